@@ -1,12 +1,32 @@
 #!/usr/bin/env python
 """QueueOps from the command line."""
 
+import io
 import multiprocessing
 import os
 import sys
 
 
 def main() -> None:
+    refuse_bytes()
+    for stream in (sys.stdout, sys.stderr):  # a terminal of another encoding: told by its code, and no traceback
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            carry_out()
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        sys.exit(130)
+    except OSError as error:
+        if not output_is_lost():
+            raise  # a defect
+        sys.exit(f"What the command says cannot be written: {error.strerror}.")
+
+
+def carry_out() -> None:
     if sys.argv[1:] in (["version"], ["--version"]):  # Django would tell its own
         from queueops.core.version import full_version
 
@@ -36,6 +56,26 @@ def main() -> None:
         if not is_not_migrated(error):
             raise  # a defect
         sys.exit(NOT_MIGRATED)
+
+
+def output_is_lost() -> bool:
+    """Whether nothing can be written any more: `| head` has ended, or the disk is full. Lets Python end without it."""
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
+def refuse_bytes() -> None:
+    """No command could print such an argument, or ask the database about it."""
+    for number, argument in enumerate(sys.argv[1:], 1):
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            sys.exit(f"Argument {number} is not UTF-8.")
 
 
 if __name__ == "__main__":

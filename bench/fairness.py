@@ -13,7 +13,7 @@ from bench.harness.report import commit_milliseconds, percentile
 from bench.harness.seeding import one_project
 from bench.harness.session import Session, run
 from jobs.models import Job
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import JobState
 from queueops.tenancy.models import Project

@@ -10,7 +10,7 @@ from bench.harness.processes import cluster
 from bench.harness.report import commit_milliseconds, percentile
 from bench.harness.seeding import PROJECT, one_project
 from bench.harness.session import Session, run
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 
 JOBS = 200
@@ -49,7 +49,7 @@ def _delays(session: Session, count: int, *, listen: bool, commits: list[float])
         ear.bind(("127.0.0.1", 0))
         ear.settimeout(ANSWER_SECONDS)
         port = ear.getsockname()[1]
-        commits += commit_milliseconds(url)
+        commits += commit_milliseconds(url, rest_seconds=EVERY_SECONDS)
         submitted: dict[int, int] = {}
         begun: dict[int, int] = {}
         due = time.monotonic()

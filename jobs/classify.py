@@ -46,6 +46,14 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "handler_error": "The handler has a bug: its attempts' traceback says where. Fix it, then requeue.",
     "task_error": "The task raised an exception: its traceback is with the attempts. Fix the cause, then requeue.",
     "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",
+    "result_too_large": (
+        "The handler returned more than QUEUEOPS_RESULT_STORE_MAX_MB. The call was made. Have it return less, or raise "
+        "that; then requeue if the call may be made again."
+    ),
+    "result_store_failed": (
+        "The result store did not take the result, and the database keeps none so large. The call was made. See that "
+        "the store works (manage.py doctor); then requeue if the call may be made again."
+    ),
     "result_not_stored": "The database refused the handler's result: a bug. The call was made.",
     "budget_exhausted": (
         "A budget that rejects had no room for the most that it can cost. Raise it or wait for its next period, "
@@ -133,20 +141,18 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
     return Failure("handler_error", name, message, traceback=traceback_of(error, secrets))
 
 
-def with_push_back(failure: Failure, refusal: Sequence[OutboundResponse]) -> Failure:
+def with_push_back(failure: Failure, refusal: OutboundResponse | None) -> Failure:
     """
     Say which quota a 429 speaks of, where its handler did not.
 
     A 429 that says the credit is gone speaks of none and stays an ordinary failure.
 
     Args:
-        refusal: The last 429 that the handler's calls were answered with; empty: they were made by other means.
+        refusal: The last 429 that the handler's calls were answered with; None: they were made by other means.
     """
     if failure.status != HTTPStatus.TOO_MANY_REQUESTS or failure.push_back is not None:
         return failure
-    found: PushBack | None = PushBack()
-    for answer in refusal:
-        found = parse_refusal(answer.status, answer.headers, answer.body)
+    found = PushBack() if refusal is None else parse_refusal(refusal.status, refusal.headers, refusal.body)
     if found is not None and found.retry_after is None:
         found = replace(found, retry_after=failure.retry_after)
     return replace(failure, push_back=found)

@@ -1,16 +1,14 @@
 """
 django-q2's part: it supervises the worker processes, brokers operator tasks and runs schedules.
 
-The only module that imports django_q. Jobs never pass through its broker: each worker process hosts an executor
-that claims them from the Job table.
+No other module but jobs.forking imports django_q. Jobs never pass through its broker: each worker process hosts an
+executor that claims them from the Job table.
 """
 
 from __future__ import annotations
 
-import gc
 import logging
 import multiprocessing.process
-import multiprocessing.util
 import os
 import signal
 import sys
@@ -38,23 +36,25 @@ from django_q.tasks import async_task
 
 from jobs.executor.outcome_log import ensure_usable
 from jobs.executor.pump import STUCK_SECONDS, ExecutorPump, ExecutorSettings
+from jobs.forking import FORKING
 from jobs.services.operate import bulk_run, pauses
 from jobs.services.operate.pools import ensure_pool
+from jobs.services.results import keep, sweep
 from jobs.services.submit import uploads
 from jobs.services.upkeep import executors, partitions, retention, upkeep
 from queueops.audit import stream
 from queueops.core.clock import database_now
-from queueops.core.env import MEGABYTE
 from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import ensure_session_is_ours
+from queueops.core.processes.garbage import spare_the_collector
 from queueops.core.processes.parent import end_with_parent
+from queueops.core.values.sizes import MEGABYTE
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services.tuning.upkeep import forget_old
 from ratelimits.services.usage import release
 
 logger = logging.getLogger(__name__)
 
-GARBAGE_AFTER = 10_000  # objects more than were freed; Python's own is 700
 
 # What a schedule or an operator's task may run. A Schedule row takes any dotted path, and its arguments with it.
 ALLOWED_TASKS = frozenset(
@@ -68,6 +68,7 @@ ALLOWED_TASKS = frozenset(
         "jobs.cluster.expire_reservations",
         "jobs.cluster.clean_executors",
         "jobs.cluster.stream_audit",
+        "jobs.cluster.sweep_result_store",
     }
 )
 
@@ -81,6 +82,7 @@ HOUSE_KEEPING = {
     "expire_reservations": 1,
     "clean_executors": 1,
     "stream_audit": 1,
+    "sweep_result_store": 60,
 }
 
 HAS_TASKS = "SELECT 1 FROM django_q_ormq WHERE key = %s AND lock <= now() LIMIT 1"
@@ -88,6 +90,7 @@ POLL_QUEUE_SECONDS = 1.0  # it ends at once when something comes
 READ_AGAIN_SECONDS = 0.005  # another worker reads what came
 RETENTION_SECONDS = 10.0
 STREAM_SECONDS = 30.0
+RESULT_SWEEP_SECONDS = 10.0
 
 
 class TaskNotAllowed(Exception):
@@ -224,7 +227,13 @@ def worker(*arguments: Any) -> None:
     """django-q2's, which drains and ends when its sentinel is gone: nobody would guard it or tell it to stop."""
     signal.signal(signal.SIGHUP, _end)
     end_with_parent(_parent(), signal.SIGHUP)
-    _worker(*arguments)
+    try:
+        _worker(*arguments)
+    finally:
+        # Here, and not by what Python does as a process ends: from 3.14 on it first waits for the handlers' threads.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would cut off the drain that it asks for
+        for executor in _hosted:
+            executor.stop()
 
 
 def _end(signum: int, frame: FrameType | None) -> None:
@@ -261,14 +270,18 @@ qcluster.Command = Command
 django_q.scheduler.timezone = DatabaseClock
 django_q.scheduler.localtime = DatabaseClock.now
 django_q.cluster.Queue = KillSafeQueue
+django_q.cluster.Event, django_q.cluster.Value = FORKING.Event, FORKING.Value
 _Sentinel, django_q.cluster.Sentinel = django_q.cluster.Sentinel, sentinel
 _pusher, django_q.cluster.pusher = django_q.cluster.pusher, pusher
 _monitor, django_q.cluster.monitor = django_q.cluster.monitor, monitor
 _worker, django_q.cluster.worker = django_q.cluster.worker, worker
 
 
+_hosted: list[ExecutorPump] = []  # this worker process's one
+
+
 def host_executor(**kwargs: Any) -> None:
-    """Start this worker process's executor, and drain it when the process ends."""
+    """Start this worker process's executor; `worker` drains it when the process ends."""
     guard = _parent()
     chosen = settings.QUEUEOPS
     executor = ExecutorPump(
@@ -291,24 +304,7 @@ def host_executor(**kwargs: Any) -> None:
     )
     spare_the_collector()
     executor.start()
-    multiprocessing.util.Finalize(None, _drain, args=(executor,), exitpriority=100)
-
-
-def spare_the_collector() -> None:
-    """
-    Have Python look for garbage seldom, and not among what was imported.
-
-    An executor makes some thirty objects a job; with Python's own thresholds a fifth of its time goes into looking
-    through all of Django again.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GARBAGE_AFTER, 10, 10)
-
-
-def _drain(executor: ExecutorPump) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would cut off the drain that it asks for
-    executor.stop()
+    _hosted.append(executor)
 
 
 def refuse_foreign_task(*, func: Any, **kwargs: Any) -> None:
@@ -422,3 +418,26 @@ def stream_audit() -> None:
     """Send what the audit trail has new; where `manage.py stream_audit` does, there is nothing to do."""
     if target := settings.QUEUEOPS.audit_stream:
         stream.send_new(target, seconds=STREAM_SECONDS)
+
+
+def sweep_result_store(after: str = "", holder: str = "") -> int:
+    """
+    Remove objects of the result store that no job names any more; while there is more, the next task goes on.
+
+    Args:
+        after: Up to where the task before was.
+        holder: Of the duty, as with apply_retention.
+    """
+    store = keep.result_store()
+    own = UUID(holder) if holder else uuid4()
+    if store is None or not executors.take_duty("results", holder=own, term_seconds=6 * RESULT_SWEEP_SECONDS):
+        return 0
+    try:
+        sweep.ensure_own_store(store)
+    except sweep.ForeignStore as error:
+        logger.warning("%s", error.message)
+        return 0
+    swept = sweep.sweep_results(store, after=after, seconds=RESULT_SWEEP_SECONDS)
+    if swept.after:
+        async_task("jobs.cluster.sweep_result_store", swept.after, str(own))
+    return swept.removed

@@ -22,7 +22,8 @@ from django.core.exceptions import ImproperlyConfigured, ValidationError
 
 from jobs import task_framework
 from jobs.models import DeadLetter, Job, JobEvent
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.results.read import whole_result
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import RUNNING, TERMINAL, WAITING, EventType, JobState, Priority
 from jobs.task_framework import (
@@ -216,6 +217,7 @@ class QueueOpsBackend(BaseTaskBackend):
         Raises:
             TaskResultDoesNotExist: No such job of this backend, or the retention has deleted it.
             CannotRead: It is encrypted, and this process has not the key.
+            ResultMissing, StoreError: It is in the result store, which has lost it or does not answer.
         """
         job = self._job(result_id)
         while letter := DeadLetter.objects.filter(job=job).select_related("requeued_as").first():
@@ -243,7 +245,7 @@ class QueueOpsBackend(BaseTaskBackend):
             errors=_errors(job, events),
             worker_ids=_workers(events),
         )
-        object.__setattr__(result, "_return_value", job.result)
+        object.__setattr__(result, "_return_value", whole_result(job))
         return result
 
     def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:

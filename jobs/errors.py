@@ -79,6 +79,21 @@ class UnknownSchedule(QueueOpsError):
     detail_fields = ("schedule_id",)
 
 
+class BadWebhook(QueueOpsError):
+    """A webhook, or its filter of jobs, is not valid."""
+
+    code = "bad_webhook"
+    status = 422
+
+
+class UnknownWebhook(QueueOpsError):
+    """There is no such webhook."""
+
+    code = "unknown_webhook"
+    status = 404
+    detail_fields = ("webhook_id",)
+
+
 class OtherEpoch(QueueOpsError):
     """The cursor is of a log that is not this one: the database was restored since."""
 

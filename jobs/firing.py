@@ -80,6 +80,15 @@ class Due:
     following: Fire | None
 
 
+def check_zone(name: str) -> None:
+    """
+    Raises:
+        BadTimes: There is no such zone.
+    """
+    if name not in zones():
+        raise BadTimes("time_zone", "There is no such time zone; write one such as Europe/Berlin.")
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """
@@ -101,8 +110,7 @@ class Times:
         Raises:
             BadTimes: The cron text or the zone cannot be read, or it would never fire.
         """
-        if self.time_zone not in zones():
-            raise BadTimes("time_zone", "There is no such time zone; write one such as Europe/Berlin.")
+        check_zone(self.time_zone)
         if len(self.cron.split()) != FIELDS or len(self.cron) > LONGEST_CRON:
             raise BadTimes("cron", "Write five fields: minute, hour, day of the month, month, day of the week.")
         try:

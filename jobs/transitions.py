@@ -38,10 +38,15 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who claims, and for how many seconds unless it renews. The moves' tokens become the jobs' fencing tokens."""
+    """
+    Who claims, and for how many seconds unless it renews. The moves' tokens become the jobs' fencing tokens.
+
+    `via`: the way that they go, of those jobs that were to go by a batch of their provider.
+    """
 
     executor: UUID
     seconds: float
+    via: str = "live"
 
 
 def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "", lease: Lease | None = None) -> set[UUID]:
@@ -82,4 +87,5 @@ def _parameters(edge: str, moves: Sequence[Move], message: str, lease: Lease | N
         "message": message,
         "executor": lease.executor if lease else None,
         "lease": lease.seconds if lease else None,
+        "via": lease.via if lease else None,
     }

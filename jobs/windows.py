@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
-from jobs.firing import TICK, BadTimes, Times
+from jobs.firing import TICK, BadTimes, Times, check_zone
 
 DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")  # as cron has them; the places are datetime's weekdays
 LONGEST_WEEKLY = timedelta(hours=27)  # a day, and what a clock may be set back by
@@ -46,6 +46,7 @@ class Calendar:
         Raises:
             BadTimes: `field` is that of a window.
         """
+        check_zone(self.time_zone)  # of one that is once, too: its pages read it
         if self.begins_at or self.ends_at:
             self._check_once(now)
         elif not self.weekdays:
@@ -54,6 +55,7 @@ class Calendar:
             field = "since" if self.since is None else "until"
             raise BadTimes(field, "Say a time of the day.")
         else:
+            _check_clock(since=self.since, until=self.until)
             self._begins().check(now)
         return next(self.spans(now))
 
@@ -88,6 +90,12 @@ class Calendar:
     def _begins(self) -> Times:
         days = ",".join(DAYS[day] for day in sorted(self.weekdays))
         return Times(_cron(self.since or time(), days), self.time_zone)
+
+
+def _check_clock(**read: time) -> None:
+    for field, at in read.items():
+        if at != time(at.hour, at.minute):
+            raise BadTimes(field, "Write hour and minute alone, such as 22:00; the time zone says whose clock.")
 
 
 def _cron(at: time, days: str = "*") -> str:

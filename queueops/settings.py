@@ -1,4 +1,4 @@
-"""Django's settings. What an installation may change comes from the environment: core/env.py."""
+"""Django's settings. What an installation may change comes from the environment: core/env/."""
 
 import os
 import sys
@@ -7,10 +7,11 @@ from typing import Any
 
 import django
 
-from queueops.core import env
 from queueops.core.database import database_settings
 from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.core.embedded.host import default_data_dir
+from queueops.core.env.environment import Environment
+from queueops.core.env.reading import BadConfiguration, read
 from queueops.core.mail import MAIL_TIMEOUT_SECONDS, mail_server
 from queueops.core.secret_key import development_secret_key
 from queueops.core.version import VERSION
@@ -19,9 +20,9 @@ from queueops.site.admin_theme import UNFOLD  # noqa: F401 - a setting
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 try:
-    QUEUEOPS: env.Environment = env.read(os.environ, default_data_dir=default_data_dir(BASE_DIR))
+    QUEUEOPS: Environment = read(os.environ, default_data_dir=default_data_dir(BASE_DIR))
     SECRET_KEY = QUEUEOPS.secret_key or development_secret_key(QUEUEOPS.data_dir)
-except env.BadConfiguration as error:
+except BadConfiguration as error:
     sys.exit(str(error))
 
 DEBUG = QUEUEOPS.debug
@@ -44,7 +45,7 @@ INSTALLED_APPS = [
     "django_filters",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    "django_q",
+    "jobs.forking.ForkingConfig",  # django-q2
     *(["django_tasks"] if django.VERSION < (6, 0) else []),  # in Django itself from 6.0 on: jobs/task_framework.py
     "queueops.site",
     "queueops.audit",
@@ -125,6 +126,7 @@ AUTH_PASSWORD_VALIDATORS = [
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
+FORMAT_MODULE_PATH = "queueops.screens.formats"
 USE_TZ = True
 
 LOGIN_URL = "admin:login"

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Generator, Iterator
 
+import hypothesis
 import psycopg
 import pytest
 from django.conf import settings
@@ -21,6 +22,12 @@ pytest_plugins = [
     "tests.support.ordinary_login",
 ]
 
+# A run draws what the last one drew, or it would be red for what no change has made; draw anew with
+# --hypothesis-profile=default. A busy machine draws slowly, too.
+hypothesis.settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("repeatable")
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "django_db_setup"})
 DURABLE = ("fsync", "full_page_writes")
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID, uuid4
 
 from django.db import connection
@@ -16,9 +17,10 @@ from jobs.handlers.registry import find_handler
 from jobs.models import Batch, DeadLetter, Job, MaintenanceWindow, ProviderBatch, Schedule, Webhook, new_id
 from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot
 from jobs.services.operate.schedules import save_schedule
-from jobs.services.submit.prepare import JobSpec, PreparedJob
+from jobs.services.submit.prepare import PreparedJob
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import insert_prepared
-from jobs.services.upkeep.batches import foresee_batches
+from jobs.services.upkeep import batches
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.tenancy.models import Project
@@ -220,7 +222,7 @@ def move_along(edge: str, ids: list[UUID]) -> None:
         _dispatch(ids)
         return
     tokens = dict(Job.objects.filter(pk__in=ids).values_list("pk", "fencing_token"))
-    delay = 60.0 if edge in {"park", "back_off", "retry"} else None
+    delay = 60.0 if edge in {"park", "back_off", "retry", "hand_back"} else None
     moved = move_jobs(edge, [Move(one, token=tokens[one], delay_seconds=delay) for one in ids])
     assert moved == set(ids), f"{edge} moved {len(moved)} of {len(ids)} jobs"
 
@@ -270,6 +272,7 @@ def make_route(*, secret: str = SIGNING_SECRET, **fields: Any) -> AlertRoute:
 
 def foreseen(batch: Batch) -> BatchSnapshot:
     """What is told of a batch once the duty has looked at it."""
-    foresee_batches()
+    with patch.object(batches, "FORESEE_SECONDS", 60.0):  # or on a busy machine it would look at some of several only
+        batches.foresee_batches()
     batch.refresh_from_db()
     return batch_snapshot(batch)

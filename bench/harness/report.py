@@ -79,8 +79,13 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1)]
 
 
-def commit_milliseconds(url: str, *, commits: int = 100) -> list[float]:
-    """Durations of commits that write one row: what the machine's disk charges at the moment, whatever is measured."""
+def commit_milliseconds(url: str, *, commits: int = 100, rest_seconds: float = 0.0) -> list[float]:
+    """
+    Durations of commits that write one row: what the machine's disk charges at the moment, whatever is measured.
+
+    Args:
+        rest_seconds: Between two of them. A disk that has rested may take ten times as long.
+    """
     taken = []
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS bench_commit (number int)")
@@ -88,6 +93,7 @@ def commit_milliseconds(url: str, *, commits: int = 100) -> list[float]:
             begun = time.monotonic()
             connection.execute("INSERT INTO bench_commit VALUES (%s)", [number])
             taken.append((time.monotonic() - begun) * 1000)
+            time.sleep(rest_seconds)
     return taken
 
 

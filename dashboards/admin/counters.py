@@ -7,13 +7,13 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.services.explain.queues import clears_at, queues_behind
 from queueops.screens import showing
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice
 from queueops.screens.one_page import OnePage
 from queueops.screens.showing import list_of
@@ -49,7 +49,7 @@ class LimitFilter(Choice):
 
 
 @admin.register(Counter)
-class CounterAdmin(ReadOnlyMixin, QueueAdmin):
+class CounterAdmin(ReadOnlyMixin, PageAdmin):
     list_display = ("named", "of_limit", "gauge", "unusual", "changed")
     sortable_by = ()
     list_display_links = ("named",)
@@ -92,13 +92,8 @@ class CounterAdmin(ReadOnlyMixin, QueueAdmin):
         )
         return (exact if exact.exists() else queryset.filter(key__icontains=term)), False
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        counter = self.get_object(request, unquote(object_id))
-        shown = _page_of(counter) if counter is not None and self.has_view_permission(request, counter) else {}
-        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
-        return response
+    def shown_of(self, request: HttpRequest, row: Counter) -> dict[str, Any]:
+        return _page_of(row)
 
     @admin.display(description="key")
     def named(self, counter: Counter) -> str:

@@ -40,6 +40,8 @@ class MembersFormSet(forms.BaseInlineFormSet):  # type: ignore[type-arg]
                 form.add_error("credential", f"The limits count it as {other}: give them quota projects of their own.")
             else:
                 counted[_principals(credential)] = credential.name
+        if self.instance.pk is None and not any(form.has_changed() for form in self.forms):
+            raise ValidationError("Add a credential: jobs that name a pool without one wait until it has one.")
 
 
 def _principals(credential: Credential) -> tuple[str, str]:

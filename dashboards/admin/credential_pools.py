@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import TabularInline
 
@@ -89,6 +90,7 @@ class CredentialPoolAdmin(QueueAdmin):
     list_display = ("name", "service", "used_by", "members_in", "members_out")
     list_filter = ("service",)
     search_fields = ("name", "service")
+    search_help_text = "A part of its name or service"
     autocomplete_fields = ("projects",)
     fields = ("name", "service", "projects")
     actions = ("put_back_selected",)
@@ -115,13 +117,18 @@ class CredentialPoolAdmin(QueueAdmin):
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
         pools.forget()
+        after = audited(form.instance)
         trail.record(
             actor=actor_of(request),
             action="change_credential_pool" if change else "add_credential_pool",
             target=_target(form.instance),
             before=request.audited_before,  # type: ignore[attr-defined]
-            after=audited(form.instance),
+            after=after,
         )
+        if not after["members"]:
+            self.message_user(
+                request, "It has no credential any more: jobs that name it wait until it has one.", messages.WARNING
+            )
 
     def delete_model(self, request: HttpRequest, obj: CredentialPool) -> None:
         before = audited(obj)
@@ -159,8 +166,10 @@ def _stands(member: CredentialPoolMember) -> SafeString | str:
     absent = pools.absences_of(member.credential.name)
     if not absent:
         return showing.badge("green", "check", "in use")
-    told = f"taken out for {_for_whom(absent)} after {absent[0].evidence}: {absent[0].reason}"
-    return showing.badge("red", "key_off", told[:200])
+    out = showing.badge("red", "key_off", f"taken out for {_for_whom(absent)}")
+    return format_html(
+        '{}<br><span class="qo-told">after {}: {}</span>', out, absent[0].evidence, absent[0].reason[:200]
+    )
 
 
 def _room(member: CredentialPoolMember) -> str:

@@ -40,7 +40,15 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         "title": "Overview",
         "shows_work": True,
         "findings": [
-            {"tone": one.tone, "sign": SIGNS[one.tone], "text": one.text, "cause": one.cause, "href": address_of(one)}
+            {
+                "tone": one.tone,
+                "sign": SIGNS[one.tone],
+                "text": one.text,
+                "cause": one.cause,
+                "begins": showing.ago(one.begins_at) if one.begins_at else "",
+                "ends": showing.ago(one.until) if one.until else "",
+                "href": address_of(one),
+            }
             for one in overview.findings
         ],
         "replica": replica_standing(),

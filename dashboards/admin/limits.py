@@ -99,6 +99,7 @@ class LimitAdmin(ServiceFormAdmin):
     list_filter = (LimitServiceFilter,)
     list_filter_submit = True
     search_fields = ("name", "service")
+    search_help_text = "A part of its name or service"
     change_form_before_template = "admin/ratelimits/limit/before_form.html"
     change_form_outer_before_template = "admin/ratelimits/limit/above_form.html"
     change_form_outer_after_template = "admin/ratelimits/limit/below_form.html"
@@ -176,7 +177,7 @@ class LimitAdmin(ServiceFormAdmin):
             for title, options in self.fieldsets
         ]
 
-    def shown_of(self, row: Limit) -> dict[str, Any]:
+    def shown_of(self, request: HttpRequest, row: Limit) -> dict[str, Any]:
         return _page_of(row)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], **kwargs: Any) -> HttpResponse:

@@ -14,7 +14,8 @@ from django.db.models import QuerySet
 
 from dashboards.services.me import me_snapshot
 from dashboards.services.ops import ops_snapshot
-from jobs.api.serializers import batch_detail_answer, job_answer
+from jobs.api.serializers.batches import batch_detail_answer
+from jobs.api.serializers.jobs import job_answer
 from jobs.models import Batch, Job, JobEvent
 from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.snapshots import batch_snapshot, job_snapshot

@@ -150,6 +150,15 @@ _ALL = (
     Metric("pool_executors", "gauge", ("pool",), "Live worker processes that serve this pool; empty: all."),
     Metric("pool_oldest_seconds", "gauge", ("pool",), "How long the oldest job that waits in a pool has waited."),
     Metric(
+        "results_stored",
+        "counter",
+        ("outcome",),
+        "Results for the result store: stored, in_row (the database has them instead), and writes that failed.",
+    ),
+    Metric("results_stored_bytes", "counter", (), "Size of the results that went there."),
+    Metric("result_objects_removed", "counter", (), "Its objects that no job named any more."),
+    Metric("result_sweep_age_seconds", "gauge", (), "Since it was last looked through; missing: it never was."),
+    Metric(
         "oldest_transaction_seconds", "gauge", (), "How long the database's longest open transaction has been open."
     ),
     Metric(
@@ -162,6 +171,12 @@ _ALL = (
         "Whether this web process reads lists, exports, charts and depths from the replica; 0: from the primary.",
     ),
     Metric("replica_lag_seconds", "gauge", (), "How far the replica lags behind the primary; missing: nobody knows."),
+    Metric(
+        "audit_stream_lag_seconds",
+        "gauge",
+        (),
+        "How long the oldest entry of the audit trail has waited for its collector; missing: none is set here.",
+    ),
     Metric("flow_lag_seconds", "gauge", (), "How far the counters of this page lag behind the job log."),
     Metric("relay_lag_seconds", "gauge", (), "How far this web process's websockets lag behind the job log."),
     Metric("websocket_clients", "gauge", (), "Websockets open in this web process."),

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from django.conf import settings
 from django.db.models import Count, Min, Sum
 from django.utils import timezone
 
 from dashboards.services.cache import CachedRead
 from dashboards.services.objectives import kept_objectives
 from dashboards.services.spend import kept_spend
-from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount, ServiceBreaker
+from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount, ResultStoreTotals, ServiceBreaker
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.explain import flow
 from jobs.services.explain.depths import waiting_depths
@@ -23,6 +24,7 @@ from jobs.services.explain.pools import pool_depths
 from jobs.services.upkeep.health import health_of, open_letters
 from jobs.services.upkeep.watch_runs import running_here
 from jobs.states import JobState
+from queueops.audit import stream
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from queueops.core.postgres.replica import off_primary, replica_standing
 from ratelimits.models import QuotaAlert
@@ -80,6 +82,7 @@ def read_samples() -> list[Sample]:
         *_spend(),
         *_objectives(),
         *_executors(),
+        *_results(),
         *_database(),
         *_replica(),
     ]
@@ -212,9 +215,22 @@ def _pools() -> Iterator[Sample]:
         yield Value("pool_oldest_seconds", of, _age(depth.since) if depth.since else 0.0)
 
 
+def _results() -> Iterator[Sample]:
+    totals = ResultStoreTotals.objects.first()
+    if totals is not None:
+        for outcome in ("stored", "in_row", "failed"):
+            yield Value("results_stored", (outcome,), getattr(totals, outcome))
+        yield Value("results_stored_bytes", (), totals.bytes)
+        yield Value("result_objects_removed", (), totals.removed)
+        if totals.swept_at is not None:
+            yield Value("result_sweep_age_seconds", (), _age(totals.swept_at))
+
+
 def _database() -> Iterator[Sample]:
     oldest = oldest_transaction()
     yield Value("oldest_transaction_seconds", (), oldest.seconds if oldest else 0.0)
+    if target := settings.QUEUEOPS.audit_stream:
+        yield Value("audit_stream_lag_seconds", (), stream.lag_seconds(target))
     for table, dead, _ in most_dead_rows(TABLES_WITH_DEAD_ROWS):
         yield Value("dead_rows", (table,), dead)
 

@@ -88,4 +88,11 @@ def _executor(executor: Executor) -> dict[str, Any]:
 
 
 def _finding(one: Finding) -> dict[str, Any]:
-    return {"tone": one.tone, "text": one.text, "cause": one.cause, "until": iso(one.until), "href": address_of(one)}
+    return {
+        "tone": one.tone,
+        "text": one.text,
+        "cause": one.cause,
+        "begins_at": iso(one.begins_at),
+        "until": iso(one.until),
+        "href": address_of(one),
+    }

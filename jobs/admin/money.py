@@ -14,6 +14,8 @@ def prices_shown(prices: WayPrices | None) -> str | None:
     """`0.0125 USD live, 0.00625 USD by batch`, and by what; None: there is one way alone."""
     if prices is None:
         return None
+    if prices.live is None and prices.batch is None:
+        return "no price"
     live, batch = (shown(money, settings.QUEUEOPS.currency) for money in prices[:2])
     by = "by what its last call used" if prices.is_used else "by what calls like it have used"
     return f"{live} live, {batch} by batch, {by}"

@@ -61,6 +61,7 @@ class ObjectiveAdmin(ServiceFormAdmin):
     list_filter = (ProjectFilter,)
     list_filter_submit = True
     search_fields = ("name", "kind")
+    search_help_text = "A part of its name or kind"
     actions = None
     empty_title = "There are no objectives."
     empty_hint = "With one, such as 95 % of a kind's jobs start within 5 min, you are told before it is missed."
@@ -97,7 +98,7 @@ class ObjectiveAdmin(ServiceFormAdmin):
         may = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
         return self.fieldsets if may else self.fieldsets[:-1]
 
-    def shown_of(self, row: Objective) -> dict[str, Any]:
+    def shown_of(self, request: HttpRequest, row: Objective) -> dict[str, Any]:
         now = _standing(row)
         return {
             "subtitle": words_of(row),

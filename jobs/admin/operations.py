@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -20,7 +20,7 @@ from jobs.services.operate import bulk_run
 from jobs.services.operate.bulk_outcome import failed_again, requeue_outcome
 from queueops.core.values.masking import masked, masked_text
 from queueops.screens import showing
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import PageAdmin
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.showing import duration
@@ -78,7 +78,7 @@ GO_ON = Verb(
 
 
 @admin.register(BulkOperation)
-class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
+class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
     list_display = ("action_shown", "status_shown", "progress", "done", "skipped", "who", "began")
     list_filter = ("status", "action")
     list_defer = ("parameters",)
@@ -108,33 +108,26 @@ class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     def began(self, operation: BulkOperation) -> SafeString | str:
         return showing.ago(operation.created_at)
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        operation = self.get_object(request, object_id) if as_uuid(object_id) else None
-        shown: dict[str, Any] = {}
-        if operation is not None and self.has_view_permission(request, operation):
-            shown = {
-                "title": words_of(operation),
-                "subtitle": operation.status,
-                "operation": operation,
-                "error": masked_text(operation.error),
-                "reason": masked_text(operation.reason),
-                "is_running": operation.status == BulkOperation.Status.RUNNING,
-                "progress_bar": progress_of(operation),
-                "total": words_of_count(operation.total, operation.total_is_least),
-                "done": f"{operation.done:,}",
-                "skipped": f"{operation.skipped:,}",
-                "pace": pace_of(operation),
-                "outcome": outcome_of(operation),
-                "ends": ends_of(operation),
-                "who": name_of(operation.actor),
-                "began": showing.ago(operation.created_at),
-                "ended": showing.ago(operation.finished_at),
-                "parameters": json.dumps(masked(operation.parameters), indent=2, ensure_ascii=False)[:20_000],
-            }
-        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
-        return response
+    def shown_of(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
+        return {
+            "title": words_of(row),
+            "subtitle": row.status,
+            "operation": row,
+            "error": masked_text(row.error),
+            "reason": masked_text(row.reason),
+            "is_running": row.status == BulkOperation.Status.RUNNING,
+            "progress_bar": progress_of(row),
+            "total": words_of_count(row.total, row.total_is_least),
+            "done": f"{row.done:,}",
+            "skipped": f"{row.skipped:,}",
+            "pace": pace_of(row),
+            "outcome": outcome_of(row),
+            "ends": ends_of(row),
+            "who": name_of(row.actor),
+            "began": showing.ago(row.created_at),
+            "ended": showing.ago(row.finished_at),
+            "parameters": json.dumps(masked(row.parameters), indent=2, ensure_ascii=False)[:20_000],
+        }
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         """Only what can do something to an operation in this state."""

@@ -9,23 +9,27 @@ from uuid import UUID
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
+from django.db.models import Q
 from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from jobs.handlers.registry import all_handlers
-from jobs.models import BatchPolicy, ProviderBatch
+from jobs.models import BatchPolicy, ProviderBatch, ProviderBatchLine
 from jobs.services.provider_batches import operate
 from queueops.audit import trail
 from queueops.core.values.masking import masked_text
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
-from queueops.screens.forms import OptionalReasonForm, ReasonForm
+from queueops.screens.forms import ReasonForm
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
 
 from .money import money_shown
 
 State = ProviderBatch.State
+LineState = ProviderBatchLine.State
+MOST_JOBS_SHOWN = 20
 LOOKS = {
     State.CREATING: ("grey", "upload"),
     State.OPEN: ("blue", "hourglass_top"),
@@ -42,7 +46,7 @@ def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     return VerbOutcome(len(moved), len(ids) - len(moved))
 
 
-def _look(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
+def _look(ids: Sequence[UUID], *, actor: str) -> VerbOutcome:
     looked = operate.look_now(ids)
     return VerbOutcome(looked, len(ids) - looked)
 
@@ -69,15 +73,15 @@ LOOK = Verb(
     icon="refresh",
     applies=lambda rows: rows.filter(state__in=ProviderBatch.UNFINISHED),
     carry_out=_look,
-    form=OptionalReasonForm,
 )
 
 
 @admin.register(ProviderBatch)
 class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
-    list_display = ("name", "shown_state", "project", "service", "model", "far", "deadline", "since", "fault")
+    list_display = ("name", "stands", "project", "model", "far", "deadline", "since")
     list_filter = ("state", "service")
     search_fields = ("provider_id",)
+    search_help_text = "A part of the provider's id"
     actions = ("cancel_selected", "look_selected")
     actions_detail = ("cancel", "look")
     cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
@@ -85,17 +89,32 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
     empty_title = "There are no batches at providers."
     empty_hint = "Jobs that are submitted with complete_by go by one where their deadline leaves time for it."
     fieldsets = (
-        (None, {"fields": ("shown_state", "provider_id", "provider_state", "cost", "fault", "cancel_reason")}),
+        (
+            None,
+            {
+                "fields": (
+                    "shown_state",
+                    "provider_state",
+                    "far",
+                    "progressed",
+                    "goes_live",
+                    "deadline",
+                    "cost",
+                    "fault",
+                    "cancel_reason",
+                )
+            },
+        ),
         (
             "What it is of",
-            {"fields": ("id", "project", "kind", "service", "model", "credential", "size")},
+            {"fields": ("id", "provider_id", "project", "kind", "service", "model", "credential", "size")},
         ),
         (
             "Its lines",
             {
                 "fields": (
+                    "its_jobs",
                     "lines",
-                    "far",
                     "succeeded",
                     "failed",
                     "handed_back",
@@ -114,15 +133,20 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
                     "submitted",
                     "looked",
                     "looks_next",
-                    "progressed",
-                    "deadline",
-                    "goes_live",
                     "ended",
                     "closed",
                 )
             },
         ),
     )
+
+    def get_fieldsets(self, request: HttpRequest, obj: ProviderBatch | None = None) -> Any:
+        untold = {"fault": obj and obj.error, "cancel_reason": obj and obj.cancel_reason}
+        absent = {name for name, value in untold.items() if not value}
+        return [
+            (title, {"fields": tuple(name for name in given["fields"] if name not in absent)})
+            for title, given in self.fieldsets
+        ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: ProviderBatch | None = None) -> list[str]:
         return [str(name) for _, options in self.fieldsets for name in options["fields"]]
@@ -139,7 +163,13 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="state", ordering="state")
     def shown_state(self, batch: ProviderBatch) -> SafeString:
-        return showing.badge(*LOOKS[State(batch.state)], State(batch.state).label)
+        return showing.badge(*LOOKS[State(batch.state)], str(State(batch.state).label).lower())
+
+    @admin.display(description="state", ordering="state")
+    def stands(self, batch: ProviderBatch) -> SafeString:
+        if not batch.error:
+            return self.shown_state(batch)
+        return format_html('{}<br><span class="qo-error">{}</span>', self.shown_state(batch), self.fault(batch))
 
     @admin.display(description="done")
     def far(self, batch: ProviderBatch) -> SafeString:
@@ -148,6 +178,18 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
     @admin.display(description="last fault")
     def fault(self, batch: ProviderBatch) -> str:
         return masked_text(batch.error)[:300] or showing.NOTHING
+
+    @admin.display(description="jobs")
+    def its_jobs(self, batch: ProviderBatch) -> SafeString:
+        """The first of its jobs, with what became of each; those that it has completed come last."""
+        lines = batch.all_lines.annotate(is_done=Q(state=LineState.SUCCEEDED)).order_by("is_done", "number")
+        shown = [
+            (showing.link("jobs_job", one.job_id), f"line {one.number}", str(LineState(one.state).label).lower())
+            for one in lines[:MOST_JOBS_SHOWN]
+        ]
+        more = batch.lines - len(shown)
+        rest = f"and {more:,} more" if more > 0 else ""
+        return format_html("{}{}", format_html_join("", "{} {}: {}<br>", shown), rest)
 
     @admin.display(description="size")
     def size(self, batch: ProviderBatch) -> str:
@@ -167,7 +209,7 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="the rest goes live")
     def goes_live(self, batch: ProviderBatch) -> SafeString | str:
-        return showing.ago(batch.live_at)
+        return showing.ago(batch.live_at) if batch.is_unfinished else showing.NOTHING
 
     @admin.display(description="collected", ordering="created_at")
     def since(self, batch: ProviderBatch) -> SafeString | str:

@@ -13,10 +13,10 @@ from jobs.aging import effective_priority
 from jobs.backoff import Policy, ceiling
 from jobs.models import AgingRule, RetryPolicy
 from jobs.services.explain.position import aging_rules
-from jobs.services.submit.prepare import MAX_DELAY_SECONDS
+from jobs.services.submit.spec import MAX_DELAY_SECONDS
 from jobs.states import Priority
 from queueops.audit.audited import AuditedMixin
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import PageAdmin, QueueAdmin
 from queueops.screens.showing import duration
 
 AGES_MINUTES = (0, 15, 30, 60, 120, 240, 480, 1440, 4320)
@@ -38,7 +38,7 @@ class RetryPolicyForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(RetryPolicy)
-class RetryPolicyAdmin(AuditedMixin, QueueAdmin):
+class RetryPolicyAdmin(AuditedMixin, PageAdmin):
     form = RetryPolicyForm
     list_display = (
         "name",
@@ -69,13 +69,8 @@ class RetryPolicyAdmin(AuditedMixin, QueueAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: RetryPolicy | None = None) -> bool:
         return False  # jobs name it, and looking for them would read the whole table
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        policy = RetryPolicy.objects.filter(pk=object_id).first()
-        shown = {"delays": _delays(policy)} if policy else {}
-        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
-        return response
+    def shown_of(self, request: HttpRequest, row: RetryPolicy) -> dict[str, Any]:
+        return {"delays": _delays(row)}
 
 
 class AgingRuleForm(forms.ModelForm):  # type: ignore[type-arg]

@@ -130,6 +130,7 @@ class JobScheduleAdmin(ServiceFormAdmin):
     list_filter = (ProjectFilter, "paused")
     list_filter_submit = True
     search_fields = ("name",)
+    search_help_text = "A part of its name"
     actions = ("pause_selected", "resume_selected", "run_selected")
     actions_detail = ("run", "pause", "resume")
     pause_selected, pause = on_selected(PAUSE), on_one(PAUSE)
@@ -170,7 +171,7 @@ class JobScheduleAdmin(ServiceFormAdmin):
         offered = super().get_actions_detail(request, object_id) if row else []
         return [one for one in offered if one.method.verb.name in fitting]
 
-    def shown_of(self, row: Schedule) -> dict[str, Any]:
+    def shown_of(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:
         zone = ZoneInfo(row.time_zone)
         return {
             "schedule": row,

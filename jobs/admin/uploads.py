@@ -18,7 +18,7 @@ from jobs.services.submit import uploads
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import MOST_PROJECTS_LISTED
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.paging import BoundedListMixin, as_uuid
@@ -64,7 +64,7 @@ class UploadForm(ConfirmForm):
 
 
 @admin.register(Upload)
-class UploadAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
+class UploadAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
     list_display = ("file_name", "of_project", "lines", "faulty", "became", "who", "age")
     list_defer = ("content", "errors", "sample")
     empty_title = "No files yet."
@@ -76,10 +76,6 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     def get_urls(self) -> list[Any]:
         submit = self.admin_site.admin_view(self.submit)
         return [path("<path:object_id>/submit/", submit, name="jobs_upload_submit"), *super().get_urls()]
-
-    @admin.display(description="project")
-    def of_project(self, upload: Upload) -> str:
-        return upload.project_id
 
     @admin.display(description="not valid")
     def faulty(self, upload: Upload) -> int:
@@ -129,16 +125,11 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
             goes_back_to=reverse("admin:jobs_batch_changelist"),
         )
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        upload = self.get_object(request, object_id) if as_uuid(object_id) else None
-        shown = _page_of(upload) if upload is not None and self.has_view_permission(request, upload) else {}
-        shown["may_submit"] = may_submit = self.has_add_permission(request)
-        if upload is not None and shown.get("good") and may_submit and upload.batch_id is None:
-            shown |= forecast_of_upload(upload, asked="forecast" in request.GET)
-        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
-        return response
+    def shown_of(self, request: HttpRequest, row: Upload) -> dict[str, Any]:
+        shown = {**_page_of(row), "may_submit": self.has_add_permission(request)}
+        if shown.get("good") and shown["may_submit"] and row.batch_id is None:
+            shown |= forecast_of_upload(row, asked="forecast" in request.GET)
+        return shown
 
     def submit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Make the batch; a GET or a POST without the button does nothing."""

@@ -77,6 +77,7 @@ class MaintenanceWindowAdmin(ServiceFormAdmin):
     sortable_by = ()
     list_filter = ("scope",)
     search_fields = ("key", "reason")
+    search_help_text = "A part of what it pauses, or of its reason"
     actions = ("end_selected",)
     actions_detail = ("end",)
     end_selected, end = on_selected(END), on_one(END)
@@ -85,7 +86,7 @@ class MaintenanceWindowAdmin(ServiceFormAdmin):
     change_form_outer_before_template = "admin/jobs/maintenancewindow/times.html"
     fieldsets = (
         ("What it pauses", {"fields": ("scope", "key", "reason")}),
-        ("Once", {"fields": ("begins_at", "ends_at"), "description": "In the time zone of the admin, UTC."}),
+        ("Once", {"fields": ("begins_at", "ends_at")}),
         (
             "Or every week",
             {
@@ -103,7 +104,7 @@ class MaintenanceWindowAdmin(ServiceFormAdmin):
         is_open = MaintenanceWindow.objects.filter(pk=object_id, switches__isnull=False).exists()
         return [one for one in offered if is_open or one.method.verb.name != "end"]
 
-    def shown_of(self, row: MaintenanceWindow) -> dict[str, Any]:
+    def shown_of(self, request: HttpRequest, row: MaintenanceWindow) -> dict[str, Any]:
         zone = ZoneInfo(row.time_zone)
         return {
             "badge": self.stands(row),

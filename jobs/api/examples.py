@@ -116,6 +116,7 @@ PROVIDER_BATCH = {
     "complete_by": "2026-03-03T09:15:04.120394Z",
     "live_at": "2026-03-03T08:45:04.120394Z",
     "cancel_requested_at": None,
+    "cancel_reason": "",
     "error": "",
     "created_at": AT,
     "submitted_at": LATER,
@@ -126,6 +127,7 @@ RESULT = {
     **{name: JOB[name] for name in ("id", "kind", "user_id", "idempotency_key", "origin")},
     "state": "completed",
     "result": {"status": 200},
+    "stored_result": None,
     "last_error_code": "",
     "last_error_message": "",
     "finished_at": LATER,
@@ -142,6 +144,19 @@ EVENT = {
     "progress_percent": None,
     "data": {"delay_seconds": 5.0},
     "created_at": AT,
+}
+AUDIT_ENTRY = {
+    "id": 4711,
+    "created_at": AT,
+    "project_id": "acme",
+    "actor": "key:qo_4f9Xk2ab",
+    "action": "cancel_jobs",
+    "target": "3 jobs",
+    "moved": 3,
+    "reason": "wrong sheet",
+    "address": "10.0.0.7",
+    "before": None,
+    "after": None,
 }
 LIMIT_REASON = {
     "code": "limit",
@@ -160,6 +175,7 @@ JOB_DETAIL = {
     **JOB,
     "payload": SPEC["payload"],
     "result": None,
+    "stored_result": None,
     "attempts": 1,
     "eta": None,
     "effective_priority": 10,
@@ -357,6 +373,44 @@ WINDOW = {
     "ends_at": None,
     "is_open": False,
     "next_times": [{"begins_at": "2026-03-07T21:00:00Z", "ends_at": "2026-03-08T01:00:00Z"}],
+    "created_at": "2026-02-01T10:00:00Z",
+}
+NEW_WEBHOOK = {
+    "url": "https://app.example.org/hooks/queueops",
+    "batches": False,
+    "jobs": {"kinds": ["http.request"], "tags": ["nightly"], "outcomes": ["completed", "failed"]},
+}
+WEBHOOK = {
+    "id": "01938a3c-7d2e-7b1a-9c55-0a4a1f0d2e15",
+    "url": NEW_WEBHOOK["url"],
+    "enabled": True,
+    "batches": False,
+    "jobs": {
+        "kinds": ["http.request"],
+        "tags": ["nightly"],
+        "any_tag": [],
+        "outcomes": ["completed", "failed"],
+        "user_id": None,
+        "batch_id": None,
+    },
+    "most_jobs": 100,
+    "created_at": "2026-02-01T10:00:00Z",
+}
+MADE_WEBHOOK = {**WEBHOOK, "secret": "whsec_…"}
+WEBHOOK_DELIVERY = {
+    "id": "01938a3c-7d2e-7b1a-9c55-0a4a1f0d2e16",
+    "event": "jobs.ended",
+    "batch_id": None,
+    "jobs_told": 100,
+    "job_id": "01938a3c-7d2e-7b1a-9c55-0a4a1f0d2e17",
+    "state": "completed",
+    "error_code": "",
+    "created_at": "2026-02-01T10:00:00Z",
+}
+WEBHOOK_JOB = {
+    "id": 8123,
+    "job_id": "01938a3c-7d2e-7b1a-9c55-0a4a1f0d2e11",
+    "delivery_id": WEBHOOK_DELIVERY["id"],
     "created_at": "2026-02-01T10:00:00Z",
 }
 PROJECT = {

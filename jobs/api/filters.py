@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import django_filters
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from jobs.models import (
     Batch,
@@ -20,6 +20,9 @@ from jobs.models import (
     Schedule,
     ScheduleFire,
     Way,
+    Webhook,
+    WebhookDelivery,
+    WebhookJob,
 )
 from jobs.states import EventType, JobState, Priority
 from queueops.core.values.identifiers import first_id_at
@@ -58,11 +61,14 @@ class JobFilterSet(TaggedFilterSet):
     batch = django_filters.UUIDFilter(field_name="batch_id")
     user = django_filters.UUIDFilter(field_name="user_id")
     held = TruthFilter()
-    via = ChoicesFilter(choices=Way.choices)
+    via = ChoicesFilter(choices=Way.choices, method="by_way", help_text="live: also those whose `via` is null.")
 
     class Meta:
         model = Job
         fields = ("kind", "service", "model", "idempotency_key", "last_error_code")
+
+    def by_way(self, queryset: QuerySet[Any], name: str, ways: list[str]) -> QuerySet[Any]:
+        return queryset.filter(Q(via__in=ways) | Q(via=None) if Way.LIVE in ways else Q(via__in=ways))
 
 
 class BatchJobFilterSet(JobFilterSet):
@@ -140,9 +146,57 @@ class WindowFilterSet(TimeOrderedFilterSet):
         fields: tuple[str, ...] = ()
 
 
+class WebhookFilterSet(TimeOrderedFilterSet):
+    enabled = TruthFilter()
+    hears_jobs = TruthFilter()
+
+    class Meta:
+        model = Webhook
+        fields: tuple[str, ...] = ()
+
+
+class WebhookDeliveryFilterSet(TimeOrderedFilterSet):
+    event = ChoicesFilter(choices=WebhookDelivery.Event.choices)
+    state = ChoicesFilter(field_name="job__status", choices=JobState.choices)
+
+    class Meta:
+        model = WebhookDelivery
+        fields: tuple[str, ...] = ()
+
+
+class WebhookJobFilterSet(CreatedFilterSet):
+    job = django_filters.UUIDFilter(field_name="job_id")
+    waits = TruthFilter(field_name="delivery_id", lookup_expr="isnull")
+
+    class Meta:
+        model = WebhookJob
+        fields: tuple[str, ...] = ()
+
+
 class FireFilterSet(TimeOrderedFilterSet):
     outcome = ChoicesFilter(choices=ScheduleFire.Outcome.choices)
 
     class Meta:
         model = ScheduleFire
         fields: tuple[str, ...] = ()
+
+
+class AuditFilterSet(CreatedFilterSet):
+    """Of the table and of its view."""
+
+    actor = django_filters.CharFilter(help_text="`user:<id>`, `key:<prefix>`, `token:<issuer>:<user>`, …")
+    action = django_filters.CharFilter()
+    target = django_filters.CharFilter(help_text="In full, such as `job <id>`.")
+    order = django_filters.ChoiceFilter(
+        choices=[("newest", "newest"), ("oldest", "oldest")],
+        method="as_the_view_does",
+        help_text="`oldest`: for a collector, which goes on from where it was. Without: `newest` first.",
+    )
+    all_projects = TruthFilter(
+        method="as_the_view_does",
+        help_text="`true`: of every project, and of none. For people with a session alone.",
+    )
+
+    def as_the_view_does(self, queryset: QuerySet[Any], name: str, value: Any) -> QuerySet[Any]:
+        """The pages have their order, and the view its rows."""
+        return queryset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import time
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
@@ -11,20 +11,23 @@ from pydantic_core import PydanticCustomError
 
 from jobs.firing import LONGEST_CRON, LONGEST_JITTER_SECONDS, MOST_MISSED, Missed
 from jobs.models import OnFailure
+from jobs.models.webhook import MOST_JOBS_OF_A_MESSAGE
 from jobs.services.operate.schedules import MOST_JOBS
-from jobs.services.submit.prepare import MAX_DELAY_SECONDS, After, JobSpec, OnFailureOfThose
+from jobs.services.submit.spec import MAX_DELAY_SECONDS, After, JobSpec, OnFailureOfThose
 from jobs.states import Priority
 from queueops.core.values.moments import Moment, MomentInUTC
 from queueops.core.values.narrowing import Narrowing, SearchedText, not_null
 from queueops.core.values.tags import Tags
 from queueops.core.web.nul import NO_NUL
-from queueops.rest.inputs import Input
+from queueops.rest.inputs import Input, as_changes
 from ratelimits.services.tuning.at_once import MOST_CALLS_AT_ONCE
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
 GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"\S")]
 DelaySeconds = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS)]
 CRON = "Minute, hour, day of the month, month, day of the week, read as Debian's cron reads them."
+KindName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=NO_NUL)]
+JobOutcome = Literal["completed", "failed", "cancelled"]  # the ended states of jobs/states.py
 Weekday = Annotated[int, Field(ge=0, le=6)]
 Ids = Annotated[list[UUID], Field(min_length=1, description="At most 10,000.")]
 
@@ -99,16 +102,10 @@ class NewSchedule(ScheduleFigures):
     jobs: Jobs
 
 
-def _as_changes(schema: dict[str, Any]) -> None:
-    """What is left out stays as it is: a default would say something else."""
-    for described in schema["properties"].values():
-        described.pop("default", None)
-
-
 class ChangeSchedule(ScheduleFigures):
     """What is left out stays as it is."""
 
-    model_config = ConfigDict(json_schema_extra=_as_changes)
+    model_config = ConfigDict(json_schema_extra=as_changes)
 
     name: ScheduleName = ""
     cron: Cron = ""
@@ -134,10 +131,7 @@ class WithGivenReason(Input):
     reason: GivenReason
 
 
-class NewWindow(Input):
-    """Once, or every week."""
-
-    reason: Reason = Field(default="", description="Shown wherever work waits for it.")
+class WindowFigures(Input):
     begins_at: MomentInUTC | None = Field(default=None, description="Once: from then.")
     ends_at: MomentInUTC | None = Field(default=None, description="Once: until then.")
     weekdays: list[Weekday] = Field(
@@ -148,6 +142,80 @@ class NewWindow(Input):
         default=None, description="Weekly: it ends at the next such time. The same as `since`: a whole day."
     )
     time_zone: str = Field(default="UTC", max_length=64, description="Weekly: whose clock, as `Europe/Berlin`.")
+    reason: Reason = Field(default="", description="Shown wherever work waits for it.")
+
+
+class NewWindow(WindowFigures):
+    """Once, or every week."""
+
+
+class ChangeWindow(WindowFigures):
+    """What is left out stays as it is."""
+
+    model_config = ConfigDict(json_schema_extra=as_changes)
+
+    def figures(self) -> dict[str, Any]:
+        return self.model_dump(include=self.model_fields_set)
+
+
+class EndedJobs(Input):
+    """Jobs that fit all that is given; nothing given is every job."""
+
+    kinds: list[KindName] = Field(default=[], description="One of these kinds.")
+    tags: Tags = Field(default=(), description="All of these tags.")
+    any_tag: Tags = Field(default=(), description="One of these tags, or several.")
+    outcomes: list[JobOutcome] = Field(
+        default=[], description="Ended so. `failed` is for good: each of them has a dead letter."
+    )
+    user_id: UUID | None = None
+    batch_id: UUID | None = None
+
+
+def _heard(figures: dict[str, Any]) -> dict[str, Any]:
+    """By the names of the webhook's fields; a filter that is given is the whole filter."""
+    found = {name: value for name, value in figures.items() if name not in {"jobs", "batches", "reason"}}
+    if "batches" in figures:
+        found["hears_batches"] = figures["batches"]
+    if "jobs" in figures:
+        found["hears_jobs"] = figures["jobs"] is not None
+        found |= figures["jobs"] or EndedJobs().model_dump()
+    return found
+
+
+class WebhookFigures(WithReason):
+    """Where its messages go, and what they tell of."""
+
+    enabled: bool = Field(strict=True, default=True)
+    batches: bool = Field(strict=True, default=True, description="It is told that batches ended.")
+    jobs: EndedJobs | None = Field(default=None, description="Which ended jobs it is told of. Null: of none.")
+    most_jobs: int = Field(
+        strict=True, default=100, ge=1, le=MOST_JOBS_OF_A_MESSAGE, description="Ended jobs of one message, at most."
+    )
+
+
+WebhookAddress = Annotated[
+    str, Field(min_length=1, max_length=500, pattern=NO_NUL, description="It takes POSTs of JSON.")
+]
+
+
+class NewWebhook(WebhookFigures):
+    url: WebhookAddress
+
+    def figures(self) -> dict[str, Any]:
+        return _heard(self.model_dump())
+
+
+class ChangeWebhook(WebhookFigures):
+    """What is left out stays as it is."""
+
+    model_config = ConfigDict(json_schema_extra=as_changes)
+
+    url: WebhookAddress = ""
+
+    def figures(self) -> dict[str, Any]:
+        """What was given."""
+        given = {name: value for name, value in self.model_dump().items() if name in self.model_fields_set}
+        return _heard(given)
 
 
 class Reset(WithReason):

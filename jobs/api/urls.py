@@ -4,6 +4,7 @@ from django.urls import URLPattern, path
 
 from .views import (
     at_once,
+    audit,
     batch_actions,
     batches,
     dead_letters,
@@ -18,6 +19,7 @@ from .views import (
     provider_batches,
     results,
     schedules,
+    webhooks,
     windows,
 )
 
@@ -28,6 +30,7 @@ urlpatterns: list[URLPattern] = [
     path("jobs/reset/", job_actions.ResetJobs.as_view()),
     path("jobs/priority/", job_actions.ChangeJobsPriority.as_view()),
     path("jobs/<uuid:pk>/", jobs.JobDetail.as_view()),
+    path("jobs/<uuid:pk>/result/", jobs.JobResult.as_view()),
     path("jobs/<uuid:pk>/events/", jobs.JobEvents.as_view()),
     path("jobs/<uuid:pk>/cancel/", job_actions.CancelJob.as_view()),
     path("jobs/<uuid:pk>/schedule/", job_actions.ScheduleJob.as_view()),
@@ -47,6 +50,7 @@ urlpatterns: list[URLPattern] = [
     path("batches/<uuid:pk>/priority/", batch_actions.ChangeBatchPriority.as_view()),
     path("batches/<uuid:pk>/retry/", batch_actions.RetryBatch.as_view()),
     path("forecast/", forecast.ForecastBatch.as_view()),
+    path("audit/", audit.AuditList.as_view()),
     path("events/", log.EventList.as_view()),
     path("dead-letters/", dead_letters.DeadLetterList.as_view()),
     path("dead-letters/requeue/", dead_letters.RequeueDeadLetters.as_view()),
@@ -74,6 +78,11 @@ urlpatterns: list[URLPattern] = [
     path("maintenance/", windows.WindowList.as_view()),
     path("maintenance/<uuid:pk>/", windows.WindowDetail.as_view()),
     path("maintenance/<uuid:pk>/end/", windows.EndWindow.as_view()),
+    path("webhooks/", webhooks.WebhookList.as_view()),
+    path("webhooks/<uuid:pk>/", webhooks.WebhookDetail.as_view()),
+    path("webhooks/<uuid:pk>/test/", webhooks.TestWebhook.as_view()),
+    path("webhooks/<uuid:pk>/deliveries/", webhooks.WebhookDeliveries.as_view()),
+    path("webhooks/<uuid:pk>/jobs/", webhooks.WebhookJobs.as_view()),
     path("project/", projects.ProjectDetail.as_view()),
     path("project/pause/", projects.PauseProject.as_view()),
     path("project/resume/", projects.ResumeProject.as_view()),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from jobs.services.explain import flow
-from jobs.services.finish import breaker, reroute
+from jobs.services.finish import breaker, reroute, webhooks
 from jobs.services.operate import budget_waits, fire_schedules, pauses, windows
 from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.provider_batches.tend import LATE, duty_of, is_needed, kinds_with_batches
@@ -117,6 +117,7 @@ class Duties:
                 self._dependants.do,
                 holds.lose_expired,
                 pools.follow_pools,
+                webhooks.send_job_webhooks,
             )
         _do_all(self._fire_schedules)
         if self._sums_up():

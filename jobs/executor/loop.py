@@ -15,12 +15,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID, uuid4
 
 import pydantic_core
+from django.conf import settings
 from django.db import close_old_connections, transaction
-from multidict import CIMultiDictProxy
 from pydantic import ValidationError
 
 from jobs.classify import Failure, clean, failure_of, with_push_back
@@ -42,12 +43,13 @@ from jobs.handlers.registry import (
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded, complete_here
 from jobs.services.finish.kinds import kept_closed, refusal_of, version_of
-from jobs.services.finish.result_text import result_text
+from jobs.services.finish.result_text import ResultTooLarge, partial_text, result_text
 from jobs.services.finish.spend import told_once
+from jobs.services.results.writer import ResultWriter, Writing
 from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import tell_of
-from queueops.core.outbound.client import OutboundResponse, answers_noted, headers_noted, refusal_noted
+from queueops.core.outbound.client import CallNotes, call_notes
 from queueops.core.sealing import SealedAway
 from queueops.tenancy.credentials import OpenCredential
 from ratelimits.costs import Usage
@@ -55,7 +57,9 @@ from ratelimits.rate_headers import StatedQuota, read_quotas
 
 from .attempt_log import KEEPER, AttemptLog, current_log
 from .holding import LoopWatch, tell_whose
-from .spans import JobSpans
+
+if TYPE_CHECKING:
+    from .spans import JobSpans
 
 logger = logging.getLogger(__name__)
 
@@ -86,17 +90,16 @@ class _Run:
     retry: str = "moderate"
     repeatable: bool = False
     ending: str = ""  # why it is being cancelled from outside
-    calls: list[tuple[int, int]] = field(default_factory=list)  # a group's are its first member's
-    refusal: list[OutboundResponse] = field(default_factory=list)  # its last 429; of a group, all members'
-    headers: list[CIMultiDictProxy[str]] = field(default_factory=list)  # of its last answer; a group's are its first's
+    notes: CallNotes = field(default_factory=CallNotes)  # of a group, all members'
+    leads: bool = True  # tells of its calls; of a group one does
+    timed_out: bool = False
     deadline: float = field(default=float("inf"))
     stored: Succeeded | None = None  # once its handler's own transaction has completed it
     log: AttemptLog = field(default_factory=AttemptLog)  # what is logged for a whole group is in its first member's
 
-    def facts(self) -> dict[str, Any]:
-        """For log lines that its handler writes."""
-        job = self.job
-        return {"job": job.id, "kind": job.kind, "batch": job.batch_id, "project": job.project}
+    @property
+    def calls(self) -> list[tuple[int, int]]:
+        return self.notes.answers if self.leads else []
 
 
 class HandlerLoop:
@@ -115,6 +118,7 @@ class HandlerLoop:
         budget_seconds: float = LOOP_BUDGET_SECONDS,
         keeps_ends: bool = False,
         spans: JobSpans | None = None,
+        results: ResultWriter | None = None,
     ) -> None:
         self.slots = slots
         self.watch = LoopWatch(budget_seconds=budget_seconds, wake=wake)
@@ -130,6 +134,7 @@ class HandlerLoop:
         self._outcomes: deque[Outcome] = deque()
         self._ends: deque[Outcome] | None = deque() if keeps_ends else None
         self._spans = spans
+        self._results = results
         self._progress: dict[UUID, Progress] = {}
         self._first_outcome_at: float | None = None
         self.sends_late = False  # set at one call at a time, until one is in time: not sending it would stop all work
@@ -193,7 +198,8 @@ class HandlerLoop:
     @property
     def has_lost_threads(self) -> bool:
         """Whether a handler still runs in a thread although its job has ended; the process can't end by itself."""
-        return self.leaked > 0 or any(not call.done() for call in self._strays)
+        stuck = self._results is not None and self._results.is_stuck
+        return stuck or self.leaked > 0 or any(not call.done() for call in self._strays)
 
     @property
     def lag_seconds(self) -> float:
@@ -209,6 +215,8 @@ class HandlerLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._results is not None:
+            self._results.stop()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -266,10 +274,8 @@ class HandlerLoop:
 
     async def _carry_out(self, run: _Run) -> None:
         outcome: Outcome | None
-        answers_noted.set(run.calls)
-        refusal_noted.set(run.refusal)
-        headers_noted.set(run.headers)
-        tell_of("job", run.facts)
+        call_notes.set(run.notes)
+        tell_of("job", partial(_facts, run.job))
         current_log.set(run.log)
         if self._spans:
             self._spans.begin_calls([run.job])
@@ -277,6 +283,7 @@ class HandlerLoop:
             outcome = _unsent(run) if self._is_too_late([run]) else self._answered(run, await self._call(run))
         except BaseException as error:  # noqa: BLE001 - sys.exit() too would end the loop, and every job in it
             outcome = self._broken(run, error)
+        [outcome] = await self._with_places([run], [outcome])
         self._end(run, outcome)
 
     async def _carry_out_group(self, runs: Sequence[_Run]) -> None:
@@ -290,12 +297,10 @@ class HandlerLoop:
         if not ready:
             return
         outcomes: list[Outcome | None]
-        answers_noted.set(ready[0].calls)
-        for run in ready:
-            run.refusal = ready[0].refusal
-        refusal_noted.set(ready[0].refusal)
-        headers_noted.set(ready[0].headers)
-        tell_of("job", ready[0].facts)
+        for run in ready[1:]:
+            run.notes, run.leads = ready[0].notes, False
+        call_notes.set(ready[0].notes)
+        tell_of("job", partial(_facts, ready[0].job))
         current_log.set(ready[0].log)
         if self._spans:
             self._spans.begin_calls([run.job for run in ready])
@@ -314,8 +319,44 @@ class HandlerLoop:
             outcome if (run.job.id, run.job.token) in self._runs else None
             for run, outcome in zip(ready, outcomes, strict=True)
         ]
-        for run, outcome in zip(ready, told_once(wanted, bound=bound), strict=True):
+        told = await self._with_places(ready, told_once(wanted, bound=bound))
+        for run, outcome in zip(ready, told, strict=True):
             self._end(run, outcome)
+
+    async def _with_places(self, runs: Sequence[_Run], outcomes: Sequence[Outcome | None]) -> Sequence[Outcome | None]:
+        """Put large results into the result store, all at once; the outcomes name them then."""
+        if self._results is None:
+            return outcomes
+        for run in runs:
+            run.deadline = time.monotonic() + settings.QUEUEOPS.result_store_seconds + OVERRUN_SECONDS
+        begun = [
+            self._results.begin(outcome.job, outcome.result)
+            if isinstance(outcome, Succeeded) and run.stored is None
+            else None
+            for run, outcome in zip(runs, outcomes, strict=True)
+        ]
+        return [
+            outcome if writing is None else await self._with_place(self._results, run, outcome, writing)
+            for run, outcome, writing in zip(runs, outcomes, begun, strict=True)
+        ]
+
+    async def _with_place(
+        self, results: ResultWriter, run: _Run, outcome: Outcome | None, writing: Writing
+    ) -> Outcome | None:
+        if not isinstance(outcome, Succeeded) or outcome.result is None:
+            return outcome
+        try:
+            text = await results.finish(writing, run.job, outcome.result)
+        except Exception as error:  # noqa: BLE001 - as in _carry_out
+            return self._told(outcome, self._broken(run, error))
+        return None if run.ending == CANCELLED else replace(outcome, result=text)
+
+    @staticmethod
+    def _told(outcome: Succeeded, broken: Outcome | None) -> Outcome | None:
+        """What becomes of a call that succeeded and whose result is kept nowhere: what it cost it has cost."""
+        if not isinstance(broken, Failed):
+            return broken
+        return replace(broken, service="", cost=outcome.cost, usage=outcome.usage, stated=outcome.stated)
 
     def _ready(self, runs: Sequence[_Run]) -> list[_Run]:
         """Those of a group that the call is made for; the others end here, without a word about its money."""
@@ -364,7 +405,7 @@ class HandlerLoop:
 
     def _answered(self, run: _Run, answer: Answer) -> Outcome:
         if isinstance(answer, Continue):
-            partial = result_text(answer.partial) or "null"
+            partial = partial_text(answer.partial)
             cost = _cost(run, _told_cost(answer))
             usage = _usage(run, answer.usage)
             return GivenBack(
@@ -373,10 +414,14 @@ class HandlerLoop:
         cost = _cost(run, _told_cost(answer)) if answer else None
         known = _cost(run, answer.known_cost) if answer else None
         usage = _usage(run, answer.usage) if answer else None
-        result, elapsed_ms = result_text(answer.result if answer else None), self._elapsed_ms(run)
-        return Succeeded(
-            run.job, run.service, result, elapsed_ms, cost, run.calls, known, usage=usage, stated=_stated(run)
+        done = Succeeded(
+            run.job, run.service, None, self._elapsed_ms(run), cost, run.calls, known, usage=usage, stated=_stated(run)
         )
+        try:
+            done.result = result_text(answer.result if answer else None)
+        except ResultTooLarge as error:
+            return self._told(done, self._broken(run, error)) or done
+        return done
 
     def _broken(self, run: _Run, error: BaseException) -> Outcome | None:
         """What an exception makes of a job."""
@@ -437,6 +482,8 @@ class HandlerLoop:
         """In the handler's thread, and the transaction that it has open there."""
         log = run.log.kept(secrets_of(run.credential)) if run.log else ()
         text, elapsed_ms = result_text(result), self._elapsed_ms(run)
+        if self._results is not None:
+            text = self._results.write(run.job, text)
         done = Succeeded(run.job, run.service, text, elapsed_ms, calls=run.calls, log=log, stored=True)
         if not transaction.get_connection().in_atomic_block:
             raise transaction.TransactionManagementError("job.complete() needs a transaction")
@@ -446,10 +493,17 @@ class HandlerLoop:
 
     async def _call(self, run: _Run) -> Answer:
         handler, running = self._prepare(run)
-        async with asyncio.timeout(handler.timeout.total_seconds()):
+        limit = self._loop.call_later(handler.timeout.total_seconds(), _time_out, run)
+        try:
             if handler.is_async:
                 return cast("Answer", await handler.function(running))
             return await self._call_in_thread(handler, running)
+        except asyncio.CancelledError:
+            if run.timed_out and run.task is not None and run.task.uncancel() == 0:
+                raise TimeoutError from None
+            raise
+        finally:
+            limit.cancel()
 
     async def _call_in_thread(self, handler: Handler, running: RunningJob[Any]) -> Answer:
         call = self._threads.submit(copy_context().run, _call_sync, handler, running)
@@ -459,6 +513,8 @@ class HandlerLoop:
             if not call.cancel():  # the thread goes on until the handler looks whether it should
                 self._strays[call] = time.monotonic() + OVERRUN_SECONDS
             raise
+        finally:
+            del call  # an error in it leads back to this frame
 
     def _interrupted(self, run: _Run) -> Outcome | None:
         if run.ending == CANCELLED:
@@ -476,7 +532,7 @@ class HandlerLoop:
         return Failure("timeout", "TimeoutError", f"no end after {self._elapsed_ms(run) / 1000:.1f} s")
 
     def _failed(self, run: _Run, failure: Failure) -> Failed:
-        failure = with_push_back(failure, run.refusal)
+        failure = with_push_back(failure, run.notes.refusal)
         return Failed(run.job, run.service, run.retry, run.repeatable, failure, self._elapsed_ms(run), run.calls)
 
     def _write_off(self, run: _Run) -> None:
@@ -488,6 +544,7 @@ class HandlerLoop:
     def _end(self, run: _Run, outcome: Outcome | None) -> None:
         if self._runs.pop((run.job.id, run.job.token), None) is None:
             return  # written off before
+        run.running, run.group = None, ()  # they lead back to it: it would stay for the garbage collector
         if run.stored is not None:  # whatever came after the commit: it is completed
             outcome = replace(outcome, stored=True) if isinstance(outcome, Succeeded) else run.stored
         if self._spans:
@@ -513,6 +570,18 @@ class HandlerLoop:
 
     def _elapsed_ms(self, run: _Run) -> float:
         return (time.monotonic() - run.begun) * 1000
+
+
+def _time_out(run: _Run) -> None:
+    """Do what asyncio.timeout would, at a third of its price."""
+    run.timed_out = True
+    if run.task is not None:
+        run.task.cancel()
+
+
+def _facts(job: ClaimedJob) -> dict[str, Any]:
+    """For log lines that its handler writes."""
+    return {"job": job.id, "kind": job.kind, "batch": job.batch_id, "project": job.project}
 
 
 def _unread(job: ClaimedJob, error: _InvalidPayload | SealedAway) -> GivenBack:
@@ -553,10 +622,11 @@ def _cost(run: _Run, cost: int | None) -> int | None:
 
 def _stated(run: _Run) -> tuple[StatedQuota, ...]:
     """What its provider said of its quotas, where a limit counts the call."""
-    if not run.headers or (run.job.send_by is None and not run.job.holds):
+    headers = run.notes.headers if run.leads else None
+    if headers is None or (run.job.send_by is None and not run.job.holds):
         return ()
     age = time.monotonic() - run.begun
-    return tuple(replace(quota, age_seconds=age) for quota in read_quotas(run.headers[0]))
+    return tuple(replace(quota, age_seconds=age) for quota in read_quotas(headers))
 
 
 def _told_cost(answer: Done | Continue) -> int | None:

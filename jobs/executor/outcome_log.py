@@ -24,6 +24,7 @@ from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, Outcome, Succeeded
 from jobs.services.finish.sealed import message_of, result_of
+from jobs.services.results.reference import is_reference, stored_in
 from queueops.core.errors import QueueOpsError
 from queueops.core.stores.disk import to_disk
 
@@ -179,6 +180,9 @@ def _ending(outcome: Outcome) -> str:
         result = outcome.result
         if result is None:
             return _line("ended", outcome.job, outcome="completed")
+        if is_reference(result):
+            size = stored_in(json.loads(result))
+            return _line("ended", outcome.job, outcome="completed", result_bytes=size.bytes if size else 0)
         if len(result) > RESULT_BYTES:
             return _line("ended", outcome.job, outcome="completed", result_bytes=len(result.encode()))
         return _line("ended", outcome.job, outcome="completed", result=json.loads(result_of(outcome.job, result) or ""))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import psycopg
@@ -39,6 +40,9 @@ from jobs.services.finish.kinds import ServedKinds
 from jobs.services.finish.learn import Learning
 from jobs.services.finish.lost_claims import find_lost
 from jobs.services.operate.pools import ensure_pool
+from jobs.services.results.figures import add_figures
+from jobs.services.results.keep import result_store
+from jobs.services.results.writer import ResultWriter
 from jobs.services.upkeep import executors
 from queueops.core import tracing
 from queueops.core.database import UnsuitableDatabase
@@ -57,8 +61,10 @@ from .duties import DUTY_SECONDS, Duties
 from .keyring import Keyring, Opened
 from .loop import CANCELLED, LOOP_BUDGET_SECONDS, OVERRUN_SECONDS, STOPPING, HandlerLoop
 from .outcome_log import OutcomeLog
-from .spans import JobSpans
 from .width import Width
+
+if TYPE_CHECKING:
+    from .spans import JobSpans
 
 logger = logging.getLogger(__name__)
 
@@ -127,14 +133,20 @@ class ExecutorPump:
             if settings.outcome_log
             else None
         )
-        tracer = tracing.tracer()
-        self._spans = JobSpans(tracer, executor_id=self.id, pool=settings.pool) if tracer else None
+        self._spans: JobSpans | None = None
+        if tracer := tracing.tracer():
+            from .spans import JobSpans
+
+            self._spans = JobSpans(tracer, executor_id=self.id, pool=settings.pool)
+        store = result_store()
+        self._results = ResultWriter(store) if store else None
         self.loop = HandlerLoop(
             slots=settings.slots,
             wake=self._wake,
             spans=self._spans,
             budget_seconds=settings.loop_budget_seconds,
             keeps_ends=self._outcome_log is not None,
+            results=self._results,
         )
         self._slots = settings.slots
         self._width = Width(settings.slots)
@@ -158,6 +170,8 @@ class ExecutorPump:
         )
         self._policies: dict[str, Policy] | None = None  # None: to be read before they are needed
         self._hint = True  # there may be work
+        self._told = False  # of work that was just submitted
+        self._has_spare = False  # the last claim found less than there were slots for
         self._connected = False
         self._leases_lost = 0
         self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "progress", "park"), 0.0)
@@ -369,7 +383,26 @@ class ExecutorPump:
             ended = time.monotonic()
             self._next["park"] = ended + rest_seconds(ended - begun)
 
+    def _begin_the_new(self) -> None:
+        """
+        Begin what was just submitted, if it is one job: no other has to be weighed against it, nor a lane looked at.
+
+        Where slots are scarce it takes its turn with all others; so it does where to look among what is ready is dear,
+        and where an outcome waits, which may be a refusal: its counters have to cool down before anything goes out.
+        """
+        told, self._told = self._told, False
+        is_at_rest = self._has_spare and self._free_slots() > 0 and self.loop.waiting_seconds is None
+        if not (told and is_at_rest) or self._heads.is_dear:
+            return
+        _, claimed, credentials = self._write([], [], wanted=1, new=True)
+        if claimed:
+            self._begin(claimed, credentials)
+            with transaction.atomic():
+                self._gate.look(wanted=0)
+            self._hint = self._told or self._gate.has_lanes or self._kinds.must_look
+
     def _flush_and_claim(self, now: float) -> None:
+        self._begin_the_new()
         free = self._free_slots()
         wants_work = self._hint or now >= self._next_claim(now)
         outcomes: list[finish.Outcome] = []
@@ -392,15 +425,19 @@ class ExecutorPump:
             self._note_caps(outcomes)
             # Ends of calls lock periods of budgets, and claims lock others: in one commit two executors would deadlock.
             apart = claims and any(map(_is_paid_for, outcomes))
+            self._hint &= not claims  # before the claim: what is told from here on may have come after it looked
             lost, claimed, credentials = self._write(outcomes, notes, wanted=free if claims and not apart else 0)
         except Exception:
+            self._hint |= claims
             self.loop.put_back(outcomes, notes)
             raise
         self._let_go(outcomes, notes, lost)
         if apart:
             _, claimed, credentials = self._write([], [], wanted=free)
         if claims:
-            self._hint = bool(claimed) or self._gate.has_refused or self._kinds.must_look
+            # Behind one job, where more could have come, nothing waits: a second look would be in its handler's way.
+            self._hint |= len(claimed) >= min(free, 2) or self._gate.has_refused or self._kinds.must_look
+            self._has_spare = len(claimed) < free
             self._again("claim", now)
         if claimed:
             self._begin(claimed, credentials)
@@ -465,7 +502,7 @@ class ExecutorPump:
         return job
 
     def _write(
-        self, outcomes: list[finish.Outcome], notes: list[finish.Progress], *, wanted: int
+        self, outcomes: list[finish.Outcome], notes: list[finish.Progress], *, wanted: int, new: bool = False
     ) -> tuple[set[UUID], list[ClaimedJob], Opened]:
         """
         Flush and claim in one commit: commits are what a queue waits for.
@@ -484,7 +521,7 @@ class ExecutorPump:
                     lost = finish.record_outcomes(outcomes, notes, policies=self._retry_policies()).lost
                 settlements = finish.settlements_of(outcomes, stated.statements_of(outcomes))
                 if wanted:
-                    claimed = self._claim(wanted, settlements)
+                    claimed = self._claim_new() if new else self._claim(wanted, settlements)
                     if self._spans:
                         self._spans.find(claimed, began)
                     return lost, claimed, self._keyring.open(claimed)
@@ -540,6 +577,16 @@ class ExecutorPump:
             settlements=settlements,
         )
 
+    def _claim_new(self) -> list[ClaimedJob]:
+        return claim.claim_new(
+            self.id,
+            lease_seconds=self.settings.lease_seconds,
+            turns=self._turns,
+            gate=self._gate,
+            kinds=self._kinds,
+            pool=self.settings.pool,
+        )
+
     def _renew(self) -> None:
         owned = {job.id: job.token for job in self._owned.values()}
         lost = claim.renew_leases(owned, lease_seconds=self.settings.lease_seconds)
@@ -553,6 +600,8 @@ class ExecutorPump:
             lost=self._leases_lost,
         )
         self._leases_lost = 0
+        if self._results:
+            add_figures(self._results.take_figures())
         self._witness.refuse_the_past()
         if not known:  # forgotten during a long silence
             self._connected = False
@@ -584,7 +633,7 @@ class ExecutorPump:
         if channel == Channel.LIMITS:
             catalogue.forget()
         if self._role != Executor.Role.QUARANTINE:  # a submitted job is no suspect
-            self._hint = True
+            self._hint = self._told = True
             self._gate.hint()
 
     def _wait(self) -> None:
@@ -624,6 +673,8 @@ class ExecutorPump:
             self._outcome_log.close()
         try:
             self._learning.write(float("inf"))
+            if self._results:
+                add_figures(self._results.take_figures())
             executors.deregister(self.id)
             notify(Channel.READY)  # what it gave back is for the others
         except (DatabaseError, psycopg.Error):

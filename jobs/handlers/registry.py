@@ -10,6 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
@@ -401,6 +402,14 @@ def find_handler(kind: str) -> Handler:
 def served_names() -> dict[str, str]:
     """Every kind and former name, with the kind that carries it out."""
     return {**_aliases, **{kind: kind for kind in _handlers}}
+
+
+def same_names() -> list[tuple[str, str]]:
+    """Each kind or former name with each other name of the same handler, for what names kinds and outlives them."""
+    groups: dict[str, list[str]] = {}
+    for name, kind in served_names().items():
+        groups.setdefault(kind, []).append(name)
+    return [pair for names in groups.values() for pair in permutations(names, 2)]
 
 
 def all_handlers() -> list[Handler]:

@@ -1,4 +1,4 @@
-"""`queueops.webhook`: tells a project's webhook that a batch has ended."""
+"""`queueops.webhook` and `queueops.webhook_jobs`: tell a project's webhook that a batch, or jobs, have ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.db import close_old_connections
 from pydantic import BaseModel
 
@@ -21,6 +22,7 @@ from jobs.handlers.errors import ProviderError, unanswered
 from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.http.request import shared_client
 from jobs.handlers.registry import Done, RunningJob, handler
+from jobs.states import JobState
 from queueops.core.errors import QueueOpsError
 from queueops.core.outbound.client import OutboundFailed
 from queueops.core.outbound.policy import OutboundRefused
@@ -73,9 +75,28 @@ class WebhookMessage:
 )
 async def deliver_webhook(job: RunningJob[WebhookPayload]) -> Done:
     """Post the end of a batch to one webhook; signed, and repeated until it is accepted with a 2xx."""
-    message = await sync_to_async(_compose_in_thread, thread_sensitive=False)(job.payload.delivery_id)
+    return await _deliver(job.payload.delivery_id)
+
+
+@handler(
+    kind="queueops.webhook_jobs",
+    service="webhook",
+    target=lambda delivery: delivery.address,
+    payload=WebhookPayload,
+    sends_effect_key=True,
+    timeout=timedelta(seconds=30),
+    retry="aggressive",
+    internal=True,
+)
+async def deliver_ended_jobs(job: RunningJob[WebhookPayload]) -> Done:
+    """Post ended jobs, many in one message, or a test, to one webhook; signed and repeated likewise."""
+    return await _deliver(job.payload.delivery_id)
+
+
+async def _deliver(delivery_id: UUID) -> Done:
+    message = await sync_to_async(_compose_in_thread, thread_sensitive=False)(delivery_id)
     if message is None:
-        return Done({"skipped": "the webhook was removed or disabled"})
+        return Done({"skipped": "the webhook was removed or disabled, or the jobs deleted"})
     return Done({"status": await post_message(message)})
 
 
@@ -136,31 +157,93 @@ def _compose_in_thread(delivery_id: UUID) -> WebhookMessage | None:
 
 
 def compose(delivery_id: UUID) -> WebhookMessage | None:
-    """Build the message of one delivery from the batch as it is now; None: nobody wants it any more."""
+    """Build the message of one delivery from what it tells of as it is now; None: nobody wants it any more."""
     from django.utils import timezone
 
     from jobs.models import WebhookDelivery
-    from jobs.services.explain.snapshots import batch_snapshot
 
     delivery = WebhookDelivery.objects.select_related("webhook", "batch").filter(pk=delivery_id).first()
-    if delivery is None or not delivery.webhook.enabled:
+    if delivery is None or not (delivery.webhook.enabled or delivery.event == WebhookDelivery.Event.TEST):
         return None
-    snapshot = batch_snapshot(delivery.batch)
-    finished_at = delivery.batch.finished_at or timezone.now()
-    content = {
-        "type": "batch.finished",
-        "timestamp": finished_at.isoformat(),
-        "data": {
-            "batch": str(delivery.batch.pk),
-            "project": delivery.batch.project_id,
-            "name": delivery.batch.name,
-            "counts": snapshot.counts,
-        },
-    }
+    content = _COMPOSERS[delivery.event](delivery)
+    if content is None:
+        return None
     return WebhookMessage(
         id=str(delivery_id),
         url=delivery.webhook.url,
         secret=secret_of(delivery.webhook),
         timestamp=int(timezone.now().timestamp()),
-        body=json.dumps(content).encode(),
+        body=json.dumps({"type": delivery.event, **content}, ensure_ascii=False).encode(),
     )
+
+
+def _of_batch(delivery: Any) -> dict[str, Any]:
+    from django.utils import timezone
+
+    from jobs.services.explain.snapshots import batch_snapshot
+
+    finished_at = delivery.batch.finished_at or timezone.now()
+    return {
+        "timestamp": finished_at.isoformat(),
+        "data": {
+            "batch": str(delivery.batch.pk),
+            "project": delivery.batch.project_id,
+            "name": delivery.batch.name,
+            "counts": batch_snapshot(delivery.batch).counts,
+        },
+    }
+
+
+def _of_jobs(delivery: Any) -> dict[str, Any] | None:
+    """
+    In the order in which they ended. None: all of them are deleted.
+
+    Neither payload, result nor error text is told: those are what links lead to, for who may see them.
+    """
+    from jobs.models import Job, Tag, WebhookJob
+
+    ids = list(WebhookJob.objects.filter(delivery_id=delivery.pk).order_by("id").values_list("job_id", flat=True))
+    fields = ("kind", "batch_id", "user_id", "status", "last_error_code", "finished_at")
+    found = Job.objects.only(*fields).in_bulk(ids)
+    if not found:
+        return None
+    tags, project = Tag.objects.of(ids), delivery.webhook.project_id
+    jobs = [_told(found[one], tags.get(one, [])) for one in ids if one in found]
+    return {"timestamp": delivery.created_at.isoformat(), "data": {"project": project, "jobs": jobs}}
+
+
+def _told(job: Any, tags: list[str]) -> dict[str, Any]:
+    base = f"{settings.QUEUEOPS.public_url}/api/v1"
+    failed = job.status == JobState.FAILED
+    return {
+        "job": str(job.pk),
+        "kind": job.kind,
+        "batch": str(job.batch_id) if job.batch_id else None,
+        "user": str(job.user_id) if job.user_id else None,
+        "tags": tags,
+        "outcome": job.status,
+        "error_code": job.last_error_code if failed else "",
+        "ended_at": job.finished_at.isoformat(),
+        "links": {
+            "job": f"{base}/jobs/{job.pk}/",  # with its result
+            "batch": f"{base}/batches/{job.batch_id}/" if job.batch_id else None,
+        },
+    }
+
+
+def _of_test(delivery: Any) -> dict[str, Any]:
+    return {
+        "timestamp": delivery.created_at.isoformat(),
+        "data": {
+            "project": delivery.webhook.project_id,
+            "webhook": str(delivery.webhook.pk),
+            "message": "This is a test. Nothing has ended.",
+        },
+    }
+
+
+_COMPOSERS: dict[str, Callable[[Any], dict[str, Any] | None]] = {
+    "batch.finished": _of_batch,
+    "jobs.ended": _of_jobs,
+    "webhook.test": _of_test,
+}

@@ -14,10 +14,12 @@ from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
 from .pool import POOLED, Pool, PoolSweep
 from .provider_batch import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
-from .requests import BulkOperation, IdempotencyRecord, RestoredJob, Webhook, WebhookDelivery
+from .requests import BulkOperation, IdempotencyRecord, RestoredJob
+from .result_store import ResultStoreTotals
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
 from .schedule import Schedule, ScheduleFire
 from .tag import Tag
+from .webhook import Webhook, WebhookDelivery, WebhookJob
 from .window import MaintenanceWindow
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "ProviderBatchLine",
     "Resolution",
     "RestoredJob",
+    "ResultStoreTotals",
     "RetryPolicy",
     "SavedFilter",
     "Schedule",
@@ -66,6 +69,7 @@ __all__ = [
     "Way",
     "Webhook",
     "WebhookDelivery",
+    "WebhookJob",
     "new_id",
 ]
 

@@ -115,6 +115,7 @@ class Job(models.Model):
         help_text="Where its call goes, see jobs/lanes.py. Empty: its service.",
     )
     complete_by = models.DateTimeField(null=True, blank=True, help_text="By when its producer wants it done.")
+    # live: it was to go by a batch and has gone live, or is about to.
     via = models.CharField(
         max_length=5,
         null=True,

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
 
-from .job import Batch, Job, new_id
+from .job import new_id
 
 
 class IdempotencyRecord(models.Model):
@@ -90,35 +90,3 @@ class RestoredJob(models.Model):
 
     def __str__(self) -> str:
         return str(self.job_id)
-
-
-class Webhook(models.Model):
-    """Where a project wants to be told that a batch ended. Signed as Standard Webhooks say."""
-
-    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    project = models.ForeignKey(Project, models.CASCADE, related_name="webhooks")
-    url = models.URLField(max_length=500)
-    secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/signing.py
-    enabled = models.BooleanField(default=True)
-    created_at = models.DateTimeField(db_default=Now())
-    rotated_at = models.DateTimeField(null=True, editable=False)
-
-    def __str__(self) -> str:
-        return self.url
-
-
-class WebhookDelivery(models.Model):
-    """One message to one webhook. The job carries it out, so it retries and dies like any other."""
-
-    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    webhook = models.ForeignKey(Webhook, models.CASCADE, related_name="deliveries")
-    batch = models.ForeignKey(Batch, models.CASCADE)
-    job = models.OneToOneField(Job, models.CASCADE)
-    created_at = models.DateTimeField(db_default=Now())
-
-    class Meta:
-        verbose_name_plural = "webhook deliveries"
-        constraints: ClassVar = [models.UniqueConstraint(fields=["webhook", "batch"], name="jobs_webhookdelivery_once")]
-
-    def __str__(self) -> str:
-        return f"{self.webhook_id} {self.batch_id}"

@@ -20,6 +20,8 @@ SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
     OR EXISTS (SELECT FROM jobs_poolsweep WHERE passes < %(passes)s::int)
     OR EXISTS (SELECT FROM jobs_schedule WHERE next_fire_at <= now())
     OR EXISTS (SELECT FROM jobs_maintenancewindow WHERE next_change_at <= now())
+    OR EXISTS (SELECT FROM jobs_webhookjob AS told JOIN jobs_webhook AS hook ON hook.id = told.webhook_id
+                WHERE told.delivery_id IS NULL AND hook.enabled)
     OR EXISTS (SELECT FROM jobs_job WHERE {{waits_for_batch}})
     OR EXISTS (SELECT FROM jobs_batchsearch WHERE closed_at IS NULL)
     OR EXISTS (SELECT FROM jobs_providerbatch

@@ -1,12 +1,12 @@
 -- Make jobs whose time has come claimable: scheduled, deferred and retried ones. Those parked in a lane are not among
--- them: their time is a forecast, and the lane releases them.
+-- them: their time is a forecast, and the lane releases them. What has waited for a batch of its provider goes live.
 --
 -- params  most: bound of one statement; target: queued, where they go
 -- locks   the promoted rows, SKIP LOCKED: an executor that promotes the same rows loses nothing
 -- clock   now(): the transaction's start
 -- returns one row: how many were promoted, and the seconds until the next is due (null: none waits for a time)
 WITH candidate AS MATERIALIZED (
-    SELECT id, status FROM jobs_job
+    SELECT id, status, via FROM jobs_job
      WHERE status IN {{waiting}} AND scheduled_at <= now()
        AND (NOT status = 'rate_limited' OR lane IS NULL)
      ORDER BY scheduled_at
@@ -19,10 +19,12 @@ WITH candidate AS MATERIALIZED (
            deferred_seconds = job.deferred_seconds
                + CASE WHEN job.first_attempt_at IS NULL OR job.deferred_since IS NULL THEN 0
                       ELSE greatest(0, extract(epoch FROM now() - job.deferred_since)) END,
-           deferred_since = NULL
+           deferred_since = NULL,
+           via = CASE WHEN job.via IS NOT NULL THEN 'live' END
       FROM candidate
      WHERE job.id = candidate.id
-    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, candidate.status AS left_status
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, candidate.status AS left_status,
+              candidate.via = 'batch' AS turns_live
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status,
                                message, data)
@@ -30,7 +32,8 @@ WITH candidate AS MATERIALIZED (
            CASE left_status WHEN 'queued' THEN 'scheduling' ELSE 'state_change' END,
            CASE left_status WHEN 'queued' THEN NULL ELSE left_status END,
            CASE left_status WHEN 'queued' THEN NULL ELSE %(target)s::text END,
-           'its time has come', '{"scheduled_at": null}'
+           CASE WHEN turns_live THEN 'its time has come: it goes live' ELSE 'its time has come' END,
+           CASE WHEN turns_live THEN '{"scheduled_at": null, "via": "live"}'::jsonb ELSE '{"scheduled_at": null}' END
       FROM moved
 ), counted AS (
     INSERT INTO jobs_jobcount AS total (project_id, batch_id, shard, {{counts}})

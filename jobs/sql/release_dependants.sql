@@ -1,14 +1,20 @@
 -- Put back jobs whose waiting for others is over, and log it. They begin to wait for their turn now; the callback of a
--- batch is told the batch's counts.
+-- batch is told the batch's counts, and waits on where a requeue has opened the batch again since that was looked at:
+-- counts of an open batch would name no failure where the failed job is queued again.
 --
 -- params  ids; project: whose they are; batch: whose waiting is over (null: it is that of each by itself); message: what
---         the events say
+--         the events say; open_too: whether callbacks go though their batch is open
 -- locks   the rows, in id order
 -- clock   now(): the transaction's start
--- returns the ids put back. One that a pause or a budget holds stays held, and is among them; one that waits for others
---         by itself, or with its batch, is not
+-- returns the ids of the callbacks that wait on. All others are put back; one that a pause or a budget holds stays
+--         held, and one that waits for others by itself, or with its batch, is left alone
 WITH candidate AS MATERIALIZED (
-    SELECT id FROM jobs_job AS job
+    SELECT id, CASE WHEN ended_batch IS NOT NULL AND NOT %(open_too)s::boolean
+                    -- By the index, or all jobs are read for it.
+                    THEN (SELECT true FROM jobs_job AS part
+                           WHERE part.batch_id = (job.ended_batch ->> 'batch')::uuid AND part.status IN {{unfinished}}
+                           ORDER BY part.status LIMIT 1) END AS waits_on
+      FROM jobs_job AS job
      WHERE id = ANY(%(ids)s::uuid[]) AND project_id = %(project)s::text AND held AND status IN {{waiting}}
        AND NOT EXISTS (SELECT FROM jobs_dependency
                         WHERE owner_id = CASE WHEN %(batch)s::uuid IS NULL THEN job.batch_id ELSE job.id END)
@@ -27,7 +33,7 @@ WITH candidate AS MATERIALIZED (
            fallback_at = job.fallback_at + (greatest(job.eligible_since, now()) - job.eligible_since),
            updated_at = now()
       FROM candidate
-     WHERE job.id = candidate.id
+     WHERE job.id = candidate.id AND waits_on IS NULL
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, job.scheduled_at
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, message, data)
@@ -35,4 +41,4 @@ WITH candidate AS MATERIALIZED (
            jsonb_build_object('operation', 'waited', 'scheduled_at', scheduled_at)
       FROM moved
 )
-SELECT id FROM moved
+SELECT id FROM candidate WHERE waits_on

@@ -4,6 +4,7 @@
 --         ids, tokens, delays (seconds until it may run; null: at once), codes, messages (of the error),
 --         results, data (JSON as text): parallel arrays, one entry a job; message: what the event says where
 --         the job's own message is null; executor, lease (seconds): who claims, null where nobody does;
+--         via: likewise, the way that a job goes which was to go by a batch;
 --         keys (null: as it is): likewise, the new coalesce key of a job that must not leave with the same others again;
 --         through (null: none): a state between the two that the log tells of
 -- locks   the moved rows, in id order; waits rather than skips, so that an operator's click is not lost
@@ -40,6 +41,7 @@ WITH given AS MATERIALIZED (
                                    THEN now() + %(lease)s::float8 * interval '1 second'
                                    WHEN %(target)s::text = 'in_progress' THEN job.lease_expires_at END,
            coalesce_key = coalesce(candidate.key, job.coalesce_key),
+           via = CASE WHEN job.via IS NOT NULL THEN coalesce(%(via)s::text, job.via) END,
            started_at = CASE WHEN %(target)s::text = 'in_progress' THEN now() ELSE job.started_at END,
            first_attempt_at = CASE WHEN %(target)s::text = 'in_progress' THEN coalesce(job.first_attempt_at, now())
                                    ELSE job.first_attempt_at END,
@@ -58,13 +60,15 @@ WITH given AS MATERIALIZED (
      WHERE job.id = candidate.id
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, job.scheduled_at, job.retry_count,
               job.crash_count, job.deferral_count, candidate.from_status AS left_status, candidate.code,
-              candidate.message, candidate.data
+              candidate.message, candidate.data, job.via
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status,
                                message, data)
     -- What is given as data, who claims, belongs to the first of two steps.
     SELECT id, project_id, user_id, batch_id, service, 'state_change', left_status, %(through)s::text,
-           coalesce(message, %(message)s::text), data::jsonb
+           coalesce(message, %(message)s::text),
+           CASE WHEN via IS NULL THEN data::jsonb
+                ELSE coalesce(data::jsonb, '{}') || jsonb_build_object('via', via) END
       FROM moved
      WHERE %(through)s::text IS NOT NULL
      UNION ALL

@@ -132,6 +132,7 @@ class UserAdmin(AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignor
     change_password_form = AdminPasswordChangeForm
     list_display = ("username", "email", "is_active", "is_staff", "is_superuser", "has_second_factor", "last_login")
     list_select_related = ("authenticator",)
+    search_help_text = "A part of a username, name or e-mail address"
     filter_horizontal = ()  # Django's two boxes cannot be told apart by a screen reader
     actions = ("reset_second_factor_selected",)
     actions_detail = ("reset_second_factor",)
@@ -161,6 +162,7 @@ class UserAdmin(AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignor
 @admin.register(Group)
 class GroupAdmin(AuditedPeopleMixin, DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
     filter_horizontal = ()  # as for users
+    search_help_text = "A part of a role's name"
 
     def audited(self, obj: Group) -> Mapping[str, Any]:
         return {"name": obj.name, "permissions": _names(obj.permissions.all())}
@@ -171,6 +173,7 @@ class SignInCountAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("whose", "purpose", "from_address", "failures", "state", "until")
     list_filter = ("purpose",)
     search_fields = ("account", "address")
+    search_help_text = "A part of an account or address"
     ordering = (F("forget_at").desc(), "account")
     fields = ("purpose", "account", "address", "failures", "forget_at")
     actions = ("unlock_selected",)

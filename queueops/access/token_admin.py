@@ -14,15 +14,12 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.decorators import display
 
 from queueops.access.models import PersonalToken
 from queueops.access.services.personal_tokens import LONGEST_DAYS, issue_token, revoke_tokens
 from queueops.core.errors import QueueOpsError
-from queueops.screens import showing
-from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ReasonForm
-from queueops.screens.secrets import shown_once
+from queueops.screens.secrets import IssuedAdmin, shown_once
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 
 REVOKE_OTHERS = "access.revoke_personaltoken"
@@ -79,11 +76,12 @@ class PersonalTokenForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(PersonalToken)
-class PersonalTokenAdmin(QueueAdmin):
+class PersonalTokenAdmin(IssuedAdmin):
     form = PersonalTokenForm
     list_display = ("prefix_shown", "user", "name", "opens", "state", "used", "expires")
     list_select_related = ("user",)
     fields = ("name", "project", "expires_at")
+    readonly_fields = ("prefix_shown", "user", "opens", "state", "used", "expires")
     actions = ("revoke_selected",)
     actions_detail = ("revoke",)
     empty_title = "There are no personal tokens."
@@ -91,18 +89,11 @@ class PersonalTokenAdmin(QueueAdmin):
 
     revoke_selected, revoke = on_selected(REVOKE), on_one(REVOKE)
 
+    def get_fields(self, request: HttpRequest, obj: PersonalToken | None = None) -> Sequence[str]:
+        return ("name", *self.readonly_fields) if obj else self.fields
+
     def audit_targets(self, row: PersonalToken) -> list[str]:
         return [f"personal token {row.prefix}"]
-
-    def has_change_permission(self, request: HttpRequest, obj: PersonalToken | None = None) -> bool:
-        return False  # issued and revoked; what it opens never changes under its holder
-
-    def has_delete_permission(self, request: HttpRequest, obj: PersonalToken | None = None) -> bool:
-        return False
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        usable = PersonalToken.objects.filter(pk=object_id, revoked_at=None).exists()
-        return super().get_actions_detail(request, object_id) if usable else []
 
     def save_model(self, request: HttpRequest, obj: PersonalToken, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         token, secret = issue_token(
@@ -134,17 +125,3 @@ class PersonalTokenAdmin(QueueAdmin):
     @admin.display(description="opens")
     def opens(self, token: PersonalToken) -> str:
         return token.project_id or "all projects"
-
-    @display(description="state", label={"usable": "success", "revoked": "danger", "expired": "warning"})  # type: ignore[untyped-decorator]
-    def state(self, token: PersonalToken) -> str:
-        if token.revoked_at:
-            return "revoked"
-        return "expired" if token.expires_at <= timezone.now() else "usable"
-
-    @admin.display(description="last used")
-    def used(self, token: PersonalToken) -> SafeString | str:
-        return showing.ago(token.last_used_at)
-
-    @admin.display(description="expires")
-    def expires(self, token: PersonalToken) -> SafeString | str:
-        return showing.ago(token.expires_at)

@@ -69,13 +69,9 @@ class AuditEntryAdmin(ReadOnlyMixin, QueueAdmin):
         name = getattr(entry, "username", None)
         return f"{name} ({entry.actor})" if name else entry.actor
 
-    @admin.display(description="project")
-    def of_project(self, entry: AuditEntry) -> str:
-        return entry.project_id or showing.NOTHING
-
     @admin.display(description="reason")
     def reason_shown(self, entry: AuditEntry) -> str:
-        return entry.reason[:120]
+        return entry.reason[:120] or showing.NOTHING
 
     @admin.display(description="before")
     def before_shown(self, entry: AuditEntry) -> SafeString | str:

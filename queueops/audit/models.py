@@ -8,8 +8,8 @@ from django.db import models
 from django.db.models.functions import Now
 
 
-class AuditEntry(models.Model):
-    """What a person or key changed. The database refuses to update or delete a row; old months are dropped whole."""
+class TrailEntry(models.Model):
+    """What a person or key changed."""
 
     id = models.BigAutoField(primary_key=True)
     project_id = models.CharField(max_length=63, blank=True)
@@ -24,13 +24,32 @@ class AuditEntry(models.Model):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        abstract = True
         ordering = ("-id",)
-        verbose_name_plural = "audit entries"
-        db_table = "jobs_auditentry"  # its name when the jobs app kept it: triggers, policies and months go by it
-        indexes: ClassVar = [models.Index(fields=["target", "-id"], name="jobs_auditentry_target_idx")]
 
     def __str__(self) -> str:
         return f"{self.actor} {self.action} {self.target}"
+
+
+class AuditEntry(TrailEntry):
+    """The trail. The database refuses to update or delete a row; old months are dropped whole."""
+
+    class Meta(TrailEntry.Meta):
+        verbose_name_plural = "audit entries"
+        db_table = "jobs_auditentry"  # its name when the jobs app kept it: triggers, policies and months go by it
+        indexes: ClassVar = [
+            models.Index(fields=["target", "-id"], name="jobs_auditentry_target_idx"),
+            models.Index(fields=["project_id", "-id"], name="jobs_auditentry_project_idx"),
+        ]
+
+
+class ProjectAuditEntry(TrailEntry):
+    """A view of the trail: what the project changed for which a transaction acts, and all that the API may read."""
+
+    class Meta(TrailEntry.Meta):
+        managed = False
+        default_permissions = ()
+        db_table = "jobs_auditentry_of_project"
 
 
 class AuditStream(models.Model):
@@ -40,6 +59,7 @@ class AuditStream(models.Model):
     cursor = models.BigIntegerField(default=0, help_text="Id of the last entry that arrived there.")
     holder = models.UUIDField(null=True, help_text="Of the process that sends.")
     held_until = models.DateTimeField(null=True)
+    accepted_at = models.DateTimeField(db_default=Now(), help_text="When it took entries last, or was named.")
     tried_at = models.DateTimeField(null=True)
     fault = models.CharField(max_length=300, blank=True, help_text="Of the last try; empty: it went well.")
 

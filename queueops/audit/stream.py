@@ -15,7 +15,7 @@ from datetime import UTC, timedelta
 from uuid import UUID, uuid4
 
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -55,6 +55,18 @@ class Lag:
     fault: str
 
 
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """
+    Attributes:
+        seconds: 0: nothing waits.
+        fault: Of the last try; empty: it was not refused.
+    """
+
+    seconds: float
+    fault: str
+
+
 def send_new(
     target: str, *, seconds: float, holder: UUID | None = None, go_on: Callable[[], bool] | None = None
 ) -> Sent:
@@ -77,11 +89,11 @@ def send_new(
     held = row.filter(holder=holder)
     fault = ""
     try:
-        sink, settled = sink_of(target), _settled_id(until)
+        sink, settled = sink_of(target), settled_id(until)
         cursor = row.values_list("cursor", flat=True).get()
         while entries := list(AuditEntry.objects.filter(pk__gt=cursor, pk__lte=settled).order_by("pk")[:MOST_ENTRIES]):
             sink.send([line_of(entry) for entry in entries])
-            if not held.update(cursor=entries[-1].pk, held_until=Now() + TERM):
+            if not held.update(cursor=entries[-1].pk, accepted_at=Now(), held_until=Now() + TERM):
                 return Sent(sent, is_held=True)  # it took longer than the term, and another sends all of it again
             cursor, sent = entries[-1].pk, sent + len(entries)
             if time.monotonic() >= until or (go_on is not None and not go_on()):
@@ -97,10 +109,30 @@ def send_new(
 def lag_of(target: str) -> Lag:
     """What has not arrived, and for how long."""
     row = AuditStream.objects.filter(target=target).first()
-    waiting = AuditEntry.objects.filter(pk__gt=row.cursor if row else 0)
-    oldest = waiting.order_by("pk").values_list("created_at", flat=True).first()
-    seconds = max(0.0, (timezone.now() - oldest).total_seconds()) if oldest else 0.0
-    return Lag(waiting.count(), seconds, row.fault if row else "")
+    return Lag(_waiting(row).count(), _oldest_seconds(row), row.fault if row else "")
+
+
+def lag_seconds(target: str) -> float:
+    """For how long the oldest entry that has not arrived has waited; one row is read, however many wait."""
+    return _oldest_seconds(AuditStream.objects.filter(target=target).first())
+
+
+def standstill(target: str) -> Standstill:
+    """Since when a target takes nothing though entries wait; reads two rows, however many wait."""
+    row = AuditStream.objects.filter(target=target).first()
+    if row is None:
+        return Standstill(0.0, "")
+    silent = max(0.0, (timezone.now() - row.accepted_at).total_seconds())
+    return Standstill(min(silent, _oldest_seconds(row)), row.fault)
+
+
+def _waiting(row: AuditStream | None) -> QuerySet[AuditEntry]:
+    return AuditEntry.objects.filter(pk__gt=row.cursor if row else 0)
+
+
+def _oldest_seconds(row: AuditStream | None) -> float:
+    oldest = _waiting(row).order_by("pk").values_list("created_at", flat=True).first()
+    return max(0.0, (timezone.now() - oldest).total_seconds()) if oldest else 0.0
 
 
 def line_of(entry: AuditEntry) -> SentEntry:
@@ -123,15 +155,17 @@ def line_of(entry: AuditEntry) -> SentEntry:
     )
 
 
-def _settled_id(until: float) -> int:
+def settled_id(until: float) -> int:
     """
     Return the id up to which every entry that will ever be there is visible; 0: not known before the time is over.
 
     Ids come out of a sequence and commit out of order. The default of the column gives a transaction its own id before
     an entry's, so whichever is younger than one taken after the sequence was read has greater ids of entries.
+
+    Outside of a transaction: one that waits with an id of its own keeps others that wait from going on.
     """
     last, xid = _number(LAST_ID), _number(TAKE_XID)
-    while _number(OLDEST_UNFINISHED) <= xid:
+    while _number(OLDEST_UNFINISHED) < xid:  # inside of one, its own is the oldest
         if time.monotonic() >= until:
             return 0
         time.sleep(UNSETTLED_SECONDS)

@@ -77,5 +77,5 @@ def fields_of(error: ValidationError, prefix: str = "") -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for item in error.errors(include_url=False, include_context=False, include_input=False):
         path = ".".join([prefix, *map(str, item["loc"])] if prefix else map(str, item["loc"]))
-        found.setdefault(path, []).append(item["msg"])
+        found.setdefault(path, []).append(item["msg"].removeprefix("Value error, "))
     return found

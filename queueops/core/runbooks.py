@@ -11,7 +11,7 @@ from django.conf import settings
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-_CODE = re.compile(r"`([^`]+)`")
+_MARKED = re.compile(r"`([^`]+)`|\*([^*]+)\*")  # in one pass: a star within code is none of emphasis
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which no web process serves: their words stay
 
 
@@ -27,7 +27,7 @@ def read_runbook(kind: str) -> tuple[str, tuple[Section, ...]]:
     """
     Return a runbook's title and sections.
 
-    Knows what runbooks use: one title, second-level headings, paragraphs, lists of one level, code in a line.
+    Knows what runbooks use: one title, second-level headings, paragraphs, lists of one level, code and emphasis.
 
     Raises:
         FileNotFoundError: There is none of that name.
@@ -82,4 +82,9 @@ def _joined(block: str) -> list[str]:
 
 def _inline(text: str) -> SafeString:
     words = conditional_escape(_LINK.sub(r"\1", text))
-    return SafeString(_CODE.sub(r'<code class="qo-code">\1</code>', words))
+    return SafeString(_MARKED.sub(_marked, words))
+
+
+def _marked(found: re.Match[str]) -> str:
+    code, words = found.groups()
+    return f'<code class="qo-code">{code}</code>' if code else f"<em>{words}</em>"

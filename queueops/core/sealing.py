@@ -24,7 +24,8 @@ from .errors import QueueOpsError
 from .secret_key import development_payload_key
 
 MARK = "queueops!sealed!"
-DEFUSED = "queueops sealed "
+STORED = "queueops!stored!"  # begins what stands for a value that is kept elsewhere, see jobs/services/results
+MARKS = "queueops!s"  # how both begin
 TOKEN = re.compile(MARK + r"([A-Za-z0-9_-]{1,40})!([A-Za-z0-9_=-]+)")
 _WHOLE_IN_JSON = rf'(?<!\\)"{TOKEN.pattern}"'
 IN_JSON = re.compile(f"{_WHOLE_IN_JSON}|{TOKEN.pattern}")
@@ -156,6 +157,14 @@ def open_bytes(content: bytes) -> bytes:
     return _decrypted(found[1], found[2])
 
 
+def shown_bytes(content: bytes) -> bytes:
+    """`open_bytes` of JSON, as `shown_json`."""
+    if not content.startswith(MARK.encode()) or (show := _showing()) is None:
+        return content
+    found = TOKEN.fullmatch(content.decode())
+    return content if found is None else show(found[1], found[2]).encode()
+
+
 def seal_text(text: str) -> str:
     """`seal_value` of a text, of which an empty one has nothing to hide."""
     return seal_value(text) if text else text
@@ -196,8 +205,10 @@ def shown_text(text: str) -> str:
 
 
 def defused(text: str) -> str:
-    """A text from outside, which no reader takes for a sealed one."""
-    return text.replace(MARK, DEFUSED) if MARK in text else text
+    """A text from outside, which no reader takes for a sealed one, or for one that is kept elsewhere."""
+    if MARKS not in text:
+        return text
+    return text.replace(MARK, MARK.replace("!", " ")).replace(STORED, STORED.replace("!", " "))
 
 
 def keys_in(text: str) -> set[str]:

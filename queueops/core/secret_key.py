@@ -7,7 +7,7 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from queueops.core.env import BadConfiguration
+from queueops.core.env.reading import BadConfiguration
 
 
 def development_secret_key(data_dir: Path) -> str:

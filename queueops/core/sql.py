@@ -128,7 +128,7 @@ def _numbered(package: str, name: str, variant: str) -> tuple[bytes, tuple[str, 
 
 def nullable(values: Sequence[Any]) -> list[Any] | None:
     """An array parameter; null when every entry is: unnest pads it, and an array of nulls costs as any other."""
-    return list(values) if any(value is not None for value in values) else None
+    return None if _is_nothing(values) else list(values)
 
 
 def plain_array(values: Sequence[Any]) -> str | None:
@@ -137,16 +137,21 @@ def plain_array(values: Sequence[Any]) -> str | None:
 
     psycopg examines each element for characters that need quoting; these have none.
     """
-    if all(value is None for value in values):
+    if _is_nothing(values):
         return None
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
 def text_array(values: Sequence[str | None]) -> str | None:
     """An array parameter of any texts as PostgreSQL writes it; see `plain_array`."""
-    if all(value is None for value in values):
+    if _is_nothing(values):
         return None
     return "{" + ",".join(["NULL" if value is None else f'"{_escaped(value)}"' for value in values]) + "}"
+
+
+def _is_nothing(values: Sequence[Any]) -> bool:
+    """Whether every entry is null; by `count`, as a generator takes ten times as long for thousands of them."""
+    return not values or (values[0] is None and values.count(None) == len(values))
 
 
 def _escaped(value: str) -> str:

@@ -1,8 +1,7 @@
 """
 Spans by OpenTelemetry, where the extra `queueops[otel]` is installed and OTEL_* variables name an exporter.
 
-Without them nothing of it is imported, and what stands here answers that there is nothing to do. It is the only module
-that imports OpenTelemetry.
+Without them nothing of it is imported, and what stands here answers that there is nothing to do.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import logging
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,8 +20,8 @@ from queueops.core.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.sdk.trace import Tracer, TracerProvider
+    from opentelemetry.trace import Span
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +63,7 @@ class _Nothing:
     def note(self, **attributes: str | int) -> None: ...
 
 
-NOTHING = _Nothing()
+OFF = nullcontext(_Nothing())
 
 _submission: ContextVar[Submission | None] = ContextVar("submission", default=None)
 
@@ -100,17 +99,22 @@ def tracer() -> Tracer | None:
     if cause := trouble():
         logger.warning("no spans are sent, though OTEL_* variables ask for them: %s", cause)
         return None
-    return _provider().get_tracer(SYSTEM, VERSION)
+    from opentelemetry.sdk.trace import Tracer
+
+    made = _provider().get_tracer(SYSTEM, VERSION)
+    return made if isinstance(made, Tracer) else None
 
 
 @cache
 def _provider() -> TracerProvider:
     """The process's own, or the one that its code has set up before."""
     from opentelemetry import trace
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.exporter.otlp.proto.http import trace_exporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    from queueops.core import otlp
 
     if isinstance(given := trace.get_tracer_provider(), TracerProvider):
         return given
@@ -124,7 +128,9 @@ def _provider() -> TracerProvider:
     ):
         about["service.name"] = SYSTEM
     provider = TracerProvider(resource=Resource.create(about))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    # A release that does not look here takes its own encoder, which is dearer and no worse.
+    trace_exporter.encode_spans = otlp.encode_spans  # type: ignore[attr-defined]
+    provider.add_span_processor(BatchSpanProcessor(trace_exporter.OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
     return provider
 
@@ -160,13 +166,14 @@ def context_of(carrier: Mapping[str, str]) -> Context:
     return TraceContextTextMapPropagator().extract(carrier)
 
 
-@contextmanager
-def submitting(name: str, attributes: Attributes) -> Iterator[Submission | _Nothing]:
+def submitting(name: str, attributes: Attributes) -> AbstractContextManager[Submission | _Nothing]:
     """Make a span of a submission; the jobs that are inserted within carry it, the first MOST_TRACED of them."""
     made = tracer()
-    if made is None:
-        yield NOTHING
-        return
+    return OFF if made is None else _submitting(made, name, attributes)
+
+
+@contextmanager
+def _submitting(made: Tracer, name: str, attributes: Attributes) -> Iterator[Submission]:
     from opentelemetry.trace import SpanKind
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

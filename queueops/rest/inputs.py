@@ -1,5 +1,7 @@
 """The base of what an address takes."""
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -7,3 +9,9 @@ class Input(BaseModel):
     """Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def as_changes(schema: dict[str, Any]) -> None:
+    """What is left out stays as it is: a default would say something else."""
+    for described in schema["properties"].values():
+        described.pop("default", None)

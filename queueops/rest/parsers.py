@@ -19,8 +19,8 @@ from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
-from queueops.core.env import MEGABYTE
 from queueops.core.errors import fields_of
+from queueops.core.values.sizes import MEGABYTE
 from queueops.core.web.body_cap import too_large
 from queueops.core.web.nul import NUL_ESCAPE
 

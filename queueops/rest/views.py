@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar, cast
 
 from django.db.models import Model, QuerySet
+from pydantic import BaseModel
 from rest_framework.generics import GenericAPIView
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -23,12 +25,14 @@ from queueops.tenancy.scope import ANONYMOUS_ROLE, API_ROLE, acting_for, reading
 from .errors import InvalidIdempotencyKey
 from .filtering import StrictFilterBackend, refuse_unknown
 from .pagination import NewestFirst
+from .parsers import parse_as, parse_query_as, read_document
 
 MAX_IDEMPOTENCY_KEY_LENGTH = 200
 
 READS = frozenset({"GET", "HEAD"})
 
 Row = TypeVar("Row", bound=Model)
+Input = TypeVar("Input", bound=BaseModel)
 
 
 class AlwaysJSON(BaseContentNegotiation):
@@ -65,6 +69,21 @@ class CallerView(APIView):
     def caller(self) -> Caller:
         return cast("Caller", self.request.auth)
 
+    @cached_property
+    def raw(self) -> bytes:
+        """The body, as `read_document` reads it."""
+        return read_document(self.request)
+
+    def read(self, model: type[Input]) -> Input:
+        """The body, as `parse_as` parses it."""
+        return parse_as(model, self.raw)
+
+    def read_query(self, model: type[Input]) -> Input:
+        """The query parameters but for `project`, as `parse_query_as` parses them."""
+        given = self.request.query_params.dict()
+        given.pop("project", None)
+        return parse_query_as(model, given)
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Know the caller, then confine what answers the request to the caller's rows."""
         super().initial(request, *args, **kwargs)
@@ -74,8 +93,12 @@ class CallerView(APIView):
             request.META[ASKER] = f"project:{self.caller.project_id}"
         method = str(request.method)
         handler = getattr(self, method.lower(), None)
-        if handler is not None and method not in self.unconfined:
+        if handler is not None and self.confines(method):
             setattr(self, method.lower(), confined(request)(handler))
+
+    def confines(self, method: str) -> bool:
+        """Whether the database lets the method see and change the rows of the caller's project alone."""
+        return method not in self.unconfined
 
     def idempotency_key(self) -> str | None:
         """

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import messages
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.forms import SplitDateTimeField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.admin import ModelAdmin
 
 from queueops.core.errors import QueueOpsError
 from queueops.core.web.recent_writes import may_lag
 
+from .showing import NOTHING
 from .verbs import VerbsMixin
 
 
@@ -23,6 +27,18 @@ class QueueAdmin(VerbsMixin, ModelAdmin):
     show_full_result_count = False
     change_form_outer_after_template = "admin/kit/after.html"
 
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        found = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if isinstance(found, SplitDateTimeField):
+            found.help_text = f"{found.help_text} In {settings.TIME_ZONE}.".lstrip()
+        return found
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        page = super().get_changelist_instance(request)
+        if not (page.query or page.has_active_filters):
+            page.full_result_count = page.result_count  # there is no more to be offered beside the heading
+        return page
+
     @may_lag
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         response: HttpResponse = super().changelist_view(request, extra_context)
@@ -32,27 +48,33 @@ class QueueAdmin(VerbsMixin, ModelAdmin):
         """What the audit trail calls a row; its page shows what people changed about it."""
         return [f"{self.opts.verbose_name} {row.pk}"]
 
+    @admin.display(description="project")
+    def of_project(self, row: Any) -> str:
+        return str(row.project_id or NOTHING)
 
-class ServiceFormAdmin(QueueAdmin):
-    """A form that a service saves, which may refuse what the form has found sound: somebody else was faster."""
 
-    def shown_of(self, row: Any) -> dict[str, Any]:
-        """What the page of a stored row shows besides the form."""
+class PageAdmin(QueueAdmin):
+    """A row's page shows more than its fields."""
+
+    def shown_of(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What the page of a stored row shows besides."""
         return {}
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        row = self.get_object(request, object_id) if object_id else None
-        shown = self.shown_of(row) if row is not None and self.has_view_permission(request, row) else {}
+        row = self.get_object(request, unquote(object_id))
+        shown = self.shown_of(request, row) if row is not None and self.has_view_permission(request, row) else {}
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
+        return response
+
+
+class ServiceFormAdmin(PageAdmin):
+    """A form that a service saves, which may refuse what the form has found sound: somebody else was faster."""
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
-            response: HttpResponse = super().changeform_view(
-                request, object_id, form_url, {**(extra_context or {}), **shown}
-            )
+            response: HttpResponse = super().changeform_view(request, *args, **kwargs)
         except QueueOpsError as error:
             messages.error(request, error.message)
             return HttpResponseRedirect(request.get_full_path())

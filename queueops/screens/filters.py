@@ -6,6 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from django.apps import apps
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import DropdownFilter, TextFilter
@@ -21,7 +23,12 @@ class Choice(DropdownFilter):
     column = ""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(**{self.column or self.parameter_name: self.value()}) if self.value() else queryset
+        if not self.value():
+            return queryset
+        try:
+            return queryset.filter(**{self.column or self.parameter_name: self.value()})
+        except ValidationError as error:  # no such value fits the column
+            raise IncorrectLookupParameters(error) from error
 
 
 class ProjectFilter(Choice):

@@ -1,12 +1,18 @@
-"""Secrets that are shown once."""
+"""Secrets that are shown once, and the screens of what is issued."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from unfold.decorators import display
+
+from . import showing
+from .admin import QueueAdmin
 
 
 def shown_once(
@@ -25,3 +31,31 @@ def shown_once(
     response = TemplateResponse(request, "admin/kit/shown_once.html", context)
     response["Cache-Control"] = "no-store"
     return response
+
+
+class IssuedAdmin(QueueAdmin):
+    """Of what opens something: it is issued and revoked, and what it opens never changes under its holder."""
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        usable = self.model.objects.filter(pk=object_id, revoked_at=None).exists()
+        return super().get_actions_detail(request, object_id) if usable else []
+
+    @display(description="state", label={"usable": "success", "revoked": "danger", "expired": "warning"})  # type: ignore[untyped-decorator]
+    def state(self, row: Any) -> str:
+        if row.revoked_at:
+            return "revoked"
+        return "expired" if row.expires_at and row.expires_at <= timezone.now() else "usable"
+
+    @admin.display(description="last used")
+    def used(self, row: Any) -> SafeString | str:
+        return showing.ago(row.last_used_at)
+
+    @admin.display(description="expires")
+    def expires(self, row: Any) -> SafeString | str:
+        return showing.ago(row.expires_at)

@@ -137,7 +137,9 @@ def back_up(directory: Path, say: Say) -> Manifest:
     Raises:
         BackupError: The directory exists, or the dump fails or lacks something.
     """
-    if directory.exists():
+    with _in_words():
+        exists = directory.exists()
+    if exists:
         raise BackupError(f"{directory} exists. Name a new directory: a backup is never overwritten.")
     partial = directory.with_name(directory.name + ".partial")
     dump = partial / DUMP

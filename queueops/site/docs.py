@@ -6,13 +6,14 @@ import queueops.site.api_docs
 import queueops.site.guarantees
 import queueops.site.proofs
 import queueops.site.role_docs  # noqa: F401 (they register a page each)
-from queueops.core.env import Setting, declared_settings
+from queueops.core.env.environment import declared_settings
+from queueops.core.env.setting import Setting
 from queueops.core.generated_docs import generated_page
 
 _HEAD = """\
 # Settings
 
-Written by `manage.py write_docs` from `queueops/core/env.py`; change it there.
+Written by `manage.py write_docs` from `queueops/core/env/`; change it there.
 
 Everything is set by environment variables, read once at the start. A value that breaks its rule, a
 `QUEUEOPS_` variable that is no setting, or a combination that cannot work stops the start with one

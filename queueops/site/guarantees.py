@@ -63,6 +63,7 @@ GUARANTEES: Mapping[str, str] = {
     "P10": "Several may migrate at once, a host's death is no job's crash, and several database hosts may be named.",
     "P11": "The web process ends requests under way before it stops.",
     "P12": "Workers leave alone what only another release can carry out.",
+    "P13": "Each ended job that fits a webhook's filter is noted once for it, and told under one message id.",
 }
 
 HEADINGS = {"R": "Nothing is lost or done twice", "S": "Nobody gets at what is not theirs", "P": "In production"}

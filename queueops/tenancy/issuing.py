@@ -5,10 +5,23 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from queueops.audit import trail
 from queueops.tenancy.models import ProducerKey, Project
+
+
+def told_name(name: str) -> str:
+    """
+    Return what somebody calls a project or a key, without blanks around it.
+
+    Raises:
+        ValidationError: Nobody could read it: it is empty, or has signs that are not shown.
+    """
+    if not name.strip() or not name.isprintable():
+        raise ValidationError({"name": "Give a name that can be read."})
+    return name.strip()
 
 
 @transaction.atomic
@@ -45,3 +58,10 @@ def issue_key(
     key, secret = ProducerKey.issue(project, **given)
     trail.record(actor=actor, action="issue_key", target=f"key {key.prefix}", after=given, project_id=project.pk)
     return key, secret
+
+
+def faults_told(error: ValidationError) -> str:
+    """Each fault with its field, in one line."""
+    faults = error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
+    told = {f"{field}: {text}".removeprefix(": ") for field, texts in faults.items() for text in texts}
+    return " ".join(sorted(told))

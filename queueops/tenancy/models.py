@@ -38,6 +38,7 @@ class Scope(models.TextChoices):
     DECIDE = "decide", "ask the limiter for calls of its own"
     LIMITS = "limits", "give its project capacities of its own"
     USAGE = "usage", "reserve and report usage of allowances"
+    AUDIT = "audit", "read its project's audit trail"
 
 
 # What an end user can be given: all else concerns the whole project.

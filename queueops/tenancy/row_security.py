@@ -58,6 +58,21 @@ def show_to_anonymous(table: str, rows: str) -> RunSQL:
     return RunSQL([policy, *granting], [*revoking, f"DROP POLICY anonymous ON {table}"])
 
 
+def show_rows(view: str, table: str, rows: str, names: Sequence[str]) -> RunSQL:
+    """
+    Let the API read these rows of a table through a view, where the table itself must show it less.
+
+    The view reads with the rights of its owner, who sees every row: so nothing but its condition confines it. It is no
+    barrier (`security_barrier`): as one it would be planned by itself, and a page of it would read all of its rows.
+
+    Args:
+        names: Of the columns.
+    """
+    making = f"CREATE VIEW {view} AS SELECT {', '.join(names)} FROM {table} WHERE {rows}"  # noqa: S608 - our own words
+    granting, revoking = _granting(f"TABLE {view}", ["SELECT"])
+    return RunSQL([making, *granting], [*revoking, f"DROP VIEW {view}"])
+
+
 def grant(target: str, *privileges: str, role: str = API_ROLE) -> RunSQL:
     """
     Let a role use what belongs to no project.

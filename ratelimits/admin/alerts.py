@@ -14,17 +14,20 @@ from django.db.models.functions import Cast, Concat
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from queueops.core.runbooks import read_runbook
 from queueops.screens import showing
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.one_page import NewestPage
+from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
-from ratelimits.models import AlertSilence, Allowance, Limit, QuotaAlert, UsageTracking
+from queueops.tenancy.models import CredentialPool
+from ratelimits.models import AlertSilence, Allowance, BudgetPeriod, Limit, QuotaAlert, UsageTracking
 from ratelimits.services.alerts.alerts import acknowledge_alerts
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES
 from ratelimits.services.alerts.silences import silence_of
@@ -115,7 +118,7 @@ class AlertProjectFilter(Choice):
 
 
 @admin.register(QuotaAlert)
-class QuotaAlertAdmin(ReadOnlyMixin, QueueAdmin):
+class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
     list_display = ("told", "severity_shown", "state", "kind_shown", "since", "ends", "acknowledged")
     sortable_by = ()
     list_filter = (AlertStateFilter, SeverityFilter, AlertKindFilter, AlertServiceFilter, AlertProjectFilter)
@@ -157,13 +160,8 @@ class QuotaAlertAdmin(ReadOnlyMixin, QueueAdmin):
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
         return response
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        alert = self.get_object(request, object_id)
-        shown = _page_of(alert) if alert is not None and self.has_view_permission(request, alert) else {}
-        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
-        return response
+    def shown_of(self, request: HttpRequest, row: QuotaAlert) -> dict[str, Any]:
+        return _page_of(row)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         offered = super().get_actions_detail(request, object_id)
@@ -233,7 +231,10 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
         key = alert.subject.partition(":")[2]
         facts += [("Limit", _limit_link(alert.limit)), ("Service", alert.limit.service), ("Counts", key)]
     else:
-        facts.append(("About", _month_link(alert) or alert.subject))
+        facts.append(("About", _subject_link(alert) or alert.subject))
+    if alert.kind == QuotaAlert.Kind.CREDENTIAL_REFUSED:
+        jobs = [(showing.link("jobs_job", one),) for one in (alert.figures or {}).get("jobs", ()) if as_uuid(one)]
+        facts.append(("Last refused", format_html_join(" ", "{}", jobs)))
     if alert.threshold:
         facts.append(("Threshold", f"{alert.threshold} %"))
     facts.append(("Opened", showing.ago(alert.opened_at)))
@@ -258,6 +259,25 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
         "sections": sections,
         "title": f"Alert {alert.pk}",
     }
+
+
+def _subject_link(alert: QuotaAlert) -> SafeString | None:
+    """Where what the alert is about can be looked at and steered."""
+    kinds, figures = QuotaAlert.Kind, alert.figures or {}
+    if alert.kind == kinds.PROVIDER_BATCH and "provider_batch" in figures:
+        identifier = figures["provider_batch"]
+        return showing.link("jobs_providerbatch", identifier, figures.get("provider_id") or identifier)
+    if alert.kind == kinds.BUDGET:
+        period = BudgetPeriod.objects.filter(pk=alert.subject.rpartition("/")[2]).select_related("budget").first()
+        return showing.link("ratelimits_budget", period.budget_id, f"budget {period.budget.name}") if period else None
+    if alert.kind == kinds.CREDENTIAL_REFUSED:
+        pools = CredentialPool.objects.filter(name__in=figures.get("pools", ()))
+        links = [(showing.link("tenancy_credentialpool", pool.pk, pool.name),) for pool in pools.order_by("name")]
+        return format_html("{} of {}", alert.subject, format_html_join(", ", "{}", links)) if links else None
+    if alert.kind == kinds.MISSING_PRICE and figures.get("model"):
+        prices = reverse("admin:ratelimits_price_changelist") + "?" + urlencode({"q": figures["model"]})
+        return format_html('<a class="qo-link" href="{}">prices of {}</a>', prices, figures["model"])
+    return _month_link(alert)
 
 
 def _month_link(alert: QuotaAlert) -> SafeString | None:

@@ -110,10 +110,6 @@ class AllowanceOverrideAdmin(ServiceFormAdmin):
     def user(self, override: AllowanceOverride) -> SafeString:
         return format_html('<code class="qo-id">{}</code>', override.user_id)
 
-    @admin.display(description="project")
-    def of_project(self, override: AllowanceOverride) -> str:
-        return override.project_id
-
     @admin.display(description="a month")
     def quota_shown(self, override: AllowanceOverride) -> str:
         return amount(override.quota, override.unit)  # type: ignore[attr-defined]

@@ -44,6 +44,7 @@ class AllowanceAdmin(ServiceFormAdmin):
     sortable_by = ()
     list_display_links = ("of_project",)
     search_fields = ("project__id", "project__name")
+    search_help_text = "A part of the project's id or name"
     change_form_before_template = "admin/ratelimits/allowance/before_form.html"
     change_form_outer_before_template = "admin/ratelimits/allowance/above_form.html"
     warn_unsaved_form = True
@@ -88,7 +89,7 @@ class AllowanceAdmin(ServiceFormAdmin):
             return self.fieldsets
         return self.fieldsets[:-1]
 
-    def shown_of(self, row: Allowance) -> dict[str, Any]:
+    def shown_of(self, request: HttpRequest, row: Allowance) -> dict[str, Any]:
         return _page_of(row)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], **kwargs: Any) -> HttpResponse:
@@ -105,10 +106,6 @@ class AllowanceAdmin(ServiceFormAdmin):
             one = saved.months == 1
             months = "1 month of a user has" if one else f"{saved.months:,} months of users have"
             messages.info(request, f"{months} another quota now.")
-
-    @admin.display(description="project")
-    def of_project(self, allowance: Allowance) -> str:
-        return allowance.project_id
 
     @admin.display(description="for each user and month")
     def quota_shown(self, allowance: Allowance) -> str:

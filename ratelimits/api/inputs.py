@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, RootModel, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, RootModel, StringConstraints, ValidationInfo, field_validator
 
 from queueops.core.values.moments import Moment, MomentInUTC
 from queueops.core.web.nul import NO_NUL
-from queueops.rest.inputs import Input
+from queueops.rest.inputs import Input, as_changes
 from ratelimits.models import Budget, BudgetScope, Limit, LimitCallType, LimitScope, Unit
 from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE
 from ratelimits.models.money import MOST_MONEY
@@ -131,16 +131,10 @@ class NewLimit(LimitFigures):
     service: str = Field(default="", description="Empty: calls in flight to any, of a project or a kind.")
 
 
-def _as_changes(schema: dict[str, Any]) -> None:
-    """What is left out stays as it is: a default would say something else."""
-    for described in schema["properties"].values():
-        described.pop("default", None)
-
-
 class ChangeLimit(LimitFigures):
     """What is left out stays as it is."""
 
-    model_config = ConfigDict(json_schema_extra=_as_changes)
+    model_config = ConfigDict(json_schema_extra=as_changes)
 
     name: str = ""
     service: str = ""
@@ -173,7 +167,7 @@ class NewBudget(Input):
 class ChangeBudget(NewBudget):
     """What is left out stays as it is. Of whom it is, its period and its time zone cannot be changed."""
 
-    model_config = ConfigDict(json_schema_extra=_as_changes)
+    model_config = ConfigDict(json_schema_extra=as_changes)
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=100)] = ""
     amount: Annotated[int, Field(strict=True, ge=0, le=MOST_MONEY)] = 0
@@ -196,7 +190,6 @@ class Reasoned(Input):
     """Query parameters of what takes something away."""
 
     reason: Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=NO_NUL)]
-    project: str = ""
 
 
 class OfOverride(Input):
@@ -204,7 +197,6 @@ class OfOverride(Input):
 
     key: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_KEY, pattern=NO_NUL)]
     reason: Annotated[Reason, StringConstraints(pattern=NO_NUL)] = ""
-    project: str = ""
 
 
 class ReserveUsage(Input):
@@ -253,7 +245,6 @@ class OfUser(Input):
     """Query parameters that name a user."""
 
     user_id: UUID | None = None
-    project: str = ""
 
 
 class SpendAsked(Input):
@@ -264,12 +255,16 @@ class SpendAsked(Input):
         default_factory=lambda: datetime.now(UTC).date(), alias="from", description="By default today, in UTC."
     )
     last: date = Field(
-        default_factory=lambda: datetime.now(UTC).date(), alias="to", description="Included. By default today, in UTC."
+        default_factory=lambda: datetime.now(UTC).date(),
+        alias="to",
+        description="Included. By default today, in UTC.",
+        validate_default=True,
     )
-    project: str = ""
 
-    @model_validator(mode="after")
-    def _is_a_span(self) -> Self:
-        if not 0 <= (self.last - self.first).days <= MOST_REPORT_DAYS:
-            raise ValueError(f"from must not be after to, nor more than {MOST_REPORT_DAYS} days before")
-        return self
+    @field_validator("last")
+    @classmethod
+    def _is_a_span(cls, last: date, given: ValidationInfo) -> date:
+        first = given.data.get("first")  # absent: it has a fault of its own
+        if first is not None and not 0 <= (last - first).days <= MOST_REPORT_DAYS:
+            raise ValueError(f"must not be before from, nor more than {MOST_REPORT_DAYS} days after")
+        return last

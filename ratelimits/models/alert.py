@@ -44,6 +44,7 @@ class QuotaAlert(models.Model):
         OVERAGE = "overage", "a user passed a strict quota"
         MISSING_PRICE = "missing_price", "calls cost what nobody knows"
         BUDGET = "budget", "a budget comes near its end"
+        AUDIT_STREAM = "audit_stream", "the audit trail's collector takes nothing"
 
     class Severity(models.TextChoices):
         NOTICE = "notice"

@@ -13,7 +13,7 @@ from tests.api import described
 from tests.factories import make_project
 
 ROOT = "/api/v1"
-ALL_SCOPES = ["read", "submit", "operate", "decide", "limits", "usage"]
+ALL_SCOPES = ["read", "submit", "operate", "decide", "limits", "usage", "audit"]
 SPEC: dict[str, Any] = {"kind": "http.request", "payload": {"method": "GET", "url": "https://api.example.org/rows/7"}}
 
 

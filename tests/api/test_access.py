@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern
 
 from jobs.api.urls import urlpatterns
-from jobs.models import BulkOperation, DeadLetter, Job, MaintenanceWindow, Schedule
+from jobs.models import BulkOperation, DeadLetter, Job, MaintenanceWindow, Schedule, Webhook, WebhookDelivery
 from jobs.states import JobState
 from queueops.core.values.rate import Rate
 from queueops.tenancy.callers.throttles import CallerThrottle
@@ -29,6 +29,7 @@ from tests.factories import (
     make_project,
     make_provider_batch,
     make_schedule,
+    make_webhook,
     make_window,
 )
 
@@ -55,6 +56,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "ChangeJobsPriority": {"priority": "low"},
     "ScheduleList": {"name": "x", **SCHEDULE},
     "PreviewSchedule": {"name": "x", **SCHEDULE},
+    "WebhookList": {"url": "https://example.org/", "jobs": {}},
     "WindowList": {"begins_at": "2030-01-01T00:00:00Z", "ends_at": "2030-01-01T01:00:00Z"},
     "DiscardDeadLetter": {"reason": "x"},
     "DiscardDeadLetters": {"reason": "x"},
@@ -75,6 +77,7 @@ def ids_of(project: str) -> dict[str, str]:
         "provider-batches": str(make_provider_batch(project=project).pk),
         "schedules": str(make_schedule(project=project).pk),
         "maintenance": str(make_window(project).pk),
+        "webhooks": str(make_webhook(make_project(project)).pk),
     }
 
 
@@ -100,6 +103,8 @@ def everything() -> dict[str, list[Any]]:
         "letters": list(DeadLetter.objects.order_by("pk").values("pk", "resolution")),
         "schedules": list(Schedule.objects.order_by("pk").values("pk", "paused", "next_due_at")),
         "windows": list(MaintenanceWindow.objects.order_by("pk").values("pk", "skipped_until", "next_change_at")),
+        "webhooks": list(Webhook.objects.order_by("pk").values("pk", "url", "enabled", "hears_jobs")),
+        "messages": list(WebhookDelivery.objects.order_by("pk").values("pk")),
         "operations": list(BulkOperation.objects.order_by("pk").values("pk", "status")),
     }
 
@@ -123,9 +128,10 @@ def test_another_projects_rows_are_neither_shown_nor_touched(api: Api, method, p
             assert not [theirs_id for theirs_id in theirs.values() if theirs_id in text]
     after = everything()
     assert [row for row in after["jobs"] if row in before["jobs"]] == before["jobs"]
-    for rows in ("schedules", "windows"):
+    for rows in ("schedules", "windows", "webhooks"):
         assert [row for row in after[rows] if row in before[rows]] == before[rows]
-    assert (after["letters"], after["operations"]) == (before["letters"], before["operations"])
+    for rows in ("letters", "operations", "messages"):
+        assert after[rows] == before[rows]
 
 
 @pytest.mark.parametrize(("method", "pattern"), METHODS, ids=lambda value: str(getattr(value, "pattern", value)))
@@ -144,7 +150,7 @@ def test_every_method_needs_a_key_with_its_scope(db, method, pattern):
 
 @pytest.mark.parametrize("pattern", urlpatterns, ids=lambda pattern: str(pattern.pattern))
 def test_every_address_answers_options_and_refuses_other_methods(api: Api, pattern):
-    rows = ["jobs", "batches", "dead-letters", "operations", "provider-batches", "schedules", "maintenance"]
+    rows = ["jobs", "batches", "dead-letters", "operations", "provider-batches", "schedules", "maintenance", "webhooks"]
     path = address(pattern, dict.fromkeys(rows, str(uuid4())))
     assert api.send("OPTIONS", path, "").status_code == 200
     response = api.send("PATCH" if hasattr(view_of(pattern), "put") else "PUT", path, "")

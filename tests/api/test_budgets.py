@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.urls import reverse
@@ -13,7 +13,7 @@ from queueops.audit.models import AuditEntry
 from ratelimits.models import Budget
 from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
 from tests.api.test_access import signed_in
-from tests.factories import make_project
+from tests.factories import make_batch, make_project
 from tests.support.racing import run_together
 
 FIGURES: dict[str, Any] = {"name": "pilot", "amount": 5_000_000}
@@ -131,6 +131,22 @@ def test_what_cannot_be_a_budget_is_refused_by_its_field_and_nothing_is_made(man
     assert not AuditEntry.objects.exists()
 
 
+def test_a_budget_names_a_batch_of_its_own_project_and_tells_nothing_of_others(manager):
+    def ask(batch_id: UUID) -> Any:
+        return send(manager, "POST", "/budgets/", {**FIGURES, "scope": "batch", "batch_id": str(batch_id)})
+
+    foreign = error_of(ask(make_batch(project="globex").pk), 422)
+    assert (foreign["code"], foreign["fields"]) == ("invalid_budget", {"batch_id": ["The project has no such batch."]})
+    assert error_of(ask(uuid4()), 422) == foreign
+    assert not Budget.objects.exists()
+    batch = make_batch()
+    made = ask(batch.pk)
+    assert made.status_code == 201, made.content
+    batch.delete()
+    changed = send(manager, "PATCH", made["Location"].removeprefix("/api/v1"), {"amount": 7})
+    assert changed.json()["amount"] == 7, "that its batch was removed keeps nobody from changing it"
+
+
 @pytest.mark.parametrize(
     "change", [{"period": "day"}, {"scope": "each_user"}, {"time_zone": "Asia/Tokyo"}, {"user_id": str(uuid4())}]
 )
@@ -192,6 +208,7 @@ def test_one_that_an_operator_makes_is_the_operators(db):
         ({"scope": "user"}, "user_id", "Name the user of a budget of one user, and of no other."),
         ({"user_id": str(uuid4())}, "user_id", "Name the user of a budget of one user, and of no other."),
         ({"scope": "batch"}, "batch_id", "Name the batch of a budget of one batch, and of no other."),
+        ({"scope": "batch", "batch_id": str(uuid4())}, "batch_id", "The project has no such batch."),
         ({"money": "-1"}, "money", "Ensure this value is greater than or equal to 0."),
     ],
 )

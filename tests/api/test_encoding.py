@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from jobs.models import Batch, Job
-from queueops.core.env import MEGABYTE
+from queueops.core.values.sizes import MEGABYTE
 from queueops.rest.encoding import MOST_MEMBERS
 from tests.api.conftest import SPEC, Api, error_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -274,6 +275,7 @@ BODIES: dict[str, list[Any]] = {
     "used before": [{**SPEC, "idempotency_key": "before"}, question(idempotency_key="before")],
     "too large": [{"kind": "http.request", "payload": {**SPEC["payload"], "text": "x" * 2_050_000}}, SPEC],
     "NUL": [{**SPEC, "payload": {**SPEC["payload"], "text": "\x00"}}, SPEC],
+    "waits for none of its": [{**SPEC, "after": [str(USER)]}, GOOD, {**GOOD, "after": [str(USER)]}],
     "empty": [],
 }
 
@@ -314,7 +316,7 @@ def test_a_hundred_rejected_jobs_are_listed_and_all_are_counted(api: Api):
 
 
 def test_a_body_that_a_batch_refuses_is_refused_alike(api: Api, settings: Any):
-    settings.QUEUEOPS = settings.QUEUEOPS.__class__(**{**vars_of(settings.QUEUEOPS), "max_batch_jobs": 2})
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, max_batch_jobs=2)
     for body in ({"jobs": [SPEC] * 3}, {"jobs": [SPEC], "x": 1}, {"jobs": 3}):
         told, made = api.post("/forecast/", body), api.post("/batches/", body)
         assert told.status_code == made.status_code >= 400
@@ -326,8 +328,38 @@ def test_a_body_that_a_batch_refuses_is_refused_alike(api: Api, settings: Any):
     assert error_of(api.post("/forecast/", {"jobs": [SPEC]}), 429)["code"] == "queue_full"
 
 
-def vars_of(config: Any) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in config.__dataclass_fields__}
+CALLBACK = {"kind": "http.request", "payload": {"method": "POST", "url": "https://api.example.org/done"}}
+OPTIONS: dict[str, tuple[dict[str, Any], int]] = {
+    "unknown kind": ({"on_finish": {"kind": "no.such"}}, 422),
+    "payload": ({"on_finish": {"kind": "http.request", "payload": {"method": "GET"}}}, 422),
+    "time": ({"on_finish": {**CALLBACK, "delay_seconds": 5}}, 422),
+    "no job": ({"on_finish": "x"}, 422),
+    "unknown": ({"after": [str(USER)]}, 422),
+    "good": ({"on_finish": CALLBACK}, 201),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_callback_and_dependencies_are_checked_as_the_batch_checks_them(api: Api, name: str):
+    options, status = OPTIONS[name]
+    before = rows()
+    told = api.post("/forecast/", {"jobs": [SPEC], **options})
+    assert rows() == before
+    made = api.post("/batches/", {"jobs": [SPEC], **options})
+    assert made.status_code == status, made.content
+    if status == 201:
+        assert (told.status_code, told.json()["accepted"], told.json()["jobs"]["count"]) == (200, True, 1)
+    else:
+        assert (told.status_code, told.json()) == (status, made.json())
+
+
+def test_the_room_that_a_callback_takes_is_foreseen(api: Api):
+    project = make_project("acme")
+    project.max_waiting_jobs = 1
+    project.save()
+    for path in ("/forecast/", "/batches/"):
+        assert error_of(api.post(path, {"jobs": [SPEC], "on_finish": CALLBACK}), 429)["code"] == "queue_full"
+    assert forecast(api, [SPEC])["accepted"]
 
 
 def test_who_may_submit_may_ask_and_nobody_else(api: Api):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
 
 import pytest
 from django.urls import reverse
@@ -10,6 +13,7 @@ from django.utils import timezone
 
 from jobs.models import MaintenanceWindow, PauseSwitch
 from jobs.services.operate import windows
+from queueops.audit.models import AuditEntry
 from tests.api.conftest import Api, error_of
 from tests.factories import make_project
 from tests.support.people import signed_in
@@ -55,6 +59,81 @@ def test_a_key_makes_sees_ends_and_deletes_windows_of_its_project(api: Api) -> N
     assert not api.get("/project/").json()["paused"]
     assert api.client.delete(f"/api/v1/maintenance/{made['id']}/").json() == {"deleted": True}
     assert MaintenanceWindow.objects.filter(pk=made["id"]).count() == 0
+
+
+def change(api: Api, pk: object, **changes: object) -> Any:
+    return api.send("PATCH", f"/maintenance/{pk}/", json.dumps(changes))
+
+
+def test_a_key_changes_its_windows_and_what_is_left_out_stays(api: Api) -> None:
+    window = once("project", "acme")
+    windows.tend_windows()
+    later = (timezone.now() + timedelta(hours=3)).isoformat()
+    changed = change(api, window.pk, ends_at=later)
+    assert changed.status_code == 200, changed.content
+    assert (changed.json()["reason"], changed.json()["is_open"]) == (window.reason, True)
+    windows.tend_windows()
+    assert PauseSwitch.objects.get().until == datetime.fromisoformat(later)
+    assert change(api, window.pk, begins_at=later, ends_at="2099-01-01T00:00:00Z").status_code == 422  # 31 days
+    end = (timezone.now() + timedelta(hours=4)).isoformat()
+    assert change(api, window.pk, begins_at=later, ends_at=end).json()["next_times"] != []
+    windows.tend_windows()
+    assert not PauseSwitch.objects.exists()  # it is to come again
+    weekly = change(api, window.pk, begins_at=None, ends_at=None, **WEEKLY).json()
+    assert (weekly["weekdays"], weekly["begins_at"], len(weekly["next_times"])) == ([5], None, 5)
+    entry = AuditEntry.objects.filter(action="change_window", project_id="acme").latest("pk")
+    assert entry.before is not None
+    assert entry.after is not None
+    assert (entry.before["begins_at"] is None, entry.after["weekdays"]) == (False, [5])
+
+
+def test_one_that_was_ended_by_hand_stays_ended_where_its_times_stay(api: Api) -> None:
+    window = once("project", "acme")
+    windows.tend_windows()
+    api.post(f"/maintenance/{window.pk}/end/", {})
+    assert change(api, window.pk, reason="over already").json()["next_times"] == []
+    windows.tend_windows()
+    assert not PauseSwitch.objects.exists()
+    change(api, window.pk, ends_at=(timezone.now() + timedelta(hours=2)).isoformat())
+    windows.tend_windows()
+    assert PauseSwitch.objects.exists()
+
+
+def test_a_change_that_makes_no_sense_changes_nothing(api: Api) -> None:
+    make_project("other")
+    window, others, everybodys = once("project", "acme"), once("project", "other"), once("service", "http")
+    before = list(MaintenanceWindow.objects.order_by("pk").values())
+    for given, field in (
+        ({"ends_at": "2020-01-01T00:00:00Z"}, "ends_at"),
+        ({"begins_at": "2020-01-01T00:00:00Z", "ends_at": "2020-01-02T00:00:00Z"}, "ends_at"),
+        ({"ends_at": None}, "ends_at"),
+        ({"weekdays": [1]}, "weekdays"),
+        ({"begins_at": None, "ends_at": None, **WEEKLY, "time_zone": "Mars"}, "time_zone"),
+        ({"time_zone": "Mars"}, "time_zone"),  # of one that is once, too
+        ({"begins_at": None, "ends_at": None, **WEEKLY, "since": "22:00:00+02:00"}, "since"),
+        ({"begins_at": None, "ends_at": None, **WEEKLY, "until": "22:00:30"}, "until"),
+    ):
+        error = error_of(change(api, window.pk, **given), 422)
+        assert (error["code"], list(error["fields"])) == ("bad_window", [field])
+    shapes: list[dict[str, Any]] = [
+        {"scope": "global"},
+        {"key": "other"},
+        {"ends_at": "soon"},
+        {"ends_at": "2099-01-01T00:00:00"},
+        {"weekdays": None},
+        {"weekdays": [9]},
+        {"since": "25:00"},
+        {"reason": "x" * 501},
+        {"id": str(others.pk)},
+        {"time_zone": 1},
+    ]
+    for shape in shapes:
+        error = error_of(change(api, window.pk, **shape), 422)
+        assert error["code"] == "invalid_input"
+        assert [path.partition(".")[0] for path in error["fields"]] == [*shape]
+    for foreign in (others.pk, everybodys.pk, UUID(int=1)):
+        assert error_of(change(api, foreign, reason="x"), 404)["code"] == "not_found"
+    assert list(MaintenanceWindow.objects.order_by("pk").values()) == before
 
 
 def test_faults_are_told_by_their_field(api: Api) -> None:

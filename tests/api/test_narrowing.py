@@ -13,7 +13,7 @@ from drf_spectacular.generators import SchemaGenerator
 from jobs.models import BulkOperation
 from ratelimits.services.tuning.limits import create_limit
 from tests.api.conftest import Api, error_of, key_for
-from tests.factories import make_batch, make_dead_letter, make_job, make_schedule
+from tests.factories import make_batch, make_dead_letter, make_job, make_schedule, make_webhook
 
 USER = uuid4()
 
@@ -46,6 +46,7 @@ class Lists:
             "/jobs/": make_job(batch=batch).pk,
             "/limits/": limit.limit_id,
             "/schedules/": make_schedule().pk,
+            "/webhooks/": make_webhook(batch.project).pk,
         }
 
     def asked(self, address: str, name: str, value: str) -> Any:

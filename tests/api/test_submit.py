@@ -135,6 +135,34 @@ def test_a_time_that_is_not_written_out_or_out_of_range_is_refused(api: Api, nam
     assert not Job.objects.exists()
 
 
+@pytest.mark.parametrize("field", ["cost", "delay_seconds", "debounce_seconds", "debounce_most_seconds"])
+@pytest.mark.parametrize("given", [True, "5", ""])
+def test_a_figure_is_a_number_and_no_text_and_no_truth(api: Api, field, given):
+    error = error_of(api.post("/jobs/", {**SPEC, "unique_key": "k", "debounce_seconds": 9, field: given}), 422)
+    assert error["fields"] == {field: ["Write a number"]}
+    assert not Job.objects.exists()
+
+
+def test_a_job_that_could_never_run_is_refused(api: Api):
+    past, later = "2026-01-01T00:00:00Z", "2199-01-01T00:00:00Z"
+    assert error_of(api.post("/jobs/", {**SPEC, "expires_at": past}), 422)["fields"] == {
+        "expires_at": ["must be in the future"]
+    }
+    never = error_of(api.post("/jobs/", {**SPEC, "scheduled_at": later, "expires_at": later}), 422)
+    assert never["message"] == "It could never run: expires_at is no later than scheduled_at."
+    rejected = error_of(api.post("/batches/", {"jobs": [SPEC, {**SPEC, "expires_at": past}]}), 422)
+    assert rejected["details"]["errors"][0]["fields"] == {"expires_at": ["must be in the future"]}
+    assert not Job.objects.exists()
+
+
+def test_a_repetition_is_answered_as_the_first_was_also_after_its_job_has_expired(api: Api):
+    spec = {**SPEC, "idempotency_key": "once", "expires_at": "2026-01-01T00:00:00Z"}
+    first = api.post("/jobs/", spec)
+    assert first.status_code == 201  # nobody knows that it is the first
+    again = api.post("/jobs/", spec)
+    assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+
+
 def test_a_time_and_a_delay_are_not_given_together(api: Api):
     both = {**SPEC, "scheduled_at": "2026-12-01T10:00:00Z", "delay_seconds": 5}
     assert error_of(api.post("/jobs/", both), 422)["message"] == "Give scheduled_at or delay_seconds, not both."

@@ -31,7 +31,7 @@ BREACHES = [
     ("Imports go one way", "jobs.services.claim.claim", "dashboards.services.ops"),
     ("Imports go one way", "dashboards.services.ops", "demo.zones"),
     ("Imports go one way", "demo.zones", "queueops.site.urls"),
-    ("Only jobs.cluster knows django-q2", "jobs.services.claim.claim", "django_q"),
+    ("Only jobs.cluster and jobs.forking know django-q2", "jobs.services.claim.claim", "django_q"),
     ("Only dashboards knows channels", "jobs.services.claim.claim", "channels"),
     ("Services translate nothing and call no surface", "ratelimits.services.limiter.decide", "queueops.screens.verbs"),
     (

@@ -24,7 +24,8 @@ from django.db import connection, transaction
 from jobs import cluster
 from queueops.audit import sinks, stream, trail
 from queueops.audit.models import AuditEntry, AuditStream
-from queueops.site.diagnosis import DoctorVerdict, examine_audit_stream
+from queueops.site.diagnosis.finding import DoctorVerdict
+from queueops.site.diagnosis.upkeep import examine_audit_stream
 from tests.support.racing import run_together
 from tests.support.syslog_receiver import Collector
 

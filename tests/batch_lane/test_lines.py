@@ -1,14 +1,27 @@
 """Jobs go by their providers' batches: each line is paid for once, and no fault of a provider loses a job."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
+from django.test import Client
 from django.utils import timezone
 
-from jobs.models import DeadLetter, Job, ProviderBatch
+from jobs.models import DeadLetter, Job, JobEvent, ProviderBatch, ProviderBatchLine, ResultStoreTotals
+from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.operate.operate import cancel_jobs
+from jobs.services.provider_batches import settle
+from jobs.services.results.figures import ResultFigures, add_figures
+from jobs.services.results.keep import result_store
+from jobs.services.results.read import whole_result
+from jobs.services.results.reference import stored_in
+from jobs.services.results.sweep import sweep_results
+from jobs.services.results.writer import write_result
 from jobs.testing import drain
+from queueops.tenancy.models import ProducerKey, Scope
 from tests.support.processes import wait_for
+from tests.support.racing import run_together
 
 SOON = {"processing": {"mode": "fixed", "seconds": 0.05}}
 PROVIDERS = ["openai", "gemini", "anthropic"]
@@ -26,6 +39,56 @@ def test_jobs_go_by_one_batch_and_are_completed(lane, sandbox, provider):
     assert batch.files == {}, "its files are deleted"
     assert sandbox.billing()["custom_ids_paid"] == 25
     assert [row["via"] for row in sandbox.billing()["billed"]] == ["batch"]
+
+
+def test_large_answers_go_to_the_result_store_and_are_counted_together(lane, settings, tmp_path, monkeypatch):
+    written: list[int] = []
+
+    def counted(figures: ResultFigures) -> None:
+        written.append(figures.stored)
+        add_figures(figures)
+
+    monkeypatch.setattr(settle, "add_figures", counted)
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, result_store=str(tmp_path), result_store_over=10)
+    lane.credential()
+    lane.submit(6)
+    lane.tend_until_closed()
+    jobs = Job.objects.all()
+    assert {job.status for job in jobs} == {"completed"}
+    assert all(stored_in(job.result) and whole_result(job)["text"] for job in jobs)
+    assert ResultStoreTotals.objects.get().stored == 6
+    assert written == [6]
+
+
+def test_no_line_is_locked_while_results_are_stored_and_what_became_of_its_job_meanwhile_counts(
+    lane, settings, tmp_path, monkeypatch
+):
+    unwanted: list[ClaimedJob] = []
+
+    def write_as_the_job_is_cancelled(job: ClaimedJob, text: str) -> str | None:
+        def lock(_: int) -> int:
+            with transaction.atomic():
+                return len(ProviderBatchLine.objects.select_for_update(nowait=True))
+
+        assert run_together(1, lock) == [3]
+        written = write_result(job, text)
+        if not unwanted:
+            unwanted.append(job)
+            cancel_jobs([job.id], actor="user:1", reason="not wanted")
+        return written
+
+    monkeypatch.setattr(settle, "write_result", write_as_the_job_is_cancelled)
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, result_store=str(tmp_path), result_store_over=10)
+    lane.credential()
+    lane.submit(3)
+    batch = lane.tend_until_closed()
+    assert (batch.succeeded, batch.dropped) == (2, 1)
+    [cancelled] = Job.objects.filter(status="cancelled")
+    assert ([cancelled.pk], cancelled.result) == ([unwanted[0].id], None)
+    store = result_store()
+    assert store is not None
+    assert sweep_results(store, grace=timedelta()).removed == 1, "what was written for it"
+    assert all(whole_result(job)["text"] for job in Job.objects.filter(status="completed"))
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -135,7 +198,7 @@ def test_a_cancelled_job_is_dropped_and_a_batch_that_nobody_wants_is_cancelled(l
     assert lane.states() == ["cancelled"] * 4
 
 
-def test_what_would_be_late_is_called_back_and_goes_live(lane, sandbox, settings):
+def test_what_would_be_late_is_called_back_and_goes_live(lane, sandbox, admin_client):
     sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 60}})
     lane.credential()
     lane.submit(6)
@@ -148,6 +211,20 @@ def test_what_would_be_late_is_called_back_and_goes_live(lane, sandbox, settings
     assert batch.cancel_reason.startswith("it would be late")
     assert batch.succeeded + batch.handed_back == 6
     assert not Job.objects.filter(status="retried", scheduled_at__gt=timezone.now()).exists()
+    drain()
+    assert set(Job.objects.values_list("status", "via")) == {("completed", "live")}
+    told = JobEvent.objects.filter(job_id=Job.objects.latest("pk").pk).order_by("pk")
+    ways = [event.data["via"] for event in told if event.data and "via" in event.data]
+    assert ways == ["batch", "live", "live"], "collected, its time has come, claimed"
+    messages = [event.message for event in told]
+    assert "its batch was called back (it would be late: what it has not done goes live)" in messages
+    assert "its time has come: it goes live" in messages
+    _, secret = ProducerKey.issue(batch.project, name="k", scopes=[Scope.READ])
+    client = Client(headers={"Authorization": f"Bearer {secret}"})
+    counts = {way: len(client.get(f"/api/v1/jobs/?via={way}").json()["results"]) for way in ("live", "batch")}
+    assert counts == {"live": 6, "batch": 0}
+    page = admin_client.get(f"/admin/jobs/job/{Job.objects.latest('pk').pk}/change/").content.decode()
+    assert "live, though it was to go by a batch of its provider" in page
 
 
 def test_an_interrupted_duty_goes_on_in_another_process(lane):

@@ -30,9 +30,12 @@ def test_the_page_offers_what_can_be_done(lane, sandbox, admin_client):
     lane.submit(3)
     lane.tend()
     batch = ProviderBatch.objects.get()
+    live = f'datetime="{batch.live_at.isoformat()}"'
     assert "Cancel batch" in page_of(admin_client, batch)
+    assert live in page_of(admin_client, batch)
     ProviderBatch.objects.update(state="completed")
     assert "Cancel batch" not in page_of(admin_client, batch)
+    assert live not in page_of(admin_client, batch), "no rest goes live of what has ended"
 
 
 def test_the_cost_of_a_batch_is_that_of_its_lines(lane, admin_client):
@@ -96,6 +99,10 @@ def test_the_price_of_a_way_without_one_is_not_known(lane, own_prices, admin_cli
     assert told["prices"]["live"] > 0
     assert told["prices"]["batch"] is None
     assert "no price by batch" in admin_client.get(f"/admin/jobs/job/{job.pk}/change/").content.decode()
+    Price.objects.all().delete()
+    prices.forget()
+    page = admin_client.get(f"/admin/jobs/job/{job.pk}/change/").content.decode()
+    assert "<dd>no price</dd>" in page, "what calls like it have used says nothing then"
 
 
 def test_a_job_that_can_go_live_alone_has_no_two_prices(lane, own_prices):

@@ -44,10 +44,11 @@ def when_live(one: DeadLetter) -> datetime:
     return one.job.complete_by - timedelta(seconds=settings.QUEUEOPS.batch_margin_seconds)
 
 
+@pytest.mark.parametrize("via", ["batch", "live"])  # it failed by its batch, or after it had gone live
 @pytest.mark.parametrize("options", [{}, {"payload": PAYLOAD | {"prompt": "Why not?"}}])
-def test_it_waits_for_a_batch_again(lane: Lane, options: dict[str, Any]) -> None:
+def test_it_waits_for_a_batch_again(lane: Lane, options: dict[str, Any], via: str) -> None:
     lane.credential()
-    one = letter(hours=30)
+    one = letter(hours=30, via=via)
     job, notes = requeued(one, **options)
     assert (job.via, job.complete_by, job.scheduled_at) == ("batch", one.job.complete_by, when_live(one))
     assert notes == []

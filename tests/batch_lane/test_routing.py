@@ -14,15 +14,17 @@ from jobs.services.claim.claim import promote_due
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.services.provider_batches import collect
 from jobs.services.provider_batches.collect import collect_waiting
+from jobs.services.provider_batches.operate import cancel_provider_batches
 from jobs.services.provider_batches.tend import kinds_with_batches
 from jobs.services.submit.choose_way import BadDeadline, NoBatchForm
-from jobs.services.submit.prepare import MAX_DELAY_SECONDS, JobSpec
+from jobs.services.submit.spec import MAX_DELAY_SECONDS, JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep.watch_provider_batches import watch_provider_batches
 from queueops.core.sql import run_sql_as
 from queueops.tenancy.models import ProducerKey, Scope
 from ratelimits.models import Limit, QuotaAlert
 from ratelimits.services.limits import catalogue
+from tests.support.processes import wait_for
 
 PAYLOAD = {"provider": "openai", "credential": "openai-key", "model": "small-1", "prompt": "Why?"}
 
@@ -214,7 +216,7 @@ def test_the_api_shows_and_cancels_the_projects_batches(lane):
     assert lane.tend_until_closed().state in {"cancelled", "completed"}
 
 
-def test_a_batch_that_stands_still_raises_an_alert_until_it_goes_on(lane, sandbox, admin_client):
+def test_a_batch_that_stands_still_raises_an_alert_with_its_jobs(lane, sandbox, admin_client):
     sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 60}})
     lane.credential()
     lane.submit(2)
@@ -224,11 +226,38 @@ def test_a_batch_that_stands_still_raises_an_alert_until_it_goes_on(lane, sandbo
     assert not QuotaAlert.objects.exists()
     ProviderBatch.objects.update(progressed_at=timezone.now() - timedelta(days=2))
     watch_provider_batches()
-    assert "stands still" in QuotaAlert.objects.get(resolved_at=None).message
-    page = admin_client.get(reverse("admin:jobs_providerbatch_change", args=[ProviderBatch.objects.get().pk]))
-    assert "Cancel batch" in page.content.decode()
+    batch, alert = ProviderBatch.objects.get(), QuotaAlert.objects.get(resolved_at=None)
+    live = f"{batch.live_at:%Y-%m-%d %H:%M} UTC"
+    assert f"of {batch.project_id} stands still at 0 of 2 lines; what is not done by {live} goes live" in alert.message
+    about = admin_client.get(reverse("admin:ratelimits_quotaalert_change", args=[alert.pk])).content.decode()
+    address = reverse("admin:jobs_providerbatch_change", args=[batch.pk])
+    assert f'href="{address}">{batch.provider_id}' in about
+    page = admin_client.get(address).content.decode()
+    assert "Cancel batch" in page
+    assert all(reverse("admin:jobs_job_change", args=[job]) in page for job in Job.objects.values_list("pk", flat=True))
     job = admin_client.get(reverse("admin:jobs_job_change", args=[Job.objects.latest("pk").pk]))
     assert "Provider batch" in job.content.decode()
-    ProviderBatch.objects.update(progressed_at=timezone.now())
-    watch_provider_batches()
-    assert not QuotaAlert.objects.filter(resolved_at=None).exists()
+
+
+def test_the_alert_of_a_batch_that_stood_still_ends_once_it_goes_on_or_has_ended(lane, sandbox):
+    def alerts():
+        watch_provider_batches()
+        return list(QuotaAlert.objects.filter(resolved_at=None).values_list("kind", flat=True))
+
+    def stand_still(**heard):
+        ProviderBatch.objects.update(progressed_at=timezone.now() - timedelta(days=2), **heard)
+
+    sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 600}})
+    lane.credential()
+    lane.submit(2)
+    lane.tend()
+    wait_for(lambda: lane.tend() or ProviderBatch.objects.get().provider_state == "in_progress", what="its begin")
+    stand_still(provider_state="validating")
+    assert alerts() == ["provider_batch"]
+    lane.tend()
+    assert (ProviderBatch.objects.get().state, alerts()) == ("open", []), "it goes on"
+    stand_still()
+    lane.tend()
+    assert alerts() == ["provider_batch"], "that somebody has looked is no progress"
+    cancel_provider_batches([ProviderBatch.objects.get().pk], actor="user:1")
+    assert (lane.tend_until_closed().state, alerts()) == ("cancelled", [])

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_finished, request_started
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, expect, sync_playwright
 
 from tests.support.browser import find_chromium
 
@@ -26,6 +26,9 @@ VARIANTS: tuple[tuple[str, Scheme, ViewportSize], ...] = (
     ("dark", "dark", WIDE),
     ("phone", "light", PHONE),
 )
+# On a phone a row is a card, whose cells hide what is wider than they are.
+CUT_OFF = """() => [...document.querySelectorAll("#result_list .data-row > *")]
+    .filter((cell) => cell.innerText && cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText)"""
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -35,6 +38,8 @@ QUIET = (
     "--disable-sync",
 )
 PASSWORD = "a password for the browser"
+
+expect.set_options(timeout=30_000)  # ms: for a page that a busy machine is slow to draw; playwright gives it 5 s
 
 
 class Answering:
@@ -155,7 +160,7 @@ def page(context: BrowserContext, live_server: Any) -> Iterator[Page]:
 @pytest.fixture
 def shoot(page: Page) -> Callable[[str], None]:
     """
-    Take a page in light, dark and at a phone's width, and fail if it is wider than the phone.
+    Take a page in light, dark and at a phone's width, and fail if it is wider than the phone or cut off there.
 
     With WRITE_SCREENSHOTS set the pictures go to docs/screenshots/. Otherwise none is taken, and the page is loaded
     once: how wide it is does not depend on its colours.
@@ -182,6 +187,8 @@ def shoot(page: Page) -> Callable[[str], None]:
 
     def check(scheme: Scheme, size: ViewportSize) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        if size == PHONE:
+            assert page.evaluate(CUT_OFF) == []
         is_dark = page.evaluate("document.documentElement.classList.contains('dark')")
         assert is_dark is (scheme == "dark")
 

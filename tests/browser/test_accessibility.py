@@ -17,6 +17,7 @@ from tests.security.world import World
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
+FORMS = ("jobs_maintenancewindow", "access_personaltoken", "ratelimits_alertroute")  # that add a row
 DRAWN_BY_SCRIPTS = {"/api/v1/docs/"}
 SERIOUS = {"serious", "critical"}
 OTHERS = ("/", "/find/?q=canary", "/find/?q=nobody-has-this", "/me/", "/nowhere/", "/api/v1/docs/")
@@ -29,6 +30,7 @@ def addresses(world: World) -> Iterator[str]:
     yield reverse("admin:jobs_job_kind", args=["http.request"])
     yield reverse("admin:index")
     yield from (reverse(f"admin:{screen}_changelist") for screen in LISTS.values())
+    yield from (reverse(f"admin:{screen}_add") for screen in FORMS)
     yield from (reverse(f"admin:{screen}_change", args=[quote(key)]) for screen, key in world.ids.items())
 
 

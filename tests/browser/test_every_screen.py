@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib import admin
 from django.urls import reverse
 from playwright.sync_api import Page
 
-from tests.browser.conftest import DRAWN, SCREENSHOTS, VARIANTS
+from queueops.tenancy.models import Credential
+from ratelimits.models import Price
+from tests.browser.conftest import CUT_OFF, DRAWN, PHONE, SCREENSHOTS, VARIANTS
 from tests.security.world import World
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -17,6 +20,7 @@ LISTS = {
     "provider-batches": "jobs_providerbatch",
     "batch-policies": "jobs_batchpolicy",
     "pauses": "jobs_pauseswitch",
+    "windows": "jobs_maintenancewindow",
     "bulk-operations": "jobs_bulkoperation",
     "uploads": "jobs_upload",
     "alerts": "ratelimits_quotaalert",
@@ -40,6 +44,7 @@ LISTS = {
     "credential-pools": "tenancy_credentialpool",
     "issuers": "tenancy_issuer",
     "accounts": "auth_user",
+    "personal-tokens": "access_personaltoken",
     "roles": "auth_group",
     "sign-in-counts": "access_signincount",
 }
@@ -49,7 +54,7 @@ def test_every_list_fits_a_phone(page: Page):
     World.make("nightly import")
     screens = {"overview": reverse("admin:index")}
     screens |= {name: reverse(f"admin:{model}_changelist") for name, model in LISTS.items()}
-    too_wide = []
+    too_wide, cut_off = [], {}
     for variant, scheme, size in VARIANTS if DRAWN else VARIANTS[-1:]:
         page.set_viewport_size(size)
         page.emulate_media(color_scheme=scheme)
@@ -59,6 +64,40 @@ def test_every_list_fits_a_phone(page: Page):
             assert answer.ok, address
             if page.evaluate("document.documentElement.scrollWidth") > size["width"]:
                 too_wide.append((name, variant))
+            if variant == "phone" and (cells := page.evaluate(CUT_OFF)):
+                cut_off[name] = cells
             if DRAWN:
                 page.screenshot(path=SCREENSHOTS / f"{name}-{variant}.png")
     assert too_wide == []
+    assert cut_off == {}
+
+
+def test_every_list_that_is_searched_says_what_is_looked_for():
+    screens = {str(model._meta): screen for model, screen in admin.site._registry.items() if screen.search_fields}
+    assert len(screens) > 20
+    assert [name for name, screen in screens.items() if not screen.search_help_text] == []
+
+
+def test_every_time_that_is_entered_or_shown_has_its_zone(page: Page):
+    world = World.make("nightly import")
+    for model in ("jobs_maintenancewindow", "jobs_schedule", "ratelimits_price", "tenancy_producerkey"):
+        page.goto(reverse(f"admin:{model}_add"))
+        fields = page.locator(".form-row:has(.vDateField)").all()
+        assert fields
+        for field in fields:
+            assert "In UTC." in field.inner_text()
+    page.goto(reverse("admin:ratelimits_price_change", args=[world.ids["ratelimits_price"]]))
+    assert Price.objects.get().valid_from.strftime("%Y-%m-%d %H:%M UTC") in page.locator("#content").inner_text()
+
+
+def test_members_of_a_pool_are_read_and_changed_on_a_phone(page: Page):
+    world = World.make("nightly import")
+    Credential.objects.update(name="of-the-team-that-pays-for-all-of-its-calls")
+    page.set_viewport_size(PHONE)
+    page.goto(reverse("admin:tenancy_credentialpool_change", args=[world.ids["tenancy_credentialpool"]]))
+    for name in ("credential", "weight"):
+        field = page.locator(f"tr.has_original td.field-{name}, tr.form-row:not(.empty-form) td.field-{name}").first
+        shown = field.locator("input, .select2-container").first.bounding_box()
+        assert shown is not None
+        assert shown["x"] + shown["width"] <= PHONE["width"]
+    assert page.locator("tr.form-row:visible").count() == 1  # the one that others are made from stays hidden

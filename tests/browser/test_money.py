@@ -12,9 +12,10 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from ratelimits.costs import Usage
-from ratelimits.models import Budget, Price
+from ratelimits.models import Budget, Price, Spend
 from ratelimits.services.money import budgets, prices
 from ratelimits.services.money.spend import MadeCall, Payer, record_calls
+from tests.browser.conftest import PHONE
 from tests.factories import make_project
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -32,6 +33,17 @@ def spend_something() -> None:
         at = (now - timedelta(days=place % 12, seconds=place)).timestamp()
         usage = Usage(9_000 + 300 * place, 2_000, 700)
         record_calls([MadeCall(uuid4(), 1, Payer("acme", None, None), "openai", model, at, usage)])
+
+
+def test_a_call_without_a_price_says_so_once_also_on_a_phone(page: Page):
+    make_project("acme")
+    prices.forget()
+    spend_something()
+    page.set_viewport_size(PHONE)
+    page.goto("/admin/ratelimits/spend/")
+    expect(page.locator("#result_list").get_by_text("no price")).to_have_count(Spend.objects.filter(money=None).count())
+    label = "getComputedStyle(document.querySelector('#result_list .data-row > *'), '::before').content"
+    assert page.evaluate(label) == "none", "the first column is the card's title, and no box to select it by"
 
 
 def test_a_price_is_added_spend_is_looked_at_and_a_budget_is_made(page: Page):
@@ -67,6 +79,7 @@ def test_a_price_is_added_spend_is_looked_at_and_a_budget_is_made(page: Page):
     page.locator("[name=project]").select_option("acme")
     page.locator("[name=name]").fill("pilot")
     page.locator("[name=money]").fill("12.50")
+    expect(page.get_by_text("How it stands")).to_have_count(0)
     page.locator("[name=reason]").fill("agreed for the pilot")
     picture(page, "budget-form")
     page.get_by_role("button", name="Save", exact=True).click()
@@ -77,6 +90,7 @@ def test_a_price_is_added_spend_is_looked_at_and_a_budget_is_made(page: Page):
     page.goto("/admin/ratelimits/budget/")
     picture(page, "budgets")
     page.goto(f"/admin/ratelimits/budget/{budget.pk}/change/")
+    expect(page.get_by_text("of 12.50 USD").first).to_be_visible()
     picture(page, "budget")
     page.get_by_role("link", name="Delete").first.click()
     page.get_by_label("Reason").fill("the pilot is over")

@@ -17,12 +17,17 @@ import threading
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from jobs.models import Job
+from jobs.models import Batch, Job
+from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.pauses import pause_scope
+from jobs.services.submit.spec import parse_spec
+from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState
+from queueops.audit.models import AuditEntry
 from queueops.core.version import VERSION
 from queueops_client import UsageTracker
 from queueops_client.cli.commands import run
@@ -165,11 +170,27 @@ def test_a_dry_run_tells_the_forecast_and_submits_nothing(command, tmp_path: Pat
     code, out, err = command("submit", str(bad), "--dry-run", "--json")
     told = json.loads(out)
     assert (code, told["accepted"], told["rejected"]["count"], err) == (1, False, 1, "")
-    code, _, err = command("submit", str(bad), "--dry-run", "--partial")
-    assert (code, "line 2" in err) == (0, True)
+    code, out, _ = command("submit", str(bad), "--dry-run")
+    assert (code, "The batch would be refused" in out, "Nothing was submitted. 1 job would" in out) == (1, True, False)
+    code, out, err = command("submit", str(bad), "--dry-run", "--partial")
+    assert (code, "line 2" in err, "Nothing was submitted. 1 job would be made" in out) == (0, True, True)
     bad.write_text(json.dumps({**JOB, "complete_by": "2020-03-02T09:00:00Z"}))
     code, _, err = command("submit", str(bad), "--dry-run")
     assert (code, "line 1" in err, "The deadline is over." in err) == (1, True, True)
+    assert not Job.objects.exists()
+
+
+def test_a_dry_run_refuses_a_callback_and_a_dependency_as_the_batch_does(command, tmp_path: Path):
+    path = tmp_path / "good.ndjson"
+    path.write_text(json.dumps(JOB))
+    for options, named in (
+        (("--on-finish", json.dumps({"kind": "http.request", "payload": {}})), "on_finish.payload.method"),
+        (("--after", str(uuid4())), "no job or batch"),
+    ):
+        told, made = (command("submit", str(path), *options, *dry) for dry in (("--dry-run",), ()))
+        assert told == made
+        assert (told[0] != 0, named in told[2]) == (True, True), told
+    assert command("submit", str(path), "--dry-run", "--on-finish", json.dumps(JOB))[0] == 0
     assert not Job.objects.exists()
 
 
@@ -249,6 +270,54 @@ def test_a_lost_answer_names_the_key_that_makes_a_repeat_harmless(proxy: Proxy, 
     wait_for(lambda: Job.objects.count() == 1, what="the job")
     assert command("submit", str(path), "--idempotency-key", key)[0] == 0
     assert Job.objects.count() == 1
+
+
+CALLBACK = {"kind": JOB["kind"], "payload": {"method": "POST", "url": "https://api.example.org/done"}}
+
+
+@pytest.mark.parametrize("from_a_file", [True, False])
+def test_a_batch_is_submitted_with_the_job_that_its_end_is_to_have_carried_out(command, *, from_a_file):
+    Path("jobs.ndjson").write_text(f"{json.dumps(JOB)}\n" * 2)
+    Path("done.json").write_text(f"\ufeff{json.dumps(CALLBACK)}\n")
+    given = "@done.json" if from_a_file else json.dumps(CALLBACK)
+    code, out, err = command("submit", "jobs.ndjson", "--on-finish", given)
+    assert (code, err, "2 jobs accepted" in out) == (0, "", True)
+    told = Batch.objects.get().on_finish_job
+    assert told is not None
+    callback = Job.objects.get(pk=told)
+    assert (callback.payload, callback.batch_id, callback.held) == (CALLBACK["payload"], None, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("", "--on-finish is not JSON"),
+        ('{"kind"', "--on-finish is not JSON"),
+        ('{"kind": NaN}', "NaN is no number"),
+        ("[" * 100_000, "--on-finish is nested too deep"),
+        ("[]", "--on-finish: a job is a JSON object"),
+        ('"done.json"', "--on-finish: a job is a JSON object"),
+        ("@", "--on-finish @ names no file"),
+        ("@missing.json", "missing.json: No such file or directory"),
+        ("@list.json", "list.json: a job is a JSON object"),
+        ("@latin.json", "latin.json is not UTF-8"),
+        ("@.", ".: Is a directory"),
+        ("{}", "on_finish.kind"),
+        ('{"kind": "no.such"}', "on_finish.kind"),
+        ('{"kind": "http.request", "payload": {}}', "on_finish.payload.url"),
+        ('{"kind": "http.request", "delay_seconds": 5}', "on_finish.delay_seconds"),
+        ('{"kind": "http.request", "colour": 5}', "on_finish.colour"),
+    ],
+)
+def test_what_can_be_no_callback_is_told_and_nothing_is_submitted(command, given, words):
+    Path("jobs.ndjson").write_text(json.dumps(JOB))
+    Path("list.json").write_text("[1]")
+    Path("latin.json").write_bytes(b'{"kind": "\xe9"}')
+    code, out, err = command("submit", "jobs.ndjson", "--on-finish", given)
+    assert (code, out) == (1, "")
+    assert words in err
+    assert not Batch.objects.exists()
+    assert not Job.objects.exists()
 
 
 # Watching
@@ -398,6 +467,26 @@ def test_dead_letters_are_listed_requeued_and_discarded(command):
     assert command("dead-letters", "requeue", "--everything", "--yes")[1] == "There are none.\n"
 
 
+def test_what_waits_for_others_goes_on_when_it_is_told_to(command):
+    first = make_job()
+    spec = parse_spec({**JOB, "after": [str(first.pk)]})
+    job = submit_job(spec, project_id="acme", actor="key:test").id
+    batch = submit_batch([JOB] * 2, after=[first.pk], project_id="acme", actor="key:test").id
+    code, out, err = command("go-on", str(job), "--reason", "it is enough")
+    assert (code, out, err) == (0, f"{job} goes on.\n", "")
+    code, out, _ = command("go-on", "--json", str(batch))
+    assert (code, json.loads(out)["id"]) == (0, str(batch))
+    assert set(AuditEntry.objects.filter(action="go_on").values_list("target", "reason")) == {
+        (f"job {job}", "it is enough"),
+        (f"batch {batch}", ""),
+    }
+    assert DependantsDuty().do() == 2
+    assert not Job.objects.filter(held=True).exists()
+    for one in (job, batch, first.pk):
+        code, out, err = command("go-on", str(one))
+        assert (code, out, "wrong_state" in err) == (1, "", True)
+
+
 # Bad input
 
 
@@ -412,6 +501,10 @@ def test_dead_letters_are_listed_requeued_and_discarded(command):
         (["status", UNKNOWN], 1, "not_found"),
         (["results", UNKNOWN], 1, "not_found"),
         (["cancel", UNKNOWN, "--yes"], 1, "not_found"),
+        (["go-on"], 2, "Missing argument"),
+        (["go-on", "nonsense"], 1, "not an id"),
+        (["go-on", UNKNOWN], 1, "not_found"),
+        (["go-on", UNKNOWN, "--reason"], 2, "--reason"),
         (["submit", "--format", "xml"], 2, "--format"),
         (["submit", "--start-interval", "-1"], 2, "--start-interval"),
         (["dead-letters", "requeue"], 2, "--everything"),
@@ -421,6 +514,14 @@ def test_dead_letters_are_listed_requeued_and_discarded(command):
         (["dead-letters", "discard", UNKNOWN, "--reason", "", "--yes"], 1, "reason"),
         (["dead-letters", "list", "--batch", "x"], 1, "invalid_query"),
         (["dead-letters", "list", "--limit", "0"], 2, "--limit"),
+        (["dead-letters", "list", "--limit", "9" * 40], 2, "--limit"),
+        (["audit", "--limit", "9" * 40], 2, "--limit"),
+        (["dead-letters", "requeue", "--everything", "--spread", "nan", "--yes"], 2, "'nan' is no number of seconds"),
+        (["submit", "--start-interval", "inf"], 2, "'inf' is no number of seconds"),
+        (["watch", UNKNOWN, "--timeout", "1e400"], 2, "'1e400' is no number of seconds"),
+        (["usage", "--outbox", "x" * 5000], 2, "The outbox cannot be opened: File name too long"),
+        (["flush", "--outbox", "x" * 5000], 2, "The outbox cannot be opened: File name too long"),
+        (["windows", "add", "--on", "sat,someday"], 2, "'someday' is no day"),
         (["completion", "cmd"], 2, "bash"),
         (["usage"], 2, "--user"),
         (["usage", "--user", "x"], 1, "user_id"),
@@ -436,6 +537,30 @@ def test_bad_input_ends_with_its_code_and_a_word_of_what_is_wrong(command, argum
     assert (ended, out) == (code, "")
     assert words in err
     assert "Traceback" not in err
+
+
+BYTES = os.fsdecode(b"caf\xe9")
+
+
+@pytest.mark.parametrize(
+    "arguments", [(BYTES,), ("status", BYTES), ("submit", BYTES), ("submit", "-", "--name", BYTES), ("--url", BYTES)]
+)
+def test_an_argument_that_is_not_utf_8_is_told_by_its_number_before_anything_is_done(environ, arguments):
+    done = in_a_pipe(environ, *arguments, given=json.dumps(JOB))
+    told = (done.returncode, done.stdout, done.stderr)
+    assert told == (2, "", f"Error: Argument {len(arguments)} is not UTF-8.\n")
+    assert not Job.objects.exists()
+
+
+def test_dead_letters_that_are_none_end_with_the_code_of_a_refusal(command):
+    for arguments in (("requeue", UNKNOWN, "--yes"), ("discard", UNKNOWN, "--reason", "r", "--yes")):
+        assert command("dead-letters", *arguments)[:2] == (1, "0 dead letters done, 1 left alone.\n")
+
+
+def test_what_is_wrong_in_a_field_is_told_with_one_full_stop(command):
+    Path("jobs.ndjson").write_text(f"{json.dumps(JOB)}\n")
+    code, _, err = command("schedules", "add", "s", "60 * * * *", "jobs.ndjson")
+    assert (code, ".. (" in err, ". (bad_schedule)" in err) == (1, False, True)
 
 
 def test_errors_are_json_for_programs(command):

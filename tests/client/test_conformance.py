@@ -14,19 +14,29 @@ import pytest
 from pydantic import TypeAdapter
 
 from jobs.api import examples
+from jobs.models import Job as Jobs
+from jobs.models import Webhook as Webhooks
+from jobs.models import WebhookJob
+from jobs.services.operate.dependants import DependantsDuty
+from jobs.services.operate.operate import cancel_jobs
 from jobs.services.operate.schedules import run_schedule
-from jobs.services.submit.prepare import parse_spec
+from jobs.services.operate.webhooks import send_test
+from jobs.services.submit.spec import parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState
+from queueops.audit import trail
 from queueops.tenancy.models import ProducerKey, Project
 from queueops_client import (
     ApiError,
     AsyncQueueOps,
+    AuditEntry,
     Batch,
     BatchRejected,
     Conflict,
     DeadLetter,
+    Delivery,
     Fire,
+    HeardJob,
     IdempotencyKeyReused,
     InvalidRequest,
     Job,
@@ -45,13 +55,23 @@ from queueops_client import (
     TooManyRequests,
     Unreachable,
     Update,
+    Webhook,
+    Window,
     records,
 )
 from queueops_client.retry import NEVER
 from tests.api.conftest import ALL_SCOPES, SPEC, key_for
 from tests.client.both import Both
 from tests.client.typescript import TypeScriptQueueOps
-from tests.factories import make_batch, make_dead_letter, make_job, make_project, make_schedule
+from tests.factories import (
+    make_batch,
+    make_dead_letter,
+    make_job,
+    make_project,
+    make_schedule,
+    make_webhook,
+    make_window,
+)
 from tests.support.processes import free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -85,6 +105,8 @@ class Stage:
     failed: UUID
     operation: UUID
     schedule: UUID
+    webhook: UUID
+    window: UUID
     waiting: UUID
     waiting_batch: UUID
 
@@ -95,19 +117,26 @@ def set_stage(client: Both) -> Stage:
     make_job(batch=operated)
     fired = make_schedule(f"{uuid4()}")
     run_schedule(fired.pk, project_id="acme", actor="user:1")
+    Webhooks.objects.update(enabled=False)  # those of stages before: a project may have so many that hear of jobs
+    webhook = make_webhook(batch.project, hears_jobs=True)
+    WebhookJob.objects.create(webhook=webhook, project=batch.project, job_id=batch.pk)
+    send_test(webhook.pk, project_id="acme", actor="user:1")
     open_one = make_job().pk
+    trail.record(actor="user:1", action="try", target="x", before={"a": 1}, project_id="acme")
     waiting = parse_spec({"kind": KIND, "payload": PAYLOAD, "after": [open_one]})
     return Stage(
         waiting=submit_job(waiting, project_id="acme", actor="user:1").id,
         waiting_batch=submit_batch([SPEC], project_id="acme", actor="user:1", after=[open_one]).id,
         job=make_job(batch=batch, idempotency_key=str(uuid4())).pk,
-        ended=make_job(state=JobState.COMPLETED).pk,
+        ended=make_job(state=JobState.COMPLETED, result={"row": 1}).pk,
         batch=batch.pk,
         ended_batch=ended_batch.pk,
         letter=make_dead_letter().pk,
         failed=make_dead_letter(batch=batch).job_id,
         operation=client.cancel_batch(operated.pk, reason="x").id,
         schedule=fired.pk,
+        webhook=webhook.pk,
+        window=make_window("acme").pk,
     )
 
 
@@ -133,7 +162,12 @@ CALLS: dict[str, tuple[Call, Any]] = {
         ),
         SubmittedBatch,
     ),
-    "forecast": (lambda client, on: client.forecast(SPECS, partial=True, start_interval_seconds=1), records.Forecast),
+    "forecast": (
+        lambda client, on: client.forecast(
+            SPECS, partial=True, start_interval_seconds=1, after=[on.job, on.batch], on_finish=SPECS[1]
+        ),
+        records.Forecast,
+    ),
     "job": (lambda client, on: client.job(on.job), Job),
     "batch": (lambda client, on: client.batch(on.batch), Batch),
     "waiting": (lambda client, on: client.waiting(on.batch), dict),
@@ -145,6 +179,7 @@ CALLS: dict[str, tuple[Call, Any]] = {
     "batches": (lambda client, on: client.batches(finished=False), Batch),
     "dead_letters": (lambda client, on: client.dead_letters(open=True), DeadLetter),
     "results": (lambda client, on: client.results(on.batch), Result),
+    "result": (lambda client, on: client.result(on.ended), dict),
     "watch": (lambda client, on: client.watch(on.ended), Update),
     "wait": (lambda client, on: client.wait(on.ended_batch, timeout=10), Batch),
     "go_on_job": (lambda client, on: client.go_on_job(on.waiting, reason="x"), Job),
@@ -162,6 +197,16 @@ CALLS: dict[str, tuple[Call, Any]] = {
     "requeue_where": (lambda client, on: client.requeue_where({"kind": KIND}, priority="low"), Operation),
     "discard": (lambda client, on: client.discard([on.letter], reason="x"), Moved),
     "discard_where": (lambda client, on: client.discard_where({"batch_id": on.batch}, reason="x"), Operation),
+    "windows": (lambda client, on: client.windows(scope=["project"]), Window),
+    "window": (lambda client, on: client.window(on.window), Window),
+    "create_window": (
+        lambda client, on: client.create_window(weekdays=[5], since="22:00", until="02:00", time_zone="Europe/Berlin"),
+        Window,
+    ),
+    "change_window": (lambda client, on: client.change_window(on.window, reason="x"), Window),
+    "end_window": (lambda client, on: client.end_window(on.window, reason="x"), Window),
+    "delete_window": (lambda client, on: client.delete_window(on.window, reason="x"), type(None)),
+    "audit": (lambda client, on: client.audit(order="oldest", action="try"), AuditEntry),
     "schedules": (lambda client, on: client.schedules(paused=False), Schedule),
     "schedule": (lambda client, on: client.schedule(on.schedule), Schedule),
     "fires": (lambda client, on: client.fires(on.schedule, outcome="submitted"), Fire),
@@ -174,6 +219,19 @@ CALLS: dict[str, tuple[Call, Any]] = {
     "pause_schedule": (lambda client, on: client.pause_schedule(on.schedule, reason="x"), Schedule),
     "resume_schedule": (lambda client, on: client.resume_schedule(on.schedule, reason="x"), Schedule),
     "run_schedule": (lambda client, on: client.run_schedule(on.schedule, reason="x"), Fire),
+    "webhooks": (lambda client, on: client.webhooks(enabled=True), Webhook),
+    "webhook": (lambda client, on: client.webhook(on.webhook), Webhook),
+    "create_webhook": (
+        lambda client, on: client.create_webhook("https://example.org/", jobs={"kinds": [KIND]}, most_jobs=5),
+        Webhook,
+    ),
+    "change_webhook": (
+        lambda client, on: client.change_webhook(on.webhook, jobs={"outcomes": ["failed"]}, reason="x"),
+        Webhook,
+    ),
+    "test_webhook": (lambda client, on: client.test_webhook(on.webhook, reason="x"), Delivery),
+    "deliveries": (lambda client, on: client.deliveries(on.webhook, event="webhook.test"), Delivery),
+    "heard_jobs": (lambda client, on: client.heard_jobs(on.webhook, waits=True), HeardJob),
     "delete_schedule": (lambda client, on: client.delete_schedule(on.schedule, reason="x"), type(None)),
 }
 
@@ -231,6 +289,9 @@ SHOWN: dict[type[records.Record], list[dict[str, Any]]] = {
     records.Project: [examples.PROJECT],
     Schedule: [examples.SCHEDULE],
     Fire: [examples.FIRE],
+    Webhook: [examples.MADE_WEBHOOK],
+    Delivery: [examples.WEBHOOK_DELIVERY],
+    HeardJob: [examples.WEBHOOK_JOB],
 }
 OURS = {SubmittedBatch: {"idempotency_key"}}
 
@@ -290,6 +351,50 @@ def test_what_was_tagged_is_found_by_its_tags(client: Both):
     assert (found.id, list(found.tags)) == (job.id, ["nightly", "region:eu"])
     assert len(list(client.jobs(any_tag=["region:eu", "nightly"]))) == 2
     assert [(one.id, list(one.tags)) for one in client.batches(tags=["import"])] == [(batch.id, ["import"])]
+
+
+def test_work_waits_for_what_it_is_after_and_a_callback_for_its_batch(client: Both):
+    first = client.submit(KIND, PAYLOAD, delay_seconds=3600)
+    callback = {"kind": KIND, "payload": {"method": "POST", "url": "https://api.example.org/done"}}
+    alone = client.submit(KIND, PAYLOAD, after=[str(first.id)], on_failure="run")
+    batch = client.submit_many(SPECS, after=[str(first.id)], on_failure="hold", on_finish=callback)
+    told = client.batch(batch.id)
+    assert (told.after, told.on_failure) == ([str(first.id)], "hold")
+    last = Jobs.objects.get(pk=told.on_finish_job)
+    assert (last.kind, last.payload, last.held, last.batch_id) == (KIND, callback["payload"], True, None)
+    assert str(first.id) in (client.job(alone.id).waiting_for or "")
+    assert Jobs.objects.filter(held=True).count() == 4
+
+    client.cancel_job(first.id)
+    DependantsDuty().do()
+    assert not Jobs.objects.get(pk=alone.id).held  # what it was after did not succeed, and it runs all the same
+    assert Jobs.objects.filter(batch_id=batch.id, held=True).count() == 2
+
+    cancel_jobs(Jobs.objects.filter(batch_id=batch.id).values_list("pk", flat=True), actor="user:1", reason="x")
+    assert Jobs.objects.get(pk=last.pk).held
+    DependantsDuty().do()
+    assert not Jobs.objects.get(pk=last.pk).held
+
+
+def test_a_forecast_refuses_what_the_submission_would_and_stores_nothing(client: Both):
+    unknown = str(uuid4())
+    for options, words in (
+        ({"after": [unknown]}, unknown),
+        ({"on_finish": {"kind": KIND, "payload": {}}}, "on_finish.payload.url"),
+        ({"on_finish": {"kind": "no.such", "payload": {}}}, "on_finish.kind"),
+    ):
+        told = []
+        for ask in (client.forecast, client.submit_many):
+            with pytest.raises(ApiError) as refused:
+                ask(SPECS, **options)
+            said = refused.value
+            told.append((type(said), said.code, f"{said.message} {said.fields} {said.details}"))
+        assert told[0] == told[1]
+        assert words in told[0][2]
+    on = client.submit(KIND, PAYLOAD, delay_seconds=3600)
+    forecast = client.forecast(SPECS, after=[str(on.id)], on_finish=SPECS[1])
+    assert (forecast.accepted, forecast.jobs["count"]) == (True, len(SPECS))
+    assert Jobs.objects.count() == 1
 
 
 def test_who_may_not_is_told_what_is_missing(address: str, form, transactional_db):

@@ -28,10 +28,14 @@ from tests.support.typescript import NODE_OPTIONS, PACKAGE, node
 
 ANSWER_SECONDS = 120.0
 BY_THE_APIS_NAMES = {
-    *("submit", "jobs", "batches", "dead_letters", "schedules", "fires"),
-    *("create_schedule", "preview_schedule", "change_schedule"),
+    *("submit", "jobs", "batches", "dead_letters", "schedules", "fires", "audit"),
+    *("webhooks", "deliveries", "heard_jobs", "windows", "create_window", "change_window"),
+    *("create_schedule", "preview_schedule", "change_schedule", "create_webhook", "change_webhook"),
 }  # methods whose options travel as they are
-STREAMS = {"jobs", "batches", "dead_letters", "results", "watch", "schedules", "fires"}
+STREAMS = {
+    *("jobs", "batches", "dead_letters", "results", "watch", "schedules", "fires", "audit"),
+    *("webhooks", "deliveries", "heard_jobs", "windows"),
+}
 PLAIN: Mapping[str, type[Record]] = {
     "project": Project,
     "forecast": Forecast,

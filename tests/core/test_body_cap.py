@@ -121,10 +121,10 @@ def _listens(port: int) -> bool:
     return True
 
 
-def post(port: int, path: str, body: bytes | Iterator[bytes]) -> tuple[int, bytes]:
+def post(port: int, path: str, body: bytes | Iterator[bytes], *, content_type: str = "text/plain") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
-        connection.request("POST", path, body=body)
+        connection.request("POST", path, body=body, headers={"Content-Type": content_type})
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:
@@ -134,6 +134,11 @@ def post(port: int, path: str, body: bytes | Iterator[bytes]) -> tuple[int, byte
 def test_daphne_passes_bodies_within_the_limit(server_port: int):
     assert post(server_port, "/", b"x" * 1_000) == (200, b"1000")
     assert post(server_port, "/large/?a=b", b"x" * 5_000) == (200, b"5000")
+
+
+@pytest.mark.parametrize("form", ["multipart/form-data; boundary=x", "multipart/form-data"])
+def test_a_form_that_nobody_can_parse_is_the_applications_to_refuse(server_port: int, form: str):
+    assert post(server_port, "/", b"no form", content_type=form) == (200, b"7")
 
 
 def test_daphne_refuses_a_declared_length_above_the_limit(server_port: int):

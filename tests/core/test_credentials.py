@@ -18,9 +18,10 @@ from django.db import connection, connections, transaction
 from django.urls import reverse
 
 from queueops.audit.models import AuditEntry
-from queueops.core.env import BadConfiguration, read
+from queueops.core.env.reading import BadConfiguration, read
 from queueops.core.secret_key import development_credential_key
-from queueops.site.diagnosis import DoctorVerdict, examine_credentials
+from queueops.site.diagnosis.access import examine_credentials
+from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.tenancy import credentials
 from queueops.tenancy.credentials import (
     BadSecret,

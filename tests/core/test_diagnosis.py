@@ -10,16 +10,16 @@ from django.conf import settings
 from django.db.models.functions import Now
 from django.test import override_settings
 
-from jobs.models import FlowCursor
-from queueops.site.diagnosis import (
-    DoctorVerdict,
-    examine_issuers,
-    examine_metrics,
-    examine_replica,
-    examine_settings,
-    examine_sums,
-)
+from jobs.handlers import registry
+from jobs.models import BatchPolicy, FlowCursor, Objective, PauseSwitch
+from queueops.site.diagnosis.access import examine_issuers
+from queueops.site.diagnosis.database import examine_replica
+from queueops.site.diagnosis.finding import DoctorVerdict
+from queueops.site.diagnosis.surroundings import examine_metrics, examine_settings
+from queueops.site.diagnosis.upkeep import examine_kinds, examine_sums
 from queueops.tenancy.models import Issuer
+from ratelimits.models import Limit
+from tests.factories import make_window
 from tests.support.issuers import Signer, make_issuer, publishing
 
 
@@ -74,3 +74,33 @@ def test_an_issuer_whose_keys_cannot_be_fetched_is_told_by_name():
 def test_without_a_replica_no_server_is_asked_for_one():
     found = examine_replica()
     assert (found.verdict, found.observation) == (DoctorVerdict.OK, "none is set; everything is read from the primary")
+
+
+@pytest.mark.django_db
+def test_what_goes_by_the_former_name_of_a_kind_is_told_with_the_name_that_it_has_now(monkeypatch):
+    monkeypatch.setattr(registry, "_handlers", dict(registry._handlers))
+    monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
+
+    @registry.handler(kind="test.new", service="test", payload=dict, aliases=("test.old",))
+    async def handle(job: registry.RunningJob[dict[str, object]]) -> None: ...
+
+    for kind in ("test.new", "test.of_other_workers"):
+        Objective.objects.create(name=f"{kind} is soon", kind=kind, within_seconds=60)
+    assert examine_kinds().verdict is DoctorVerdict.OK
+    Objective.objects.create(name="old is soon", kind="test.old", within_seconds=60)
+    Limit.objects.create(
+        name="few at once", service="test", algorithm="concurrency", scope="global", kind="test.old", capacity=5
+    )
+    PauseSwitch.objects.create(scope="kind", key="test.old", paused_by="user:1")
+    BatchPolicy.objects.create(kind="test.old", via="batch")
+    make_window(scope="kind", key="test.old")
+    make_window(scope="kind", key="test.old", next_change_at=None)  # is over
+    found = examine_kinds()
+    assert found.verdict is DoctorVerdict.WARN
+    assert found.observation.split("; ") == [
+        "limit few at once: test.old is test.new now",
+        "pause test.old: test.old is test.new now",
+        "window test.old: test.old is test.new now",
+        "objective old is soon: test.old is test.new now",
+        "way by batch test.old: test.old is test.new now",
+    ]

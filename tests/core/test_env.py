@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import queueops_client
-from queueops.core.env import OF_THE_CLIENT, BadConfiguration, declared_settings, read
+from queueops.core.env.environment import declared_settings
+from queueops.core.env.reading import OF_THE_CLIENT, BadConfiguration, read
 from tests.support.processes import ROOT
 
 PRODUCTION = {

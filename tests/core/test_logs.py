@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.utils.http import parse_http_date
 
-from queueops.core.env import read
+from queueops.core.env.reading import read
 from queueops.core.logs import JsonFormatter, TextFormatter, tell_of, without_secrets
 from queueops.core.web.request_log import RequestLog
 from tests.support.processes import ROOT

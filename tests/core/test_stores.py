@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -82,6 +83,31 @@ def test_what_was_written_is_read_listed_replaced_and_removed(place: str):
     with pytest.raises(FileNotFoundError):
         content_of(store, names[0])
     assert list(store_at(f"{place}/acme").names("")) == ["2026-01-01/a.gz"]
+
+
+@pytest.mark.parametrize("place", PLACES, indirect=True)
+def test_a_folders_files_come_in_an_order_in_which_one_can_go_on(place: str):
+    store, begun = store_at(place), datetime.now(UTC) - timedelta(seconds=2)
+    names = [f"acme/2026-01-0{day}/{file}" for day in (1, 2) for file in ("a", "b-c", "b")]
+    for name in [*names, "acme-2/2026-01-01/a", "globex/2026-01-01/a"]:
+        put(store, name, b"1")
+    found = list(store.files("acme"))
+    assert sorted(file.name for file in found) == sorted(names)
+    assert all(begun < file.written_at < datetime.now(UTC) + timedelta(seconds=2) for file in found)
+    for place_of, file in enumerate(found):
+        assert list(store.files("acme", after=file.name)) == found[place_of + 1 :]
+    assert list(store.files("nobody")) == []
+
+
+def test_a_folder_goes_with_its_last_file_and_is_there_again_for_who_writes_meanwhile(tmp_path: Path):
+    store = store_at(str(tmp_path))
+    put(store, "acme/2026-01-01/a", b"1")
+    with store.write("acme/2026-01-01/b") as file:
+        store.remove("acme/2026-01-01/a")
+        file.write(b"2")
+    assert content_of(store, "acme/2026-01-01/b") == b"2"
+    store.remove("acme/2026-01-01/b")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("place", PLACES, indirect=True)

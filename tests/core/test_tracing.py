@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from queueops.core import tracing
-from queueops.site.diagnosis import examine_tracing
+from queueops.site.diagnosis.surroundings import examine_tracing
 from tests.support.processes import ROOT
 
 ENDPOINT = "http://127.0.0.1:4318"

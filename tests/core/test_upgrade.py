@@ -12,7 +12,8 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from jobs.models import Job
 from queueops.core.upgrade import LAST_WITH_THE_CHAIN, is_migrated
-from queueops.site.diagnosis import DoctorVerdict, examine_migrations
+from queueops.site.diagnosis.database import examine_migrations
+from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.tenancy.checks import row_security_check
 from ratelimits.models import Limit
 from tests.factories import make_jobs

@@ -9,11 +9,12 @@ import pytest
 from django.urls import reverse
 
 from jobs.services.operate.credential_pools import put_back_members
+from jobs.services.upkeep.watch_credentials import watch_credentials
 from queueops.audit.models import AuditEntry
 from queueops.tenancy import pools, refusals
 from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember
 from queueops.tenancy.refusals import RefusedCall
-from ratelimits.models import Limit
+from ratelimits.models import Limit, QuotaAlert
 from ratelimits.services.limits import catalogue
 from tests.factories import make_project
 from tests.support.credential_pools import make_pool, secret_of
@@ -82,6 +83,7 @@ def test_what_cannot_be_a_pool_is_refused_where_it_is_wrong():
     assert "Name its quota project first" in add(nobody, name="mine")
     twin = credential("twin", quota_project="keys")
     assert "The limits count it as keys" in add(taken, twin, name="mine")
+    assert "Add a credential: jobs that name a pool without one wait" in add(name="mine")
     assert not CredentialPool.objects.exists()
 
 
@@ -117,7 +119,32 @@ def test_the_pages_show_who_is_in_with_what_room_and_who_was_taken_out():
         signed_in("administrator").get(reverse("admin:tenancy_credentialpool_change", args=[pool.pk])).content.decode()
     )
     assert "writes: 7" in page
-    assert "taken out for acme after 3 calls of acme: openai answered 401" in page
+    assert "taken out for acme" in page
+    assert "after 3 calls of acme: openai answered 401" in page
+
+
+def test_a_pool_whose_last_member_is_taken_out_is_shown_as_such():
+    pool = make_pool(service="openai", members=["key-1"])
+    form = form_of(pool.members.get().credential) | {"members-INITIAL_FORMS": 1, "members-0-DELETE": "on"}
+    form |= {"members-0-id": pool.members.get().pk, "members-0-pool": pool.pk}
+    client = signed_in("administrator")
+    address = reverse("admin:tenancy_credentialpool_change", args=[pool.pk])
+    said = client.post(address, form, follow=True).content.decode()
+    assert not pool.members.exists()
+    assert "It has no credential any more: jobs that name it wait until it has one." in said
+    assert "none: its jobs wait" in said
+
+
+def test_the_list_of_credentials_says_by_whom_each_is_used(django_assert_max_num_queries):
+    pool = make_pool(service="openai", members=["key-1", "key-2"])
+    pool.members.get(credential__name="key-2").credential.projects.add(make_project())
+    credential("key-3")
+    client = signed_in("administrator")
+    with django_assert_max_num_queries(16):
+        page = client.get(reverse("admin:tenancy_credential_changelist"))
+    shown = {row.name: page.context["cl"].model_admin.used_by(row) for row in page.context["cl"].result_list}
+    assert shown == {"key-1": "pool keys", "key-2": "acme, pool keys", "key-3": "nobody"}
+    assert "acme, pool keys" in page.content.decode()
 
 
 def test_an_empty_list_says_what_pools_are_for():
@@ -143,6 +170,24 @@ def test_a_member_is_put_back_once_its_provider_takes_it_again(sandbox):
     entry = AuditEntry.objects.get(action="put_back_credential")
     assert entry.before is not None
     assert (entry.before["credential"], entry.after, entry.reason) == ("key-1", {"tried": True}, "renewed")
+
+
+def test_a_new_secret_puts_a_credential_back_and_ends_its_alert():
+    pool = make_pool(service="openai", members=["key-1"])
+    refuse_calls("key-1", "openai answered 401")
+    watch_credentials()
+    alert = QuotaAlert.objects.get()
+    assert (alert.severity, alert.resolved_at) == ("critical", None)
+    member = pool.members.get().credential
+    client, form = signed_in("administrator"), {"service": "openai", "quota_project": "key-1", "quota_user": ""}
+    for secret, left in (("", [member.name]), ('{"api_key": "renewed"}', [])):
+        address = reverse("admin:tenancy_credential_change", args=[member.pk])
+        assert client.post(address, {**form, "new_secret": secret}).status_code == 302
+        assert [one.credential for one in refusals.absences()] == left
+    assert [one.is_on_trial for one in pools.members_of("keys", "acme")] == [False]
+    watch_credentials()
+    alert.refresh_from_db()
+    assert alert.resolved_at is not None
 
 
 def test_what_nobody_can_try_is_put_back_on_trust():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from queueops.core.env import declared_settings
+from queueops.core.env.environment import declared_settings
 from tests.support.deployment import (
     DEPLOY,
     DRAIN_SECONDS,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from queueops.core.env import read
+from queueops.core.env.reading import read
 from tests.support.deployment import DEPLOY
 from tests.support.environment import make_environment
 

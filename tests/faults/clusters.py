@@ -37,7 +37,7 @@ class Cluster:
     def executors(self) -> list[Executor]:
         """Those that are registered and alive."""
         found = Executor.objects.filter(cluster_pid=self.sentinel.pid)
-        return [executor for executor in found if psutil.pid_exists(executor.pid)]
+        return [executor for executor in found if is_running(executor.pid)]
 
     def general(self) -> list[Executor]:
         """Those that take ordinary jobs."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from datetime import timedelta
 
-import psutil
 import psycopg
 import pytest
 from django.db import connection
@@ -29,7 +29,7 @@ LETTERS = 1200  # three chunks
 def kill_workers(running: Cluster) -> None:
     """All of them: either may carry the operation's task out. The sentinel makes new ones."""
     for executor in running.executors():
-        if psutil.pid_exists(executor.pid):
+        with contextlib.suppress(ProcessLookupError):
             os.kill(executor.pid, signal.SIGKILL)
 
 

@@ -18,7 +18,8 @@ from jobs.models import Job
 from jobs.states import JobState
 from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.core.postgres.conditions import CONDITIONS, DiskFull, OutOfMemory, try_to_write
-from queueops.site.diagnosis import DoctorVerdict, examine_database
+from queueops.site.diagnosis.database import examine_database
+from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 from tests.faults.clusters import cluster

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from jobs.models import Job
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import SubmittedJob, submit_job
 from jobs.states import JobState
 from tests.factories import make_project
@@ -26,7 +26,7 @@ SUBMIT_AND_DIE = textwrap.dedent(
     import django
     django.setup()
     from django.db import transaction
-    from jobs.services.submit.prepare import JobSpec
+    from jobs.services.submit.spec import JobSpec
     from jobs.services.submit.submit import submit_job
     with transaction.atomic():
         transaction.on_commit(lambda: os.kill(os.getpid(), signal.SIGKILL))

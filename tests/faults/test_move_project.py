@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,9 +36,12 @@ from jobs.models import (
     PauseSwitch,
     RetryPolicy,
     Webhook,
+    WebhookDelivery,
+    WebhookJob,
 )
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
+from jobs.services.finish.webhooks import send_job_webhooks
 from jobs.services.operate.bulk_actions import ACTIONS
 from jobs.services.operate.dead_letters import (
     RequeueOptions,
@@ -47,11 +51,18 @@ from jobs.services.operate.dead_letters import (
 )
 from jobs.services.operate.operate import cancel_jobs, change_priority
 from jobs.services.operate.pauses import pause_scope, resume_scope
+from jobs.services.results.keep import put_content, result_store
+from jobs.services.results.read import ResultMissing, whole_result
+from jobs.services.results.reference import new_name, stored_in
+from jobs.services.results.sweep import sweep_results
 from jobs.services.submit.submit import refuse_when_full
+from jobs.services.upkeep import encrypt_payloads
 from jobs.services.upkeep.paused import watch_paused
 from jobs.states import JobState, Priority
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry
+from queueops.core.sealing import MARK, seal_json, seal_text
+from queueops.core.stores.store import Store
 from queueops.site.moving import copying, move
 from queueops.site.moving.tables import SORTS, STAYS
 from queueops.tenancy import credentials
@@ -82,12 +93,14 @@ from tests.factories import (
     make_allowance,
     make_batch,
     make_dead_letter,
+    make_job,
     make_jobs,
     make_project,
     make_usage_event,
     make_webhook,
 )
 from tests.security.people import person
+from tests.support.flow import count_all
 from tests.support.processes import database_url, started, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -267,6 +280,63 @@ def test_a_project_is_there_as_it_was_here_and_its_key_goes_on_working(cell, acm
         assert claimable() >= 3
     assert "nothing left to do" in run(cell, "--yes")
     assert "has moved, and is there" in refused(cell, "--abort")
+
+
+def test_what_webhooks_hear_of_goes_along_and_is_told_there_alone(cell, acme):
+    """Also what ended so lately that nobody has noted it; and what was copied of the log is told no second time."""
+    count_all()
+    Webhook.objects.update(hears_jobs=True)
+    told, waits = make_job(state=JobState.COMPLETED), make_job(state=JobState.CANCELLED)
+    count_all()
+    message = uuid4()
+    WebhookJob.objects.filter(job_id=told.pk).update(delivery_id=message)
+    late = make_job(state=JobState.COMPLETED)
+    run(cell, "--yes")
+    noted = {(told.pk, message), (waits.pk, None), (late.pk, None)}
+    assert set(WebhookJob.objects.values_list("job_id", "delivery_id")) == noted
+    send_job_webhooks()
+    assert not WebhookDelivery.objects.exists()
+    with at(cell):
+        Webhook.objects.update(kinds=[])
+        count_all()
+        assert set(WebhookJob.objects.values_list("job_id", "delivery_id")) == noted
+        send_job_webhooks()
+        assert WebhookDelivery.objects.get().jobs_told == 2
+
+
+@pytest.mark.usefixtures("acme")
+def test_results_in_the_store_are_told_of_and_kept_until_they_are_copied(cell, settings, tmp_path, monkeypatch):
+    def use_store(name: str) -> Store:
+        settings.QUEUEOPS = replace(settings.QUEUEOPS, result_store=str(tmp_path / name))
+        store = result_store()
+        assert store is not None
+        return store
+
+    here = use_store("here")
+    job = make_job(state=JobState.COMPLETED)
+    stored = put_content(here, new_name("acme", job.pk, 1), b'"a large result"', sealed=False)
+    Job.objects.filter(pk=job.pk).update(result=str(stored))
+    words = "Of these jobs 1 have results in the result store, 16 bytes"
+    assert words in run(cell)
+    said = StringIO()
+    call_command("move_project", "acme", "--to", url_of(cell), "--yes", stdout=said)  # without an address to tell
+    assert words in said.getvalue()
+    key = Fernet.generate_key().decode()
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, payload_keys=(("k", key),))
+    monkeypatch.setattr(encrypt_payloads, "SETTING_KNOWN_SECONDS", 0)
+    Project.objects.filter(pk="acme").update(encrypted=True)
+    encrypt_payloads.encrypt_project(Project.objects.get(pk="acme"), actor="system:test")
+    assert stored_in(Job.objects.get(pk=job.pk).result) != stored
+    Job.objects.filter(project_id="acme").delete()
+    assert sweep_results(here, grace=timedelta(0)).removed == 0
+    with at(cell):
+        there = use_store("there")
+        with pytest.raises(ResultMissing):
+            whole_result(Job.objects.get(pk=job.pk))
+        shutil.copytree(tmp_path / "here/acme", tmp_path / "there/acme")
+        assert whole_result(Job.objects.get(pk=job.pk)) == "a large result"
+        assert sweep_results(there, grace=timedelta(0)).removed == 1, "the one of here alone"
+        assert whole_result(Job.objects.get(pk=job.pk)) == "a large result"
 
 
 def test_without_a_yes_it_checks_and_counts_and_changes_nothing(cell, acme):
@@ -800,6 +870,48 @@ def test_what_the_other_installation_lacks_is_named_before_anything_changes(cell
     assert Project.objects.get(pk="acme").move == ""
     assert not PauseSwitch.objects.filter(scope="project").exists()
     assert job.status == "queued"
+
+
+def test_the_keys_of_encrypted_payloads_must_be_there_before_anything_changes(cell, acme, settings):
+    old, new, other = (Fernet.generate_key().decode() for _ in range(3))
+
+    def keys(*ours: tuple[str, str], theirs: Sequence[tuple[str, str]] = ()) -> None:
+        settings.QUEUEOPS = replace(settings.QUEUEOPS, payload_keys=ours, target_payload_keys=tuple(theirs))
+
+    keys(("old", old))
+    Project.objects.filter(pk="acme").update(encrypted=True)
+    [job] = make_jobs(1, payload=seal_json(json.dumps({"of": "old"})))
+    keys(("new", new), ("old", old))
+    Job.objects.filter(pk=job.pk).update(last_error_message=seal_text("of new"))  # one row needs both
+    assert "in QUEUEOPS_TARGET_PAYLOAD_KEYS." in refused(cell, "--yes")
+    ours = (("new", new), ("old", old))
+    keys(*ours, theirs=[("other", other)])
+    assert "lacks keys that payloads are encrypted with: new, old." in refused(cell, "--yes")
+    keys(*ours, theirs=[("new", new)])
+    assert "lacks keys that payloads are encrypted with: old." in refused(cell)
+    keys(*ours, theirs=[("new", new), ("old", other)])
+    assert "other keys of the names that payloads are encrypted with: old." in refused(cell, "--yes")
+    keys(*ours, theirs=ours)
+    with at(cell):
+        make_project("globex", encrypted=True)
+        make_jobs(1, project="globex", payload=f'"{MARK}old!{Fernet(other).encrypt(b"{}").decode()}"')
+    assert "opens no payload that is encrypted there" in refused(cell, "--yes")
+    assert Project.objects.get(pk="acme").move == ""
+    assert not PauseSwitch.objects.filter(scope="project").exists()
+    with at(cell):
+        make_jobs(1, project="globex", payload=seal_json("{}"))
+    assert "acme has moved" in run(cell, "--yes")
+    with at(cell):
+        there = Job.objects.get(pk=job.pk)
+        assert (there.payload, there.last_error_message) == ({"of": "old"}, "of new")
+
+
+def test_a_project_that_is_to_be_encrypted_needs_a_key_there_though_nothing_is_yet(cell, acme, settings):
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, payload_keys=(("here", HERE_KEY),))
+    Project.objects.filter(pk="acme").update(encrypted=True)
+    assert "in QUEUEOPS_TARGET_PAYLOAD_KEYS." in refused(cell, "--yes")
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, target_payload_keys=(("there", THERE_KEY),))
+    assert "acme has moved" in run(cell, "--yes")
 
 
 def refused_url(url: str) -> str:

@@ -13,7 +13,8 @@ from jobs.models import Job
 from jobs.states import JobState
 from queueops.core.database import UnsuitableDatabase, database_settings
 from queueops.core.pooler import ensure_session_is_ours
-from queueops.site.diagnosis import DoctorVerdict, examine_listen
+from queueops.site.diagnosis.database import examine_listen
+from queueops.site.diagnosis.finding import DoctorVerdict
 from tests.faults.ledger import Ledger
 from tests.faults.records import submit_work
 from tests.support.pgbouncer import SESSIONS, needs_pgbouncer, pgbouncer

@@ -28,7 +28,8 @@ from queueops.core.postgres.replica import REPLICA, from_primary, off_primary
 from queueops.core.sql import hot_cursor
 from queueops.core.web.recent_writes import COOKIE, may_lag
 from queueops.screens.admin import QueueAdmin
-from queueops.site.diagnosis import DoctorVerdict, examine_replica
+from queueops.site.diagnosis.database import examine_replica
+from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.tenancy.models import Project
 from queueops.tenancy.scope import acting_for, reading_for
 from ratelimits.models import Limit

@@ -16,7 +16,7 @@ from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from tests.factories import make_project
 

@@ -312,7 +312,13 @@ def test_a_webhooks_secret_is_generated_shown_once_and_not_editable():
     client = signed_in("administrator")
     response = client.post(
         reverse("admin:jobs_webhook_add"),
-        {"project": "acme", "url": "https://example.org/hook", "enabled": "on", "secret": "mine"},
+        {
+            "project": "acme",
+            "url": "https://example.org/hook",
+            "hears_batches": "on",
+            "most_jobs": "100",
+            "secret": "mine",
+        },
     )
     webhook = Webhook.objects.get()
     secret = open_signing_secret(webhook)

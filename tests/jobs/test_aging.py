@@ -124,7 +124,7 @@ def ages_of(rules: dict[Priority, TierGrowth]) -> st.SearchStrategy[float]:
 
 
 @pytest.mark.django_db
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_the_claim_orders_one_projects_jobs_by_the_same_function(data):
     rules = data.draw(any_rules())

@@ -67,10 +67,11 @@ def test_pages_lists_cards_the_api_and_reports_tell_the_same():
     batch.refresh_from_db()
     ends_at = batch.ends_at
     assert ends_at is not None
+    now = timezone.now()
     told: dict[str, Any] = {
         "snapshot": batch_snapshot(batch).eta,
         "card": datetime.fromisoformat(batch_rows()[0]["eta"]),
-        "report": (report := read_report(batch, now=timezone.now())).left and timezone.now() + report.left,
+        "report": (report := read_report(batch, now=now)).left and now + report.left,
     }
     client = signed_in("superuser")
     api: dict[str, Any] = client.get(f"/api/v1/batches/{batch.pk}/?project=acme").json()

@@ -25,7 +25,7 @@ from jobs.services.finish import outages
 from jobs.services.finish.breaker import LEAST_CALLS, SECONDING, THRESHOLD, tend_breakers
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, Succeeded, record_outcomes
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep import watch
 from jobs.states import JobState

@@ -292,7 +292,7 @@ def ended(job: ClaimedJob, how: str, used: int) -> Outcome | None:
     return None
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_books_are_exact_whoever_leaves_with_whom_and_however_each_ends(steps):
     with transaction.atomic():

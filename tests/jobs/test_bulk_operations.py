@@ -20,7 +20,7 @@ from jobs.services.operate import bulk, bulk_run
 from jobs.services.operate.bulk_actions import ACTIONS
 from jobs.services.operate.bulk_outcome import failed_again, requeue_outcome
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.submit.prepare import InvalidJob
+from jobs.services.submit.spec import InvalidJob
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.audit.models import AuditEntry

@@ -9,13 +9,15 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.postgres.functions import TransactionNow as Now  # the clock of the hot SQL: stands still here
-from django.db import connection
+from django.db import connection, transaction
 
-from jobs.models import Job, JobEvent, PauseSwitch, ServiceBreaker
-from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due, renew_leases
+from jobs.models import POOLED, Job, JobEvent, PauseSwitch, ServiceBreaker
+from jobs.services.claim.claim import claim_jobs, claim_new, claim_suspect, promote_due, renew_leases
+from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.turns import ClassTurns, Turns
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
+from queueops.core.sql import run_sql
 from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs, make_project
 
 pytestmark = pytest.mark.django_db
@@ -225,8 +227,51 @@ def test_a_pause_of_something_else_holds_nothing_up(scope):
     assert claimed_ids() == [job.pk]
 
 
+def new_ids() -> list[UUID]:
+    return [job.id for job in claim_new(uuid4(), lease_seconds=30, turns=ClassTurns(), gate=LaneGate())]
+
+
 def claim_somehow() -> list[UUID]:
-    return claimed_ids() + [job.id for job in claim_suspect(uuid4(), lease_seconds=30)]
+    return claimed_ids() + new_ids() + [job.id for job in claim_suspect(uuid4(), lease_seconds=30)]
+
+
+def test_a_job_that_is_ready_alone_is_claimed_as_among_others():
+    make_project(weight=2.5)
+    job = make_job(priority="urgent", batch=make_batch(), user_id=uuid4(), retry_count=1)
+    found = []
+    for claim in (
+        lambda: claim_new(uuid4(), lease_seconds=30, turns=ClassTurns(), gate=LaneGate()),
+        lambda: claim_jobs(uuid4(), wanted=5, lease_seconds=30, turns=ClassTurns()),
+    ):
+        savepoint = transaction.savepoint()
+        found += [one._replace(token=0) for one in claim()]
+        transaction.savepoint_rollback(savepoint)
+    assert found[0] == found[1]
+    assert found[0].id == job.pk
+
+
+@pytest.mark.parametrize(
+    ("strange", "pool", "found"),
+    [([], "", 1), ([f" {KIND}"], "", 0), ([f"slow {KIND}"], "", 1), ([], "slow", 0)],
+)
+def test_what_is_new_is_left_to_those_who_serve_its_kind_and_its_pool(strange, pool, found):
+    make_job()
+    given = {"strange": strange, "pool": pool}
+    assert len(run_sql("jobs", "choose_new", given, variant=POOLED if pool else "")) == found
+
+
+def test_where_several_jobs_are_ready_their_order_is_not_left_to_chance():
+    make_jobs(2)
+    assert new_ids() == []
+    assert len(claimed_ids()) == 2
+
+
+def test_beside_many_that_are_held_back_none_is_taken_for_the_only_one():
+    make_jobs(20, project="paused")
+    PauseSwitch.objects.create(scope="project", key="paused", paused_by="user:1")
+    job = make_job()
+    assert new_ids() == []
+    assert claimed_ids() == [job.pk]
 
 
 def future(job: Job) -> None:
@@ -257,6 +302,10 @@ def expired(job: Job) -> None:
     Job.objects.filter(pk=job.pk).update(expires_at=Now() - timedelta(seconds=1))
 
 
+def crashed_twice(job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(crash_count=2)
+
+
 def of_a_silent_service(job: Job) -> None:
     ServiceBreaker.objects.create(service=SERVICE, project_id="acme", failures=10, opened_at=Now())
 
@@ -270,6 +319,13 @@ def test_a_job_that_may_not_run_now_is_never_claimed(take_out: Callable[[Job], N
     job = make_job(crash_count=crashes)
     take_out(job)
     assert not claim_somehow()
+
+
+@pytest.mark.parametrize("take_out", [held, future, expired, rate_limited, crashed_twice])
+def test_beside_jobs_that_are_not_ready_the_one_that_is_counts_as_alone(take_out: Callable[[Job], None]):
+    other, job = make_jobs(2)
+    take_out(other)
+    assert new_ids() == [job.pk]
 
 
 def test_a_job_that_expires_later_is_claimed():

@@ -13,13 +13,14 @@ from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
 from jobs.models import Batch, Job, JobEvent
-from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due
+from jobs.services.claim.claim import claim_jobs, claim_new, claim_suspect, promote_due
+from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Succeeded, record_outcomes, retry_policies
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.operate import cancel_jobs
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep.batches import finish_batches
 from jobs.services.upkeep.upkeep import rescue_lapsed
@@ -64,8 +65,11 @@ def test_eight_executors_claim_every_job_once(wanted):
     claims: list[ClaimedJob] = []
 
     def execute() -> None:
-        turns, executor = ClassTurns(), uuid4()
-        while got := claim_jobs(executor, wanted=wanted, lease_seconds=30, turns=turns):
+        turns, gate, executor = ClassTurns(), LaneGate(), uuid4()
+        while got := (
+            claim_new(executor, lease_seconds=30, turns=turns, gate=gate)
+            or claim_jobs(executor, wanted=wanted, lease_seconds=30, turns=turns)
+        ):
             claims.extend(got)
 
     at_once(*[execute] * EXECUTORS)

@@ -163,18 +163,18 @@ def answered(status: int, body: bytes = b"", **headers: str) -> OutboundResponse
 
 def test_a_429_of_any_handler_is_read_from_its_answer():
     told = answered(429, RateLimit='"a";r=0;t=9', RateLimit_Policy='"a";q=60;w=60')
-    found = with_push_back(failure(429), [told]).push_back
+    found = with_push_back(failure(429), told).push_back
     assert found is not None
     assert (found.retry_after, [one.stated_cap for one in found.violations]) == (9, [60])
-    assert with_push_back(replace(failure(429), retry_after=7), [answered(429)]).push_back == PushBack(retry_after=7)
-    assert with_push_back(replace(failure(429), retry_after=7), []).push_back == PushBack(retry_after=7)
+    assert with_push_back(replace(failure(429), retry_after=7), answered(429)).push_back == PushBack(retry_after=7)
+    assert with_push_back(replace(failure(429), retry_after=7), None).push_back == PushBack(retry_after=7)
 
 
 def test_what_is_no_quota_is_no_push_back():
-    assert with_push_back(failure(503), [answered(429)]).push_back is None
-    assert with_push_back(failure(429), [answered(429, b'{"error": {"code": "insufficient_quota"}}')]).push_back is None
+    assert with_push_back(failure(503), answered(429)).push_back is None
+    assert with_push_back(failure(429), answered(429, b'{"error": {"code": "insufficient_quota"}}')).push_back is None
     own = PushBack(retry_after=3)
-    assert with_push_back(replace(failure(429), push_back=own), [answered(429)]).push_back is own
+    assert with_push_back(replace(failure(429), push_back=own), answered(429)).push_back is own
 
 
 def test_the_429_that_a_client_library_raises_is_a_refusal():

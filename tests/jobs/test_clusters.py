@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from types import SimpleNamespace
@@ -27,7 +29,7 @@ from jobs.transitions import Lease, Move, move_jobs
 from queueops.core.clock import database_now
 from ratelimits.models import QuotaAlert
 from tests.factories import make_job
-from tests.support.processes import started
+from tests.support.processes import ROOT, started
 
 LEASE = timedelta(seconds=30)  # the default of QUEUEOPS_LEASE_SECONDS
 RENEWAL = timedelta(seconds=10)
@@ -159,6 +161,25 @@ def test_a_clock_that_is_ahead_puts_off_neither_schedules_nor_tasks(monkeypatch:
     latest = max(Schedule.objects.values_list("next_run", flat=True)).timestamp()
     assert database_now() < latest <= database_now() + 3600 + 60
     assert OrmQ.objects.filter(lock__gt=Now() + timedelta(minutes=10)).count() == 0
+
+
+SHARED = """
+import multiprocessing
+multiprocessing.set_start_method("forkserver")  # as Python does from 3.14 on
+import django, psutil
+django.setup()
+import jobs.cluster
+from django_q.cluster import Event, Queue, Value
+shared = Queue(maxsize=1), Event(), Value("f", -1)
+print(psutil.Process().children())
+"""
+
+
+def test_what_a_cluster_shares_needs_no_process_that_clears_it_up():
+    environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "queueops.settings"}
+    command = [sys.executable, "-c", SHARED]
+    done = subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, check=True, timeout=120)
+    assert done.stdout == b"[]\n"
 
 
 def test_a_worker_that_is_killed_while_another_reads_what_came_leaves_the_queue_readable():

@@ -28,21 +28,22 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, Succeeded, record_outcomes, retry_policies
 from jobs.services.finish.refused import note_accepted
 from jobs.services.submit.choose_way import NoBatchForm
-from jobs.services.submit.prepare import JobSpec, Rules, prepare_job
+from jobs.services.submit.prepare import Rules, prepare_job
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.services.upkeep.watch_credentials import watch_credentials
 from jobs.states import WAITING, JobState
 from jobs.testing import drain
 from queueops.tenancy import pools, refusals
 from queueops.tenancy.credentials import CredentialNotAllowed
-from queueops.tenancy.models import CredentialPool, CredentialRefusal
+from queueops.tenancy.models import CredentialPool, CredentialPoolMember, CredentialRefusal
 from queueops.tenancy.refusals import RefusedCall
 from ratelimits.models import Counter as LimitCounter
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
 from ratelimits.services.limiter.headroom import read_headroom
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
-from tests.support.credential_pools import make_pool, secret_of
+from tests.support.credential_pools import a_credential, make_pool, secret_of
 from tests.support.racing import run_together
 from tests.support.saturation import KIND, SERVICE, limits_changed
 
@@ -311,7 +312,7 @@ def test_a_member_that_several_projects_are_refused_with_is_out_for_all():
 @given(
     deeds=st.lists(st.tuples(st.sampled_from(["key-1", "key-2", "key-3"]), st.integers(0, 3), st.booleans())),
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_one_projects_refusals_never_take_a_member_from_another(deeds):
     """Whatever order: many jobs of one tenant refused, over and over, and now and then accepted."""
     with transaction.atomic():
@@ -329,7 +330,7 @@ def test_one_projects_refusals_never_take_a_member_from_another(deeds):
 
 
 @given(asking=st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=20, max_size=40))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_a_revoked_key_is_out_for_whoever_asks_after_a_few_calls(asking):
     with transaction.atomic():
         make_pool("any", service="any")
@@ -401,14 +402,49 @@ def test_when_none_is_left_jobs_wait_and_say_so_and_one_tries_until_it_is_accept
     assert len(claimer.claim()) == 2
 
 
+def test_jobs_of_a_pool_without_a_member_wait_and_say_so_until_it_has_one():
+    pool = make_pool(members=[])
+    limit_keys(10)
+    submit(1)
+    claimer = Claimer()
+    assert claimer.claim() == []
+    told = explain_waiting(Job.objects.get())
+    assert told is not None
+    assert (told.reasons[0].code, told.reasons[0].text) == ("credentials", "the pool keys has no credential")
+    assert told.forecast is None
+    CredentialPoolMember.objects.create(pool=pool, credential=a_credential("key-1"))
+    pools.forget()
+    assert [job.credential for job in claimer.claim()] == ["key-1"]
+
+
 def test_the_alert_of_a_member_that_is_out_names_it_its_jobs_and_for_whom():
     make_pool(members=["key-1", "key-2"])
     refuse_all_of("key-1")
     watch_credentials()
     alert = QuotaAlert.objects.get(kind="credential_refused", resolved_at=None)
     assert alert.severity == "warning"
-    assert all(str(job) in alert.message for job in CredentialRefusal.objects.values_list("job", flat=True))
+    refused = {str(job) for job in CredentialRefusal.objects.values_list("job", flat=True)}
+    assert set(alert.figures["jobs"]) == refused
+    assert not any(job in alert.message for job in refused), (
+        "nobody reads five ids in a message: its page links to them"
+    )
     assert "It is out for acme; their jobs go on with the others" in alert.message
+
+
+def test_an_alert_is_critical_as_long_as_a_project_has_no_other_key():
+    def alerts() -> dict[str, str]:
+        watch_credentials()
+        return dict(QuotaAlert.objects.filter(resolved_at=None).values_list("subject", "severity"))
+
+    make_pool(members=["key-1", "key-2"])
+    refuse_all_of("key-1")
+    assert alerts() == {"key-1": "warning"}
+    refuse_all_of("key-2")
+    assert alerts() == {"key-1": "critical", "key-2": "critical"}
+    refusals.accepted([("key-2", time.time())])
+    assert alerts() == {"key-1": "warning"}
+    refusals.accepted([("key-1", time.time())])
+    assert alerts() == {}
 
 
 def test_a_plain_credential_that_is_refused_fails_its_job_as_before():

@@ -16,7 +16,7 @@ from jobs.handlers.registry import find_handler
 from jobs.models import Batch, DeadLetter, Job, JobEvent
 from jobs.services.explain.snapshots import batch_counts, project_counts
 from jobs.services.operate import bulk, dead_letters
-from jobs.services.submit.prepare import InvalidJob
+from jobs.services.submit.spec import InvalidJob
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.audit.models import AuditEntry

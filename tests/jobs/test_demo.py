@@ -22,7 +22,7 @@ from jobs.models import Batch, Job
 from jobs.services.explain.batch_report import duration_text, read_report
 from jobs.states import JobState
 from jobs.testing import drain
-from queueops.core.env import Environment
+from queueops.core.env.environment import Environment
 from queueops.tenancy.credentials import find_principals
 from queueops.tenancy.models import Credential, ProducerKey
 from ratelimits.models import Allowance, Limit, UsageTracking

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,24 +11,26 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from jobs.executor.duties import Duties
 from jobs.models import Batch, Dependency, Job, JobEvent, new_id
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.operate import pauses
+from jobs.services.operate import dependants, pauses
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.operate import cancel_jobs
 from jobs.services.submit.dependencies import UnknownDependency
-from jobs.services.submit.prepare import InvalidJob, parse_spec
+from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import BatchRejected, submit_batch, submit_job
 from jobs.services.upkeep import upkeep
 from jobs.states import JobState
+from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
+from queueops.tenancy.models import Project, ProjectMove
 from tests.factories import KIND, make_batch, make_dead_letter, make_job, make_jobs, make_project, move_along
-from tests.support.racing import run_together
+from tests.support.racing import about_to_commit, run_together, stay_until_waited_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -94,6 +97,20 @@ def test_a_waiting_job_is_in_no_index_that_claims_read():
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM jobs_job WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held")
         assert cursor.fetchone() == (1,)
+
+
+@pytest.mark.parametrize("move", [ProjectMove.MOVING, ProjectMove.MOVED], ids=str)
+@pytest.mark.parametrize(("ending", "becomes"), [("complete", "queued"), ("fail", "cancelled")])
+def test_of_a_project_on_its_way_nothing_is_let_go_and_nothing_is_cancelled(move, ending, becomes):
+    """The copy has its jobs as they waited, and they go on there."""
+    first = make_job()
+    job = submit(first.pk)
+    for edge in ("dispatch", "start", ending):
+        move_along(edge, [first.pk])
+    Project.objects.update(move=move)
+    assert (turn(), state(job), Dependency.objects.count()) == (0, "queued held", 1)
+    Project.objects.update(move=ProjectMove.NONE)
+    assert (turn(), state(job), Dependency.objects.count()) == (1, becomes, 0)
 
 
 @pytest.mark.parametrize("ending", [JobState.FAILED, JobState.CANCELLED])
@@ -216,11 +233,11 @@ def test_a_pause_and_a_wait_hold_each_for_itself():
     assert state(job) == "queued held"
     pauses.resume_scope("kind", KIND, actor="user:1")
     assert state(job) == "queued"
-    other = submit(make_job().pk)
+    other, batch = submit(make_job().pk), a_waiting_batch(make_job().pk)
     pauses.pause_scope("kind", KIND, actor="user:1")
     pauses.resume_scope("kind", KIND, actor="user:1")
     pauses.settle_holds()
-    assert state(other) == "queued held"
+    assert {state(one) for one in [other, *batch]} == {"queued held"}
 
 
 def test_its_own_time_counts_besides():
@@ -392,6 +409,59 @@ def test_two_that_look_at_once_release_the_jobs_of_a_batch_once():
     complete(first)
     run_together(4, lambda _: DependantsDuty().do())
     assert_none_is_stranded_or_released_twice([job.pk for job in jobs])
+
+
+def test_what_is_being_cancelled_as_its_wait_ends_is_not_let_go():
+    first = make_job()
+    job = submit(first.pk)
+    complete(first)
+    with about_to_commit(lambda: cancel_jobs([job.pk], actor="user:1", reason="not wanted")):
+        turn()
+    assert (state(job), released([job.pk])) == ("cancelled", {job.pk: 0})
+
+
+def held_by_a_pause_and_waiting_no_longer() -> Job:
+    """Nothing in its row shows, when it is let go, that it was."""
+    first = make_job(kind="other.kind")
+    job = submit(first.pk)
+    pauses.pause_scope("kind", KIND, actor="user:1")
+    complete(first)
+    return job
+
+
+def test_of_two_that_let_a_job_go_at_once_the_second_waits_and_does_nothing(monkeypatch):
+    job = held_by_a_pause_and_waiting_no_longer()
+    let_go, calls = threading.Event(), iter(range(10))
+
+    def stay(channel: Channel) -> None:
+        if next(calls) == 0:
+            let_go.set()
+            stay_until_waited_for()
+        notify(channel)
+
+    monkeypatch.setattr(dependants, "notify", stay)
+
+    def one_of_two(number: int) -> int:
+        assert number == 0 or let_go.wait(60)
+        return turn()
+
+    assert run_together(2, one_of_two) == [1, 1]
+    assert (released([job.pk]), Dependency.objects.count()) == ({job.pk: 1}, 0)
+
+
+def test_who_is_cut_off_before_a_job_is_known_to_wait_no_longer_has_not_let_it_go():
+    job = held_by_a_pause_and_waiting_no_longer()
+
+    def cut_off(execute: Any, statement: str, *given: Any) -> Any:
+        if statement.startswith('DELETE FROM "jobs_dependency"'):
+            raise OperationalError("the connection is gone")
+        return execute(statement, *given)
+
+    with connection.execute_wrapper(cut_off), pytest.raises(OperationalError):
+        turn()
+    assert (released([job.pk]), Dependency.objects.count()) == ({job.pk: 0}, 1)
+    turn()
+    assert (released([job.pk]), Dependency.objects.count()) == ({job.pk: 1}, 0)
 
 
 def test_what_is_cut_off_in_the_middle_of_a_batch_goes_on(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import threading
@@ -25,7 +26,7 @@ from jobs.models import DeadLetter, Executor, Job, JobEvent
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.operate.operate import cancel_jobs, reset_to_pending
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import WAITING, JobState
 from tests.factories import make_job, make_jobs, make_project
@@ -172,6 +173,28 @@ def test_asynchronous_and_synchronous_handlers_are_carried_out(driven):
     }
     assert all(isinstance(outcome, Succeeded) for outcome in driven.outcomes)
     assert driven.loop.active == 0
+
+
+def test_nothing_of_an_ended_job_waits_for_the_garbage_collector(driven):
+    @handler(kind="test.together", service="test", payload=Number, coalesce=Coalesce(key=lambda _: "k"))
+    async def together(jobs: Sequence[RunningJob[Number]]) -> list[Done]:
+        return [Done() for _ in jobs]
+
+    alone = [claimed(kind) for kind in ("test.double", "test.double_in_a_thread", "test.nothing", "test.raise")]
+    group = [claimed("test.together")._replace(coalesce_key="k", group=UUID(int=1)) for _ in range(2)]
+    ids = {job.id for job in (*alone, *group)}
+    gc.collect()
+    gc.disable()
+    try:
+        driven.run(*alone, *group)
+        wait_for(lambda: not known_of(ids), seconds=20, what="the end of what the loop knew of the jobs")
+    finally:
+        gc.enable()
+
+
+def known_of(ids: set[UUID]) -> list[Any]:
+    found = [one for one in gc.get_objects() if type(one).__name__ in ("_Run", "RunningJob")]
+    return [one for one in found if (one.id if isinstance(one, RunningJob) else one.job.id) in ids]
 
 
 def test_only_the_latest_progress_of_a_job_is_kept_until_it_is_collected(driven):

@@ -27,7 +27,7 @@ from jobs.services.finish import reroute
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, record_outcomes, retry_policies
 from jobs.services.finish.reroute import WaitsForWay, _way_of, move_another_way, reroute_waiting
-from jobs.services.submit.prepare import InvalidJob, JobSpec
+from jobs.services.submit.spec import InvalidJob, JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep.replay import repair
 from jobs.states import JobState
@@ -37,6 +37,7 @@ from queueops.tenancy.credentials import CredentialNotAllowed, seal
 from queueops.tenancy.models import Credential, Project
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
+from tests.factories import make_jobs
 from tests.support.plans import explain_file, nodes
 from tests.support.racing import run_together
 from tests.support.saturation import limits_changed
@@ -328,8 +329,10 @@ def test_who_names_no_other_way_is_in_neither_index_and_the_duty_reads_only_thos
     job = Job.objects.get()
     assert (job.fallback_at, job.fallback_on_outage, job.fallback_step) == (None, False, 0)
     open_breaker(job)
+    make_jobs(2000, state=JobState.RATE_LIMITED)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("ANALYZE jobs_job")  # or the plan would be for what the tests before this one left
     used = {node.get("Index Name") for node in nodes(explain_file("jobs", "choose_reroutes", most=200))}
     assert {"jobs_job_fallback_idx", "jobs_job_ways_idx"} <= used
 

@@ -83,7 +83,7 @@ def write_events(writer: psycopg.Connection, service: str, number: int) -> None:
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_each_event_is_counted_once_in_whatever_order_transactions_commit(steps):
     service = f"service-{next(NAMES)}"

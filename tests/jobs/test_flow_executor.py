@@ -16,11 +16,11 @@ from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.registry import RunningJob, handler
 from jobs.models import Job
 from jobs.services.explain import flow
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import TERMINAL
 from queueops.core.logs import JsonFormatter
-from queueops.core.outbound.client import OutboundClient, OutboundFailed, answers_noted
+from queueops.core.outbound.client import CallNotes, OutboundClient, OutboundFailed, call_notes
 from queueops.core.outbound.policy import OutboundRefused
 from tests.factories import make_project
 from tests.jobs.test_executor_loop import executing
@@ -75,11 +75,11 @@ def test_each_call_of_a_handler_is_counted_with_its_answer_and_size(provider: st
 
 
 def test_a_call_that_nobody_answers_is_noted_and_one_that_is_refused_is_not():
-    noted: list[tuple[int, int]] = []
+    notes = CallNotes()
 
     async def call(url: str) -> None:
         client = OutboundClient()
-        answers_noted.set(noted)
+        call_notes.set(notes)
         try:
             await client.send("GET", url, policy=outbound_policy(), timeout_seconds=5, max_response_bytes=10)
         finally:
@@ -89,7 +89,7 @@ def test_a_call_that_nobody_answers_is_noted_and_one_that_is_refused_is_not():
         asyncio.run(call("http://169.254.169.254/"))
     with pytest.raises(OutboundFailed):
         asyncio.run(call("http://127.0.0.1:9/"))
-    assert noted == [(0, 0)]
+    assert notes.answers == [(0, 0)]
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -11,7 +11,7 @@ from jobs.models import Batch, Dependency, Job, JobEvent
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate import pauses
 from jobs.services.operate.dependants import DependantsDuty, go_on
-from jobs.services.submit.prepare import parse_spec
+from jobs.services.submit.spec import parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry

@@ -15,7 +15,8 @@ from jobs.models import Job
 from jobs.services.upkeep import watch
 from jobs.services.upkeep.watch import watch_horizon
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
-from queueops.site.diagnosis import DoctorVerdict, examine_transactions
+from queueops.site.diagnosis.database import examine_transactions
+from queueops.site.diagnosis.finding import DoctorVerdict
 from ratelimits.models import QuotaAlert
 from tests.factories import make_jobs
 from tests.support.processes import database_url, wait_for

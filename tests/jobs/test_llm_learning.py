@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.models import Job
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState
 from jobs.testing import drain

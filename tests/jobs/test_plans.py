@@ -15,12 +15,14 @@ from django.utils import timezone
 from psycopg.types.json import Json
 
 from jobs.executor import pump
-from jobs.models import DeadLetter, Dependency, Job, JobEvent, Objective, new_id
+from jobs.models import DeadLetter, Dependency, Job, JobEvent, Objective, Tag, new_id
 from jobs.services.claim import claim
 from jobs.services.explain.snapshots import batch_counts, project_counts
 from jobs.services.upkeep import retention, upkeep
 from jobs.states import TRANSITIONS
 from queueops.core.sql import load_sql
+from queueops.tenancy.models import Project
+from tests.factories import make_webhook
 from tests.support import plans
 from tests.support.plans import blocks_touched, nodes, rows_read
 
@@ -190,6 +192,10 @@ def test_a_claim_in_quarantine_reads_one_suspect(as_executor):
     assert_bounded(explain_file("choose_suspect", strange=[]), rows=20, blocks=200)
 
 
+def test_a_claim_of_what_is_new_looks_at_twenty_jobs(as_executor):
+    assert_bounded(explain_file("choose_new", strange=[]), rows=20, blocks=50)
+
+
 def test_a_promotion_reads_what_is_due_and_no_more_than_it_was_asked(as_executor):
     assert_bounded(explain_file("promote_jobs", most=20, target="queued"), rows=60, blocks=3_000)
 
@@ -206,7 +212,7 @@ def test_a_transition_reads_the_jobs_it_was_given(as_executor, edge):
         "transition_jobs", target=transition.target.value, sources=[state.value for state in transition.sources],
         needs_lease=transition.needs_lease, attempt=int(transition.consumes_attempt), crash=0, deferral=0,
         ids=ids, tokens=tokens, delays=[1.0] * len(ids), codes=nothing, messages=nothing, results=nothing,
-        data=nothing, keys=nothing, through=transition.through, message="x", executor=executor, lease=30.0,
+        data=nothing, keys=nothing, through=transition.through, message="x", executor=executor, lease=30.0, via="live",
     )  # fmt: skip
     assert_bounded(plan, rows=200, blocks=7_000)
 
@@ -353,6 +359,31 @@ def test_counting_objectives_reads_the_jobs_of_the_part_of_the_log(backlog):
     assert sum(node.get("Index Name") == "jobs_job_pkey" for node in nodes(plan)) == 1
     assert_bounded(plan, rows=200, blocks=2000)
     objective.delete()
+
+
+def test_noting_ended_jobs_for_webhooks_reads_the_jobs_of_the_part_of_the_log(backlog):
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO jobs_jobevent (job_id, project_id, event_type, from_status, to_status)"
+            " SELECT id, project_id, 'state_change', 'in_progress', 'completed' FROM jobs_job"
+            " WHERE status = 'completed' AND project_id = 'p1' LIMIT 50"
+        )
+        for tags in ([], ["red"]):
+            hook = make_webhook(
+                Project.objects.get(pk="p1"), hears_jobs=True, tags=tags, jobs_since=timezone.now() - timedelta(days=1)
+            )
+        Tag.objects.bulk_create(
+            Tag(owner_id=job_id, name="red", project_id="p1")
+            for job_id in Job.objects.values_list("pk", flat=True)[:9999]
+        )
+        newest = JobEvent.objects.order_by("-id").values_list("id", flat=True)[0]
+        part = {"after": newest - 50, "upto": newest, "internal": ["queueops.webhook"]}
+        part |= {"names": ["test.former"], "others": ["test.now"]}
+        plan = explain_file("note_ended_jobs", **part)
+        assert sum(node.get("Index Name") == "jobs_job_pkey" for node in nodes(plan)) == 1
+        assert_bounded(plan, rows=200, blocks=2000)
+        hook.delete()
+        transaction.set_rollback(True)
 
 
 def test_counts_are_not_counted(backlog):

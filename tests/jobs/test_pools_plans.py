@@ -93,8 +93,17 @@ def test_the_suspect_of_a_pool_is_found_behind_those_of_others(as_executor):
     assert_bounded(plan, rows=10, blocks=200)
 
 
+def test_what_is_new_in_a_pool_is_found_behind_the_jobs_of_others(as_executor):
+    assert_bounded(explain_file("choose_new", variant=POOLED, pool="slow", strange=[]), rows=20, blocks=50)
+
+
 def test_a_claim_without_a_pool_uses_no_index_of_pools(as_executor):
-    for name, given in (("choose_jobs", CLAIM), ("list_lanes", {"after": "", "most": 2000})):
+    given_to_new: dict[str, object] = {"strange": []}
+    for name, given in (
+        ("choose_jobs", CLAIM),
+        ("choose_new", given_to_new),
+        ("list_lanes", {"after": "", "most": 2000}),
+    ):
         used = {node.get("Index Name", "") for node in nodes(explain_file(name, **given))}
         assert not {index for index in used if index.startswith("jobs_job_pool")}
         assert "%(pool)s" not in load_sql("jobs", name)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -33,22 +35,33 @@ from jobs.models import (
     ProviderBatch,
     Schedule,
     ServiceBreaker,
+    WebhookJob,
 )
 from jobs.services.claim import claim
 from jobs.services.explain import flow
+from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.operate import operate
 from jobs.services.operate.pauses import pause_scope, resume_scope
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.services.upkeep import upkeep
 from jobs.services.upkeep.upkeep import look_around
 from jobs.states import JobState
+from queueops.core.notify import Channel, notify
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Charge, ResumeRamp
-from tests.factories import make_batch, make_job, make_project, make_provider_batch, make_schedule, make_window
+from tests.factories import (
+    make_batch,
+    make_job,
+    make_project,
+    make_provider_batch,
+    make_schedule,
+    make_webhook,
+    make_window,
+)
 from tests.jobs.test_executor_loop import Number, executing
 from tests.support.processes import wait_for
 
-AT_ONCE = 8.0  # seconds; far below what the executor sleeps
+AT_ONCE = 60.0  # seconds: a busy machine takes some; the executor would sleep for more than three times as long
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -95,10 +108,80 @@ def submitted(**options: object) -> UUID:
     return submit_job(spec, project_id="acme", actor="key:test").id
 
 
+def submitted_apart() -> UUID:
+    """For a thread of its own."""
+    try:
+        return submitted()
+    finally:
+        connection.close()
+
+
 @pytest.mark.parametrize("options", [{}, {"delay_seconds": 1}], ids=["now", "in a second"])
 def test_it_hears_of_a_job_that_is_submitted(quiet: ExecutorPump, options: dict[str, object]):
     job = submitted(**options)
     wait_for(lambda: ended(job), seconds=AT_ONCE, what="its end")
+
+
+@pytest.fixture
+def claims(quiet: ExecutorPump, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many jobs each claim got; it claims nothing but what it has reason to look for."""
+    quiet._often["claim"] = 300.0
+    counts: list[int] = []
+    after_each_claim(monkeypatch, lambda claimed: counts.append(len(claimed)))
+    return counts
+
+
+def after_each_claim(monkeypatch: pytest.MonkeyPatch, happens: Callable[[list[ClaimedJob]], None]) -> None:
+    """In its transaction."""
+
+    def watched(real: Callable[..., list[ClaimedJob]]) -> Callable[..., list[ClaimedJob]]:
+        def claims(*arguments: Any, **options: Any) -> list[ClaimedJob]:
+            claimed = real(*arguments, **options)
+            happens(claimed)
+            return claimed
+
+        return claims
+
+    monkeypatch.setattr(claim, "claim_new", watched(claim.claim_new))
+    monkeypatch.setattr(claim, "claim_jobs", watched(claim.claim_jobs))
+
+
+def test_a_single_job_is_looked_for_once(quiet: ExecutorPump, claims: list[int]):
+    job = submitted()
+    wait_for(lambda: ended(job) and not quiet._owned, seconds=AT_ONCE, what="its end")
+    assert claims == [1]
+
+
+def test_behind_several_jobs_it_looks_for_more(quiet: ExecutorPump, claims: list[int]):
+    submit_batch([b'{"kind": "test.quiet", "payload": {"n": 1}}'] * 3, project_id="acme", actor="key:test")
+    # Before them it may have looked for one that is alone: not where its last look took long, as on a busy machine.
+    wait_for(lambda: (3, 0) in pairwise(claims), seconds=AT_ONCE, what="a second look")
+
+
+def test_one_slot_goes_from_job_to_job(quiet: ExecutorPump):
+    quiet._slots = 1
+    quiet._often["claim"] = 300.0
+    submit_batch([b'{"kind": "test.quiet", "payload": {"n": 1}}'] * 5, project_id="acme", actor="key:test")
+    wait_for(lambda: not Job.objects.unfinished().exists(), seconds=AT_ONCE, what="the end of all")
+
+
+@pytest.mark.parametrize("found", [0, 1])
+def test_it_hears_of_a_job_that_comes_while_it_claims(quiet: ExecutorPump, monkeypatch: pytest.MonkeyPatch, found: int):
+    """Its notification arrives with the commit of the claim that did not see it."""
+    jobs: list[UUID] = []
+    quiet._often["claim"] = 300.0  # or it would find it by itself
+
+    def submit_one(claimed: list[ClaimedJob]) -> None:
+        if not jobs:
+            with ThreadPoolExecutor(1) as producer:
+                jobs.append(producer.submit(submitted_apart).result())
+
+    after_each_claim(monkeypatch, submit_one)
+    if found:
+        submitted()
+    else:
+        notify(Channel.READY)
+    wait_for(lambda: jobs and ended(jobs[0]), seconds=AT_ONCE, what="the end of what came meanwhile")
 
 
 def test_it_comes_back_to_what_it_retries(quiet: ExecutorPump):
@@ -166,9 +249,14 @@ def batch_kept() -> None:
     make_provider_batch(state=state, closed_at=ago(hours=1), is_kept=True)
 
 
+def make_told(**fields: Any) -> None:
+    webhook = make_webhook(make_project(), hears_jobs=True, **fields)
+    WebhookJob.objects.create(webhook=webhook, project=webhook.project, job_id=uuid4())
+
+
 # What each duty has to do, by what it waits for.
 DUE: dict[str, Callable[[], object]] = {
-    "a job expires": lambda: make_job(scheduled_at=ago(days=-1), expires_at=ago()),
+    "a job expires": lambda: Job.objects.filter(pk=make_job(scheduled_at=ago(days=-1)).pk).update(expires_at=ago()),
     "a batch is open": make_batch,
     "one waits for another": lambda: Dependency.objects.create(
         owner_id=uuid4(), on_id=uuid4(), project_id="acme", of_batch=False, on_batch=False, on_failure="run"
@@ -177,6 +265,7 @@ DUE: dict[str, Callable[[], object]] = {
     "something failed": lambda: ServiceBreaker.objects.create(service="test", project_id="acme"),
     "pools changed": lambda: PoolSweep.objects.update_or_create(defaults={"xid": 1, "passes": 0}),
     "a schedule fires": lambda: Schedule.objects.filter(pk=make_schedule().pk).update(next_fire_at=ago()),
+    "an ended job is to be told": make_told,
     "a maintenance window comes or goes": lambda: make_window(next_change_at=ago()),
     "one waits to be collected": lambda: Job.objects.filter(pk=make_job(scheduled_at=ago(days=-1)).pk).update(
         via="batch"
@@ -193,9 +282,10 @@ DUE: dict[str, Callable[[], object]] = {
     "a ramp grows": lambda: ResumeRamp.objects.create(over_seconds=60, slots=1, started_at=ago()),
 }
 NOT_DUE: dict[str, Callable[[], object]] = {
-    "it expires later": lambda: make_job(scheduled_at=ago(days=-1), expires_at=ago(hours=-1)),
+    "it expires later": lambda: make_job(scheduled_at=ago(days=-1), expires_at=ago(days=-2)),
     "a batch has ended": lambda: make_batch(finished_at=ago()),
     "a schedule fires later": make_schedule,
+    "a webhook that is switched off waits": lambda: make_told(enabled=False),
     "a maintenance window comes later": make_window,
     "an estimate holds": lambda: Charge.objects.create(holder="x", entries=[], expires_at=ago(hours=-1)),
     "money is lost already": lambda: hold_money(expires_at=ago(), lost=True),

@@ -13,7 +13,8 @@ import pytest
 from django.db import connection, connections, transaction
 
 from jobs.models import Job, JobEvent
-from jobs.services.claim.claim import claim_jobs, promote_due
+from jobs.services.claim.claim import claim_jobs, claim_new, promote_due
+from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Succeeded, record_outcomes
@@ -36,7 +37,14 @@ BEFORE: dict[str, list[tuple[int, str]]] = {
 
 @dataclass
 class Actor:
-    """An executor on a connection of its own, that carries out an operation and commits it when told to."""
+    """
+    An executor on a connection of its own, that carries out an operation and commits it when told to.
+
+    Attributes:
+        was_told: Of the job, as the only one: it claims what is new.
+    """
+
+    was_told: bool
 
     orders: SimpleQueue[Callable[[], None] | None] = field(default_factory=SimpleQueue)
     carried_out: threading.Event = field(default_factory=threading.Event)
@@ -78,7 +86,13 @@ class Actor:
 
     def claim(self) -> None:
         # Its lease is over as soon as it begins: a rescue may come at any moment.
-        for job in claim_jobs(uuid4(), wanted=1, lease_seconds=0, turns=ClassTurns()):
+        turns = ClassTurns()
+        claimed = (
+            claim_new(uuid4(), lease_seconds=0, turns=turns, gate=LaneGate())
+            if self.was_told
+            else claim_jobs(uuid4(), wanted=1, lease_seconds=0, turns=turns)
+        )
+        for job in claimed:
             self.held = job
             self.tokens.append(job.token)
 
@@ -96,7 +110,7 @@ class Actor:
 
 @pytest.fixture
 def actors(transactional_db: None) -> Iterator[tuple[Actor, Actor]]:
-    both = Actor(), Actor()
+    both = Actor(was_told=False), Actor(was_told=True)
     threads = [threading.Thread(target=actor.work) for actor in both]
     for thread in threads:
         thread.start()

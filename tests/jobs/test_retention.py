@@ -40,7 +40,8 @@ from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 from queueops.core.values.identifiers import first_id_at
-from queueops.site.diagnosis import DoctorVerdict, examine_retention
+from queueops.site.diagnosis.finding import DoctorVerdict
+from queueops.site.diagnosis.upkeep import examine_retention
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, QuotaAlert, Spend
 from ratelimits.services.money.standings import BEGINNING
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from jobs.fold import fold
@@ -18,7 +24,8 @@ from jobs.services.explain.snapshots import project_counts
 from jobs.services.operate import pauses
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.operate import cancel_jobs
-from jobs.services.submit.prepare import InvalidJob, parse_spec
+from jobs.services.submit import accept_document, unique
+from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import BatchReceipt, BatchRejected, SubmittedJob, submit_batch, submit_job
 from jobs.services.submit.unique import UniqueKeyTaken
 from jobs.services.upkeep.batches import finish_batches
@@ -27,7 +34,8 @@ from queueops.core.errors import IdempotencyKeyReused
 from ratelimits.services.limits import catalogue
 from tests.factories import KIND, WAYS, make_dead_letter, make_job, make_project, move_along
 from tests.jobs.test_plans import assert_bounded, explain_file
-from tests.support.racing import run_together
+from tests.support.processes import database_url, wait_for
+from tests.support.racing import about_to_commit, run_together
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -52,7 +60,7 @@ def submit(
     return submit_job(parse_spec(line(number, key, **fields)), project_id=ACME, actor="key:test", only_user=only_user)
 
 
-def submit_many(lines: list[dict[str, Any]], **options: Any) -> BatchReceipt:
+def submit_many(lines: Iterable[dict[str, Any]], **options: Any) -> BatchReceipt:
     make_project()
     return submit_batch(lines, project_id=ACME, actor="key:test", **options)
 
@@ -125,14 +133,75 @@ def test_what_is_put_back_before_it_ever_ran_is_replaced_and_queued(state):
     assert counted() == {"queued": 1}
 
 
-@pytest.mark.parametrize("edges", [("claim",), ("dispatch",), ("dispatch", "start"), ("dispatch", "start", "retry")])
-def test_what_has_begun_is_not_replaced(edges):
-    if edges == ("claim",):
-        edges = ("dispatch", "start")
+def along(*edges: str) -> Callable[[UUID], object]:
+    def move(job_id: UUID) -> None:
+        for edge in edges:
+            move_along(edge, [job_id])
+
+    return move
+
+
+BEGUN: dict[str, Callable[[UUID], object]] = {
+    "dispatched": along("dispatch"),
+    "started": along("dispatch", "start"),
+    "retried": along("dispatch", "start", "retry"),
+    "put back": along("dispatch", "hand_back", "release"),
+    "begun before it was moved here": lambda job_id: Job.objects.filter(pk=job_id).update(first_attempt_at=Now()),
+    "for a batch of its provider": lambda job_id: Job.objects.filter(pk=job_id).update(via="batch"),
+}
+
+
+@pytest.mark.parametrize("begun", BEGUN)
+def test_what_has_begun_is_not_replaced(begun):
     first = submit()
-    for edge in edges:
-        move_along(edge, [first.id])
+    BEGUN[begun](first.id)
     assert submit(1, if_pending="replace") == SubmittedJob(first.id, created=False, outcome="pending")
+    assert number_of(first.id) == 0
+
+
+@pytest.fixture
+def after_the_look(monkeypatch) -> Callable[[Callable[[], object]], None]:
+    """Have something happen, once, on another connection, when a submission has looked who has its key."""
+
+    def happens(what: Callable[[], object]) -> None:
+        look, coming = unique._holders, [what]
+
+        def look_and_let_it_happen(*arguments: Any) -> Any:
+            found = look(*arguments)
+            if coming:
+                run_together(1, lambda _: coming.pop()())
+            return found
+
+        monkeypatch.setattr(unique, "_holders", look_and_let_it_happen)
+
+    return happens
+
+
+@pytest.mark.parametrize("begun", BEGUN)
+def test_what_begins_after_the_look_and_before_the_replacement_keeps_its_work(after_the_look, begun):
+    first = submit()
+    after_the_look(lambda: BEGUN[begun](first.id))
+    assert submit(1, if_pending="replace") == SubmittedJob(first.id, created=False, outcome="pending")
+    assert number_of(first.id) == 0
+
+
+@pytest.mark.parametrize("fields", [{}, {"if_pending": "replace"}, {"debounce_seconds": 60}])
+def test_what_ends_after_the_look_leaves_its_key_to_the_submission(after_the_look, fields):
+    first = submit(**fields)
+    after_the_look(lambda: cancel_jobs([first.id], actor="user:1", reason="x"))
+    told = submit(1, **fields)
+    if fields:
+        assert (told.outcome, number_of(told.id), told.id != first.id) == ("created", 1, True)
+    else:
+        assert told == SubmittedJob(first.id, created=False, outcome="pending"), "as of the look"
+
+
+def test_a_claim_that_is_about_to_commit_is_waited_for_and_its_job_keeps_its_work(after_the_look):
+    first = submit()
+    with ExitStack() as claim:
+        after_the_look(lambda: claim.enter_context(about_to_commit(lambda: move_along("dispatch", [first.id]))))
+        told = submit(1, if_pending="replace")
+    assert told == SubmittedJob(first.id, created=False, outcome="pending")
     assert number_of(first.id) == 0
 
 
@@ -152,6 +221,12 @@ def test_what_waits_for_others_still_waits_with_its_new_work():
     first = submit(after=[str(earlier.pk)])
     submit(1, if_pending="replace")
     assert (Job.objects.get(pk=first.id).held, number_of(first.id), Dependency.objects.count()) == (True, 1, 1)
+
+
+def test_what_waits_with_its_batch_still_waits_with_its_new_work():
+    submit_many([line()], after=[make_job().pk])
+    assert submit(1, if_pending="replace").outcome == "replaced"
+    assert Job.objects.get(unique_key=f"{KIND}/orders").held
 
 
 def test_another_users_and_another_kinds_job_is_in_the_way():
@@ -275,6 +350,7 @@ def test_a_debounced_job_that_has_begun_is_not_touched_and_a_new_one_begins(edge
         ({"debounce_most_seconds": 60}, "goes with"),
         ({"unique_key": None, "debounce_seconds": 60}, "go by unique_key"),
         ({"unique_key": None, "if_pending": "replace"}, "go by unique_key"),
+        ({"unique_key": None, "unique_in": "project"}, "go by unique_key"),
         ({"if_pending": "replace", "after": [str(uuid4())]}, "takes its place"),
         ({"debounce_seconds": 60, "via": "live"}, "takes its place"),
     ],
@@ -323,6 +399,83 @@ def test_of_many_that_submit_one_key_at_once_exactly_one_makes_the_job(fields):
         assert len({one.id for one in told}) == 1
         assert [one.created for one in told].count(True) == 1
         assert Job.objects.filter(unique_key=f"{KIND}/k{turn}").count() == 1
+
+
+def test_of_two_batches_with_the_same_keys_in_another_order_one_waits_for_the_other(monkeypatch):
+    monkeypatch.setattr(accept_document, "JOBS_OF_AN_INSERT", 1)
+    make_project()
+    inserted = threading.Event()
+
+    def first() -> Iterator[dict[str, Any]]:
+        yield line(1, "a")
+        yield line(1, None)
+        inserted.set()  # this one is asked for when those before it but one are inserted
+        with psycopg.connect(database_url(), autocommit=True) as looking:
+            waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            wait_for(lambda: looking.execute(waiting).rowcount, seconds=20, what="that the other one waits")
+        yield line(1, "b")
+
+    def second() -> Iterator[dict[str, Any]]:
+        assert inserted.wait(60)
+        yield from (line(2, "b"), line(2, None), line(2, "a"))
+
+    receipts = run_together(2, lambda number: submit_many([first, second][number]()))
+    assert [(one.accepted, one.pending) for one in receipts] == [(3, 0), (1, 2)]
+
+
+def test_a_batch_that_replaces_one_job_and_waits_for_the_end_of_another_waits_for_nobody_who_waits_for_it(monkeypatch):
+    monkeypatch.setattr(accept_document, "JOBS_OF_AN_INSERT", 1)
+    ended, replaced = submit(1, "ended").id, submit(2, "replaced").id
+
+    def lines(cancelling: ThreadPoolExecutor) -> Iterator[dict[str, Any]]:
+        yield line(3, "replaced", if_pending="replace")
+        yield line(3, None)
+        # It has ended the one, and waits for the other if the batch has locked it, when the batch comes to the one.
+        told.append(cancelling.submit(cancel))
+        with psycopg.connect(database_url(), autocommit=True) as looking:
+            waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            wait_for(
+                lambda: told[0].done() or looking.execute(waiting).rowcount,
+                seconds=20,
+                what="that it waits or has ended",
+            )
+        yield line(3, "ended")
+
+    def cancel() -> list[UUID]:
+        try:
+            return cancel_jobs([ended, replaced], actor="user:1", reason="x").moved
+        finally:
+            connection.close()
+
+    told: list[Future[list[UUID]]] = []
+    with ThreadPoolExecutor(1) as cancelling:
+        receipt = submit_many(lines(cancelling))
+        assert told[0].result(60) == [ended, replaced]
+    assert (receipt.accepted, receipt.pending, receipt.replaced) == (3, 0, 0)
+
+
+@pytest.mark.parametrize(("edge", "told"), [("cancel", (1, 1, 1)), ("dispatch", (0, 2, 1))])
+def test_where_one_of_two_ends_or_begins_before_it_is_locked_the_other_is_replaced_once(edge, told, monkeypatch):
+    kept, lost = submit(1, "kept").id, submit(1, "lost").id
+    replace_all = unique._replace_all
+
+    def replace_after(*arguments: Any) -> bool:
+        monkeypatch.undo()
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(change).result(60)
+        return replace_all(*arguments)
+
+    def change() -> None:
+        try:
+            move_along(edge, [lost])
+        finally:
+            connection.close()
+
+    monkeypatch.setattr(unique, "_replace_all", replace_after)
+    receipt = submit_many([line(2, "kept", if_pending="replace"), line(2, "lost", if_pending="replace")])
+    assert (receipt.accepted, receipt.pending, receipt.replaced) == told
+    assert (number_of(kept), number_of(lost)) == (2, 1)
+    assert JobEvent.objects.filter(job_id=kept, data__operation="replace").count() == 1
 
 
 def test_there_is_never_a_second_one_while_others_submit_end_and_begin_them():

@@ -9,6 +9,7 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from jobs.errors import BadWindow
@@ -28,6 +29,8 @@ from queueops.audit.models import AuditEntry
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts import alerts
 from tests.factories import KIND, SERVICE, make_batch, make_jobs, make_project, make_route
+from tests.jobs.test_plans import explain_reads
+from tests.support.plans import nodes, rows_read
 
 HOUR = timedelta(hours=1)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -216,7 +219,8 @@ def test_the_dashboard_tells_of_it_beforehand_and_while_it_is_open(acme: None) -
     found = windows.upcoming(now=timezone.now(), within=2 * HOUR, most=5)
     situation = Situation(counts=dict.fromkeys(JobState, 0), executors=["alive"], upcoming=found)
     told = findings(situation)[-1]
-    assert f"Project acme pauses at {window.begins_at:%Y-%m-%d %H:%M} UTC for maintenance" in told.text
+    assert told.text == "Project acme pauses for maintenance."
+    assert (told.begins_at, told.until) == (window.begins_at, window.ends_at)
     assert (told.cause, told.page) == ("their migration", "windows")
     assert not windows.upcoming(now=timezone.now(), within=HOUR / 2, most=5)
     assert not windows.upcoming(now=window.begins_at, within=HOUR, most=5)
@@ -264,6 +268,27 @@ def test_nobody_is_told_that_a_window_was_forgotten() -> None:
     PauseSwitch.objects.update(created_at=timezone.now() - 24 * HOUR)
     watch_paused()
     assert not QuotaAlert.objects.exists()
+
+
+def test_windows_that_are_over_are_read_by_nobody(acme: None) -> None:
+    ended = timezone.now() - 30 * HOUR
+    figures = {"scope": "project", "key": "acme", "begins_at": ended - HOUR, "ends_at": ended, "created_by": "user:1"}
+    MaintenanceWindow.objects.bulk_create(MaintenanceWindow(**figures) for _ in range(3000))
+    window = once(begins_in=HOUR)
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE jobs_maintenancewindow")
+    plans = explain_reads(
+        lambda: (
+            windows.tend_windows(at=window.begins_at),
+            windows.upcoming(now=timezone.now(), within=24 * HOUR, most=5),
+            windows.spans_over("acme", services={"http"}, kinds={KIND}, now=timezone.now()),
+        )
+    )
+    of_windows = [
+        node for plan in plans for node in nodes(plan) if node.get("Relation Name") == "jobs_maintenancewindow"
+    ]
+    assert len(of_windows) >= 4
+    assert max(rows_read(node) for node in of_windows) <= 2
 
 
 @pytest.mark.parametrize(

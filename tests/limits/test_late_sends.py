@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from jobs.models import Job
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import JobState
 from tests.faults.app import handlers  # noqa: F401 - registers the kind that holds up the loop

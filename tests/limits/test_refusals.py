@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from jobs.models import DeadLetter, Job
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState
 from jobs.testing import drain

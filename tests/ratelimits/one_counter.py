@@ -92,7 +92,9 @@ def admit(algorithm: Algorithm, state: State, now: float, costs: Sequence[Any]) 
     if isinstance(algorithm, LeakyBucket):
         counter.meter = noting
     calls = [Call(SUBJECT, cost=cost) for cost in costs]
-    decisions, charged = weigh(calls, [(counter.rule,)] * len(calls), {id_of(counter): counter}, now)
+    decisions, charged = weigh(
+        calls, {(call.subject, call.paced): (counter.rule,) for call in calls}, {id_of(counter): counter}, now
+    )
     assert [call for call, _ in charged] == [
         call for call, one in zip(calls, decisions, strict=True) if one.kind == "proceed"
     ]

@@ -23,7 +23,7 @@ from ratelimits.services.money.holds import end_holds, lose_holds, recount_perio
 from ratelimits.services.money.save_budget import change_budget, create_budget, delete_budget
 from ratelimits.services.money.spend import MadeCall, Payer, price_unpriced, record_calls
 from ratelimits.services.money.standings import begin_of, standing_of, standings_of
-from tests.factories import make_project
+from tests.factories import make_batch, make_project
 
 TOKEN = 1_000_000  # a token of input costs as much as a micro-unit
 CAP = 1_000
@@ -122,7 +122,7 @@ def test_a_call_that_is_priced_later_counts_in_its_budget_then(figures, user):
 
 @pytest.mark.parametrize(("scope", "pays"), [("project", 3), ("each_user", 2), ("user", 1), ("batch", 1)])
 def test_a_budget_pays_for_those_that_it_names_alone(scope, pays):
-    user, batch = uuid4(), uuid4()
+    user, batch = uuid4(), make_batch().pk
     whose: dict[str, Any] = {"user": {"user_id": user}, "batch": {"batch_id": batch}}.get(scope, {})
     a_budget(scope=scope, **whose)
     claim(ask(1, user=user), ask(1, user=uuid4(), batch=batch), ask(1))
@@ -194,6 +194,11 @@ def test_people_are_told_at_each_level_once_and_no_longer_when_it_is_raised():
     change_budget(budget.pk, {"amount": 1_000}, actor="user:1")
     tend_budget_alerts()
     assert not told.exists()
+    change_budget(budget.pk, {"amount": 100}, actor="user:1")
+    tend_budget_alerts()
+    assert told.count() == 1
+    delete_budget(budget.pk, actor="user:1")
+    assert not told.exists(), "nobody could end it later: its budget is gone"
 
 
 def test_people_are_told_of_a_budget_in_all_however_many_periods_came_after_it(monkeypatch):
@@ -221,7 +226,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_a_budget_is_never_passed_and_is_what_its_ledger_says(steps):
     with transaction.atomic():

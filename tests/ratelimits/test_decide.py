@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,8 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratelimits.models import CallTally, Charge, Counter, Limit, LimitOverride
+from ratelimits.services.limiter import decide as deciding
+from ratelimits.services.limiter.counters import OpenCounter, Place, lock_counters
 from ratelimits.services.limiter.decide import Call, decide, unfit
 from ratelimits.services.limits import catalogue
+from ratelimits.services.limits.alternatives import Alternative
 from ratelimits.subjects import Subject, counter_id
 from tests.ratelimits.counting import (
     ADA,
@@ -172,6 +176,23 @@ def test_the_cap_of_a_moment_ago_does_not_hold_any_more():
     assert kinds(decide([Call(ADA)] * 3)) == "ppd"
     change(limit, capacity=2)
     assert kinds(decide([Call(ADA)])) == "d"
+
+
+@pytest.mark.parametrize("of_a_pool", [False, True])
+def test_a_limit_that_is_set_amid_a_decision_counts_from_the_next_on(of_a_pool, monkeypatch):
+    limit = make_limit("sooner", capacity=10)
+    call = Call(ADA, alternatives=(Alternative("key", 1.0, ADA),) if of_a_pool else ())
+
+    def locked(places: Iterable[Place]) -> dict[str, OpenCounter]:
+        counters = lock_counters(places)
+        make_limit("later", capacity=1)
+        monkeypatch.undo()
+        return counters
+
+    monkeypatch.setattr(deciding, "lock_counters", locked)
+    assert kinds(decide([call] * 3)) == "ppp"
+    assert used(limit) == 3
+    assert kinds(decide([call] * 2)) == "pd"
 
 
 # Shadow limits
@@ -525,7 +546,7 @@ def with_limits(drawn: list[dict[str, Any]]) -> tuple[catalogue.Rule, ...]:
     return catalogue.rules()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(limits, min_size=1, max_size=4), history=histories, data=st.data())
 def test_grants_never_pass_what_each_limit_promises_and_are_charged_to_all_or_none(clock, drawn, history, data):
     rules = with_limits(drawn)

@@ -10,7 +10,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from queueops.core.env import Environment, read
+from queueops.core.env.environment import Environment
+from queueops.core.env.reading import read
 from queueops.core.notify import Channel
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue

@@ -116,7 +116,68 @@ def test_prices_by_length_and_of_caches_are_read():
         ("input_tokens", "batch", 0): 1_000_000,
         ("input_tokens", "batch", 272): 2_000_000,
     }
-    assert (read.left_out, read.one_batch_price) == ({}, ["one"])
+    assert read.left_out == {}
+    assert read.notes == {
+        "one": ["has one price by batch, and live another for long input: add that by batch if there is one"]
+    }
+
+
+def test_prices_by_tiers_are_those_by_length_and_a_tier_that_is_no_length_leaves_the_model_out():
+    first = {"range": [0, 256000.0], "input_cost_per_token": 5e-08, "output_cost_per_token": 4e-07}
+    second = {"range": [256000.0, 1e6], "input_cost_per_token": 2.5e-07, "output_cost_per_token": 2e-06}
+    entry = {"litellm_provider": "dashscope", "tiered_pricing": [first, second]}
+    flat = {"input_cost_per_token": 5e-08, "output_cost_per_token": 4e-07}
+    read = parsed({
+        "dashscope/qwen": entry,
+        "flat": entry | flat,
+        "none": entry | {"tiered_pricing": [first, {**second, "range": None}]},
+        "down": entry | {"tiered_pricing": [{**first, "range": [-1, 5]}]},
+        "text": entry | {"tiered_pricing": "cheap"},
+        "search": entry | {"tiered_pricing": [{"input_cost_per_query": 1, "max_results_range": [0, 9]}]},
+    })  # fmt: skip
+    for model in ("qwen", "flat"):
+        amounts = {(key.unit, key.above_tokens): rate.amount for key, rate in read.rates.items() if key.model == model}
+        assert amounts == {
+            ("input_tokens", 0): 50_000,
+            ("output_tokens", 0): 400_000,
+            ("input_tokens", 256_000): 250_000,
+            ("output_tokens", 256_000): 2_000_000,
+        }
+    bad = "no price can be read from tiered_pricing: not lengths of the input with a price each"
+    nothing = "it has no price by token or request"
+    assert read.left_out == {"none": bad, "down": bad, "text": bad, "search": nothing}
+
+
+def test_another_name_of_a_model_has_its_prices_and_one_of_none_is_told(load):
+    entries = {
+        "small-latest": {"alias_of": "small-1"},
+        "big-latest": {"alias_of": "big-9"},
+        "odd-latest": {"alias_of": 7},
+        "flash-latest": {"alias_of": "gemini/flash"},
+        "small-1": PRICE_MAP["small-1"],
+        "gemini/flash": PRICE_MAP["gemini/flash"],
+    }
+    read = parsed(entries)
+    for unit, amount in (("input_tokens", 150_000), ("output_tokens", 600_000)):
+        assert read.rates[Key("openai", "small-latest", unit, "live")].amount == amount
+    assert read.left_out == {
+        "big-latest": "it is another name of big-9, which the map does not have",
+        "odd-latest": "it names no provider",
+    }
+    load(entries, "--provider", "openai")
+    assert set(Price.objects.values_list("model", flat=True)) == {"small-1", "small-latest"}
+
+
+def test_what_a_model_costs_at_other_times_is_told_and_not_guessed():
+    asks = {"litellm_provider": "x", "input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06}
+    read = parsed({
+        "thinks": asks | {"output_cost_per_reasoning_token": 4e-06},
+        "same": asks | {"output_cost_per_reasoning_token": 2e-06},
+        "night": asks | {"off_peak_pricing": {"windows": [], "input_cost_per_token": 5e-07}},
+    })  # fmt: skip
+    assert {name: len(notes) for name, notes in read.notes.items()} == {"thinks": 1, "night": 1}
+    assert "thoughts" in read.notes["thinks"][0]
+    assert "hours" in read.notes["night"][0]
 
 
 def test_loading_stores_what_is_new_and_changed_from_now_on_and_a_dry_run_stores_nothing(load):
@@ -163,6 +224,22 @@ def test_what_was_set_by_hand_is_kept_and_told_and_taken_over_only_when_asked(lo
     assert "0 prices new, 0 changed, 8 as they were, 0 set by hand kept" in load({"long": LONG})
 
 
+@pytest.mark.parametrize("name", ["x\0", "x\ud800", "x\x1b[31m"])
+def test_a_provider_whose_name_cannot_be_stored_is_left_out_and_the_others_are_stored(load, name):
+    entry = {"input_cost_per_token": 1e-06}
+    told = load(PRICE_MAP | {"odd": entry | {"litellm_provider": name}, name: entry | {"litellm_provider": "openai"}})
+    for odd in ("odd", "x\ufffd"):
+        assert f"left out: {odd}" in told
+    assert told.encode().isascii() is False
+    assert "\x1b" not in told
+    assert Price.objects.count() == 7
+
+
+def test_a_file_with_a_byte_order_mark_is_read(load):
+    load("\ufeff" + json.dumps(PRICE_MAP))
+    assert Price.objects.count() == 7
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"a": 1}', '{"name": "app", "scripts": {"x": "y"}}', None])
 def test_a_bad_file_is_refused_and_nothing_is_half_done(tmp_path: Path, text):
     path = tmp_path / "prices.json"
@@ -182,6 +259,8 @@ def test_a_bad_file_is_refused_and_nothing_is_half_done(tmp_path: Path, text):
         (["--rate", "0"], "is no rate"),
         (["--rate", "0.9"], "leave --rate out"),
         (["--valid-from", "soon"], "is no day"),
+        (["--valid-from", "9999-12-31T23:59:59-12:00"], "outside the calendar"),
+        (["--valid-from", "0001-01-01T00:00:00+12:00"], "outside the calendar"),
     ],
 )
 def test_a_wrong_option_is_refused_with_what_is_wrong_and_stores_nothing(load, options, message):

@@ -47,7 +47,7 @@ def test_the_safe_bucket_of_300_a_minute_is_accepted_as_people_type_it():
     assert check_limit(bucket(capacity=9.01, refill_per_second=4.85, provider_quota=300)).faults
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     quota=st.integers(2, 600),
     window=st.sampled_from([1, 30, 60, 100, 3600]),

@@ -23,6 +23,7 @@ API_ROWS = {
     "operations": "jobs_bulkoperation",
     "schedules": "jobs_schedule",
     "maintenance": "jobs_maintenancewindow",
+    "webhooks": "jobs_webhook",
     "limits": "ratelimits_limit",
     "counters": "ratelimits_counter",
     "alerts": "ratelimits_quotaalert",

@@ -69,7 +69,7 @@ def test_a_dump_holds_nothing_that_could_be_used():
         1
     ]
     browser = signed_in("administrator")
-    hook = {"project": project.pk, "url": "https://example.org/hook"}
+    hook = {"project": project.pk, "url": "https://example.org/hook", "hears_batches": "on", "most_jobs": "100"}
     route = {"name": "pager", "channel": "webhook", "target": "https://example.org/", "least_severity": "warning"}
     for page, form in (("jobs/webhook", hook), ("ratelimits/alertroute", route)):
         assert "whsec_" in browser.post(f"/admin/{page}/add/", form).content.decode()

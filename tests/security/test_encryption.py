@@ -31,7 +31,7 @@ from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import kinds as kinds_service
 from jobs.services.operate.bulk import start_bulk_requeue
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.submit.uploads import store_upload, submit_upload
 from jobs.services.upkeep import encrypt_payloads
@@ -44,7 +44,9 @@ from jobs.transitions import Move, move_jobs
 from queueops.audit.models import AuditEntry
 from queueops.core import sealing
 from queueops.core.embedded.host import client_programs
-from queueops.site import backup, diagnosis
+from queueops.site import backup
+from queueops.site.diagnosis.access import examine_payload_keys
+from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.roles import ROLES
 from queueops.tenancy import encryption
 from queueops.tenancy.models import Project
@@ -324,8 +326,8 @@ def test_a_job_whose_key_is_missing_waits_and_is_carried_out_when_it_is_back(key
     assert tend_unserved() == 0
     tend_alerts()
     assert "none becomes a dead letter" in QuotaAlert.objects.get(kind="unserved").message
-    found = diagnosis.examine_payload_keys()
-    assert (found.verdict, "k2" in found.observation) == (diagnosis.DoctorVerdict.FAIL, True)
+    found = examine_payload_keys()
+    assert (found.verdict, "k2" in found.observation) == (DoctorVerdict.FAIL, True)
     keys(NEW, OLD)
     wait_for(lambda: drained(other), seconds=60)
     assert Job.objects.get(pk=other.pk).result == {"echo": WORD}
@@ -365,7 +367,7 @@ def test_the_command_encrypts_what_there_was_and_tells_it(keys):
     do_everything("plain")
     of_acme = len(dumped())
     make_encrypted()
-    assert diagnosis.examine_payload_keys().verdict == diagnosis.DoctorVerdict.WARN
+    assert examine_payload_keys().verdict == DoctorVerdict.WARN
     assert "would be encrypted" in encrypt("--dry-run")
     assert len(dumped()) == of_acme
     assert AuditEntry.objects.filter(action="encrypt_payloads").count() == 0
@@ -378,7 +380,7 @@ def test_the_command_encrypts_what_there_was_and_tells_it(keys):
     entry = AuditEntry.objects.get(action="encrypt_payloads")
     assert (entry.project_id, entry.moved) == ("acme", sum((entry.after or {})["rows"].values()))
     assert "acme: encrypted: nothing." in encrypt()
-    assert diagnosis.examine_payload_keys().verdict == diagnosis.DoctorVerdict.OK
+    assert examine_payload_keys().verdict == DoctorVerdict.OK
     for job in Job.objects.filter(project="acme", kind="test.note", status=JobState.FAILED):
         assert job.payload == {"text": WORD, "fails": True}
         letter = DeadLetter.objects.get(job=job)
@@ -436,7 +438,7 @@ def test_a_new_key_takes_the_place_of_an_old_one_in_chunks(keys, monkeypatch):
     keys(NEW)
     with pytest.raises(CommandError, match="Put back into QUEUEOPS_PAYLOAD_KEYS: k1"):
         encrypt()
-    assert diagnosis.examine_payload_keys().verdict == diagnosis.DoctorVerdict.FAIL
+    assert examine_payload_keys().verdict == DoctorVerdict.FAIL
     keys(NEW, OLD)
     done = 0
 
@@ -452,9 +454,18 @@ def test_a_new_key_takes_the_place_of_an_old_one_in_chunks(keys, monkeypatch):
     encrypt()
     keys(NEW)
     assert Job.objects.get(pk=jobs[0].pk).payload == {"text": WORD}
-    assert diagnosis.examine_payload_keys().verdict == diagnosis.DoctorVerdict.OK
+    assert examine_payload_keys().verdict == DoctorVerdict.OK
     drain()
     assert dumped() == []
+
+
+def test_a_key_is_missed_of_a_row_that_has_what_another_key_opens(keys):
+    make_encrypted()
+    job = submit()
+    keys(NEW, OLD)
+    Job.objects.filter(pk=job.pk).update(last_error_message=sealing.seal_text("of the new key"))
+    assert encrypt_payloads.keys_needed(["acme"], ["k1"]) == {"k2": "jobs_job"}
+    assert encrypt_payloads.keys_used("acme") == {"k1", "k2"}
 
 
 def test_the_command_decrypts_a_project_that_is_no_longer_to_be_encrypted(keys):

@@ -13,8 +13,9 @@ from cryptography.fernet import Fernet
 from django.db.models.functions import Now
 
 from queueops.access.models import SignInCount
-from queueops.core.env import BadConfiguration, read
-from queueops.site.diagnosis import DoctorVerdict, examine_sign_in
+from queueops.core.env.reading import BadConfiguration, read
+from queueops.site.diagnosis.access import examine_sign_in
+from queueops.site.diagnosis.finding import DoctorVerdict
 from tests.security.people import person, with_second_factor
 from tests.support.processes import ROOT
 

@@ -15,7 +15,8 @@ from queueops.access.models import Identity
 from queueops.access.services import provided, provider
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
-from queueops.site.diagnosis import DoctorVerdict, examine_single_sign_on
+from queueops.site.diagnosis.access import examine_single_sign_on
+from queueops.site.diagnosis.finding import DoctorVerdict
 from tests.factories import make_project
 from tests.security.people import CODE, LOGIN, SET_UP, code_now, is_signed_in, person, try_password, with_second_factor
 from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider, providing

@@ -21,6 +21,7 @@ from django_q.models import Schedule as Housekeeping
 from jobs.models import (
     BatchPolicy,
     BulkOperation,
+    DeadLetter,
     Executor,
     Job,
     JobEvent,
@@ -35,6 +36,7 @@ from jobs.models import (
     ServiceBreaker,
     Upload,
     WebhookDelivery,
+    WebhookJob,
 )
 from queueops.access.models import PersonalToken, SignInCount
 from queueops.audit.models import AuditEntry
@@ -135,9 +137,7 @@ class World:
             | _schedule(made_project, text)
             | {"jobs_maintenancewindow": make_window(made_project.pk, reason=text)}
         )
-        webhook = make_webhook(made_project, url="https://example.org/", secret=f"whsec_{text}")
-        made["jobs_webhook"] = webhook
-        made["jobs_webhookdelivery"] = WebhookDelivery.objects.create(webhook=webhook, batch=batch, job=letter.job)
+        made |= _webhook(made_project, text, letter, told=job.pk)
         made["jobs_upload"] = Upload.objects.create(
             project=made_project,
             name=text,
@@ -288,6 +288,16 @@ def _schedule(project: Project, text: str) -> dict[str, Model]:
         asked_by=text[:100],
     )
     return {"jobs_schedule": schedule}
+
+
+def _webhook(project: Project, text: str, letter: DeadLetter, *, told: UUID) -> dict[str, Model]:
+    """One with a filter, a message that the letter's job carries out, and a job that it hears of."""
+    webhook = make_webhook(
+        project, url="https://example.org/", secret=f"whsec_{text}", hears_jobs=True, tags=[text[:100]]
+    )
+    WebhookJob.objects.create(webhook=webhook, project=project, job_id=told)
+    delivery = WebhookDelivery.objects.create(webhook=webhook, batch_id=letter.batch_id, job=letter.job)
+    return {"jobs_webhook": webhook, "jobs_webhookdelivery": delivery}
 
 
 def everything(*, project: str = "", signed_in: User | None = None) -> dict[str, list[dict[str, Any]]]:

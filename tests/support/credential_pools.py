@@ -15,6 +15,18 @@ def secret_of(name: str) -> str:
     return f"project:{name}/user:robot"
 
 
+def a_credential(name: str, *, service: str = SERVICE, url: str = "http://127.0.0.1:9") -> Credential:
+    field = "access_token" if service == SERVICE else "api_key"
+    return Credential.objects.create(
+        name=name,
+        service=service,
+        quota_project=name,
+        quota_user="robot",
+        secret=seal({field: secret_of(name)}),
+        base_url=url,
+    )
+
+
 def make_pool(
     name: str = "keys",
     members: Sequence[str] = ("key-1", "key-2", "key-3"),
@@ -28,16 +40,8 @@ def make_pool(
     owner, _ = Project.objects.get_or_create(pk=project, defaults={"name": project})
     pool = CredentialPool.objects.create(name=name, service=service)
     pool.projects.add(owner)
-    field = "access_token" if service == SERVICE else "api_key"
     for place, member in enumerate(members):
-        credential = Credential.objects.create(
-            name=member,
-            service=service,
-            quota_project=member,
-            quota_user="robot",
-            secret=seal({field: secret_of(member)}),
-            base_url=url,
-        )
+        credential = a_credential(member, service=service, url=url)
         weight = weights[place] if weights else 1.0
         CredentialPoolMember.objects.create(pool=pool, credential=credential, weight=weight)
     pools.forget()

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from django.core.management import get_commands
 
-from queueops.core.env import read
+from queueops.core.env.reading import read
 from queueops.site.management.commands.up import DRAIN_MARGIN_SECONDS
 from tests.support.processes import ROOT
 

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from queueops.core.embedded.cluster import SUPERUSER, EmbeddedServer
-from queueops.site import diagnosis
+from queueops.site.diagnosis.database import examine_row_security
 from queueops.tenancy import checks
 from queueops.tenancy.database_roles import RolesMissing, missing_roles
 from tests.support.embedded import throw_away_data_dir
@@ -78,7 +78,7 @@ def _migrate(administrator: Administrator, *, may_make_roles: bool) -> None:
         with pytest.raises(RolesMissing) as refused:
             call_command("migrate", verbosity=0)
         told = refused.value.message
-        assert told in diagnosis.examine_row_security().advice
+        assert told in examine_row_security().advice
         asked_for = [line.strip() for line in told.splitlines() if line.endswith(";")]
         assert asked_for[:2] == ["CREATE ROLE queueops_service NOLOGIN;", "CREATE ROLE queueops_api NOLOGIN;"]
         for statement in asked_for:

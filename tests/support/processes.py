@@ -1,7 +1,9 @@
 """Real processes for tests: started against the test's database, waited for, stopped by pid."""
 
 import contextlib
+import itertools
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -17,6 +19,19 @@ from django.db import connection
 
 ROOT = Path(__file__).resolve().parents[2]
 Result = TypeVar("Result")
+# Below those that the kernel hands out: from 32,768 on Linux, from 49,152 on macOS.
+FIRST_PORT, LAST_PORT = 16_000, 32_000
+
+
+def _ports() -> Iterator[int]:
+    """All in turn, and again; two test processes begin at places of their own."""
+    count = LAST_PORT - FIRST_PORT
+    begin = secrets.randbelow(count)
+    for number in itertools.count():
+        yield FIRST_PORT + (begin + number) % count
+
+
+_PORTS = _ports()
 
 
 def wait_for(condition: Callable[[], Result], *, seconds: float = 60.0, what: str = "the condition") -> Result:
@@ -31,11 +46,17 @@ def wait_for(condition: Callable[[], Result], *, seconds: float = 60.0, what: st
 
 
 def free_port() -> int:
-    """Return a loopback port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """
+    Return a loopback port that nothing listens on, and that stays so until the caller uses it.
+
+    None of those that the kernel hands out: the next test server of the other worker would be given it, while the
+    process that is to listen there still starts or is away.
+    """
+    while True:
+        port = next(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def database_url() -> str:

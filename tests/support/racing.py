@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import psycopg
-from django.db import connection, connections
+from django.db import connection, connections, transaction
+
+from .processes import database_url, wait_for
 
 T = TypeVar("T")
 
@@ -44,3 +47,34 @@ def waiting_for(blocker: psycopg.Connection[object]) -> bool:
         )
         [count] = cursor.fetchone()
     return bool(count)
+
+
+def stay_until_waited_for() -> None:
+    """Return, in an open transaction, once another session waits for what it has locked."""
+    own = connection.connection.info.backend_pid
+    # On a connection of its own: a transaction looks at the activity of others once.
+    with psycopg.connect(database_url(), autocommit=True) as looking:
+        waiting = "SELECT FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
+        wait_for(lambda: looking.execute(waiting, [own]).rowcount, seconds=20, what="that somebody waits for it")
+
+
+@contextmanager
+def about_to_commit(change: Callable[[], object]) -> Iterator[None]:
+    """Make a change on another connection; it is committed once the block waits for it."""
+    changed = threading.Event()
+
+    def make() -> None:
+        try:
+            with transaction.atomic():
+                change()
+                changed.set()
+                stay_until_waited_for()
+        finally:
+            changed.set()
+            connection.close()
+
+    with ThreadPoolExecutor(1) as beside:
+        made = beside.submit(make)
+        assert changed.wait(60)
+        yield
+        made.result(60)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID, uuid5
 
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job
 from queueops.core.notify import Channel, notify
 from queueops.tenancy.credentials import seal

@@ -11,6 +11,7 @@ from django.db import connection, transaction
 
 from jobs.models import Batch, DeadLetter, Job, JobEvent
 from jobs.services.explain.snapshots import batch_counts, project_counts
+from queueops.audit.models import ProjectAuditEntry
 from queueops.tenancy.scope import acting_for
 from tests.jobs.test_plans import BATCH, JOBS, PROJECTS, backlog, explain_reads  # noqa: F401 - a fixture
 from tests.support.plans import nodes, rows_read
@@ -72,3 +73,25 @@ def test_a_users_jobs_are_found_among_the_projects(backlog):  # noqa: F811
             assert len(newest_jobs()) == 20  # also where the view's own filter is missing
         assert max(rows_read(node) for node in nodes(plan)) <= OWN
         transaction.set_rollback(True)
+
+
+AUDIT_READS = {
+    "the newest": lambda: list(ProjectAuditEntry.objects.filter(project_id="p1").order_by("-pk")[:PAGE]),
+    "the next of a collector": lambda: list(
+        ProjectAuditEntry.objects.filter(project_id="p1", pk__gt=0, pk__lte=10**9).order_by("pk")[:PAGE]
+    ),
+    "what was done to one thing": lambda: list(ProjectAuditEntry.objects.filter(project_id="p1", target="job 7")),
+}
+
+
+@pytest.mark.parametrize("read", AUDIT_READS)
+def test_the_audit_trail_is_read_by_an_index_through_its_view(read):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO jobs_auditentry (project_id, actor, action, target, moved, reason)"
+            " SELECT 'p' || n % 50, 'user:1', 'x', 'job ' || n, 1, '' FROM generate_series(1, 20000) AS n"
+        )
+        cursor.execute("ANALYZE jobs_auditentry")
+    with acting_for("p1"):
+        [plan] = explain_reads(AUDIT_READS[read])
+    assert max(rows_read(node) for node in nodes(plan)) <= PAGE + 1

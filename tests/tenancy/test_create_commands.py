@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from queueops.audit.models import AuditEntry
-from queueops.core.env import BadConfiguration, read
+from queueops.core.env.reading import BadConfiguration, read
 from queueops.tenancy.models import ProducerKey, Project, digest_of
 
 pytestmark = pytest.mark.django_db
@@ -56,7 +56,15 @@ def test_a_key_has_the_scopes_that_are_named_once_each():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("create_project", "Acme"), "lower-case"),
+        (("create_project", "Acme"), "id: Use 1 to 63 lower-case"),
+        (("create_project", ""), "id: This field cannot be blank"),
+        (("create_project", "new", "--name", " "), "name: Give a name"),
+        (("create_project", "new", "--name", "a\x1b[31m"), "name: Give a name"),
+        (("create_project", "new", "--weight", "nan"), "weight: "),
+        (("create_project", "new", "--weight", "inf"), "weight: "),
+        (("create_key", "there", "--name", " "), "name: Give a name"),
+        (("create_key", "there", "--name", "a\x00"), "name: Give a name"),
+        (("create_key", "there", "--name", "n" * 201), "name: Ensure"),
         (("create_project", "there"), "already exists"),
         (("create_project", "acme", "--weight", "0"), "0.01"),
         (("create_project", "acme", "--name", "x" * 201), "200 characters"),
@@ -64,7 +72,7 @@ def test_a_key_has_the_scopes_that_are_named_once_each():
         (("create_key", "there", "--name", "a", "--days", "0"), "--days 0"),
         (("create_key", "there", "--name", "a", "--days", "99999"), "--days 99999"),
         (("create_key", "there", "--name", "a", "--requests-per-minute", "0"), "greater than or equal to 1"),
-        (("create_key", "there", "--name", ""), "cannot be blank"),
+        (("create_key", "there", "--name", ""), "name: Give a name"),
         (("create_key", "there", "--name", "a", "--scope", "everything"), "invalid choice"),
     ],
 )

@@ -31,6 +31,7 @@ from queueops.tenancy.callers.issuer_keys import (
 from queueops.tenancy.callers.tokens import InvalidToken, verify_token
 from queueops.tenancy.models import Issuer
 from tests.support.issuers import USER, KeyServer, Signer, make_issuer, publishing
+from tests.support.processes import wait_for
 from tests.support.racing import run_together
 
 pytestmark = pytest.mark.django_db
@@ -211,7 +212,8 @@ def test_whoever_waits_for_keys_keeps_no_connection():
         server.gate.clear()
         waiting = threads.submit(outcome, OLD.token())
         assert server.asked.wait(10)
-        assert others_connected() == 0
+        wait_for(lambda: others_connected() == 0, what="the end of its connection")  # of which the server hears later
+        assert not waiting.done()
         server.gate.set()
         assert waiting.result(10) == "accepted"
 

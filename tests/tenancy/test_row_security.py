@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
 
 import pytest
 from django.core.checks import Tags, run_checks
 from django.db import DatabaseError, connection, transaction
 
 from jobs.models import Job, JobEvent, PauseSwitch, Webhook
-from queueops.audit.models import AuditEntry
+from queueops.audit.models import AuditEntry, ProjectAuditEntry
 from queueops.core.database import UnsuitableDatabase
-from queueops.site import diagnosis
+from queueops.site.diagnosis.database import examine_row_security
+from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.tenancy import checks, database_roles
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.scope import ANONYMOUS_ROLE, acting_for, reading_for
@@ -22,6 +24,10 @@ from tests.factories import make_batch, make_job, make_project, make_route, make
 
 pytestmark = pytest.mark.django_db
 
+VIEW_OF_EVERYTHING = """
+CREATE OR REPLACE VIEW jobs_auditentry_of_project AS
+SELECT id, project_id, actor, action, target, before, after, moved, reason, address, created_at FROM jobs_auditentry
+"""
 HARMS = {
     "a superuser": ("ALTER ROLE queueops_api SUPERUSER", "have the rights of"),
     "no policy for it": ("ALTER ROLE queueops_api BYPASSRLS", "have the rights of queueops_api"),
@@ -51,6 +57,10 @@ HARMS = {
         "GRANT queueops_api TO queueops_anonymous; ALTER ROLE queueops_api BYPASSRLS",
         "queueops_api",
     ),
+    "a view of everything": (
+        VIEW_OF_EVERYTHING,
+        "changed on jobs_auditentry_of_project",
+    ),
     "a partition": ("GRANT SELECT ON jobs_jobevent_default TO queueops_api", "may use jobs_jobevent_default"),
 }
 
@@ -72,7 +82,7 @@ def undone() -> Iterator[None]:
 def test_the_database_of_the_migrations_is_safe():
     assert checks.unsafe() == []
     assert run_checks(tags=[Tags.database], databases=["default"]) == []
-    assert diagnosis.examine_row_security().verdict is diagnosis.DoctorVerdict.OK
+    assert examine_row_security().verdict is DoctorVerdict.OK
 
 
 @pytest.mark.parametrize("harm", HARMS)
@@ -82,7 +92,7 @@ def test_each_harm_is_found_by_the_check_by_doctor_and_by_a_start(harm):
     run(statements)
     assert told in checks.unsafe()[0]
     assert told in run_checks(tags=[Tags.database], databases=["default"])[0].msg
-    assert told in diagnosis.examine_row_security().advice
+    assert told in examine_row_security().advice
     with pytest.raises(UnsuitableDatabase, match=told):
         checks.ensure_projects_are_kept_apart()
 
@@ -119,6 +129,32 @@ def test_the_audit_trail_takes_what_the_api_writes_and_shows_it_nothing():
         ):
             with pytest.raises(DatabaseError, match=r"row-level security|permission denied"), transaction.atomic():
                 harm()
+
+
+@pytest.mark.proves("S1")
+def test_the_view_of_the_audit_trail_shows_a_project_its_own_and_nobody_else_anything():
+    make_project("acme")
+    for project in ("acme", "globex", ""):
+        AuditEntry.objects.create(actor="x", action="x", target=f"of {project}", project_id=project)
+    shown = ProjectAuditEntry.objects
+    assert not shown.exists()  # whoever acts for no project
+    with acting_for("acme"):
+        assert list(shown.values_list("target", flat=True)) == ["of acme"]
+        assert not shown.filter(project_id="globex").exists()
+        for harm in (
+            lambda: shown.update(reason="x"),
+            lambda: shown.all().delete(),
+            lambda: shown.create(actor="x", action="x", target="x", project_id="acme"),
+        ):
+            with pytest.raises(DatabaseError, match="permission denied"), transaction.atomic():
+                harm()
+    with acting_for("globex"):
+        assert list(shown.values_list("target", flat=True)) == ["of globex"]
+    with acting_for("acme", UUID(int=1)):
+        assert not shown.exists()  # it tells of the whole project
+    refused = pytest.raises(DatabaseError, match="permission denied")
+    with acting_for("acme", role=ANONYMOUS_ROLE), refused, transaction.atomic():
+        shown.exists()
 
 
 def test_a_credentials_secret_is_out_of_reach_and_so_is_the_credential_of_another_project():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from contextvars import copy_context
 from uuid import UUID
 
@@ -12,6 +13,8 @@ from django.db import DatabaseError, connection, transaction
 
 from jobs.models import Job
 from jobs.services.submit.submit import _one_ahead
+from queueops.audit import trail
+from queueops.audit.models import AuditEntry
 from queueops.core.postgres import local_settings
 from queueops.core.postgres.local_settings import UnscopedStatement
 from queueops.core.sql import hot_cursor, run_sql
@@ -228,3 +231,34 @@ def test_of_a_project_on_its_way_no_transaction_that_may_write_begins(login, mov
     Project.objects.filter(pk="acme").update(move=ProjectMove.NONE)
     with acting_for("acme"), transaction.atomic():
         assert who() == ACME
+
+
+@in_autocommit
+def test_what_a_confined_transaction_changed_is_recorded_though_its_role_may_lock_no_project():
+    make_project("acme")
+    with acting_for("acme"), transaction.atomic():
+        with pytest.raises(DatabaseError, match="permission denied"), transaction.atomic():
+            Project.objects.select_for_update(no_key=True).get(pk="acme")
+        trail.record(actor="key:qo_a", action="cancel_jobs", target="1 jobs", project_id="acme")
+    assert AuditEntry.objects.get().project_id == "acme"
+
+
+@in_autocommit
+@pytest.mark.parametrize(
+    ("move", "actor", "refusal"),
+    [
+        (ProjectMove.MOVING, "user:1", None),
+        (ProjectMove.MOVING, "system:upkeep", None),
+        (ProjectMove.MOVED, "system:upkeep", None),
+        (ProjectMove.MOVING, "executor:1", ProjectMoving),
+        (ProjectMove.MOVED, "user:1", ProjectMoved),
+        (ProjectMove.MOVED, "executor:1", ProjectMoved),
+    ],
+    ids=str,
+)
+def test_who_may_still_change_a_project_on_its_way(move, actor, refusal):
+    make_project("acme")
+    Project.objects.filter(pk="acme").update(move=move)
+    with pytest.raises(refusal) if refusal else nullcontext(), transaction.atomic():
+        trail.record(actor=actor, action="cancel_jobs", target="1 jobs", project_id="acme")
+    assert AuditEntry.objects.exists() == (refusal is None)

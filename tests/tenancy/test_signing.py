@@ -15,7 +15,8 @@ from jobs.handlers.alert import AlertPayload
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import RunningJob, find_handler
 from jobs.models import Webhook
-from queueops.site.diagnosis import DoctorVerdict, examine_credentials
+from queueops.site.diagnosis.access import examine_credentials
+from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import AlertRoute
 from tests.factories import SIGNING_SECRET, make_project, make_route, make_webhook
@@ -60,7 +61,7 @@ def test_rotation_and_the_doctor_see_to_both(keys):
 @pytest.mark.parametrize(
     ("page", "form"),
     [
-        ("jobs/webhook", {"project": "acme", "url": "https://example.org/"}),
+        ("jobs/webhook", {"project": "acme", "url": "https://example.org/", "hears_batches": "on", "most_jobs": "100"}),
         (
             "ratelimits/alertroute",
             {"name": "a", "channel": "webhook", "target": "https://example.org/", "least_severity": "warning"},
@@ -92,6 +93,7 @@ def test_a_form_that_is_saved_after_a_rotation_does_not_bring_the_old_token_back
         return execute(sql, *rest)
 
     form = {"url": "https://b.test/", "name": "b", "target": "https://b.test/", "least_severity": "critical"}
+    form |= {"hears_batches": "on", "most_jobs": "100"}
     with connection.execute_wrapper(rotate_first):
         assert client.post(address, form).status_code == 302
     assert rotated

@@ -17,11 +17,19 @@ from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.values.rate import Rate
 from queueops.tenancy.callers.throttles import BAD_KEYS_PER_MINUTE, CallerThrottle, bad_keys
-from queueops.tenancy.models import Issuer, ProducerKey
+from queueops.tenancy.models import Issuer, ProducerKey, Project, ProjectMove
 from ratelimits.api.urls import urlpatterns as limiter
 from ratelimits.models import Spend
 from tests.api.conftest import SPEC, Api, error_of, key_for
-from tests.factories import make_batch, make_dead_letter, make_job, make_provider_batch, make_schedule, make_window
+from tests.factories import (
+    make_batch,
+    make_dead_letter,
+    make_job,
+    make_provider_batch,
+    make_schedule,
+    make_webhook,
+    make_window,
+)
 from tests.support.issuers import OTHER_USER, USER, make_issuer, shared_token
 
 pytestmark = pytest.mark.django_db
@@ -37,6 +45,7 @@ ADDRESSES = {
     "POST jobs/priority/": "whole",
     "GET jobs/<uuid:pk>/": "own",
     "GET jobs/<uuid:pk>/events/": "own",
+    "GET jobs/<uuid:pk>/result/": "own",
     "POST jobs/<uuid:pk>/cancel/": "own",
     "POST jobs/<uuid:pk>/schedule/": "whole",
     "POST jobs/<uuid:pk>/reset/": "whole",
@@ -56,6 +65,7 @@ ADDRESSES = {
     "POST batches/<uuid:pk>/priority/": "whole",
     "POST batches/<uuid:pk>/retry/": "whole",
     "POST batches/<uuid:pk>/go-on/": "whole",
+    "GET audit/": "whole",
     "GET events/": "whole",
     "GET dead-letters/": "whole",
     "POST dead-letters/requeue/": "whole",
@@ -83,8 +93,16 @@ ADDRESSES = {
     "GET maintenance/": "whole",
     "POST maintenance/": "whole",
     "GET maintenance/<uuid:pk>/": "whole",
+    "PATCH maintenance/<uuid:pk>/": "whole",
     "DELETE maintenance/<uuid:pk>/": "whole",
     "POST maintenance/<uuid:pk>/end/": "whole",
+    "GET webhooks/": "whole",
+    "POST webhooks/": "whole",
+    "GET webhooks/<uuid:pk>/": "whole",
+    "PATCH webhooks/<uuid:pk>/": "whole",
+    "POST webhooks/<uuid:pk>/test/": "whole",
+    "GET webhooks/<uuid:pk>/deliveries/": "whole",
+    "GET webhooks/<uuid:pk>/jobs/": "whole",
     "GET at-once/": "whole",
     "PUT at-once/": "whole",
     "DELETE at-once/<int:pk>/": "whole",
@@ -120,6 +138,7 @@ ANONYMOUS = {
     "GET jobs/",
     "GET jobs/<uuid:pk>/",
     "GET jobs/<uuid:pk>/events/",
+    "GET jobs/<uuid:pk>/result/",
     "GET batches/",
     "GET batches/<uuid:pk>/",
     "GET batches/<uuid:pk>/jobs/",
@@ -173,6 +192,7 @@ def make_rows(user_id: Any, actor: str) -> dict[str, str]:
         "provider-batches": str(make_provider_batch().pk),
         "schedules": str(make_schedule(f"of {user_id}").pk),
         "maintenance": str(make_window().pk),
+        "webhooks": str(make_webhook(batch.project, user_id=user_id).pk),
     }
 
 
@@ -415,6 +435,18 @@ def test_without_credentials_the_project_may_be_named_in_the_address(issuer):
     make_job(project="globex")
     for project in ("globex", "nobody", "", "acme\0", "acme%00"):
         assert error_of(Api().get(f"/jobs/?project={project}"), 401)["code"] == "not_authenticated"
+
+
+@pytest.mark.parametrize(
+    ("move", "status", "code"), [(ProjectMove.MOVING, 200, None), (ProjectMove.MOVED, 410, "project_moved")], ids=str
+)
+def test_without_credentials_a_project_on_its_way_is_read_and_one_that_has_moved_is_not(issuer, move, status, code):
+    make_job()
+    Project.objects.update(anonymous_read=True, move=move, moved_to="https://two.example")
+    answer = Api().get("/jobs/?project=acme")
+    assert (answer.status_code, answer.json().get("error", {}).get("code")) == (status, code)
+    if code:
+        assert error_of(answer, status)["details"] == {"project": "acme", "address": "https://two.example"}
 
 
 def test_a_bad_key_or_token_is_refused_even_where_everybody_may_read(issuer):

@@ -177,6 +177,6 @@ export function errorType(code: string, status: number): ApiErrorClass {
 
 function wrong(fields: Fields): string {
   return Object.entries(fields)
-    .map(([path, causes]) => ` ${path || "input"}: ${causes.join(", ")}.`)
+    .map(([path, causes]) => ` ${path || "input"}: ${causes.join(", ").replace(/\.$/, "")}.`)
     .join("");
 }

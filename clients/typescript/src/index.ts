@@ -2,7 +2,21 @@
 
 export * from "./errors.js";
 export * from "./producer.js";
-export { Batch, DeadLetter, Fire, Job, Operation, Result, Schedule, SubmittedBatch } from "./records.js";
+export {
+  AuditEntry,
+  Batch,
+  DeadLetter,
+  Delivery,
+  Fire,
+  HeardJob,
+  Job,
+  Operation,
+  Result,
+  Schedule,
+  SubmittedBatch,
+  Webhook,
+  Window,
+} from "./records.js";
 export type {
   Event,
   Forecast,
@@ -18,7 +32,17 @@ export type {
   Target,
 } from "./records.js";
 export { NEVER, Retry, type RetryOptions } from "./retry.js";
-export { type JobOptions, type Jobs, type JobSpec, type ScheduleChanges, type ScheduleOptions } from "./specs.js";
+export {
+  type EndedJobs,
+  type JobOptions,
+  type Jobs,
+  type JobSpec,
+  type ScheduleChanges,
+  type ScheduleOptions,
+  type WebhookChanges,
+  type WebhookOptions,
+  type WindowOptions,
+} from "./specs.js";
 export { type Answer, type RequestOptions, type Token, type TransportOptions } from "./transport.js";
 export { type Update, type WatchOptions } from "./watching.js";
 export type { View } from "./usage/cache.js";

@@ -124,6 +124,22 @@ export interface components {
         AtOnceCaps: {
             results: components["schemas"]["AtOnce"][];
         };
+        AuditEntry: {
+            readonly action: string;
+            readonly actor: string;
+            /** @description Of who asked. */
+            readonly address: string;
+            after: unknown;
+            before: unknown;
+            /** Format: date-time */
+            readonly created_at: string;
+            readonly id: number;
+            /** @description How many rows it changed. */
+            readonly moved: number;
+            readonly project_id: string;
+            readonly reason: string;
+            readonly target: string;
+        };
         /** @description Args, by attribute: see BatchSnapshot. */
         Batch: {
             /** @description The jobs and batches that it was submitted to wait for. */
@@ -753,6 +769,46 @@ export interface components {
             counts: components["schemas"]["Counts"] | null;
             name: string;
         };
+        /**
+         * EndedJobs
+         * @description Jobs that fit all that is given; nothing given is every job.
+         */
+        EndedJobs: {
+            /**
+             * Any Tag
+             * @description One of these tags, or several.
+             * @default []
+             */
+            any_tag: string[];
+            /**
+             * Batch Id
+             * @default null
+             */
+            batch_id: string | null;
+            /**
+             * Kinds
+             * @description One of these kinds.
+             * @default []
+             */
+            kinds: string[];
+            /**
+             * Outcomes
+             * @description Ended so. `failed` is for good: each of them has a dead letter.
+             * @default []
+             */
+            outcomes: components["schemas"]["OutcomesEnum"][];
+            /**
+             * Tags
+             * @description All of these tags.
+             * @default []
+             */
+            tags: string[];
+            /**
+             * User Id
+             * @default null
+             */
+            user_id: string | null;
+        };
         /** Error */
         Error: {
             error: components["schemas"]["ErrorDetail"];
@@ -800,6 +856,13 @@ export interface components {
             /** Format: uuid */
             readonly user_id: string | null;
         };
+        /**
+         * @description * `batch.finished` - a batch ended
+         *     * `jobs.ended` - jobs ended
+         *     * `webhook.test` - test
+         * @enum {string}
+         */
+        EventEnum: "batch.finished" | "jobs.ended" | "webhook.test";
         /** EventResult */
         EventResult: {
             /**
@@ -1057,6 +1120,18 @@ export interface components {
             /** Results */
             results: components["schemas"]["HandlerInfo"][];
         };
+        HeardJobs: {
+            /** @description One of these, or several. */
+            any_tag: string[];
+            /** Format: uuid */
+            batch_id: string | null;
+            kinds: string[];
+            outcomes: string[];
+            /** @description All of these. */
+            tags: string[];
+            /** Format: uuid */
+            user_id: string | null;
+        };
         /** @description What waiting jobs of a batch wait for that share their limits. */
         HeldLane: {
             /** @description How many; of a large batch those among the next to go. */
@@ -1219,6 +1294,8 @@ export interface components {
             /** Format: date-time */
             readonly started_at: string | null;
             state: components["schemas"]["JobState"];
+            /** @description Of a large result, which is in the result store: where to get it, while `result` is null. Else null. */
+            stored_result: components["schemas"]["PlaceOfResult"] | null;
             tags: string[];
             unique_key: string | null;
             /** Format: date-time */
@@ -1810,6 +1887,41 @@ export interface components {
              */
             time_zone: string;
         };
+        /** NewWebhook */
+        NewWebhook: {
+            /**
+             * Batches
+             * @description It is told that batches ended.
+             * @default true
+             */
+            batches: boolean;
+            /**
+             * Enabled
+             * @default true
+             */
+            enabled: boolean;
+            /**
+             * @description Which ended jobs it is told of. Null: of none.
+             * @default null
+             */
+            jobs: components["schemas"]["EndedJobs"] | null;
+            /**
+             * Most Jobs
+             * @description Ended jobs of one message, at most.
+             * @default 100
+             */
+            most_jobs: number;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Url
+             * @description It takes POSTs of JSON.
+             */
+            url: string;
+        };
         /**
          * NewWindow
          * @description Once, or every week.
@@ -1953,6 +2065,8 @@ export interface components {
          * @enum {string}
          */
         OperationStatus: "running" | "done" | "cancelled" | "failed";
+        /** @enum {string} */
+        OutcomesEnum: "completed" | "failed" | "cancelled";
         Override: {
             /** Format: double */
             capacity: number;
@@ -1961,6 +2075,19 @@ export interface components {
             note?: string;
             /** Format: double */
             refill_per_second?: number | null;
+        };
+        PaginatedAuditEntryList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["AuditEntry"][];
         };
         PaginatedBatchList: {
             /**
@@ -2143,6 +2270,45 @@ export interface components {
              */
             next_cursor: string | null;
             results: components["schemas"]["UserMonth"][];
+        };
+        PaginatedWebhookDeliveryList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["WebhookDelivery"][];
+        };
+        PaginatedWebhookJobList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["WebhookJob"][];
+        };
+        PaginatedWebhookList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Webhook"][];
         };
         PaginatedWindowList: {
             /**
@@ -2332,6 +2498,74 @@ export interface components {
              */
             time_zone?: string;
         };
+        /**
+         * ChangeWebhook
+         * @description What is left out stays as it is.
+         */
+        PatchedChangeWebhook: {
+            /**
+             * Batches
+             * @description It is told that batches ended.
+             */
+            batches?: boolean;
+            /** Enabled */
+            enabled?: boolean;
+            /** @description Which ended jobs it is told of. Null: of none. */
+            jobs?: components["schemas"]["EndedJobs"] | null;
+            /**
+             * Most Jobs
+             * @description Ended jobs of one message, at most.
+             */
+            most_jobs?: number;
+            /** Reason */
+            reason?: string;
+            /**
+             * Url
+             * @description It takes POSTs of JSON.
+             */
+            url?: string;
+        };
+        /**
+         * ChangeWindow
+         * @description What is left out stays as it is.
+         */
+        PatchedChangeWindow: {
+            /**
+             * Begins At
+             * @description Once: from then.
+             */
+            begins_at?: string | null;
+            /**
+             * Ends At
+             * @description Once: until then.
+             */
+            ends_at?: string | null;
+            /**
+             * Reason
+             * @description Shown wherever work waits for it.
+             */
+            reason?: string;
+            /**
+             * Since
+             * @description Weekly: what the clock shows when it begins.
+             */
+            since?: string | null;
+            /**
+             * Time Zone
+             * @description Weekly: whose clock, as `Europe/Berlin`.
+             */
+            time_zone?: string;
+            /**
+             * Until
+             * @description Weekly: it ends at the next such time. The same as `since`: a whole day.
+             */
+            until?: string | null;
+            /**
+             * Weekdays
+             * @description Weekly: the days on which it begins; 0 is Monday.
+             */
+            weekdays?: number[];
+        };
         /** Paused */
         Paused: {
             /**
@@ -2354,6 +2588,13 @@ export interface components {
          * @enum {string}
          */
         PeriodEnum: "day" | "month" | "total";
+        /** @description Where a result is that is too large to be part of this answer. */
+        PlaceOfResult: {
+            /** @description Of the result, as JSON. */
+            bytes: number;
+            /** @description Gives the result alone. */
+            url: string;
+        };
         /**
          * Policy
          * @enum {string}
@@ -2390,6 +2631,7 @@ export interface components {
             unfinished: number;
         };
         ProviderBatch: {
+            readonly cancel_reason: string;
             /** Format: date-time */
             readonly cancel_requested_at: string | null;
             /**
@@ -2756,6 +2998,8 @@ export interface components {
             readonly origin: string | null;
             result: unknown;
             state: components["schemas"]["JobState"];
+            /** @description Of a large result, which is in the result store: where to get it, while `result` is null. Else null. */
+            stored_result: components["schemas"]["PlaceOfResult"] | null;
             /** Format: uuid */
             readonly user_id: string | null;
         };
@@ -3343,6 +3587,85 @@ export interface components {
             /** @description By what its last call used, at the prices of then; else by what calls like it have had, at today's. */
             is_used: boolean;
             live: number | null;
+        };
+        Webhook: {
+            batches: boolean;
+            /** Format: date-time */
+            readonly created_at: string;
+            readonly enabled: boolean;
+            /** Format: uuid */
+            readonly id: string;
+            /** @description Which ended jobs it is told of. Null: of none. */
+            readonly jobs: components["schemas"]["HeardJobs"] | null;
+            /**
+             * Jobs of a message
+             * @description At most so many ended jobs are told of in one POST.
+             */
+            readonly most_jobs: number;
+            /** Format: uri */
+            readonly url: string;
+        };
+        WebhookDelivery: {
+            /**
+             * Format: uuid
+             * @description That ended.
+             */
+            batch_id: string | null;
+            /** Format: date-time */
+            readonly created_at: string;
+            /** @description Of its last failed attempt. */
+            error_code: string;
+            event: components["schemas"]["EventEnum"];
+            /** Format: uuid */
+            readonly id: string;
+            /**
+             * Format: uuid
+             * @description That carries the message out.
+             */
+            job_id: string;
+            /** @description Ended jobs that it tells of. */
+            readonly jobs_told: number;
+            /**
+             * @description Of that job.
+             *
+             *     * `queued` - Queued
+             *     * `rate_limited` - Rate Limited
+             *     * `dispatched` - Dispatched
+             *     * `in_progress` - In Progress
+             *     * `retried` - Retried
+             *     * `completed` - Completed
+             *     * `failed` - Failed
+             *     * `cancelled` - Cancelled
+             */
+            state: components["schemas"]["JobState"];
+        };
+        WebhookJob: {
+            /** Format: date-time */
+            readonly created_at: string;
+            /** Format: uuid */
+            readonly delivery_id: string | null;
+            readonly id: number;
+            /** Format: uuid */
+            readonly job_id: string;
+        };
+        WebhookWithSecret: {
+            batches: boolean;
+            /** Format: date-time */
+            readonly created_at: string;
+            readonly enabled: boolean;
+            /** Format: uuid */
+            readonly id: string;
+            /** @description Which ended jobs it is told of. Null: of none. */
+            readonly jobs: components["schemas"]["HeardJobs"] | null;
+            /**
+             * Jobs of a message
+             * @description At most so many ended jobs are told of in one POST.
+             */
+            readonly most_jobs: number;
+            /** @description With which messages are signed, as Standard Webhooks want it. Shown now or never. */
+            secret: string | null;
+            /** Format: uri */
+            readonly url: string;
         };
         Window: {
             /**

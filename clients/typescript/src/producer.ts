@@ -2,11 +2,14 @@
 
 import { InvalidRequest, NotFound } from "./errors.js";
 import {
+  AuditEntry,
   Batch,
   DeadLetter,
+  Delivery,
   Fire,
   type Forecast,
   type HandlerInfo,
+  HeardJob,
   type HeldLane,
   Job,
   type LetterFilter,
@@ -20,6 +23,8 @@ import {
   type Subject,
   SubmittedBatch,
   type Target,
+  Webhook,
+  Window,
 } from "./records.js";
 import { NEVER } from "./retry.js";
 import {
@@ -31,6 +36,9 @@ import {
   type ScheduleChanges,
   type ScheduleOptions,
   spooled,
+  type WebhookChanges,
+  type WebhookOptions,
+  type WindowOptions,
 } from "./specs.js";
 import { type Answer, type RequestOptions, type Token, Transport, type TransportOptions } from "./transport.js";
 import { type Update, Watch, type WatchOptions } from "./watching.js";
@@ -147,12 +155,17 @@ export class QueueOps {
   }
 
   /** Say what a batch of these jobs would cost, when it would end and what would be refused; stores nothing. */
-  async forecast(jobs: Jobs, options: Pick<BatchOptions, "partial" | "startIntervalSeconds"> = {}): Promise<Forecast> {
+  async forecast(
+    jobs: Jobs,
+    options: Pick<BatchOptions, "partial" | "startIntervalSeconds" | "after" | "onFinish"> = {},
+  ): Promise<Forecast> {
     const { body } = await this.#request("POST", "/forecast/", {
       content: await spooled(jobs),
       params: {
         partial: options.partial || undefined,
         start_interval_seconds: options.startIntervalSeconds || undefined,
+        after: options.after?.length ? options.after : undefined,
+        on_finish: options.onFinish && encoded(options.onFinish),
       },
       // Nothing is stored: it may be sent again.
       headers: { "content-type": "application/x-ndjson", "idempotency-key": crypto.randomUUID() },
@@ -227,6 +240,11 @@ export class QueueOps {
    */
   async *results(batch: AnyBatch): AsyncGenerator<Result, void, undefined> {
     yield* this.#list(`/batches/${idOf(batch)}/results/`, Result, {}, SMALL_PAGE_SIZE);
+  }
+
+  /** What a job's handler returned, however large: also where its record has `stored_result` instead. */
+  async result(job: string | Job | Result): Promise<unknown> {
+    return (await this.#request("GET", `/jobs/${idOf(job)}/result/`)).body;
   }
 
   // Waiting
@@ -425,6 +443,127 @@ export class QueueOps {
       params: { reason: reason || undefined },
       isSafe: true,
     });
+  }
+
+  // Maintenance windows
+
+  /**
+   * Iterate over maintenance windows, newest first: the project's, and those that hold its work with others'.
+   *
+   * @param filters Of `GET /maintenance/`: scope (several: an array), created_after, created_before.
+   */
+  windows(filters: Filters = {}): AsyncGenerator<Window, void, undefined> {
+    return this.#list("/maintenance/", Window, filters, SMALL_PAGE_SIZE);
+  }
+
+  async window(window: string | Window): Promise<Window> {
+    return new Window((await this.#request("GET", `/maintenance/${idOf(window)}/`)).body);
+  }
+
+  /**
+   * Pause the project by calendar, once or weekly. The key needs the scope `operate`.
+   *
+   * @throws InvalidRequest: with the field that is wrong: also of times that are over, or end before they begin.
+   */
+  async createWindow(figures: WindowOptions): Promise<Window> {
+    return new Window(await this.#store("POST", "/maintenance/", figures));
+  }
+
+  /** Change one of the project's windows; what is left out stays as it is. */
+  async changeWindow(window: string | Window, changes: WindowOptions): Promise<Window> {
+    return new Window(await this.#store("PATCH", `/maintenance/${idOf(window)}/`, changes));
+  }
+
+  /** End a window that is open; a weekly one comes again, one that is not open stays as it is. */
+  async endWindow(window: string | Window, { reason = "" } = {}): Promise<Window> {
+    return new Window(await this.#act(`/maintenance/${idOf(window)}/end/`, { reason }));
+  }
+
+  /**
+   * Delete a window; what it holds may start, unless something else holds it.
+   *
+   * @throws NotFound: there is none; after a lost answer because it has been deleted.
+   */
+  async deleteWindow(window: string | Window, { reason = "" } = {}): Promise<void> {
+    await this.#request("DELETE", `/maintenance/${idOf(window)}/`, {
+      params: { reason: reason || undefined },
+      isSafe: true,
+    });
+  }
+
+  /**
+   * Iterate over what people and keys changed in the project, newest first. The key needs the scope `audit`.
+   *
+   * With `order: "oldest"` none is missed that is written meanwhile, and the iteration ends when there are no more now.
+   * Store the `cursor` of the last entry, and give it as `cursor` to go on.
+   *
+   * @param filters Of `GET /audit/`: actor, action, target, created_after, created_before, order, cursor.
+   * @throws InvalidRequest: `other_epoch`: the database was restored since the cursor; begin again, without one.
+   */
+  async *audit(filters: Filters = {}): AsyncGenerator<AuditEntry, void, undefined> {
+    const params: Filters = { page_size: PAGE_SIZE, ...plain(filters) };
+    for (;;) {
+      const { body } = await this.#request("GET", "/audit/", { params });
+      params["cursor"] = body.next_cursor;
+      const last = params["order"] === "oldest" ? body.results.at(-1) : undefined;
+      for (const row of body.results) yield new AuditEntry({ ...row, cursor: row === last ? body.next_cursor : null });
+      if (body.results.length === 0 || !body.next_cursor) return;
+    }
+  }
+
+  // Webhooks
+
+  /**
+   * Iterate over the project's webhooks, newest first.
+   *
+   * @param filters Of `GET /webhooks/`: enabled, hears_jobs, and so on.
+   */
+  webhooks(filters: Filters = {}): AsyncGenerator<Webhook, void, undefined> {
+    return this.#list("/webhooks/", Webhook, filters, SMALL_PAGE_SIZE);
+  }
+
+  async webhook(webhook: string | Webhook): Promise<Webhook> {
+    return new Webhook((await this.#request("GET", `/webhooks/${idOf(webhook)}/`)).body);
+  }
+
+  /**
+   * Have an address told, by signed POSTs, when batches end or jobs do.
+   *
+   * The key needs the scope `operate`. The `secret` in what is returned is shown now or never; after a lost answer it is
+   * null: make another, and switch this one off.
+   *
+   * @throws InvalidRequest: with the field that is wrong.
+   */
+  async createWebhook(url: string, options: WebhookOptions = {}): Promise<Webhook> {
+    return new Webhook(await this.#store("POST", "/webhooks/", { url, ...options }));
+  }
+
+  /** Change a webhook; what is left out stays as it is, and a filter of jobs replaces the whole one. */
+  async changeWebhook(webhook: string | Webhook, changes: WebhookChanges): Promise<Webhook> {
+    return new Webhook(await this.#store("PATCH", `/webhooks/${idOf(webhook)}/`, changes));
+  }
+
+  /** Send a signed test, also to one that is switched off; `deliveries` says what became of it. */
+  async testWebhook(webhook: string | Webhook, { reason = "" } = {}): Promise<Delivery> {
+    return new Delivery(await this.#act(`/webhooks/${idOf(webhook)}/test/`, { reason }));
+  }
+
+  /**
+   * Iterate over the messages to a webhook, newest first.
+   *
+   * @param filters Of `GET /webhooks/<id>/deliveries/`: event, state (several: an array), and so on.
+   */
+  async *deliveries(webhook: string | Webhook, filters: Filters = {}): AsyncGenerator<Delivery, void, undefined> {
+    yield* this.#list(`/webhooks/${idOf(webhook)}/deliveries/`, Delivery, filters, PAGE_SIZE);
+  }
+
+  /**
+   * Iterate over the ended jobs that a webhook hears of, newest first.
+   *
+   * @param filters Of `GET /webhooks/<id>/jobs/`: job, waits, and so on.
+   */
+  async *heardJobs(webhook: string | Webhook, filters: Filters = {}): AsyncGenerator<HeardJob, void, undefined> {
+    yield* this.#list(`/webhooks/${idOf(webhook)}/jobs/`, HeardJob, filters, PAGE_SIZE);
   }
 
   async #store(method: string, path: string, figures: object): Promise<any> {

@@ -99,6 +99,32 @@ type ScheduleFields = Schemas["Schedule"];
 export interface Schedule extends ScheduleFields {}
 export class Schedule extends Row<ScheduleFields> {}
 
+type WindowFields = Schemas["Window"];
+/** A maintenance window: a pause by calendar, once or weekly. */
+export interface Window extends WindowFields {}
+export class Window extends Row<WindowFields> {}
+
+/** `cursor`: with `order: "oldest"`, of the last entry of each page: what a later call goes on from. */
+type AuditFields = Schemas["AuditEntry"] & { cursor: string | null };
+/** What a person or key changed, with its secrets masked. */
+export interface AuditEntry extends AuditFields {}
+export class AuditEntry extends Row<AuditFields> {}
+
+type WebhookFields = Schemas["Webhook"] & { secret?: string | null };
+/** Where the project is told what ended. `secret`: only in the answer to its creation. */
+export interface Webhook extends WebhookFields {}
+export class Webhook extends Row<WebhookFields> {}
+
+type DeliveryFields = Schemas["WebhookDelivery"];
+/** One message to a webhook; its `id` is what the receiver gets as `webhook-id`. */
+export interface Delivery extends DeliveryFields {}
+export class Delivery extends Row<DeliveryFields> {}
+
+type HeardJobFields = Schemas["WebhookJob"];
+/** An ended job that a webhook hears of. Without a `delivery_id` it waits for the next message. */
+export interface HeardJob extends HeardJobFields {}
+export class HeardJob extends Row<HeardJobFields> {}
+
 /** `moved`: what an action changed; of requeued dead letters, their new jobs. */
 type MovedFields<Kind> = { moved: Kind; unmoved: string[] };
 export type Moved = MovedFields<string[]>;

@@ -14,7 +14,7 @@ type Given = Schemas["JobSpec"];
 export type JobOptions = {
   [Name in Exclude<keyof Given, "kind" | "payload">]?: OrDate<Name, Given[Name]> | undefined;
 };
-type OrDate<Name, Type> = Name extends "scheduled_at" | "expires_at" | "ends_at" ? Type | Date : Type;
+type OrDate<Name, Type> = Name extends "scheduled_at" | "expires_at" | "begins_at" | "ends_at" ? Type | Date : Type;
 
 /** A job to be submitted. */
 export interface JobSpec extends JobOptions {
@@ -33,6 +33,22 @@ export interface ScheduleChanges extends ScheduleOptions {
   cron?: string;
   jobs?: JobSpec[];
 }
+
+/** Which ended jobs a webhook is told of: those that fit all that is given. `{}` is every job. */
+export type EndedJobs = Partial<Schemas["EndedJobs"]>;
+
+/** What a webhook may have besides its address, by the API's own names. */
+export type WebhookOptions = Partial<Omit<Schemas["NewWebhook"], "url" | "jobs">> & { jobs?: EndedJobs | null };
+
+/** What of a webhook is to be changed. What is left out stays as it is; a filter of jobs replaces the whole one. */
+export interface WebhookChanges extends WebhookOptions {
+  url?: string;
+}
+
+/** A maintenance window: `begins_at` and `ends_at`; or `weekdays` (0 is Monday), `since` and `until`, by a `time_zone`. */
+export type WindowOptions = {
+  [Name in keyof Schemas["NewWindow"]]?: OrDate<Name, Schemas["NewWindow"][Name]>;
+};
 
 export type Jobs = Iterable<JobSpec> | AsyncIterable<JobSpec>;
 

@@ -25,7 +25,7 @@ from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_s
 from jobs.services.finish.outages import count_held_of
 from jobs.states import OUTAGE, SHOWN, JobState, told_apart
 from queueops.screens import showing
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
@@ -57,7 +57,7 @@ class BatchStateFilter(Choice):
 
 
 @admin.register(Batch)
-class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin):
+class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
     list_display = ("batch", "of_project", "state", "progress", "failed", "rate", "eta", "age")
     list_filter = (BatchStateFilter, ProjectFilter, TagFilter, ("created_at", CreatedFilter))
     list_filter_submit = True
@@ -106,10 +106,6 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
     def batch(self, batch: Batch) -> SafeString:
         return format_html("{} {} {}", batch.name, showing.short_id(batch.pk), _tags(batch.tags))  # type: ignore[attr-defined]
 
-    @admin.display(description="project")
-    def of_project(self, batch: Batch) -> str:
-        return batch.project_id
-
     @admin.display(description="state")
     def state(self, batch: Batch) -> SafeString:
         return batch_badge(batch)
@@ -155,19 +151,15 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
         return response
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        batch = self.get_object(request, object_id) if as_uuid(object_id) else None
-        shown = _page_of(batch) if batch is not None and self.has_view_permission(request, batch) else {}
-        if shown and request.user.has_perm("jobs.view_deadletter"):
+    def shown_of(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
+        shown = _page_of(row)
+        if request.user.has_perm("jobs.view_deadletter"):
             shown |= {
-                "groups": shown_causes({"batch_id": object_id}, most=MOST_CAUSES_OF_A_BATCH),
+                "groups": shown_causes({"batch_id": str(row.pk)}, most=MOST_CAUSES_OF_A_BATCH),
                 "may_requeue": request.user.has_perm("jobs.requeue_deadletter"),
                 "may_discard": request.user.has_perm("jobs.discard_deadletter"),
             }
-        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
-        return response
+        return shown
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         """Only what can do something to a batch in this state."""

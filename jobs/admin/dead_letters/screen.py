@@ -25,7 +25,7 @@ from jobs.services.operate.job_filter import Counted
 from jobs.tracebacks import without_diagnostics
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
 from queueops.screens.showing import NOTHING
@@ -56,7 +56,7 @@ class ResolutionFilter(Choice):
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin, QueueAdmin):
+class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin, PageAdmin):
     list_display = (
         "letter",
         "kind",
@@ -93,10 +93,6 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
     @admin.display(description="dead letter")
     def letter(self, letter: DeadLetter) -> SafeString:
         return showing.short_id(letter.pk)
-
-    @admin.display(description="project")
-    def of_project(self, letter: DeadLetter) -> str:
-        return letter.project_id
 
     @admin.display(description="error")
     def error(self, letter: DeadLetter) -> SafeString:
@@ -187,13 +183,8 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
         return response
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        letter = self.get_object(request, object_id) if as_uuid(object_id) else None
-        shown = _page_of(letter) if letter is not None and self.has_view_permission(request, letter) else {}
-        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
-        return response
+    def shown_of(self, request: HttpRequest, row: DeadLetter) -> dict[str, Any]:
+        return _page_of(row)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         identifier = as_uuid(str(object_id))

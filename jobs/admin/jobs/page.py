@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -19,6 +20,7 @@ from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting
 from jobs.services.explain.ways import way_prices
 from jobs.services.finish.outages import is_held, out_keys
+from jobs.services.results.reference import stored_in
 from jobs.states import OUTAGE, RUNNING, TERMINAL, WAITING, JobState
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
@@ -29,6 +31,15 @@ from ratelimits.services.money.reports import spent_on_jobs
 from .timeline import MOST_EVENTS_SHOWN, attempts_of, happenings_of, path_of
 
 MOST_RELATED = 50
+GOES = {
+    "batch": "by a batch of its provider",
+    "live": "live, though it was to go by a batch of its provider",
+}
+WENT_ON = {
+    "rate_limited": "it waited too long for a limit",
+    "unavailable": "what it called did not answer",
+    "context_too_long": "its input was too long for the model",
+}
 
 
 def page_of(job: Job) -> dict[str, Any]:
@@ -36,7 +47,8 @@ def page_of(job: Job) -> dict[str, Any]:
     events = history.events
     snapshot = job_snapshot(job)
     payload, payload_cut = pretty(job.payload)
-    result, result_cut = pretty(job.result)
+    stored = stored_in(job.result)
+    result, result_cut = pretty(None if stored else job.result)
     return {
         "title": f"Job …{str(job.pk)[-8:]}",
         "subtitle": job.kind,
@@ -56,7 +68,8 @@ def page_of(job: Job) -> dict[str, Any]:
         "attempts": attempts_of(events),
         "payload": payload,
         "payload_cut": payload_cut,
-        "result": result if job.result is not None else "",
+        "result": result if job.result is not None and not stored else "",
+        "stored": stored and {"size": filesizeformat(stored.bytes), "name": stored.name},
         "result_cut": result_cut,
         "facts": _facts(job),
         "times": _times(job),
@@ -134,12 +147,12 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ("Service", f"{job.service}, {job.call_type}"),
         ("Model", job.model),
         ("Credential", _credential(job)),
-        ("Way", f"fallback {job.fallback_step}: {job.fallback_reason}" if job.fallback_step else None),
+        ("Way", _fallback(job)),
         ("Cost", "1 unit" if job.cost == 1 else f"{job.cost:,} units"),
         ("Money", money_shown(spent_on_jobs([job.pk]).get(job.pk))),
         ("Price of both ways", prices_shown(way_prices(job))),
         ("Priority", job.priority),
-        ("Goes", "by a batch of its provider" if job.via == "batch" else None),
+        ("Goes", GOES.get(job.via or "")),
         ("Retry policy", job.retry_policy_id or "the handler's"),
         ("Retries", job.retry_count),
         ("Crashes", job.crash_count),
@@ -151,6 +164,13 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ("Fencing token", job.fencing_token or None),
     ]
     return [(label, value) for label, value in facts if value is not None]
+
+
+def _fallback(job: Job) -> str | None:
+    """Of the ways that its payload names, the one that it went on with, and why."""
+    if not job.fallback_step:
+        return None
+    return f"fallback {job.fallback_step}: {WENT_ON.get(job.fallback_reason, job.fallback_reason)}"
 
 
 def _credential(job: Job) -> str | None:
@@ -166,7 +186,7 @@ def _credential(job: Job) -> str | None:
 def _times(job: Job) -> list[tuple[str, Any]]:
     times = (
         ("Created", job.created_at),
-        ("Age counts from", job.eligible_since),
+        ("Age counts from", job.eligible_since if job.status in WAITING else None),
         # In a lane the time is only what was foreseen when it was parked; "What it waits for" has today's.
         ("Goes live", job.scheduled_at if job.via == "batch" and job.status in WAITING else None),
         (
@@ -221,7 +241,7 @@ def _provider_batches(job: Job) -> list[tuple[str, SafeString]]:
             showing.link(
                 "jobs_providerbatch",
                 line.provider_batch_id,
-                f"{line.provider_batch}, line {line.number}: {ProviderBatchLine.State(line.state).label}",
+                f"{line.provider_batch}, line {line.number}: {str(ProviderBatchLine.State(line.state).label).lower()}",
             ),
         )
         for line in lines[:MOST_RELATED]

@@ -29,7 +29,7 @@ from jobs.services.operate.job_filter import Counted, JobFilter, count_jobs, par
 from jobs.states import OUTAGE, RUNNING, UNFINISHED, WAITING, JobState, Priority, told_apart
 from queueops.core.values.tags import split_tags
 from queueops.screens import showing
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import ProjectFilter, UserFilter
 from queueops.screens.paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
@@ -38,6 +38,7 @@ from queueops.tenancy.models import Project
 from . import kinds
 from .bulk import ALL_JOBS, PARAMETERS, states_of
 from .page import page_of
+from .result import result_file
 from .verbs import AGAIN, CANCEL, GO_ON, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
 
 COUNTED_FILTERS = ("state", "project", "batch_id", "before")
@@ -52,7 +53,7 @@ INDEXED_STATES: dict[str, dict[str, Any]] = {
 
 
 @admin.register(Job)
-class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin, QueueAdmin):
+class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin, PageAdmin):
     list_display = (
         "name",
         "kind",
@@ -95,10 +96,6 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     @admin.display(description="job")
     def name(self, job: Job) -> SafeString:
         return showing.short_id(job.pk)
-
-    @admin.display(description="project")
-    def of_project(self, job: Job) -> str:
-        return job.project_id
 
     @admin.display(description="state")
     def state(self, job: Job) -> SafeString:
@@ -193,6 +190,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         return [
             screen("kinds/", kinds.kinds, "kinds"),
             screen("kinds/<str:name>/", kinds.kind, "kind"),
+            screen("<uuid:pk>/result/", result_file, "result"),
             *super().get_urls(),
         ]
 
@@ -213,13 +211,8 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
         return response
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        job = self.get_object(request, object_id) if as_uuid(object_id) else None
-        shown = page_of(job) if job is not None and self.has_view_permission(request, job) else {}
-        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
-        return response
+    def shown_of(self, request: HttpRequest, row: Job) -> dict[str, Any]:
+        return page_of(row)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         """Only what can do something to a job in this state."""

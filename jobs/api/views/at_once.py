@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
-from jobs.api.serializers import AtOnceCapsSerializer, AtOnceSerializer
+from jobs.api.serializers.at_once import AtOnceCapsSerializer, AtOnceSerializer
 from jobs.handlers.registry import UnknownKind, find_handler
 from queueops.rest.errors import InvalidInput
-from queueops.rest.parsers import parse_as, parse_query_as, read_document
 from queueops.rest.schema import operation
 from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
@@ -67,7 +66,7 @@ class AtOnceCaps(OperatorsView):
         " `operators_cap`.",
     )
     def put(self, request: Request) -> Response:
-        given = parse_as(inputs.SetAtOnce, read_document(request)).model_dump()
+        given = self.read(inputs.SetAtOnce).model_dump()
         self._require_operator()
         if given["kind"]:
             given["kind"] = _known(given["kind"])
@@ -91,8 +90,7 @@ class AtOnceCap(OperatorsView):
         description="What it held back may go at once. For operators, as setting it.",
     )
     def delete(self, request: Request, pk: int) -> Response:
-        query: dict[str, Any] = {name: one for name, one in request.query_params.dict().items() if name != "project"}
-        given = parse_query_as(inputs.WithGivenReason, query)
+        given = self.read_query(inputs.WithGivenReason)
         self._require_operator()
         remove_at_once(self.caller.project_id, pk, actor=self.caller.actor, reason=given.reason)
         return Response({"deleted": True})

@@ -14,10 +14,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
-from jobs.api.serializers import SHOWS_TRACEBACKS
+from jobs.api.serializers.events import SHOWS_TRACEBACKS
 from jobs.services.submit.idempotency import answer_once
 from queueops.core import tracing
 from queueops.core.values.masking import masked
+from queueops.rest.parsers import digest_of
 from queueops.rest.views import CallerListView, CallerView, Row
 from queueops.tenancy.callers.permissions import Need, sees_secrets, sees_tracebacks
 from queueops.tenancy.models import Scope
@@ -44,6 +45,10 @@ READ_WINDOWS = Need(Scope.READ, "jobs.view_maintenancewindow")
 ADD_WINDOWS = Need(Scope.OPERATE, "jobs.add_maintenancewindow")
 CHANGE_WINDOWS = Need(Scope.OPERATE, "jobs.change_maintenancewindow")
 DELETE_WINDOWS = Need(Scope.OPERATE, "jobs.delete_maintenancewindow")
+READ_AUDIT = Need(Scope.AUDIT, "audit.view_auditentry")
+READ_WEBHOOKS = Need(Scope.READ, "jobs.view_webhook")
+ADD_WEBHOOKS = Need(Scope.OPERATE, "jobs.add_webhook")
+CHANGE_WEBHOOKS = Need(Scope.OPERATE, "jobs.change_webhook")
 OPERATE_BULK = Need(Scope.OPERATE, "jobs.change_bulkoperation")
 
 Effect = Callable[[], tuple[int, dict[str, Any]]]
@@ -52,8 +57,8 @@ Effect = Callable[[], tuple[int, dict[str, Any]]]
 class ApiView(CallerView):
     """Answers with what jobs hold, secrets masked for those who may not see them."""
 
-    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
-        if not response.exception and not sees_secrets(self.caller.actor):
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(response, Response) and not response.exception and not sees_secrets(self.caller.actor):
             response.data = masked(response.data)
         return super().finalize_response(request, response, *args, **kwargs)
 
@@ -77,18 +82,18 @@ class ApiView(CallerView):
             raise NotFound
         return row
 
-    def answer(self, effect: Effect, *, digest: Callable[[], str]) -> Response:
+    def answer(self, effect: Effect, *, digest: Callable[[], str] | None = None) -> Response:
         """
         Carry out the effect, or give the stored answer of the same Idempotency-Key.
 
         Args:
             effect: Returns status and what a renderer takes.
-            digest: Of the request; asked for only when there is a key.
+            digest: Of a request whose body is no `raw`; asked for only when there is a key.
         """
         with tracing.from_caller(self.request.headers):
             return self._answer(effect, digest)
 
-    def _answer(self, effect: Effect, digest: Callable[[], str]) -> Response:
+    def _answer(self, effect: Effect, digest: Callable[[], str] | None) -> Response:
         key = self.idempotency_key()
         if key is None:
             status, body = effect()
@@ -97,7 +102,7 @@ class ApiView(CallerView):
             project_id=self.caller.project_id,
             key=key,
             # Another user's request with the same key is another request, however alike they look.
-            body_digest=digest_for(self.caller.user_id, digest()),
+            body_digest=digest_for(self.caller.user_id, digest() if digest else digest_of(self.request, self.raw)),
             effect=lambda: _as_json(*effect()),
         )
         return Response(

@@ -14,7 +14,6 @@ from jobs.models import Batch
 from jobs.services.operate.bulk import cancel_batch, change_batch_priority, retry_failed
 from jobs.services.operate.dependants import go_on
 from jobs.services.operate.pauses import pause_batch, resume_batch
-from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
 
 from .base import CANCEL, PAUSE, REPRIORITISE, REQUEUE, RESCHEDULE, ApiView
@@ -34,10 +33,9 @@ class CancelBatch(ApiView):
         body_example={"reason": "the import was wrong"},
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        reason = parse_as(inputs.WithReason, raw).reason or DEFAULT_CANCEL_REASON
+        reason = self.read(inputs.WithReason).reason or DEFAULT_CANCEL_REASON
         batch = self.own(Batch.objects.only("id"), pk)
-        return start(self, raw, lambda: cancel_batch(batch.pk, actor=self.caller.actor, reason=reason))
+        return start(self, lambda: cancel_batch(batch.pk, actor=self.caller.actor, reason=reason))
 
 
 class ChangeBatchPriority(ApiView):
@@ -51,12 +49,10 @@ class ChangeBatchPriority(ApiView):
         body_example={"priority": "low"},
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.ChangePriority, raw)
+        given = self.read(inputs.ChangePriority)
         batch = self.own(Batch.objects.only("id"), pk)
         return start(
             self,
-            raw,
             lambda: change_batch_priority(
                 batch.pk, priority=given.priority, actor=self.caller.actor, reason=given.reason
             ),
@@ -74,10 +70,9 @@ class RetryBatch(ApiView):
         body_example={"spread_seconds": 600, "note": "the quota was raised"},
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.RequeueBatch, raw)
+        given = self.read(inputs.RequeueBatch)
         batch = self.own(Batch.objects.only("id"), pk)
-        return start(self, raw, lambda: retry_failed(batch.pk, actor=self.caller.actor, **given.model_dump()))
+        return start(self, lambda: retry_failed(batch.pk, actor=self.caller.actor, **given.model_dump()))
 
 
 class GoOnBatch(ApiView):
@@ -95,8 +90,7 @@ class GoOnBatch(ApiView):
         answers_once=True,
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        reason = parse_as(inputs.WithReason, raw).reason
+        reason = self.read(inputs.WithReason).reason
         batch = self.own(Batch.objects.only("id"), pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -104,7 +98,7 @@ class GoOnBatch(ApiView):
                 raise WrongState("The batch waits for no other work.", state="")
             return 200, {"id": str(batch.pk), "goes_on": True}
 
-        return self.answer(effect, digest=lambda: digest_of(request, raw))
+        return self.answer(effect)
 
 
 class PauseBatch(ApiView):
@@ -121,7 +115,7 @@ class PauseBatch(ApiView):
         description="Running jobs go on. Safe to repeat.",
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        given = parse_as(inputs.WithReason, read_document(request))
+        given = self.read(inputs.WithReason)
         batch = self.own(Batch.objects.only("id"), pk)
         held = pause_batch(batch.pk, actor=self.caller.actor, reason=given.reason)
         return Response({"paused": True, "changed_jobs": held})
@@ -141,7 +135,7 @@ class ResumeBatch(ApiView):
         description="Safe to repeat. Jobs that another pause covers stay held.",
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        given = parse_as(inputs.WithReason, read_document(request))
+        given = self.read(inputs.WithReason)
         batch = self.own(Batch.objects.only("id"), pk)
         released = resume_batch(batch.pk, actor=self.caller.actor, reason=given.reason)
         return Response({"paused": False, "changed_jobs": released})

@@ -12,17 +12,10 @@ from rest_framework.response import Response
 from jobs.api import answers, examples, inputs
 from jobs.api.batch_body import read_batch
 from jobs.api.filters import BatchFilterSet, BatchJobFilterSet
-from jobs.api.serializers import (
-    BatchDetailSerializer,
-    BatchSerializer,
-    BatchWaitingSerializer,
-    JobSerializer,
-    batch_answer,
-    batch_detail_answer,
-    money_answer,
-    retry_after,
-    tell_tags,
-)
+from jobs.api.serializers.batches import BatchDetailSerializer, BatchSerializer, batch_answer, batch_detail_answer
+from jobs.api.serializers.costs import money_answer
+from jobs.api.serializers.jobs import JobSerializer, tell_tags
+from jobs.api.serializers.waiting import BatchWaitingSerializer, retry_after
 from jobs.models import Batch, Job
 from jobs.services.explain.event_log import log_cursor
 from jobs.services.explain.foresee import holds_of_batch

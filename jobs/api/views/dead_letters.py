@@ -11,12 +11,11 @@ from rest_framework.response import Response
 from jobs.api import answers, examples, inputs
 from jobs.api.errors import WrongState
 from jobs.api.filters import DeadLetterFilterSet
-from jobs.api.serializers import DeadLetterSerializer
+from jobs.api.serializers.dead_letters import DeadLetterSerializer
 from jobs.models import DeadLetter
 from jobs.services.operate.bulk import start_bulk_discard, start_bulk_requeue
 from jobs.services.operate.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.services.submit.results import distinct_ids
-from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
 
 from .base import DISCARD, READ_DEAD_LETTERS, REQUEUE, ApiListView, ApiView
@@ -75,10 +74,9 @@ class RequeueDeadLetter(ApiView):
         answers_once=True,
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.Requeue, raw)
+        given = self.read(inputs.Requeue)
         letter = self.own(DeadLetter.objects.only("id", "job_id"), pk)
-        return self.answer(lambda: requeue_one(self, letter, given), digest=lambda: digest_of(request, raw))
+        return self.answer(lambda: requeue_one(self, letter, given))
 
 
 class DiscardDeadLetter(ApiView):
@@ -95,7 +93,7 @@ class DiscardDeadLetter(ApiView):
         errors=[409],
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        given = parse_as(inputs.Discard, read_document(request))
+        given = self.read(inputs.Discard)
         letter = self.own(DeadLetter.objects.only("id"), pk)
         result = discard_dead_letters([letter.pk], actor=self.caller.actor, reason=given.reason)
         letter = DeadLetter.objects.get(pk=letter.pk)
@@ -120,8 +118,7 @@ class RequeueDeadLetters(ApiView):
         description=f"{CHOICE} `spread_seconds` spreads the starts so that the replay breaches no quota.",
     )
     def post(self, request: Request) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.RequeueMany, raw)
+        given = self.read(inputs.RequeueMany)
         options: dict[str, Any] = {
             "actor": self.caller.actor,
             "payload": given.payload,
@@ -131,7 +128,7 @@ class RequeueDeadLetters(ApiView):
         }
         if given.filter is not None:
             wanted = _within(self, given.filter)
-            return start(self, raw, lambda: start_bulk_requeue(wanted, **options))
+            return start(self, lambda: start_bulk_requeue(wanted, **options))
         wanted_ids = distinct_ids(given.ids or [])
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -141,7 +138,7 @@ class RequeueDeadLetters(ApiView):
                 "unmoved": [str(wanted) for wanted in wanted_ids if wanted not in result.moved],
             }
 
-        return self.answer(effect, digest=lambda: digest_of(request, raw))
+        return self.answer(effect)
 
 
 class DiscardDeadLetters(ApiView):
@@ -160,11 +157,10 @@ class DiscardDeadLetters(ApiView):
         description=CHOICE,
     )
     def post(self, request: Request) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.DiscardMany, raw)
+        given = self.read(inputs.DiscardMany)
         if given.filter is not None:
             wanted = _within(self, given.filter)
-            return start(self, raw, lambda: start_bulk_discard(wanted, actor=self.caller.actor, reason=given.reason))
+            return start(self, lambda: start_bulk_discard(wanted, actor=self.caller.actor, reason=given.reason))
         wanted_ids = distinct_ids(given.ids or [])
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -175,7 +171,7 @@ class DiscardDeadLetters(ApiView):
                 "unmoved": [str(wanted) for wanted in wanted_ids if wanted not in moved],
             }
 
-        return self.answer(effect, digest=lambda: digest_of(request, raw))
+        return self.answer(effect)
 
 
 def _own_ids(view: ApiView, ids: list[UUID]) -> list[UUID]:

@@ -48,6 +48,8 @@ class ForecastBatch(ApiView):
             only_user=self.caller.user_id,
             partial=body.options.partial,
             start_interval_seconds=body.options.start_interval_seconds,
+            after=body.options.after,
+            on_finish=body.options.on_finish,
         )
         return Response(_answer(told))
 

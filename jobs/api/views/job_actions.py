@@ -18,7 +18,6 @@ from jobs.services.operate.dependants import go_on
 from jobs.services.operate.operate import cancel_jobs, change_priority, reset_to_pending, schedule_jobs
 from jobs.services.submit.results import BulkResult, distinct_ids
 from jobs.states import JobState
-from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
 
 from .base import CANCEL, REPRIORITISE, REQUEUE, RESCHEDULE, ApiView
@@ -31,7 +30,7 @@ Action = Callable[[list[UUID]], BulkResult]
 class JobAction(ApiView):
     """Acts on the job of the address; 409 when its state does not allow it."""
 
-    def act_on_one(self, pk: UUID, raw: bytes, action: Action) -> Response:
+    def act_on_one(self, pk: UUID, action: Action) -> Response:
         self.own(Job.objects.only("id"), pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -41,13 +40,13 @@ class JobAction(ApiView):
                 raise WrongState(f"The job is {JobState(state).label.lower()}; this does not apply.", state=state)
             return 200, {"id": str(pk), "state": state}
 
-        return self.answer(effect, digest=lambda: digest_of(self.request, raw))
+        return self.answer(effect)
 
 
 class JobsAction(ApiView):
     """Acts on up to 10,000 jobs; ids of another project are reported like unknown ones."""
 
-    def act_on_many(self, ids: list[UUID], raw: bytes, action: Action) -> Response:
+    def act_on_many(self, ids: list[UUID], action: Action) -> Response:
         wanted = distinct_ids(ids)
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -59,7 +58,7 @@ class JobsAction(ApiView):
                 "unmoved": [str(job_id) for job_id in wanted if job_id not in moved],
             }
 
-        return self.answer(effect, digest=lambda: digest_of(self.request, raw))
+        return self.answer(effect)
 
 
 def cancelling(view: ApiView, given: inputs.WithReason) -> Action:
@@ -117,8 +116,7 @@ class CancelJob(JobAction):
 
     @one("Cancel a job that has not ended", "cancel", inputs.WithReason, {"reason": "not needed any more"})
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        return self.act_on_one(pk, raw, cancelling(self, parse_as(inputs.WithReason, raw)))
+        return self.act_on_one(pk, cancelling(self, self.read(inputs.WithReason)))
 
 
 class GoOnJob(JobAction):
@@ -126,9 +124,8 @@ class GoOnJob(JobAction):
 
     @one("Let a job go on that waits for others", "go_on", inputs.WithReason, {"reason": "the report may be partial"})
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        reason = parse_as(inputs.WithReason, raw).reason
-        return self.act_on_one(pk, raw, lambda ids: go_on(ids, of_batch=False, actor=self.caller.actor, reason=reason))
+        reason = self.read(inputs.WithReason).reason
+        return self.act_on_one(pk, lambda ids: go_on(ids, of_batch=False, actor=self.caller.actor, reason=reason))
 
 
 class ScheduleJob(JobAction):
@@ -136,8 +133,7 @@ class ScheduleJob(JobAction):
 
     @one("Let a waiting job run later, or now", "schedule", inputs.Reschedule, {"delay_seconds": 3600})
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        return self.act_on_one(pk, raw, scheduling(self, parse_as(inputs.Reschedule, raw)))
+        return self.act_on_one(pk, scheduling(self, self.read(inputs.Reschedule)))
 
 
 class ResetJob(JobAction):
@@ -145,8 +141,7 @@ class ResetJob(JobAction):
 
     @one("Take a running job back and run it again", "reset", inputs.Reset, {"reason": "hangs"})
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        return self.act_on_one(pk, raw, resetting(self, parse_as(inputs.Reset, raw)))
+        return self.act_on_one(pk, resetting(self, self.read(inputs.Reset)))
 
 
 class ChangeJobPriority(JobAction):
@@ -154,8 +149,7 @@ class ChangeJobPriority(JobAction):
 
     @one("Change the priority of a waiting job", "priority", inputs.ChangePriority, {"priority": "urgent"})
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        return self.act_on_one(pk, raw, reprioritising(self, parse_as(inputs.ChangePriority, raw)))
+        return self.act_on_one(pk, reprioritising(self, self.read(inputs.ChangePriority)))
 
 
 class RetryJob(ApiView):
@@ -175,8 +169,7 @@ class RetryJob(ApiView):
         description="Requeues its dead letter: a new job with the same effect key and a fresh budget.",
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.Requeue, raw)
+        given = self.read(inputs.Requeue)
         job = self.own(Job.objects.only("id", "status"), pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -185,7 +178,7 @@ class RetryJob(ApiView):
                 raise WrongState("The job has no dead letter; only failed jobs are retried.", state=job.status)
             return requeue_one(self, letter, given)
 
-        return self.answer(effect, digest=lambda: digest_of(request, raw))
+        return self.answer(effect)
 
 
 def requeue_one(view: ApiView, letter: DeadLetter, given: inputs.Requeue) -> tuple[int, dict[str, Any]]:
@@ -217,9 +210,8 @@ class CancelJobs(JobsAction):
 
     @many("Cancel jobs", "cancel", inputs.CancelMany, {"reason": "not needed any more"})
     def post(self, request: Request) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.CancelMany, raw)
-        return self.act_on_many(given.ids, raw, cancelling(self, given))
+        given = self.read(inputs.CancelMany)
+        return self.act_on_many(given.ids, cancelling(self, given))
 
 
 class ScheduleJobs(JobsAction):
@@ -227,9 +219,8 @@ class ScheduleJobs(JobsAction):
 
     @many("Let waiting jobs run later, or now", "schedule", inputs.RescheduleMany, {"delay_seconds": 0})
     def post(self, request: Request) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.RescheduleMany, raw)
-        return self.act_on_many(given.ids, raw, scheduling(self, given))
+        given = self.read(inputs.RescheduleMany)
+        return self.act_on_many(given.ids, scheduling(self, given))
 
 
 class ResetJobs(JobsAction):
@@ -237,9 +228,8 @@ class ResetJobs(JobsAction):
 
     @many("Take running jobs back and run them again", "reset", inputs.ResetMany, {"delay_seconds": 60})
     def post(self, request: Request) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.ResetMany, raw)
-        return self.act_on_many(given.ids, raw, resetting(self, given))
+        given = self.read(inputs.ResetMany)
+        return self.act_on_many(given.ids, resetting(self, given))
 
 
 class ChangeJobsPriority(JobsAction):
@@ -247,6 +237,5 @@ class ChangeJobsPriority(JobsAction):
 
     @many("Change the priority of waiting jobs", "priority", inputs.ChangePriorityMany, {"priority": "low"})
     def post(self, request: Request) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.ChangePriorityMany, raw)
-        return self.act_on_many(given.ids, raw, reprioritising(self, given))
+        given = self.read(inputs.ChangePriorityMany)
+        return self.act_on_many(given.ids, reprioritising(self, given))

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, ClassVar
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import answers, examples
 from jobs.api.filters import JobEventFilterSet, JobFilterSet
 from jobs.api.log_pages import LogPages
-from jobs.api.serializers import (
-    EventSerializer,
-    JobDetailSerializer,
-    JobSerializer,
-    job_answer,
-    money_answer,
-    retry_after,
-    ways_answer,
-)
+from jobs.api.serializers.costs import money_answer, ways_answer
+from jobs.api.serializers.events import EventSerializer
+from jobs.api.serializers.jobs import JobDetailSerializer, JobSerializer, job_answer
+from jobs.api.serializers.waiting import retry_after
 from jobs.models import Job, JobEvent
 from jobs.services.explain.event_log import log_cursor
 from jobs.services.explain.snapshots import job_snapshot
-from jobs.services.submit.prepare import JobSpec, parse_spec
+from jobs.services.results.read import read_stored, whole_result
+from jobs.services.results.reference import stored_in
+from jobs.services.submit.spec import JobSpec, parse_spec
 from jobs.services.submit.submit import submit_job
-from queueops.rest.parsers import digest_of, parse_object, read_document
+from queueops.rest.parsers import parse_object
 from queueops.rest.schema import operation
+from queueops.tenancy.callers.permissions import sees_secrets
 from ratelimits.services.money.reports import spent_on_jobs
 
 from .base import READ, SUBMIT, ApiListView, ApiView
@@ -69,8 +73,7 @@ class JobList(ApiListView[Job]):
         ),
     )
     def post(self, request: Request) -> Response:
-        raw = read_document(request)
-        spec = parse_spec(parse_object(raw))
+        spec = parse_spec(parse_object(self.raw))
 
         def submit() -> tuple[int, dict[str, Any]]:
             job = submit_job(
@@ -84,7 +87,7 @@ class JobList(ApiListView[Job]):
             }
             return (201 if job.created else 200), answer
 
-        response = self.answer(submit, digest=lambda: digest_of(request, raw))
+        response = self.answer(submit)
         response["Location"] = response.data["url"]
         return response
 
@@ -110,6 +113,45 @@ class JobDetail(ApiView):
             told = money_answer(spent_on_jobs([pk]).get(pk)) | ways_answer(snapshot.job)
         answer = job_answer(snapshot, cursor=cursor) | told
         return Response(answer, headers=retry_after(snapshot.recheck_after_seconds))
+
+
+class JobResult(ApiView):
+    needs: ClassVar = {"GET": READ}
+    for_users = for_anonymous = True
+
+    @operation(
+        "Get a job's result alone",
+        tag="jobs",
+        operation_id="jobs_result",
+        answer=OpenApiTypes.ANY,
+        example={"status": 200},
+        description=(
+            "As JSON, however large; null while there is none. 410 `result_missing`: the result store has it "
+            "no more. 503 `store_failed`: the store does not answer."
+        ),
+    )
+    def get(self, request: Request, pk: UUID) -> HttpResponseBase:
+        job = self.own(Job.objects.only("id", "project_id", "result"), pk)
+        stored = stored_in(job.result)
+        if job.result is None:
+            return HttpResponse("null", content_type="application/json")  # DRF writes nothing for it
+        if stored is None or not sees_secrets(self.caller.actor):
+            return Response(whole_result(job))
+        pieces = read_stored(stored)
+        is_async = isinstance(request._request, ASGIRequest)  # noqa: SLF001 - DRF has no other name for it
+        answer = StreamingHttpResponse(_asynchronous(pieces) if is_async else pieces, content_type="application/json")
+        answer["X-Content-Type-Options"] = "nosniff"
+        return answer
+
+
+async def _asynchronous(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Django would gather the whole of a plain iterator before it sends the first piece."""
+    while (piece := await sync_to_async(_next)(pieces)) is not None:
+        yield piece
+
+
+def _next(pieces: Iterator[bytes]) -> bytes | None:
+    return next(pieces, None)
 
 
 class JobEvents(ApiListView[JobEvent]):

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from jobs.api import examples
 from jobs.api.filters import EventFilterSet
 from jobs.api.log_pages import LogPages
-from jobs.api.serializers import EventSerializer
+from jobs.api.serializers.events import EventSerializer
 from jobs.models import JobEvent
 from queueops.rest.schema import operation
 

@@ -13,10 +13,9 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
 from jobs.api.filters import OperationFilterSet
-from jobs.api.serializers import OperationSerializer
+from jobs.api.serializers.operations import OperationSerializer
 from jobs.models import BulkOperation
 from jobs.services.operate.bulk_run import cancel_bulk
-from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
 from queueops.tenancy.callers.authentication import Caller
 
@@ -44,7 +43,7 @@ def own_operation(view: ApiView, pk: UUID) -> BulkOperation:
     return found
 
 
-def start(view: ApiView, raw: bytes, begin: Callable[[], BulkOperation]) -> Response:
+def start(view: ApiView, begin: Callable[[], BulkOperation]) -> Response:
     """Begin an operation and answer 202 with its address."""
 
     def effect() -> tuple[int, dict[str, Any]]:
@@ -56,7 +55,7 @@ def start(view: ApiView, raw: bytes, begin: Callable[[], BulkOperation]) -> Resp
             "url": f"/api/v1/operations/{begun.pk}/",
         }
 
-    response = view.answer(effect, digest=lambda: digest_of(view.request, raw))
+    response = view.answer(effect)
     response["Location"] = response.data["url"]
     return response
 
@@ -111,7 +110,7 @@ class CancelOperation(ApiView):
         description="It stops after the chunk in hand; what was done stays done. An ended one is left alone.",
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        given = parse_as(inputs.WithReason, read_document(request))
+        given = self.read(inputs.WithReason)
         found = own_operation(self, pk)
         return Response(OperationSerializer(cancel_bulk(found.pk, actor=self.caller.actor, reason=given.reason)).data)
 

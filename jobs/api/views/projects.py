@@ -12,7 +12,6 @@ from jobs.models import PauseSwitch
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.states import TERMINAL
-from queueops.rest.parsers import parse_as, read_document
 from queueops.rest.schema import operation
 from queueops.tenancy.models import Project
 
@@ -62,7 +61,7 @@ class PauseProject(ApiView):
         description="No job of the project starts until it is resumed; running ones go on. Safe to repeat.",
     )
     def post(self, request: Request) -> Response:
-        given = parse_as(inputs.WithReason, read_document(request))
+        given = self.read(inputs.WithReason)
         held = pause_scope(Scope.PROJECT, self.caller.project_id, actor=self.caller.actor, reason=given.reason)
         return Response({"paused": True, "changed_jobs": held})
 
@@ -81,6 +80,6 @@ class ResumeProject(ApiView):
         description="Safe to repeat.",
     )
     def post(self, request: Request) -> Response:
-        given = parse_as(inputs.WithReason, read_document(request))
+        given = self.read(inputs.WithReason)
         released = resume_scope(Scope.PROJECT, self.caller.project_id, actor=self.caller.actor, reason=given.reason)
         return Response({"paused": False, "changed_jobs": released})

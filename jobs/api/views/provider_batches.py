@@ -11,10 +11,9 @@ from rest_framework.response import Response
 
 from jobs.api import examples, inputs
 from jobs.api.filters import ProviderBatchFilterSet
-from jobs.api.serializers import ProviderBatchSerializer
+from jobs.api.serializers.provider_batches import ProviderBatchSerializer
 from jobs.models import ProviderBatch
 from jobs.services.provider_batches.operate import cancel_provider_batches
-from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
 
 from .base import READ_PROVIDER_BATCHES, STEER_PROVIDER_BATCHES, ApiListView, ApiView
@@ -74,12 +73,11 @@ class CancelProviderBatch(ApiView):
         "deadlines allow. One that has ended is left alone.",
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.WithReason, raw)
+        given = self.read(inputs.WithReason)
         found = _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
             cancel_provider_batches([found.pk], actor=self.caller.actor, reason=given.reason)
             return 200, dict(ProviderBatchSerializer(_own(self, pk)).data)
 
-        return self.answer(effect, digest=lambda: digest_of(request, raw))
+        return self.answer(effect)

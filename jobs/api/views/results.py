@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import examples
-from jobs.api.serializers import ResultSerializer
+from jobs.api.serializers.results import ResultSerializer
 from jobs.models import Batch, Job
 from jobs.services.explain.batch_results import FIRST, choose_results
 from queueops.rest.pagination import NewestFirst

@@ -12,10 +12,9 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
 from jobs.api.filters import FireFilterSet, ScheduleFilterSet
-from jobs.api.serializers import FireSerializer, ScheduleSerializer
+from jobs.api.serializers.schedules import FireSerializer, ScheduleSerializer
 from jobs.models import Schedule, ScheduleFire
 from jobs.services.operate import schedules
-from queueops.rest.parsers import digest_of, parse_as, parse_query_as, read_document
 from queueops.rest.schema import operation
 
 from .base import (
@@ -74,8 +73,7 @@ class ScheduleList(ApiListView[Schedule]):
         description="Its jobs are checked as if they were submitted, now and at each fire.",
     )
     def post(self, request: Request) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.NewSchedule, raw)
+        given = self.read(inputs.NewSchedule)
 
         def effect() -> tuple[int, dict[str, Any]]:
             made = schedules.save_schedule(
@@ -87,7 +85,7 @@ class ScheduleList(ApiListView[Schedule]):
             )
             return 201, _shown(made)
 
-        return self.answer(effect, digest=lambda: digest_of(request, raw))
+        return self.answer(effect)
 
 
 class PreviewSchedule(ApiView):
@@ -104,7 +102,7 @@ class PreviewSchedule(ApiView):
         description="Refuses what its creation would refuse, but for a name that is taken, and stores nothing.",
     )
     def post(self, request: Request) -> Response:
-        given = parse_as(inputs.NewSchedule, read_document(request))
+        given = self.read(inputs.NewSchedule)
         fires = schedules.preview_schedule(given.figures(), project_id=self.caller.project_id)
         return Response({"next_due": [fire.due_at for fire in fires]})
 
@@ -135,8 +133,7 @@ class ScheduleDetail(ApiView):
         description="What is left out stays as it is. Other times count from now on.",
     )
     def patch(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.ChangeSchedule, raw)
+        given = self.read(inputs.ChangeSchedule)
         _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -149,7 +146,7 @@ class ScheduleDetail(ApiView):
             )
             return 200, _shown(changed)
 
-        return self.answer(effect, digest=lambda: digest_of(request, raw))
+        return self.answer(effect)
 
     @operation(
         "Delete a schedule",
@@ -161,8 +158,7 @@ class ScheduleDetail(ApiView):
         description="What it has submitted goes on.",
     )
     def delete(self, request: Request, pk: UUID) -> Response:
-        query = {name: value for name, value in request.query_params.dict().items() if name != "project"}
-        given = parse_query_as(inputs.WithReason, query)
+        given = self.read_query(inputs.WithReason)
         _own(self, pk)
         schedules.delete_schedule(pk, project_id=self.caller.project_id, actor=self.caller.actor, reason=given.reason)
         return Response({"deleted": True})
@@ -191,11 +187,10 @@ class _Verb(ApiView):
     needs: ClassVar = {"POST": STEER_SCHEDULES}
 
     def carry_out(self, request: Request, pk: UUID, verb: Callable[..., Any], show: Callable[[Any], Any]) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.WithReason, raw)
+        given = self.read(inputs.WithReason)
         _own(self, pk)
         told = {"project_id": self.caller.project_id, "actor": self.caller.actor, "reason": given.reason}
-        return self.answer(lambda: (200, show(verb(pk, **told))), digest=lambda: digest_of(request, raw))
+        return self.answer(lambda: (200, show(verb(pk, **told))))
 
 
 def _steering(summary: str, name: str, description: str) -> Callable[[Any], Any]:

@@ -13,10 +13,9 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
 from jobs.api.filters import WindowFilterSet
-from jobs.api.serializers import WindowSerializer
+from jobs.api.serializers.windows import WindowSerializer
 from jobs.models import MaintenanceWindow
 from jobs.services.operate import windows
-from queueops.rest.parsers import digest_of, parse_as, parse_query_as, read_document
 from queueops.rest.schema import operation
 
 from .base import ADD_WINDOWS, CHANGE_WINDOWS, DELETE_WINDOWS, READ_WINDOWS, ApiListView, ApiView
@@ -73,19 +72,18 @@ class WindowList(ApiListView[MaintenanceWindow]):
         "and `until`. Nothing of the project starts while it is open; running jobs go on.",
     )
     def post(self, request: Request) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.NewWindow, raw)
+        given = self.read(inputs.NewWindow)
         figures = {**given.model_dump(), "scope": Scope.PROJECT, "key": self.caller.project_id}
 
         def effect() -> tuple[int, dict[str, Any]]:
             made = windows.save_window(None, figures, actor=self.caller.actor)
             return 201, dict(WindowSerializer(made).data)
 
-        return self.answer(effect, digest=lambda: digest_of(request, raw))
+        return self.answer(effect)
 
 
 class WindowDetail(ApiView):
-    needs: ClassVar = {"GET": READ_WINDOWS, "DELETE": DELETE_WINDOWS}
+    needs: ClassVar = {"GET": READ_WINDOWS, "PATCH": CHANGE_WINDOWS, "DELETE": DELETE_WINDOWS}
     query: ClassVar = {"DELETE": inputs.WithReason.model_fields}
 
     @operation(
@@ -102,6 +100,29 @@ class WindowDetail(ApiView):
         return Response(WindowSerializer(window).data)
 
     @operation(
+        "Change a maintenance window",
+        tag=TAG,
+        operation_id="maintenance_change",
+        body=inputs.ChangeWindow,
+        body_example={"until": "03:00", "reason": "it takes longer"},
+        answer=WindowSerializer,
+        example=examples.WINDOW,
+        answers_once=True,
+        description="One of the project's own. What is left out stays as it is. One that is open ends or goes on by its"
+        " new times within a second; one that is over can be given new times. From once to weekly and back: what does"
+        " not belong to it any more is set to null, the weekdays to `[]`.",
+    )
+    def patch(self, request: Request, pk: UUID) -> Response:
+        given = self.read(inputs.ChangeWindow)
+        window = _own(self, pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            changed = windows.save_window(window.pk, given.figures(), actor=self.caller.actor)
+            return 200, dict(WindowSerializer(changed).data)
+
+        return self.answer(effect)
+
+    @operation(
         "Delete a maintenance window",
         tag=TAG,
         operation_id="maintenance_delete",
@@ -111,8 +132,7 @@ class WindowDetail(ApiView):
         description="One of the project's own. What it holds may start again, unless something else holds it.",
     )
     def delete(self, request: Request, pk: UUID) -> Response:
-        query = {name: value for name, value in request.query_params.dict().items() if name != "project"}
-        given = parse_query_as(inputs.WithReason, query)
+        given = self.read_query(inputs.WithReason)
         windows.delete_window(_own(self, pk).pk, actor=self.caller.actor, reason=given.reason)
         return Response({"deleted": True})
 
@@ -132,12 +152,11 @@ class EndWindow(ApiView):
         description="One of the project's own. A weekly one comes again; one that is not open stays as it is.",
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.WithReason, raw)
+        given = self.read(inputs.WithReason)
         window = _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
             ended = windows.end_window(window.pk, actor=self.caller.actor, reason=given.reason)
             return 200, dict(WindowSerializer(ended).data)
 
-        return self.answer(effect, digest=lambda: digest_of(request, raw))
+        return self.answer(effect)

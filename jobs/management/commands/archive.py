@@ -28,6 +28,8 @@ class Command(BaseCommand):
     def handle(
         self, *args: Any, to: str | None, older_than: int | None, dry_run: bool, stop: bool, **options: Any
     ) -> None:
+        if stop and (dry_run or to is not None or older_than is not None):
+            raise CommandError("--stop goes with no other option.")
         if stop:
             stop_archiving(actor="system:archive")
             still = " QUEUEOPS_ARCHIVE_DIR is still set: unset it, on every host." * bool(settings.QUEUEOPS.archive_dir)

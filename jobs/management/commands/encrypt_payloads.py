@@ -17,13 +17,13 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--project", default="", help="Only this one. Needed to decrypt.")
+        parser.add_argument("--project", help="Only this one. Needed to decrypt.")
         parser.add_argument("--dry-run", action="store_true", help="Only count what would be changed.")
 
-    def handle(self, *args: Any, project: str, dry_run: bool, **options: Any) -> None:
-        chosen = Project.objects.filter(pk=project) if project else Project.objects.filter(encrypted=True)
-        if project and not chosen:
-            raise CommandError(f"There is no project {project}.")
+    def handle(self, *args: Any, project: str | None, dry_run: bool, **options: Any) -> None:
+        chosen = Project.objects.filter(encrypted=True) if project is None else Project.objects.filter(pk=project)
+        if project is not None and not chosen:
+            raise CommandError(f"There is no project {project!r}.")
         if not chosen:
             self.stdout.write("No project is set to be encrypted.")
         missing: set[str] = set()

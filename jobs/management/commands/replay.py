@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db.models import QuerySet
 
-from jobs.models import Batch
+from jobs.models import Batch, Job
 from jobs.services.upkeep.replay import RowDifference, choose_jobs, compare, repair
 from queueops.core.values.moments import RULE, parse_moment
 from queueops.tenancy.models import Project
@@ -32,12 +33,7 @@ class Command(BaseCommand):
         parser.add_argument("--yes", action="store_true", help="Do not ask.")
 
     def handle(self, *args: Any, repair: bool, yes: bool, **options: Any) -> None:
-        chosen = choose_jobs(
-            batch=_batch(options["batch"]),
-            project=_project(options["project"]),
-            since=_moment("--since", options["since"]),
-            until=_moment("--until", options["until"]),
-        )
+        chosen = _chosen(options)
         begun = told = monotonic()
         judged = dropped = 0
         headless: list[UUID] = []
@@ -95,6 +91,13 @@ class Command(BaseCommand):
 
 def _shown(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else repr(value)[:100]
+
+
+def _chosen(options: dict[str, Any]) -> QuerySet[Job]:
+    since, until = (_moment(f"--{name}", options[name]) for name in ("since", "until"))
+    if since and until and since >= until:
+        raise CommandError("--since must be before --until.")
+    return choose_jobs(batch=_batch(options["batch"]), project=_project(options["project"]), since=since, until=until)
 
 
 def _batch(given: str | None) -> UUID | None:

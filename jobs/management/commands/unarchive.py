@@ -1,4 +1,4 @@
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from datetime import date
 from typing import Any
 from uuid import UUID
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         parser.add_argument("--show", type=UUID, metavar="JOB", help="Print one job, without its secrets; no more.")
         parser.add_argument("--verify", action="store_true", help="Read every file and compare checksums; no more.")
         parser.add_argument("--project", default="", help="Whose jobs.")
-        parser.add_argument("--day", type=date.fromisoformat, help="Jobs that ended on this day (UTC), YYYY-MM-DD.")
+        parser.add_argument("--day", type=_day, help="Jobs that ended on this day (UTC), YYYY-MM-DD.")
         parser.add_argument(
             "--job", type=UUID, action="append", default=[], metavar="JOB", help="This one; repeatable."
         )
@@ -46,6 +46,9 @@ class Command(BaseCommand):
                 self._show(store, show)
             elif verify:
                 files, rows = verify_archive(store, project_id=options["project"], say=self.stdout.write)
+                if not files:
+                    of = f" of the project {options['project']}" * bool(options["project"])
+                    raise CommandError(f"{store} has nothing archived{of}: is that where the archive is?")
                 self.stdout.write(f"{files:,} files with {rows:,} rows are what was written.")
             else:
                 self._restore(store, options)
@@ -84,3 +87,10 @@ class Command(BaseCommand):
             move = f"{event['from_status'] or ''} > {event['to_status']}" if event["to_status"] else ""
             words = [event["created_at"], event["event_type"], move, masked_text(event["message"])]
             self.stdout.write("  ".join(word for word in words if word))
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no day; write it as 2026-03-02") from None

@@ -31,6 +31,7 @@ from queueops.core.sql import run_sql
 from queueops.core.stores.store import Store
 
 from .day_files import ArchiveError, DayFiles
+from .results import with_results
 
 JOBS_OF_A_PART = 20_000
 EVENTS_OF_A_PART = 200_000
@@ -153,7 +154,7 @@ def archive(
                     ids = [row[0] for row in rows]
                     new = _not_written(files, sort, ids)
                     if new:
-                        part = files.add(sort.name, sort.read(project_id, new), schema=_schema())
+                        part = files.add(sort.name, with_results(files, sort.read(project_id, new)), schema=_schema())
                         if part.rows != len(new):
                             raise ArchiveError(
                                 f"{len(new) - part.rows} {sort.name} went away while they were archived."

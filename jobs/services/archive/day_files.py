@@ -71,11 +71,20 @@ class DayFiles:
 
     @classmethod
     def every(cls, store: Store, *, project_id: str = "", since: date = date.min) -> Iterator[DayFiles]:
-        """Those that there are, in order, of one project or of all."""
+        """
+        Those that there are, in order, of one project or of all.
+
+        Raises:
+            ArchiveError: Something else is in the store.
+        """
         for name in store.names(f"/{MANIFEST_NAME}"):
-            project, day, _ = name.rsplit("/", 2)
-            if project_id in ("", project) and date.fromisoformat(day) >= since:
-                yield cls(store, project, date.fromisoformat(day))
+            try:
+                project, day_text, _ = name.rsplit("/", 2)
+                day = date.fromisoformat(day_text)
+            except ValueError as error:
+                raise ArchiveError(f"{store} is no archive: its {name} belongs to no project and day.") from error
+            if project_id in ("", project) and day >= since:
+                yield cls(store, project, day)
 
     @classmethod
     def remove_rests(cls, store: Store, project_id: str) -> None:

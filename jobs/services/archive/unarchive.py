@@ -22,6 +22,7 @@ from queueops.tenancy.models import Project
 from .archive import Say, on_archive_duty
 from .day_files import ArchivedPart, ArchiveError, DayFiles
 from .insert_documents import insert_documents
+from .results import bring_back, stored_of, verify_result
 
 RESTORED_AT_ONCE = 2000  # each time, the files of their events are read
 RESTORED_CHARACTERS = 16_000_000  # in one transaction, or little more
@@ -72,6 +73,8 @@ def verify_archive(store: Store, *, project_id: str = "", say: Say) -> tuple[int
         for part in day.parts:
             day.verify(part)
             files, rows = files + 1, rows + part.rows
+            for stored in filter(None, map(stored_of, day.lines(part) if part.sort == "jobs" else ())):
+                files += verify_result(day, stored)
         say(f"{day.project_id} {day.day}: {len(day.parts)} files")
     return files, rows
 
@@ -217,6 +220,7 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
     ]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config(%s, 'on', true)", [RESTORING])
+        bring_back(files, lines)
         done = {"batches": insert_documents("jobs_batch", batch_lines, "$.batch")}
         insert_documents("jobs_jobcount", batch_lines, "$.counts[*]")
         insert_documents("jobs_tag", batch_lines, "$.tags[*]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 from jobs.classify import Failure
@@ -19,6 +19,7 @@ from queueops.tenancy.credentials import find_principals
 from ratelimits.costs import read_amounts
 from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
 from ratelimits.services.limiter.estimates import with_cached
+from ratelimits.services.limits.alternatives import Alternative
 from ratelimits.services.limits.catalogue import counted, rule_of_ramp, seconds_to_send
 from ratelimits.subjects import Subject
 
@@ -74,18 +75,24 @@ def admit(
         subjects = [subject for job, subject in zip(asking, subjects, strict=True) if job.id not in shut]
         asking = [job for job in asking if job.id not in shut]
         leaders = [job for job in leaders if job.id not in shut]
+    hold_seconds = {kind: _longest_run(kind) + lease_seconds for kind in {job.kind for job in asking}}
     calls = [
-        _call(job, subject, lease_seconds)._replace(crowded=job.lane in crowded, alternatives=members.get(job.id, ()))
+        _call(
+            job,
+            subject,
+            hold_seconds=hold_seconds[job.kind],
+            crowded=job.lane in crowded,
+            alternatives=members.get(job.id, ()) if members else (),
+        )
         for job, subject in zip(asking, subjects, strict=True)
     ]
     decisions = decide(calls, settlements=settlements)
     decided_at = time.monotonic()
-    answers = {job.id: decision for job, decision in zip(asking, decisions, strict=True)}
     _keep_back(
         [
-            (job, subject, answers[job.id])
-            for job, subject in zip(asking, subjects, strict=True)
-            if answers[job.id].kind in ("defer", "retry")
+            (job, subject, decision)
+            for job, subject, decision in zip(asking, subjects, decisions, strict=True)
+            if decision.kind in ("defer", "retry")
         ]
     )
     reject(
@@ -95,23 +102,32 @@ def admit(
             if answer.kind == "reject"
         ]
     )
-    seconds_of = {subject: seconds_to_send(subject) for subject in set(subjects)}
-    to_send = {job.id: seconds_of[subject] for job, subject in zip(asking, subjects, strict=True)}
-    admitted = [
-        job._replace(
-            holds=job.id in answers and answers[job.id].holds,
-            credential=(job.id in answers and answers[job.id].credential) or job.credential,
-            send_by=None if (seconds := to_send.get(job.id)) is None else decided_at + seconds,
-        )
-        for job in leaders
-        if job.id not in answers or answers[job.id].kind == "proceed"
-    ]
-    moved = {job.id for job, subject in zip(asking, subjects, strict=True) if _is_misplaced(job, subject)}
+    answers = {job.id: (subject, decision) for job, subject, decision in zip(asking, subjects, decisions, strict=True)}
+    admitted = _admitted(leaders, answers, decided_at)
     delays: dict[str, float] = {}
-    for job, answer in zip(asking, decisions, strict=True):
-        if job.lane and answer.retry_at is not None and job.id not in moved:
-            delays.setdefault(job.lane, answer.retry_at - answer.now)  # the first of a lane waits for no other of it
+    for job, subject, decision in zip(asking, subjects, decisions, strict=True):
+        if job.lane and decision.retry_at is not None and not _is_misplaced(job, subject):
+            # The first of a lane waits for no other of it.
+            delays.setdefault(job.lane, decision.retry_at - decision.now)
     return admitted, delays
+
+
+def _admitted(
+    leaders: Sequence[ClaimedJob], answers: Mapping[UUID, tuple[Subject, Decision]], decided_at: float
+) -> list[ClaimedJob]:
+    """Those that may leave: no limit was asked, or all had room. What was decided holds since `decided_at`."""
+    seconds_of = {subject: seconds_to_send(subject) for subject in {subject for subject, _ in answers.values()}}
+    send_by = {subject: None if seconds is None else decided_at + seconds for subject, seconds in seconds_of.items()}
+    admitted = []
+    for job in leaders:
+        if (answer := answers.get(job.id)) is None:
+            admitted.append(job)
+            continue
+        subject, decision = answer
+        if decision.kind == "proceed":
+            credential = decision.credential or job.credential
+            admitted.append(job._replace(holds=decision.holds, credential=credential, send_by=send_by[subject]))
+    return admitted
 
 
 def subjects_of(jobs: Sequence[ClaimedJob]) -> list[Subject]:
@@ -128,7 +144,7 @@ def subjects_of(jobs: Sequence[ClaimedJob]) -> list[Subject]:
     principals = find_principals(names) if names else {}
     subjects = [
         _with_principals(read_lane(job.lane).subject, principals.get(members[job.id]))
-        if job.id in members and job.lane is not None
+        if members and job.id in members and job.lane is not None
         else read_lane(job.lane).subject
         if job.lane is not None
         else subject_of(
@@ -152,7 +168,9 @@ def _with_principals(subject: Subject, principals: tuple[str, str] | None) -> Su
     return subject._replace(project=project or subject.project, user=user or subject.user)
 
 
-def _call(job: ClaimedJob, subject: Subject, lease_seconds: float) -> Call:
+def _call(
+    job: ClaimedJob, subject: Subject, *, hold_seconds: float, crowded: bool, alternatives: tuple[Alternative, ...]
+) -> Call:
     return Call(
         subject,
         cost=job.cost,
@@ -160,9 +178,11 @@ def _call(job: ClaimedJob, subject: Subject, lease_seconds: float) -> Call:
         holder=job.holder,
         kind=job.kind,
         waited_seconds=max(0.0, job.waited),
-        hold_seconds=_longest_run(job.kind) + lease_seconds,
+        hold_seconds=hold_seconds,
         paced=True,
+        crowded=crowded,
         amounts=with_cached(read_amounts(job.costs), job.kind, job.model),
+        alternatives=alternatives,
     )
 
 

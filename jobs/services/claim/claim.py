@@ -94,14 +94,59 @@ def claim_jobs(
         variant=POOLED if pool else "",
     )
     heads.end(chosen)
+    return _start(
+        chosen,
+        Lease(executor_id, lease_seconds),
+        turns=turns,
+        gate=gate,
+        opened_lanes=lanes.names,
+        kinds=kinds,
+        settlements=settlements,
+    )
+
+
+@transaction.atomic(savepoint=False)
+def claim_new(
+    executor_id: UUID,
+    *,
+    lease_seconds: float,
+    turns: ClassTurns,
+    gate: LaneGate,
+    kinds: ServedKinds | None = None,
+    pool: str = "",
+) -> list[ClaimedJob]:
+    """
+    Claim and start the job that was just submitted, as `claim_jobs` does, where it alone is ready outside lanes.
+
+    It waits for no other claim's decision about lanes, and costs a fraction of a choice among all that is ready. Where
+    there is more, nothing is claimed: its order matters.
+    """
+    given = {"strange": kinds.left_out() if kinds else [], "pool": pool}
+    chosen = run_sql_as(ClaimedJob, "jobs", "choose_new", given, variant=POOLED if pool else "")
+    if len(chosen) != 1:
+        return []
+    return _start(chosen, Lease(executor_id, lease_seconds), turns=turns, gate=gate, kinds=kinds)
+
+
+def _start(
+    chosen: list[ClaimedJob],
+    lease: Lease,
+    *,
+    turns: ClassTurns,
+    gate: LaneGate,
+    opened_lanes: Sequence[str] = (),
+    kinds: ServedKinds | None = None,
+    settlements: Sequence[Settlement] = (),
+) -> list[ClaimedJob]:
+    """Start what the limits admit of the jobs chosen, and what leaves with it, in the caller's transaction."""
     chosen = _known(chosen, kinds)
-    affordable = afford(chosen, lease_seconds=lease_seconds)
+    affordable = afford(chosen, lease_seconds=lease.seconds)
     admitted, delays = admit(
-        affordable.jobs, lease_seconds=lease_seconds, crowded=gate.crowded, settlements=settlements
+        affordable.jobs, lease_seconds=lease.seconds, crowded=gate.crowded, settlements=settlements
     )
     together = with_companions(admitted, affordable)
     affordable.hold(admitted)
-    claimed = _begin(together, Lease(executor_id, lease_seconds))
+    claimed = _begin(together, lease)
     calls = [job for job in claimed if job.group == job.id]
     turns.served(Counter((job.tier_class, job.project) for job in calls), {job.project: job.weight for job in calls})
     gate.served((job.project, job.lane or "") for job in calls)
@@ -109,8 +154,8 @@ def claim_jobs(
     left = [job for job in chosen if job.id not in taken]
     if left:
         # A probe's lane is not among the open ones, and no look at its room would close it.
-        gate.refused(delays, probes=[job.lane for job in left if job.lane and job.lane not in lanes.names])
-    elif lanes.names and not claimed:
+        gate.refused(delays, probes=[job.lane for job in left if job.lane and job.lane not in opened_lanes])
+    elif opened_lanes and not claimed:
         gate.rest()
     return claimed
 

@@ -33,6 +33,11 @@ class Heads:
         self._dear_until = self._begun = float("-inf")
         self._everywhere = True
 
+    @property
+    def is_dear(self) -> bool:
+        """Whether looking everywhere took long when it was last done."""
+        return self._clock() < self._dear_until
+
     def begin(self) -> dict[str, object]:
         """Begin a look; return what the statement needs to know of where to look."""
         self._begun = self._clock()

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from jobs.services.archive.archive import ArchiveDuty, Say
 from jobs.services.archive.day_files import ArchivedPart, DayFiles
+from jobs.services.archive.results import place_of, stored_of
 from queueops.core.sql import run_sql
 from queueops.core.stores.store import Store
 
@@ -50,7 +51,7 @@ def erase_from_archive(
         ArchiveError: A file is damaged, or a day has lost its manifest.
     """
     DayFiles.remove_rests(store, project_id)  # an erasure that was cut off may have left an old file that has the user
-    done = {"archived jobs": 0, "archived events": 0, "archived batches": 0}
+    done = {"archived jobs": 0, "archived events": 0, "archived batches": 0, "archived results": 0}
     for files in DayFiles.every(store, project_id=project_id):
         for part in list(files.parts):
             duty.keep()
@@ -58,6 +59,11 @@ def erase_from_archive(
                 _owner(part, json.loads(line))["id"] for line in files.lines(part) if _is_theirs(part, line, user_id)
             ]
             if ids:
+                for line in files.lines(part):
+                    # Before the file is written anew: cut off, the next erasure finds them by it again.
+                    if (stored := stored_of(line)) and _is_theirs(part, line, user_id):
+                        store.remove(place_of(files, stored))
+                        done["archived results"] += 1
                 if part.sort == "jobs":
                     delete_answers(project_id, user_id, ids)
                 files.rewrite(part, _without(files, part, user_id, pseudonym))

@@ -32,17 +32,21 @@ from jobs.models import (
     ServiceBreaker,
     Tag,
     Upload,
+    Webhook,
     WebhookDelivery,
 )
 from jobs.services.archive.archive import Say, on_archive_duty
 from jobs.services.operate.operate import carry_out_cancel
+from jobs.services.results.keep import result_store
+from jobs.services.results.reference import stored_in
+from jobs.services.results.sweep import remove_objects
 from jobs.services.upkeep.partitions import AUDIT, EVENTS
 from jobs.services.upkeep.retention import is_archived
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import run_sql
-from queueops.core.stores.store import Store
+from queueops.core.stores.store import Store, StoreError
 from queueops.tenancy.models import Project, UserLabel
 from ratelimits.models import (
     AllowanceOverride,
@@ -137,12 +141,18 @@ def erase_user(
     with on_archive_duty() if store else nullcontext() as duty:  # or a job would come into a file that was looked at
         if store and duty:
             done |= erase_from_archive(store, project_id, user_id, pseudonym, duty=duty, say=say)
-        done |= _erase_jobs(project_id, user_id, pseudonym, say)
+        unreached: list[str] = []
+        done |= _erase_jobs(project_id, user_id, pseudonym, say=say, unreached=unreached)
         done["events"] += _erase_events(project_id, user_id)
         done |= _erase_rows(project_id, user_id, pseudonym)
     if left := {name: count for name, count in count_user(project_id, user_id).items() if count}:
         words = ", ".join(f"{count:,} {name}" for name, count in left.items())
         raise ErasureIncomplete(f"New rows of the user have come: {words}. Stop what submits them, then repeat this.")
+    if unreached:
+        raise ErasureIncomplete(
+            f"Large results of the user are in the result store still; the hourly sweep removes them after a day. "
+            f"{unreached[0]}"
+        )
     trail.record(
         actor=actor,
         action="erase_user",
@@ -203,11 +213,17 @@ def _end_work(project_id: str, user_id: UUID, *, cancel: bool, actor: str) -> No
             carry_out_cancel(ids, actor=actor, reason="its user is erased")
 
 
-def _erase_jobs(project_id: str, user_id: UUID, pseudonym: UUID, say: Say) -> dict[str, int]:
-    done = {"jobs": 0, "events": 0, "dead letters": 0}
+def _erase_jobs(project_id: str, user_id: UUID, pseudonym: UUID, *, say: Say, unreached: list[str]) -> dict[str, int]:
+    """`unreached`: gets why objects of the result store could not be removed."""
+    done = {"jobs": 0, "events": 0, "dead letters": 0, "stored results": 0}
     ended = _jobs(project_id, user_id).filter(finished_at__isnull=False).order_by("pk")
     while ids := list(ended.values_list("pk", flat=True)[:ERASED_AT_ONCE]):
+        objects = _objects_of(project_id, ids)
         rows = run_sql("jobs", "erase_jobs", {"ids": ids, "project": project_id, "user": pseudonym})
+        try:
+            done["stored results"] += _remove(objects)
+        except (StoreError, OSError) as error:
+            unreached.append(str(error))
         done["jobs"] += len(rows)
         done["events"] += sum(row[1] for row in rows)
         done["dead letters"] += sum(row[2] for row in rows)
@@ -215,6 +231,23 @@ def _erase_jobs(project_id: str, user_id: UUID, pseudonym: UUID, say: Say) -> di
         if not rows:
             break
     return done
+
+
+def _objects_of(project_id: str, ids: Sequence[UUID]) -> list[str]:
+    """Which objects of the result store jobs name."""
+    rows = run_sql("jobs", "read_stored_results", {"ids": list(ids), "projects": [project_id]})
+    found = (stored_in(row[3]) for row in rows)
+    return [stored.name for stored in found if stored is not None]
+
+
+def _remove(objects: Sequence[str]) -> int:
+    """Remove what rows named, whose erasure is committed. Raises StoreError, OSError."""
+    if not objects:
+        return 0
+    store = result_store()
+    if store is None:
+        raise StoreError("QUEUEOPS_RESULT_STORE is not set here.")
+    return remove_objects(store, objects)
 
 
 def _erase_events(project_id: str, user_id: UUID) -> int:
@@ -308,6 +341,8 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
     filters = SavedFilter.objects.filter(query__contains=text)
     yield "saved filters", ours.naming(filters, projects_of_filter), None
     yield "schedules", _schedules(project_id, text), None
+    of_one = {"user_id": None, "hears_jobs": False}  # or, naming nobody, it would hear of everybody's
+    yield "webhooks for their jobs", Webhook.objects.filter(**of_user), of_one
     refusals = ScheduleFire.objects.filter(project_id=project_id, error_message__contains=text)
     yield "refusals of schedules", refusals, {"error_message": ""}
     yield "uploads", Upload.objects.filter(pk__in=_uploads_with(project_id, user_id)), None

@@ -19,6 +19,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.models import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
+from jobs.services.finish.webhooks import note_ended_jobs
 from queueops.core.sql import run_sql
 
 from .flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
@@ -228,6 +229,7 @@ def _count(log: str, statement: str, *, settle_seconds: float, most: int) -> boo
         run_sql("jobs", statement, part)
         if log == EVENT_LOG:
             count_objectives(after, upto)
+            note_ended_jobs(after, upto)
     return bool(is_through)
 
 

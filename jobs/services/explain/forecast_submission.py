@@ -12,12 +12,15 @@ from uuid import UUID
 from django.conf import settings
 
 from jobs.lanes import read_lane
-from jobs.models import Way
+from jobs.models import Batch, Way
 from jobs.services.submit.accept_document import Line, LineChecker, LineError
 from jobs.services.submit.choose_lane import ChosenLane, choose_lanes
 from jobs.services.submit.choose_way import WayRules
+from jobs.services.submit.dependencies import Named
 from jobs.services.submit.good_jobs import good_jobs
+from jobs.services.submit.on_finish import prepare_callback
 from jobs.services.submit.prepare import PreparedJob
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import EmptyBatch, refuse_when_full
 from jobs.states import Priority
 from queueops.core.clock import database_now
@@ -113,16 +116,27 @@ def forecast_submission(
     partial: bool = False,
     start_interval_seconds: float = 0.0,
     first_line: int = 1,
+    after: Sequence[UUID] = (),
+    on_finish: JobSpec | None = None,
 ) -> SubmissionForecast:
     """
     Say what would become of a batch if it were submitted now. Takes what `submit_batch` takes, and stores nothing.
 
+    Args:
+        after, on_finish: Are checked, and foretold nothing of.
+
     Raises:
-        TooManyJobs, QueueFull, EmptyBatch: As its submission would.
+        TooManyJobs, QueueFull, EmptyBatch, UnknownDependency, and whatever `prepare_callback` raises: As its
+            submission would.
     """
     checker = LineChecker(
         project_id, only_user=only_user, start_interval_seconds=start_interval_seconds, first_line=first_line
     )
+    if on_finish:
+        prepare_callback(on_finish, Batch(project_id=project_id), rules=checker.rules)
+    named = Named(project_id, only_user=only_user)
+    named.read(after)
+    named.check(after)
     now = datetime.fromtimestamp(database_now(), UTC)
     gathered = _Gathered()
     good = duplicates = 0
@@ -133,7 +147,7 @@ def forecast_submission(
         _gather(gathered, fresh, project_id, now)
     if not checker.seen:
         raise EmptyBatch
-    refuse_when_full(project_id, good - duplicates)
+    refuse_when_full(project_id, good - duplicates + bool(on_finish))
     return _told(gathered, checker, project_id=project_id, good=good, duplicates=duplicates, partial=partial, now=now)
 
 

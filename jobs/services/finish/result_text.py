@@ -9,14 +9,41 @@ import pydantic_core
 from django.conf import settings
 
 from jobs.classify import clean_json
+from jobs.handlers.errors import ProviderError
+
+TOO_LARGE = "result_too_large"
+
+
+class ResultTooLarge(ProviderError):
+    """The result store takes no result of this size. The call was made, and to repeat it would not help."""
+
+    def __init__(self, size: int, most: int) -> None:
+        super().__init__(
+            None, f"The result has {size:,} bytes; at most {most:,} are kept.", code=TOO_LARGE, outcome="answered"
+        )
 
 
 def result_text(result: Any) -> str | None:
-    """As JSON text; what is too large to keep is replaced by a note, because the call has succeeded."""
+    """
+    As JSON text. Where there is no store, a note is in the place of what is too large: the call succeeded.
+
+    Raises:
+        ResultTooLarge: There is a store, and it is too large for that.
+    """
     if result is None:
         return None
-    text = pydantic_core.to_json(result, inf_nan_mode="null")
-    limit = settings.QUEUEOPS.max_payload_bytes
+    text, limit = pydantic_core.to_json(result, inf_nan_mode="null"), settings.QUEUEOPS.max_result_bytes
+    if len(text) > limit and settings.QUEUEOPS.result_store:
+        raise ResultTooLarge(len(text), limit)
+    return _kept(text, limit)
+
+
+def partial_text(partial: Any) -> str:
+    """What a job leaves for its next run, which reads it with its row: it has to fit in there."""
+    return _kept(pydantic_core.to_json(partial, inf_nan_mode="null"), settings.QUEUEOPS.max_payload_bytes)
+
+
+def _kept(text: bytes, limit: int) -> str:
     if len(text) > limit:
         return json.dumps({"omitted": f"the result has {len(text)} bytes; at most {limit} are kept"})
     return clean_json(text.decode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from jobs.services.results.reference import is_reference
 from queueops.core.sealing import WITHHELD, seal_json, seal_text, seal_value
 
 from .claimed import ClaimedJob
@@ -13,8 +14,10 @@ TOLD = frozenset({"log", "traceback", "details"})
 
 
 def result_of(job: ClaimedJob, result: str | None) -> str | None:
-    """A result as JSON text."""
-    return seal_json(result) if job.sealed and result is not None else result
+    """A result as JSON text. What names an object of the result store hides nothing: the object is encrypted."""
+    if not job.sealed or result is None or is_reference(result):
+        return result
+    return seal_json(result)
 
 
 def message_of(job: ClaimedJob, message: str) -> str:

@@ -1,31 +1,106 @@
-"""Telling a project that its batch has ended."""
+"""
+Telling a project that its batch has ended, and which of its jobs have.
+
+Of jobs in two steps. Whoever sums up the log notes which webhooks hear of which ended jobs, in the transaction that
+moves the log's cursor: a row for each, once. Then messages are made of what waits, many jobs in one, and few of them
+are under way for a webhook at once: what ends meanwhile waits as rows, and one that does not answer holds up nobody.
+"""
 
 from __future__ import annotations
 
-from jobs.lanes import target_of
-from jobs.models import Batch, Webhook, WebhookDelivery, new_id
-from jobs.services.submit.prepare import JobSpec, prepare_job
-from jobs.services.submit.submit import insert_prepared
+from collections import Counter
+from collections.abc import Sequence
+from uuid import UUID
 
-KIND = "queueops.webhook"
+from django.db import transaction
+from django.db.models import OuterRef, Subquery
+
+from jobs.handlers.registry import all_handlers, same_names
+from jobs.models import Batch, Webhook, WebhookDelivery, WebhookJob
+from jobs.services.submit.webhook_messages import KIND, KIND_OF_JOBS, make_message
+from jobs.states import TERMINAL
+from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.sql import run_sql
+from queueops.tenancy.models import ProjectMove
+
+MOST_OPEN_MESSAGES = 4  # of one webhook
+WEBHOOKS_AT_ONCE = 50
+Event = WebhookDelivery.Event
 
 
 def send_batch_webhooks(batch: Batch) -> int:
     """
-    Submit one delivery job for each enabled webhook of the batch's project, in the caller's transaction.
+    Submit one delivery job for each webhook that hears of the project's batches, in the caller's transaction.
 
     Returns:
         How many. A batch that ends again after a requeue is not announced twice to the same webhook.
     """
     sent = 0
-    for webhook in Webhook.objects.filter(project=batch.project_id, enabled=True):
+    for webhook in Webhook.objects.filter(project=batch.project_id, enabled=True, hears_batches=True):
         if WebhookDelivery.objects.filter(webhook=webhook, batch=batch).exists():
             continue
-        delivery_id = new_id()
-        address = f"{target_of(webhook.url)}/{webhook.pk}"
-        spec = JobSpec(kind=KIND, payload={"delivery_id": str(delivery_id), "address": address})
-        job = prepare_job(spec, effect_key=str(delivery_id))
-        insert_prepared([job], project_id=batch.project_id, actor="system")
-        WebhookDelivery.objects.create(id=delivery_id, webhook=webhook, batch=batch, job_id=job.id)
+        make_message(webhook, KIND, actor="system", batch=batch)
         sent += 1
     return sent
+
+
+def note_ended_jobs(after: int, upto: int) -> int:
+    """
+    Note what a part of the log says for webhooks, in the transaction that takes the part.
+
+    Returns:
+        How many jobs were noted, once for each webhook that hears of them.
+    """
+    if not Webhook.objects.filter(enabled=True, hears_jobs=True).exists():
+        return 0
+    internal = [handler.kind for handler in all_handlers() if handler.internal]
+    same = same_names()
+    names = {"names": [name for name, _ in same], "others": [other for _, other in same]}
+    [(noted,)] = run_sql("jobs", "note_ended_jobs", {"after": after, "upto": upto, "internal": internal, **names})
+    return int(noted)
+
+
+def send_job_webhooks() -> int:
+    """
+    Make messages of the ended jobs that wait to be told, for the webhooks whose jobs wait longest.
+
+    For house-keeping, each second; not to be called inside a transaction.
+
+    Returns:
+        How many webhooks were looked at.
+    """
+    waiting = WebhookJob.objects.filter(delivery_id=None)
+    if not waiting.exists():
+        return 0
+    under_way = WebhookDelivery.objects.filter(is_open=True)
+    under_way.filter(job__status__in=sorted(TERMINAL)).update(is_open=False)
+    # What is left of a project that has moved waits: it was told, or waits, in the other installation.
+    hooks = Webhook.objects.filter(enabled=True, project__move=ProjectMove.NONE)
+    first = waiting.filter(webhook=OuterRef("pk")).order_by("id").values("id")[:1]
+    counts = Counter(under_way.values_list("webhook_id", flat=True))
+    full = [webhook for webhook, count in counts.items() if count >= MOST_OPEN_MESSAGES]
+    ready = hooks.exclude(pk__in=full).annotate(first=Subquery(first)).filter(first__isnull=False).order_by("first")
+    ids = list(ready.values_list("pk", flat=True)[:WEBHOOKS_AT_ONCE])
+    one_by_one(ids, _send_waiting, what="the messages of the webhook")
+    return len(ids)
+
+
+@transaction.atomic(durable=True)
+def _send_waiting(webhook_id: UUID) -> None:
+    # Whoever else makes messages of these rows waits here. It keeps nobody from noting jobs, which takes the key alone.
+    rows = Webhook.objects.select_for_update(no_key=True).defer("secret", "rotated_at")
+    webhook = rows.filter(pk=webhook_id, enabled=True).first()
+    if webhook is None:
+        return
+    room = MOST_OPEN_MESSAGES - WebhookDelivery.objects.filter(webhook=webhook, is_open=True).count()
+    if room <= 0:
+        return
+    waiting = WebhookJob.objects.filter(webhook=webhook, delivery_id=None).order_by("id")
+    ids = list(waiting.values_list("pk", flat=True)[: room * webhook.most_jobs])
+    for begin in range(0, len(ids), webhook.most_jobs):
+        _make_message_of_jobs(webhook, ids[begin : begin + webhook.most_jobs])
+
+
+def _make_message_of_jobs(webhook: Webhook, ids: Sequence[int]) -> None:
+    made = make_message(webhook, KIND_OF_JOBS, actor="system", event=Event.JOBS, jobs_told=len(ids), is_open=True)
+    WebhookJob.objects.filter(pk__in=ids).update(delivery_id=made.pk)

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs.models import Job, Tag
-from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import TERMINAL, Priority
 from queueops.audit import trail

@@ -16,7 +16,8 @@ from django.db import connection, transaction
 from jobs.errors import InvalidPace, UnknownBatch
 from jobs.handlers.registry import find_handler
 from jobs.models import Batch, BulkOperation
-from jobs.services.submit.prepare import JobSpec, Rules, prepare_job
+from jobs.services.submit.prepare import Rules, prepare_job
+from jobs.services.submit.spec import JobSpec
 from jobs.states import Priority
 from queueops.core.sealing import seal_value
 from queueops.core.values.reasons import clean_reason, required_reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from itertools import count, groupby
@@ -16,19 +16,11 @@ from pydantic import ValidationError
 
 from jobs.errors import InvalidDelay
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import Batch, DeadLetter, Resolution, Tag, Way, new_id
+from jobs.models import Batch, DeadLetter, Resolution, Tag, new_id
 from jobs.services.submit.choose_way import BadDeadline, ChosenWay
-from jobs.services.submit.prepare import (
-    MAX_DELAY_SECONDS,
-    Details,
-    JobSpec,
-    PreparedJob,
-    Rules,
-    describe,
-    prepare_job,
-    way_of,
-)
+from jobs.services.submit.prepare import Details, PreparedJob, Rules, describe, prepare_job, way_of
 from jobs.services.submit.results import BulkResult, RequeueResult, distinct_ids
+from jobs.services.submit.spec import MAX_DELAY_SECONDS, JobSpec
 from jobs.services.submit.submit import insert_prepared
 from jobs.states import Priority
 from queueops.audit import trail
@@ -285,8 +277,8 @@ def _keeps_way(prepared: PreparedJob, letter: _Letter, payload: Any, rules_of: C
     if letter.complete_by is None:
         return prepared
     live = ChosenWay(complete_by=letter.complete_by, has_form=prepared.way.has_form)
-    if letter.via != Way.BATCH:
-        return replace(prepared, way=live)
+    if letter.via is None:
+        return prepared._replace(way=live)
     spec = prepared.spec.model_copy(update={"complete_by": letter.complete_by, "via": "auto"})
     try:
         way = way_of(
@@ -298,11 +290,11 @@ def _keeps_way(prepared: PreparedJob, letter: _Letter, payload: Any, rules_of: C
             delay_seconds=prepared.delay_seconds,
         )
     except BadDeadline:
-        return replace(prepared, way=live, note="it goes live: its deadline is over")
+        return prepared._replace(way=live, note="it goes live: its deadline is over")
     if way.via is None:
         why = "its deadline leaves no time for a batch" if way.has_form else "it cannot go by batch as it is"
-        return replace(prepared, way=live, note=f"it goes live: {why}")
-    return replace(prepared, way=way)
+        return prepared._replace(way=live, note=f"it goes live: {why}")
+    return prepared._replace(way=way)
 
 
 def _resolve(

@@ -106,9 +106,10 @@ def _end_waiting(portion: Sequence[Verdict]) -> None:
                 _settle(portion, ids)
             after = ids[-1]
     with transaction.atomic(durable=True):
+        owners = {one.owner_id for one in portion}
         if not of_batch and verdict != "over":
-            _settle(portion, [one.owner_id for one in portion])
-        Dependency.objects.filter(owner_id__in=[one.owner_id for one in portion]).delete()
+            owners -= _settle(portion, sorted(owners))
+        Dependency.objects.filter(owner_id__in=owners).delete()
 
 
 def _next_of_batch(batch_id: UUID, after: UUID) -> list[UUID]:
@@ -116,7 +117,8 @@ def _next_of_batch(batch_id: UUID, after: UUID) -> list[UUID]:
     return list(rows.order_by("pk").values_list("pk", flat=True)[:RELEASED_IN_ONE])
 
 
-def _settle(portion: Sequence[Verdict], ids: Sequence[UUID]) -> None:
+def _settle(portion: Sequence[Verdict], ids: Sequence[UUID]) -> set[UUID]:
+    """Returns those that wait on, after all."""
     # Whoever comes second waits here, and finds that there is nothing left to do.
     locked = Dependency.objects.filter(owner_id__in=[one.owner_id for one in portion]).order_by("owner_id", "on_id")
     waiting = set(locked.select_for_update().values_list("owner_id", flat=True))
@@ -124,15 +126,17 @@ def _settle(portion: Sequence[Verdict], ids: Sequence[UUID]) -> None:
     if not portion[0].of_batch:
         ids = [one for one in ids if one in owners]
     if not owners or not ids:
-        return
+        return set()
     if portion[0].verdict in WAITED:
         batch = portion[0].owner_id if portion[0].of_batch else None
         given = {"ids": list(ids), "batch": batch, "project": portion[0].project, "message": WAITED[portion[0].verdict]}
-        run_sql("jobs", "release_dependants", given)
+        open_too = portion[0].verdict == "let_go"
+        waiting_on = {one for (one,) in run_sql("jobs", "release_dependants", {**given, "open_too": open_too})}
         notify(Channel.READY)
-        return
+        return waiting_on
     by_failed: dict[UUID | None, list[UUID]] = {}
     for one in ids:
         by_failed.setdefault(owners.get(one, portion[0]).failed, []).append(one)
     for failed, cancelled in by_failed.items():
         carry_out_cancel(cancelled, actor=ACTOR, reason=f"{failed}, which it waits for, did not succeed")
+    return set()

@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import BatchSearch, Epoch, Job, PauseSwitch, ProviderBatch, Way
+from jobs.models import BatchSearch, Epoch, Job, PauseSwitch, ProviderBatch
 from jobs.models.provider_batch import SEARCHED_BACK
 from jobs.states import RUNNING, TERMINAL
 from queueops.audit import trail
@@ -151,7 +151,7 @@ def _search_providers() -> None:
     Have the list of every provider looked through that may have batches of the lost time. Reads all jobs once: none of
     those that have come back from the time after the restored moment may be sent a second time.
     """
-    waiting = Job.objects.filter(via=Way.BATCH, credential__isnull=False).exclude(status__in=TERMINAL)
+    waiting = Job.objects.filter(via__isnull=False, credential__isnull=False).exclude(status__in=TERMINAL)
     batches = ProviderBatch.objects.filter(created_at__gt=Now() - SEARCHED_BACK)
     names = ("kind", "service", "credential")
     found = {*waiting.order_by().values_list(*names).distinct(), *batches.order_by().values_list(*names).distinct()}

@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
 from jobs.models import PauseSwitch, Schedule, ScheduleFire
-from jobs.services.submit.prepare import parse_spec
+from jobs.services.submit.spec import parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
 from queueops.core.clock import database_moment
 from queueops.core.errors import QueueOpsError

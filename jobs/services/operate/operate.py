@@ -17,8 +17,8 @@ from django.db import transaction
 
 from jobs.errors import InvalidDelay
 from jobs.models import Job
-from jobs.services.submit.prepare import MAX_DELAY_SECONDS
 from jobs.services.submit.results import BulkResult, distinct_ids
+from jobs.services.submit.spec import MAX_DELAY_SECONDS
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail

@@ -66,7 +66,8 @@ def save_window(
     before = None if new else _told(window)
     for name, value in figures.items():
         setattr(window, name, value)
-    window.skipped_until = None
+    if before is None or {**before, "reason": window.reason} != _told(window):
+        window.skipped_until = None  # one that was ended by hand stays ended where only its reason is another
     window.next_change_at = check_window(window).begins_at
     window.save(force_insert=new)
     if before is not None and (before["scope"], before["key"]) != (window.scope, window.key):

@@ -113,7 +113,7 @@ def take_in(batch_id: UUID, remote: Remote, jobs: Mapping[int, UUID], *, kind: s
     lines = {
         line: here[job_id]
         for line, job_id in jobs.items()
-        if job_id in here and here[job_id].status in WAITING and here[job_id].via == Way.BATCH
+        if job_id in here and here[job_id].status in WAITING and here[job_id].via is not None
     }
     deadlines = [job.complete_by for job in lines.values() if job.complete_by]
     if not deadlines:
@@ -176,5 +176,5 @@ def hand_over(batch: ProviderBatch, tokens: Mapping[UUID, int], *, message: str)
             for job_id, token in tokens.items()
         ],
         message=message,
-        lease=Lease(batch.pk, BATCH_LEASE_SECONDS),
+        lease=Lease(batch.pk, BATCH_LEASE_SECONDS, via=Way.BATCH.value),
     )

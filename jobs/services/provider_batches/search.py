@@ -24,7 +24,7 @@ from jobs.handlers.batch_form import (
     line_of,
 )
 from jobs.handlers.errors import ProviderError
-from jobs.models import BatchSearch, Job, ProviderBatch, Way
+from jobs.models import BatchSearch, Job, ProviderBatch
 from jobs.models.provider_batch import SEARCHED_BACK
 from jobs.states import TERMINAL
 from queueops.tenancy.credentials import UnknownCredential, open_named
@@ -82,7 +82,7 @@ class Search:
             self._close()
 
     def _jobs(self) -> QuerySet[Job]:
-        row, waiting = self.row, Job.objects.filter(via=Way.BATCH).exclude(status__in=TERMINAL)
+        row, waiting = self.row, Job.objects.filter(via__isnull=False).exclude(status__in=TERMINAL)
         return waiting.filter(kind=row.kind, service=row.service, credential=row.credential)
 
     def _spoken(self) -> tuple[Spoken | None, str]:

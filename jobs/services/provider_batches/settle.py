@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -29,6 +29,8 @@ from jobs.services.finish.finish import (
     unstorable,
 )
 from jobs.services.finish.result_text import result_text
+from jobs.services.results.figures import add_figures
+from jobs.services.results.writer import take_figures, write_result
 from jobs.states import JobState
 from queueops.core.notify import Channel, notify
 from queueops.core.sealing import SealedAway
@@ -44,6 +46,7 @@ LINES_OF_A_SLICE = 500
 PACES_KEPT = 200
 SAMPLES_NEEDED = 10
 State = ProviderBatchLine.State
+ANSWERABLE = frozenset({State.WAITING, State.HANDED_BACK})
 _COUNTED = {
     State.SUCCEEDED: "succeeded",
     State.FAILED: "failed",
@@ -85,6 +88,8 @@ def settle_answers(
     ended before it is left for `hand_back_rest`; one that was settled before changes nothing. Of a line whose job was
     cancelled or went live meanwhile the answer is dropped, and what it used is still counted.
 
+    Large results are in the result store before any line is locked, however slow it is. Not in a transaction.
+
     Args:
         log: Told how the lines ended, before the database is.
 
@@ -100,7 +105,14 @@ def settle_answers(
         elif answer.status:
             given.setdefault(number, answer)
     if given:
-        _write(batch, given, spoken=spoken, secrets=secrets, log=log)
+        with transaction.atomic():
+            lines = lock_lines(batch.pk, sorted(given))
+        ready = {
+            line.number: _outcome(line.job, given[line.number], spoken=spoken, secrets=secrets)
+            for line in lines
+            if line.state in ANSWERABLE
+        }
+        _write(batch, given, ready, log=log)
     return unknown
 
 
@@ -181,19 +193,23 @@ def close_batch(batch: ProviderBatch, state: ProviderBatch.State) -> None:
 @transaction.atomic
 def _write(
     batch: ProviderBatch,
-    given: Mapping[int, LineResult],
+    given: Collection[int],
+    ready: Mapping[int, Outcome],
     *,
-    spoken: Spoken,
-    secrets: tuple[str, ...],
     log: OutcomeNotes | None,
 ) -> None:
+    """
+    Args:
+        given: The numbers of all lines that were answered.
+        ready: By number, what came of those that were answerable; whose job each is now is read again.
+    """
     outcomes: list[Outcome] = []
     wanted: dict[int, Outcome] = {}
     states: dict[int, State] = {}
     for line in lock_lines(batch.pk, sorted(given)):
-        if line.state not in {State.WAITING, State.HANDED_BACK}:
+        if line.state not in ANSWERABLE:
             continue
-        outcome = _outcome(line.job, given[line.number], spoken=spoken, secrets=secrets)
+        outcome = replace(ready[line.number], job=line.job)
         if line.state == State.HANDED_BACK or not line.is_owned:
             states[line.number] = State.DROPPED
             outcomes.append(outcome)
@@ -205,16 +221,17 @@ def _write(
         if outcome.job.id in again:
             wanted[number], states[number] = again[outcome.job.id], State.UNAVAILABLE
     outcomes += wanted.values()
-    missing = given.keys() - states.keys() - _settled(batch, given)
+    missing = set(given) - states.keys() - _settled(batch, given)
     states |= dict.fromkeys(missing, State.DROPPED)  # their jobs are gone
     if log is not None:
         log.end(wanted.values())
     _record(outcomes)
     _restart_windows([outcome.job.id for outcome in outcomes if not isinstance(outcome, Succeeded)])
     _mark(batch, states)
+    add_figures(take_figures())  # last, and once: all executors write that row
 
 
-def _settled(batch: ProviderBatch, given: Mapping[int, LineResult]) -> set[int]:
+def _settled(batch: ProviderBatch, given: Collection[int]) -> set[int]:
     done = batch.all_lines.filter(number__in=list(given)).exclude(state=State.WAITING)
     return set(done.values_list("number", flat=True))
 
@@ -249,10 +266,11 @@ def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tu
     try:
         if answer.status == HTTPStatus.OK:
             done = spoken.form.read(payload, answer.body, secrets)
+            text = write_result(job, result_text(done.result))
             return Succeeded(
                 job,
                 "",
-                result_text(done.result),
+                text,
                 None,
                 done.cost,
                 known_cost=done.known_cost,

@@ -46,7 +46,7 @@ ENDS = {"completed": State.COMPLETED, "expired": State.EXPIRED, "cancelled": Sta
 WHY_HANDED_BACK = {
     "completed": "its batch has no answer to it",
     "expired": "its batch expired before it was its turn",
-    "cancelled": "its batch was cancelled",
+    "cancelled": "its batch was called back",
     "failed": "its batch failed",
 }
 
@@ -318,7 +318,8 @@ class Step:
                 part = []
         unknown += settle_answers(batch, part, spoken=spoken, secrets=secrets, log=self.log)
         ending = remote.ending or "completed"
-        hand_back_rest(batch, reason=WHY_HANDED_BACK[ending])
+        why = f" ({batch.cancel_reason})" if ending == "cancelled" and batch.cancel_reason else ""
+        hand_back_rest(batch, reason=WHY_HANDED_BACK[ending] + why)
         unknown = max(unknown, batch.unknown_lines)
         ProviderBatch.objects.filter(pk=batch.pk).update(
             unknown_lines=unknown, malformed_lines=malformed, done=remote.done, provider_state=remote.state

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.conf import settings
 
 from queueops.core.errors import QueueOpsError
 
-from .prepare import PayloadTooLarge, PreparedJob, Rules, parse_spec, prepare_job
+from .prepare import PayloadTooLarge, PreparedJob, Rules, prepare_job
+from .spec import parse_spec
 
 JOBS_OF_AN_INSERT = 2000  # jobs of one INSERT: enough to amortise the round trip, little enough to stay in memory
 CHUNK_BYTES = 8_000_000  # of payloads, likewise; PostgreSQL takes no parameter of 1 GB
@@ -20,6 +21,27 @@ MAX_LISTED_ERRORS = 1000
 
 # A job as JSON text or parsed; or why its reader could not make one of it.
 Line = bytes | str | Mapping[str, Any] | QueueOpsError
+
+
+T = TypeVar("T")
+
+
+def in_chunks(things: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Divide what holds a job each into lists that one statement takes."""
+    chunk: list[T] = []
+    bytes_of_it = 0
+    for thing in things:
+        chunk.append(thing)
+        bytes_of_it += size(thing)
+        if len(chunk) == JOBS_OF_AN_INSERT or bytes_of_it >= CHUNK_BYTES:
+            yield chunk
+            chunk, bytes_of_it = [], 0
+    if chunk:
+        yield chunk
+
+
+def size_of(job: PreparedJob) -> int:
+    return len(job.payload)
 
 
 class TooManyJobs(QueueOpsError):
@@ -77,21 +99,16 @@ class LineChecker:
         self.errors: list[LineError] = []
 
     def chunks(self, lines: Iterable[Line]) -> Iterator[list[tuple[int, PreparedJob]]]:
-        chunk: list[tuple[int, PreparedJob]] = []
-        size = 0
+        return in_chunks(self._prepared(lines), lambda numbered: size_of(numbered[1]))
+
+    def _prepared(self, lines: Iterable[Line]) -> Iterator[tuple[int, PreparedJob]]:
         for number, line in enumerate(lines, self.first_line):
             if _is_blank(line):
                 continue
             self.seen += 1
             refuse_too_many(self.seen)
             if job := self._prepare(number, line):
-                chunk.append((number, job))
-                size += len(job.payload)
-            if len(chunk) == JOBS_OF_AN_INSERT or size >= CHUNK_BYTES:
-                yield chunk
-                chunk, size = [], 0
-        if chunk:
-            yield chunk
+                yield number, job
 
     def _prepare(self, number: int, line: Line) -> PreparedJob | None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.utils import timezone
@@ -15,8 +15,7 @@ from jobs.models import BatchPace, BatchPolicy, Way
 from jobs.models.provider_batch import MOST_DEADLINE_HOURS
 from queueops.core.errors import QueueOpsError
 
-if TYPE_CHECKING:
-    from .prepare import JobSpec
+from .spec import JobSpec
 
 WINDOWS_WITHOUT_DEADLINE = 2  # the deadline of what is to go by batch and names none, in windows of a batch
 

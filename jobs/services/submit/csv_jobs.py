@@ -20,7 +20,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.tags import split_tags
 
 from .accept_document import Line
-from .prepare import InvalidJob, JobSpec
+from .spec import Figure, InvalidJob, JobSpec
 
 DELIMITERS = ",;\t"
 JSON_MARK = ":json"
@@ -32,6 +32,7 @@ MAX_CELL = 20_000_000  # characters; the module's own limit is below what a payl
 PLAIN_COLUMNS = frozenset(JobSpec.model_fields) - {"payload"}
 
 LISTS = frozenset({"tags", "after"})
+FIGURES = frozenset(name for name, field in JobSpec.model_fields.items() if Figure in field.metadata)
 
 
 class UnreadableFile(QueueOpsError):
@@ -73,6 +74,8 @@ def _job(header: Sequence[str], row: Sequence[str], default_kind: str) -> Mappin
             continue
         if name in LISTS:
             job[name] = split_tags(cell)
+        elif name in FIGURES:
+            job[name] = _figure(cell.strip())
         elif name in PLAIN_COLUMNS:
             job[name] = cell.strip()
         elif name == "payload":
@@ -80,6 +83,14 @@ def _job(header: Sequence[str], row: Sequence[str], default_kind: str) -> Mappin
         else:
             _put(payload, name, cell)
     return {"kind": default_kind, **job, "payload": payload}
+
+
+def _figure(cell: str) -> float | str:
+    """A number, or the text as it is, which the job's own check refuses."""
+    try:
+        return int(cell) if cell.isdecimal() else float(cell)
+    except ValueError:
+        return cell
 
 
 def _put(payload: dict[str, Any], name: str, cell: str) -> None:

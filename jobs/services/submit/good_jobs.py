@@ -12,8 +12,9 @@ import pydantic_core
 from jobs.models import Job
 
 from .accept_document import Line, LineChecker
+from .dependencies import Named
 from .prepare import PreparedJob
-from .submit import find_twins, reused_key
+from .submit import find_twins, reused_key, without_unknown
 
 
 class GoodJob(NamedTuple):
@@ -34,10 +35,14 @@ def good_jobs(checker: LineChecker, lines: Iterable[Line], project_id: str) -> I
         TooManyJobs, UnreadableFile
     """
     keys: dict[str, _Work] = {}
+    named = Named(project_id, only_user=checker.rules.only_user)
     for chunk in checker.chunks(lines):
-        known = _known_before([job for _, job in chunk], project_id)
+        numbers = {job.id: line for line, job in chunk}
+        jobs = without_unknown(chunk, named, checker)
+        known = _known_before(jobs, project_id)
         good = []
-        for line, job in chunk:
+        for job in jobs:
+            line = numbers[job.id]
             key, work = job.spec.idempotency_key, _Work(job.handler.kind, job.spec.user_id, job.payload)
             before = keys.get(key) if key else None
             if job.id in known.reused or (before is not None and not before.equals(work)):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from jobs.models import Batch, OnFailure
 from queueops.core.errors import QueueOpsError
 
-from .prepare import InvalidJob, JobSpec, PreparedJob, Rules, prepare_job
+from .prepare import PreparedJob, Rules, prepare_job
+from .spec import InvalidJob, JobSpec
 
 # What would count from the submission, and not from the batch's end; or says what its batch says already.
 NOT_OF_A_CALLBACK = (
@@ -47,4 +47,4 @@ def prepare_callback(spec: JobSpec, batch: Batch, *, rules: Rules) -> PreparedJo
         }
         raise
     waits = {"after": (batch.pk,), "on_failure": OnFailure.RUN}
-    return replace(prepared, spec=prepared.spec.model_copy(update=waits))
+    return prepared._replace(spec=prepared.spec.model_copy(update=waits))

@@ -1,73 +1,29 @@
-"""What a producer asks for, checked before anything is stored."""
+"""What a producer asks for, checked by its handler before anything is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pydantic_core
 from django.conf import settings
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from django.utils import timezone
+from pydantic import ValidationError
 
 from jobs.handlers.fallback import Fallback, after_wait, next_way
 from jobs.handlers.registry import Cost, Handler, find_handler
 from jobs.lanes import escaped
-from jobs.models import OnFailure, RetryPolicy, new_id
-from jobs.states import Priority
+from jobs.models import RetryPolicy, new_id
 from queueops.core.errors import ForeignUser, QueueOpsError, fields_of
 from queueops.core.sealing import MARK
-from queueops.core.values.moments import Moment
-from queueops.core.values.tags import Tags
-from queueops.core.web.nul import NO_NUL, NUL_ESCAPE
+from queueops.core.web.nul import NUL_ESCAPE
 from queueops.tenancy.credentials import CredentialNotAllowed, UsableCredential, usable_by
-from queueops.tenancy.models import LONGEST_LABEL
 from ratelimits.subjects import LONGEST_NAME
 
 from .choose_way import GOES_LIVE, ChosenWay, WayRules, choose_way
-
-MAX_DELAY_SECONDS = 366 * 24 * 3600
-DEBOUNCES = 10  # the longest wait of a debounced job, where it is not given
-MOST_WAITED_FOR = 100  # by one job or batch
-
-
-UserLabelText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_LABEL, strip_whitespace=True)]
-
-
-After = Annotated[
-    tuple[UUID, ...],
-    Field(
-        max_length=MOST_WAITED_FOR,
-        description=f"Jobs and batches of the project that must end first, by their ids; at most {MOST_WAITED_FOR}.",
-    ),
-    AfterValidator(lambda ids: tuple(dict.fromkeys(ids))),
-]
-OnFailureOfThose = Annotated[
-    OnFailure,
-    Field(
-        description="When one of `after` does not succeed (it is a dead letter, cancelled or expired): cancel it, run "
-        "it all the same, or hold it until a requeue of that one succeeds."
-    ),
-]
-
-
-class InvalidJob(QueueOpsError):
-    """The job is not valid."""
-
-    code = "invalid_job"
-    status = 422
+from .spec import InvalidJob, JobSpec
 
 
 class PayloadTooLarge(QueueOpsError):
@@ -76,114 +32,6 @@ class PayloadTooLarge(QueueOpsError):
     code = "payload_too_large"
     status = 413
     detail_fields = ("given_bytes", "limit_bytes")
-
-
-# PostgreSQL stores later and earlier times than Python can read: one such row breaks every list it is in.
-def _readable(moment: datetime) -> datetime:
-    if not datetime(1970, 1, 1, tzinfo=UTC) <= moment < datetime(9999, 1, 1, tzinfo=UTC):
-        raise PydanticCustomError("time_range", "Write a time of the years 1970 to 9998")
-    return moment
-
-
-Due = Annotated[Moment, AfterValidator(_readable)]
-
-
-class JobSpec(BaseModel):
-    """What a producer asks for."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    kind: str = Field(description="Which handler carries it out.", max_length=100)
-    payload: dict[str, Any] = Field(default_factory=dict, description="Validated against the handler's schema.")
-    priority: Priority = Priority.NORMAL
-    user_id: UUID | None = Field(default=None, description="The end user on whose behalf the call is made.")
-    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)] | None = Field(
-        default=None, description="Unique in the project: a second job with it is not created."
-    )
-    unique_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)] | None = Field(
-        default=None, description="While a job with it has not ended, no second one is created."
-    )
-    unique_in: Literal["kind", "project"] = Field(
-        default="kind", description="Whether jobs of other kinds may have the same unique_key."
-    )
-    if_pending: Literal["keep", "replace"] = Field(
-        default="keep",
-        description="When a job with the unique_key has not ended: keep it as it is, or replace its work where it has "
-        "not begun.",
-    )
-    debounce_seconds: float | None = Field(
-        default=None,
-        gt=0,
-        le=MAX_DELAY_SECONDS,
-        description="Begin when so long no job with the unique_key was submitted; each replaces the one that waits.",
-    )
-    debounce_most_seconds: float | None = Field(
-        default=None,
-        gt=0,
-        le=MAX_DELAY_SECONDS,
-        description="At most so long after the first. By default ten times debounce_seconds.",
-    )
-    scheduled_at: Due | None = Field(default=None, description="Not before this time.")
-    delay_seconds: float | None = Field(
-        default=None, ge=0, le=MAX_DELAY_SECONDS, description="Not before this many seconds from now."
-    )
-    expires_at: Due | None = Field(default=None, description="Fails if it still waits at this time.")
-    complete_by: Due | None = Field(
-        default=None,
-        description="By when it is wanted: what has time goes by a batch of its provider, at half the price.",
-    )
-    via: Literal["auto", "live", "batch"] | None = Field(
-        default=None,
-        description="live: a call of its own; batch: by a batch of its provider; auto, and the default of what has a "
-        "complete_by: by batch where the deadline allows it.",
-    )
-    retry_policy: str | None = Field(default=None, description="Instead of the handler's own.", max_length=40)
-    cost: int | None = Field(default=None, ge=0, le=2_000_000_000, description="Estimated units or tokens.")
-    model: str | None = Field(
-        default=None, max_length=100, pattern=NO_NUL, description="The service's model, where it has several."
-    )
-    tags: Tags = Field(default=(), description="To find it by: at most 20, each of at most 100 characters, no commas.")
-    user_label: Annotated[UserLabelText, StringConstraints(pattern=NO_NUL)] | None = Field(
-        default=None, description="What operators call the user of `user_id`; the last one given is shown."
-    )
-    after: After = ()
-    on_failure: OnFailureOfThose = OnFailure.CANCEL
-
-    @model_validator(mode="after")
-    def one_time(self) -> JobSpec:
-        if self.scheduled_at is not None and self.delay_seconds is not None:
-            raise PydanticCustomError("one_time", "Give scheduled_at or delay_seconds, not both.")
-        if self.user_label is not None and self.user_id is None:
-            raise PydanticCustomError("whose_label", "user_label says what the user of user_id is called: give both.")
-        return self
-
-    @model_validator(mode="after")
-    def one_of_its_key(self) -> JobSpec:
-        if self.unique_key is None and (self.debounce_seconds or self.if_pending == "replace"):
-            raise PydanticCustomError("whose_key", "debounce_seconds and if_pending go by unique_key: give it, too.")
-        if self.debounce_seconds is None and self.debounce_most_seconds is not None:
-            raise PydanticCustomError("no_debounce", "debounce_most_seconds goes with debounce_seconds.")
-        if self.debounce_seconds and (self.scheduled_at is not None or self.delay_seconds is not None):
-            raise PydanticCustomError("one_time", "debounce_seconds says when it begins: give no other time.")
-        if self.debounce_seconds and self.debounce_seconds > (self.debounce_most_seconds or MAX_DELAY_SECONDS):
-            raise PydanticCustomError("short_debounce", "debounce_most_seconds is at least debounce_seconds.")
-        if self.replaces and (self.after or self.complete_by is not None or self.via is not None):
-            raise PydanticCustomError(
-                "replaces", "What replaces a job takes its place: give no after, complete_by, via."
-            )
-        return self
-
-    @property
-    def replaces(self) -> bool:
-        """Whether it takes the place of a job with its unique_key."""
-        return self.if_pending == "replace" or self.debounce_seconds is not None
-
-    @property
-    def longest_debounce(self) -> float | None:
-        """In seconds; None: it is not debounced."""
-        if self.debounce_seconds is None:
-            return None
-        return self.debounce_most_seconds or min(MAX_DELAY_SECONDS, DEBOUNCES * self.debounce_seconds)
 
 
 class WatchedWays(NamedTuple):
@@ -199,8 +47,7 @@ class WatchedWays(NamedTuple):
     on_outage: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Details:
+class Details(NamedTuple):
     """
     What limits and coalescing go by, as the handler reads it from a payload.
 
@@ -221,8 +68,7 @@ class Details:
     watched: WatchedWays | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedJob:
+class PreparedJob(NamedTuple):
     """A validated job, ready to insert."""
 
     id: UUID
@@ -315,6 +161,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
     """
     rules = rules or Rules()
     spec = rules.owned(spec)
+    _check_expiry(spec)
     handler = find_handler(spec.kind)
     if handler.internal and rules.project_id is not None:
         raise InvalidJob("Such jobs are not for producers.", fields={"kind": [f"only QueueOps submits {spec.kind!r}"]})
@@ -348,9 +195,15 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
     service = handler.service_of(payload)
     _check_credential(details.credential, service, rules, field="credential")
     if handler.fallback and (ways := handler.fallback(payload)):
-        details = replace(details, watched=_check_ways(handler, ways, rules))
+        details = details._replace(watched=_check_ways(handler, ways, rules))
     way = way_of(handler, payload, spec, details, rules=rules, delay_seconds=extra.get("delay_seconds"))
     return PreparedJob(new_id(), handler, spec, text.decode(), service, cost, details, way=way, **extra)
+
+
+def _check_expiry(spec: JobSpec) -> None:
+    # One with an idempotency key may be the repetition of what was accepted in time: it is answered as that was.
+    if spec.expires_at is not None and spec.idempotency_key is None and spec.expires_at <= timezone.now():
+        raise InvalidJob("The job could never run.", fields={"expires_at": ["must be in the future"]})
 
 
 def way_of(
@@ -416,22 +269,3 @@ def describe(handler: Handler, payload: Any, spec: JobSpec) -> tuple[Details, in
         coalesce=handler.coalesce.key(payload) if handler.coalesce else None,
     )
     return details, estimate.known + estimate.unknown
-
-
-def parse_spec(line: bytes | str | Mapping[str, Any]) -> JobSpec:
-    """
-    Read one job from JSON text or parsed JSON.
-
-    Raises:
-        InvalidJob: With the path of each bad field.
-    """
-    try:
-        if isinstance(line, Mapping):
-            return JobSpec.model_validate(line)
-        return JobSpec.model_validate_json(line)
-    except ValidationError as error:
-        fields = fields_of(error)
-        if list(fields) == [""]:
-            broken = error.errors()[0]["type"] in ("json_invalid", "model_type")
-            raise InvalidJob(f"{'Not a JSON object: ' if broken else ''}{fields[''][0]}") from None
-        raise InvalidJob("The job is not valid.", fields=fields) from None

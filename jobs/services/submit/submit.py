@@ -26,9 +26,10 @@ from .choose_lane import choose_lanes
 from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of, waits_as_json
 from .on_finish import prepare_callback
 from .payloads import payloads_to_store
-from .prepare import JobSpec, PreparedJob, Rules, prepare_job
+from .prepare import PreparedJob, Rules, prepare_job
+from .spec import JobSpec
 from .tags import store_tags, tags_of_jobs
-from .unique import KeyHolder, lock_keys, settle_keys, stored_key
+from .unique import Insert, SettledKeys, lock_keys, replace_work, settle_keys, stored_key
 from .ways import watch_ways
 
 T = TypeVar("T")
@@ -102,14 +103,20 @@ def _submit_one(spec: JobSpec, project_id: str, actor: str, only_user: UUID | No
         named = Named(project_id, only_user=only_user)
         named.read(spec.after)
         named.check(spec.after)
-        stored = _store([prepared], project_id=project_id, actor=actor, named=named)
-        for _, error in stored.refused:
+
+        def insert(some: list[PreparedJob]) -> set[UUID]:
+            return insert_prepared(some, project_id=project_id, actor=actor, named=named)
+
+        settled = SettledKeys()
+        _store([prepared], settled, project_id=project_id, insert=insert)
+        replace_work(settled, project_id=project_id, actor=actor, insert=insert)
+        for _, error in settled.refused:
             raise error
-        if prepared.id in stored.twins:
-            return SubmittedJob(stored.twins[prepared.id], created=False, outcome="duplicate")
+        if prepared.id in settled.twins:
+            return SubmittedJob(settled.twins[prepared.id], created=False, outcome="duplicate")
         label_users(project_id, _labels([prepared]))
         notify(Channel.READY)
-        if met := stored.met.get(prepared.id):
+        if met := settled.met.get(prepared.id):
             return SubmittedJob(met.id, created=False, outcome="replaced" if met.replaced else "pending")
         return SubmittedJob(prepared.id, created=True)
 
@@ -161,76 +168,106 @@ def submit_batch(
         named.read(after)
         named.check(after)
         named.store({batch.pk: Waits(after, on_failure)}, of_batch=True)
-        accepted = duplicates = pending = replaced = 0
-        keys_locked = False
-        labels: dict[UUID, str] = {}
+        intake = _Intake(batch, checker, named, actor=actor, room=room, callbacks=len(callbacks))
         for prepared in _one_ahead(checker.chunks(lines)):
-            if checker.error_count and not partial:
-                continue  # only counts the errors from here on
-            if accepted + len(prepared) > room:
-                refuse_when_full(project_id, accepted + len(prepared) + len(callbacks))
-            numbers = {job.id: line for line, job in prepared}
-            jobs = _without_unknown(prepared, named, checker)
-            if not keys_locked and any(job.spec.unique_key for job in jobs):
-                lock_keys(project_id)
-                keys_locked = True
-            stored = _store(jobs, project_id=project_id, actor=actor, batch=batch, named=named)
-            accepted += len(stored.added)
-            duplicates += len(stored.twins)
-            pending += len(stored.met)
-            replaced += sum(met.replaced for met in stored.met.values())
-            labels |= _labels(jobs)
-            for job, error in stored.refused:
-                checker.refuse(numbers[job.id], error)
+            if partial or not checker.error_count:  # else it only counts the errors from here on
+                intake.take(prepared)
+        settled = intake.settle()
         if not checker.seen:
             raise EmptyBatch
-        if checker.error_count and (not partial or not accepted + duplicates + pending):
+        if checker.error_count and (not partial or not intake.accepted + len(settled.twins) + len(settled.met)):
             raise BatchRejected(
                 f"{checker.error_count} of {checker.seen} jobs are not valid; none was accepted.",
                 error_count=checker.error_count,
                 errors=[error.as_dict() for error in checker.errors],
             )
-        Batch.objects.filter(pk=batch.pk).update(total=accepted)
+        Batch.objects.filter(pk=batch.pk).update(total=intake.accepted)
         if callbacks:
             named.read([batch.pk])
             insert_prepared(callbacks, project_id=project_id, actor=actor, named=named)
-            labels |= _labels(callbacks)
-        label_users(project_id, labels)
+        label_users(project_id, intake.labels | _labels(callbacks))
         notify(Channel.READY)
-        span.note(queueops__batch=str(batch.pk), messaging__batch__message_count=accepted)
+        span.note(queueops__batch=str(batch.pk), messaging__batch__message_count=intake.accepted)
     return BatchReceipt(
-        batch.pk, accepted, duplicates, checker.error_count, pending=pending, replaced=replaced, errors=checker.errors
+        batch.pk,
+        intake.accepted,
+        len(settled.twins),
+        checker.error_count,
+        pending=len(settled.met),
+        replaced=sum(met.replaced for met in settled.met.values()),
+        errors=checker.errors,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What became of jobs, by their own ids. `twins`: the jobs of their idempotency keys."""
+class _Intake:
+    """Stores the jobs of a batch, chunk by chunk in the caller's transaction."""
 
-    added: set[UUID]
-    twins: dict[UUID, UUID] = field(default_factory=dict)
-    met: dict[UUID, KeyHolder] = field(default_factory=dict)
-    refused: list[tuple[PreparedJob, QueueOpsError]] = field(default_factory=list)
+    def __init__(
+        self, batch: Batch, checker: LineChecker, named: Named, *, actor: str, room: int, callbacks: int
+    ) -> None:
+        """
+        Args:
+            room: For how many jobs besides the `callbacks`.
+        """
+        self.batch = batch
+        self.checker = checker
+        self.named = named
+        self.actor = actor
+        self.room = room
+        self.callbacks = callbacks
+        self.accepted = 0
+        self.labels: dict[UUID, str] = {}
+        self._settled = SettledKeys()
+        self._lines: dict[UUID, int] = {}  # of the jobs that were not inserted at once
+        self._keys_locked = False
+
+    def take(self, prepared: list[tuple[int, PreparedJob]]) -> None:
+        """
+        Raises:
+            QueueFull
+        """
+        project_id = self.batch.project_id
+        jobs = without_unknown(prepared, self.named, self.checker)
+        if not self._keys_locked and any(job.spec.unique_key for job in jobs):
+            lock_keys(project_id)
+            self._keys_locked = True
+        added = _store(jobs, self._settled, project_id=project_id, insert=self._insert)
+        if len(added) < len(prepared):
+            self._lines |= {job.id: line for line, job in prepared if job.id not in added}
+        self._tell_refused()
+        self.labels |= _labels(jobs)
+
+    def settle(self) -> SettledKeys:
+        """Return what became of those that were not inserted, after the last chunk."""
+        replace_work(self._settled, project_id=self.batch.project_id, actor=self.actor, insert=self._insert)
+        self._tell_refused()
+        return self._settled
+
+    def _insert(self, jobs: list[PreparedJob]) -> set[UUID]:
+        project_id = self.batch.project_id
+        if self.accepted + len(jobs) > self.room:
+            refuse_when_full(project_id, self.accepted + len(jobs) + self.callbacks)
+        added = insert_prepared(jobs, project_id=project_id, actor=self.actor, batch=self.batch, named=self.named)
+        self.accepted += len(added)
+        return added
+
+    def _tell_refused(self) -> None:
+        for job, error in self._settled.refused:
+            self.checker.refuse(self._lines[job.id], error)
+        self._settled.refused.clear()
 
 
-def _store(
-    jobs: list[PreparedJob], *, project_id: str, actor: str, named: Named, batch: Batch | None = None
-) -> _Stored:
-    """Insert jobs, or find those that have their keys; a job without keys costs one statement."""
-
-    def insert(some: list[PreparedJob]) -> set[UUID]:
-        return insert_prepared(some, project_id=project_id, actor=actor, batch=batch, named=named)
-
+def _store(jobs: list[PreparedJob], settled: SettledKeys, *, project_id: str, insert: Insert) -> set[UUID]:
+    """Insert jobs, or find those that have their keys; a job without keys costs one statement. Returns the added."""
     added = insert(jobs)
-    if len(added) == len(jobs):
-        return _Stored(added)
-    missing = [job for job in jobs if job.id not in added]
-    twins, reused = find_twins([job for job in missing if job.spec.idempotency_key], project_id)
-    known = twins.keys() | {job.id for job in reused}
-    refused: list[tuple[PreparedJob, QueueOpsError]] = [(job, reused_key(job)) for job in reused]
-    left = [job for job in missing if job.id not in known]
-    settled = settle_keys(left, project_id=project_id, actor=actor, insert=insert)
-    return _Stored(added | settled.added, twins, settled.met, [*refused, *settled.refused])
+    if len(added) < len(jobs):
+        missing = [job for job in jobs if job.id not in added]
+        twins, reused = find_twins([job for job in missing if job.spec.idempotency_key], project_id)
+        settled.twins |= twins
+        settled.refused += [(job, reused_key(job)) for job in reused]
+        known = twins.keys() | {job.id for job in reused}
+        settle_keys([job for job in missing if job.id not in known], settled, project_id=project_id, insert=insert)
+    return added
 
 
 def insert_prepared(
@@ -289,19 +326,20 @@ def insert_prepared(
             "traceparents": tracing.carried(len(jobs)),
         },
     )
-    added = {job.id for job in jobs} - {row[0] for row in rows}
-    watch_ways([job for job in jobs if job.details.watched is not None and job.id in added], project_id)
-    store_tags(project_id, tags_of_jobs([job for job in jobs if job.id in added], project_id))
+    missing = {row[0] for row in rows}
+    added = [job for job in jobs if job.id not in missing] if missing else jobs
+    watch_ways([job for job in added if job.details.watched is not None], project_id)
+    store_tags(project_id, tags_of_jobs(added, project_id))
     if named is not None:
-        named.store({job.id: _waits(job) for job in jobs if job.spec.after and job.id in added})
-    return added
+        named.store({job.id: _waits(job) for job in added if job.spec.after})
+    return {job.id for job in added}
 
 
 def _waits(job: PreparedJob) -> Waits:
     return Waits(job.spec.after, job.spec.on_failure)
 
 
-def _without_unknown(prepared: list[tuple[int, PreparedJob]], named: Named, checker: LineChecker) -> list[PreparedJob]:
+def without_unknown(prepared: list[tuple[int, PreparedJob]], named: Named, checker: LineChecker) -> list[PreparedJob]:
     """The jobs without those that are to wait for what there is not, which the checker keeps."""
     if not any(job.spec.after for _, job in prepared):
         return [job for _, job in prepared]

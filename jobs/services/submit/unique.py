@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 
-from jobs.models import Tag
+from jobs.models import Job, Tag
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import nullable, plain_array, run_sql
 
+from .accept_document import in_chunks, size_of
 from .choose_lane import choose_lanes
 from .payloads import payloads_to_store
 from .prepare import PreparedJob
 from .tags import store_tags, tags_of_jobs
 from .ways import watch_ways
+
+Insert = Callable[[list[PreparedJob]], set[UUID]]
 
 MOST_ROUNDS = 20  # each but the first because a job of the key ended or began between two statements
 
@@ -41,11 +44,16 @@ class KeyHolder(NamedTuple):
 
 @dataclass(slots=True)
 class SettledKeys:
-    """What became of jobs by their own ids: inserted after all, met, or refused."""
+    """
+    What became of jobs that were not inserted at once, by their own ids.
 
-    added: set[UUID] = field(default_factory=set)
+    `twins`: the jobs of their idempotency keys. `replacing`: by the waiting job that is to do their work.
+    """
+
+    twins: dict[UUID, UUID] = field(default_factory=dict)
     met: dict[UUID, KeyHolder] = field(default_factory=dict)
-    refused: list[tuple[PreparedJob, UniqueKeyTaken]] = field(default_factory=list)
+    replacing: dict[UUID, list[PreparedJob]] = field(default_factory=dict)
+    refused: list[tuple[PreparedJob, QueueOpsError]] = field(default_factory=list)
 
 
 def stored_key(job: PreparedJob) -> str | None:
@@ -62,30 +70,41 @@ def lock_keys(project_id: str) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops unique {project_id}"])
 
 
-def settle_keys(
-    jobs: Sequence[PreparedJob],
-    *,
-    project_id: str,
-    actor: str,
-    insert: Callable[[list[PreparedJob]], set[UUID]],
-) -> SettledKeys:
+def settle_keys(jobs: Sequence[PreparedJob], done: SettledKeys, *, project_id: str, insert: Insert) -> None:
     """
     Settle jobs that were not inserted because a job with their unique key has not ended, in the caller's transaction.
 
+    Those that replace its work are kept for `replace_work`. An insertion waits for whoever ends the job of its key, and
+    who ends several waits for rows: were a row locked before the last insertion, the two would wait for each other.
+
     Args:
-        jobs: In the order of their submission: of several that replace one job, the last does.
+        jobs: In the order of their submission.
+        done: Of the whole batch; this call adds to it.
         insert: Tries to insert some once more; returns the ids inserted.
     """
-    done, left = SettledKeys(), list(jobs)
+    left = list(jobs)
     for _ in range(MOST_ROUNDS):
-        left = _meet(left, done, project_id=project_id, actor=actor)
+        left = _meet(left, done, project_id)
         if not left:
-            return done
-        added = insert(left)
-        done.added |= added
-        left = [job for job in left if job.id not in added]
-    done.refused += [(job, _taken(job)) for job in left]  # by a job that an end user cannot see
-    return done
+            return
+        for some in in_chunks(left, size_of):
+            added = insert(some)
+            left = [job for job in left if job.id not in added]
+    _refuse(left, done)  # by a job that an end user cannot see
+
+
+def replace_work(done: SettledKeys, *, project_id: str, actor: str, insert: Insert) -> None:
+    """Give waiting jobs the work of those that replace it, of several the last, after all insertions of the batch."""
+    for _ in range(MOST_ROUNDS):
+        replacing, done.replacing = done.replacing, {}
+        if not replacing:
+            return
+        if _replace_all(replacing, project_id, actor):
+            done.met |= {job.id: KeyHolder(holder, replaced=True) for holder, ones in replacing.items() for job in ones}
+            return
+        jobs = [job for ones in replacing.values() for job in ones]
+        settle_keys(jobs, done, project_id=project_id, insert=insert)
+    _refuse([job for ones in done.replacing.values() for job in ones], done)
 
 
 class _Holder(NamedTuple):
@@ -94,35 +113,37 @@ class _Holder(NamedTuple):
     id: UUID
     kind: str
     user_id: UUID | None
-    status: str
     has_begun: bool
 
 
-def _meet(jobs: list[PreparedJob], done: SettledKeys, *, project_id: str, actor: str) -> list[PreparedJob]:
+def _meet(jobs: Sequence[PreparedJob], done: SettledKeys, project_id: str) -> list[PreparedJob]:
     """Return those that met nobody."""
     holders = _holders(jobs, project_id)
-    left: list[PreparedJob] = []
-    news: dict[UUID, list[PreparedJob]] = {}
+    nobody: list[PreparedJob] = []
     for job in jobs:
         holder = holders.get((bool(job.spec.debounce_seconds), stored_key(job)))
         if holder is None:
-            left.append(job)
+            nobody.append(job)
         elif holder.user_id != job.spec.user_id or (job.spec.replaces and holder.kind != job.handler.kind):
-            done.refused.append((job, _taken(job)))
+            _refuse([job], done)
         elif job.spec.replaces and not holder.has_begun:
-            news.setdefault(holder.id, []).append(job)
+            done.replacing.setdefault(holder.id, []).append(job)
         else:
             done.met[job.id] = KeyHolder(holder.id, replaced=False)
-    if news:
-        parked = [holder.id for holder in holders.values() if holder.id in news and holder.status != JobState.QUEUED]
-        move_jobs("release", [Move(one) for one in sorted(parked)], message="it has other work now")
-        replaced = _replace({holder: ones[-1] for holder, ones in news.items()}, project_id, actor)
-        for one, ones in news.items():
-            if one in replaced:
-                done.met |= {job.id: KeyHolder(one, replaced=True) for job in ones}
-            else:  # it has begun, or ended, meanwhile
-                left += ones
-    return left
+    return nobody
+
+
+def _replace_all(replacing: Mapping[UUID, Sequence[PreparedJob]], project_id: str, actor: str) -> bool:
+    """Where one of the jobs has begun or ended meanwhile, change and lock none, and return False."""
+    jobs = [ones[-1]._replace(id=holder) for holder, ones in sorted(replacing.items())]
+    with transaction.atomic():
+        rows = Job.objects.filter(pk__in=replacing).order_by("pk").select_for_update().values_list("pk", "status")
+        parked = [pk for pk, status in rows if status != JobState.QUEUED]
+        move_jobs("release", [Move(one) for one in parked], message="it has other work now")
+        if all(_replace(some, project_id, actor) for some in in_chunks(jobs, size_of)):
+            return True
+        transaction.set_rollback(True)
+    return False
 
 
 def _holders(jobs: Sequence[PreparedJob], project_id: str) -> dict[tuple[bool, str | None], _Holder]:
@@ -131,9 +152,8 @@ def _holders(jobs: Sequence[PreparedJob], project_id: str) -> dict[tuple[bool, s
     return {(debounced, key): _Holder(*rest) for debounced, key, *rest in rows}
 
 
-def _replace(news: dict[UUID, PreparedJob], project_id: str, actor: str) -> set[UUID]:
-    """Give waiting jobs other work; returns those that got it."""
-    jobs = [replace(job, id=holder) for holder, job in sorted(news.items())]
+def _replace(jobs: list[PreparedJob], project_id: str, actor: str) -> bool:
+    """Give waiting jobs, by whose ids these are, other work; return whether each took it."""
     chosen = choose_lanes(jobs, project_id)
     rows = run_sql(
         "jobs",
@@ -160,15 +180,17 @@ def _replace(news: dict[UUID, PreparedJob], project_id: str, actor: str) -> set[
             "expires_ats": nullable([job.spec.expires_at for job in jobs]),
         },
     )
-    replaced = {row[0] for row in rows}
-    moved = [job for job in jobs if job.id in replaced]
-    watch_ways(moved, project_id)
-    Tag.objects.filter(owner_id__in=replaced).delete()
-    store_tags(project_id, tags_of_jobs(moved, project_id))
-    return replaced
+    if len(rows) < len(jobs):
+        return False
+    watch_ways(jobs, project_id)
+    Tag.objects.filter(owner_id__in=[job.id for job in jobs]).delete()
+    store_tags(project_id, tags_of_jobs(jobs, project_id))
+    return True
 
 
-def _taken(job: PreparedJob) -> UniqueKeyTaken:
-    key = job.spec.unique_key
+def _refuse(jobs: Iterable[PreparedJob], done: SettledKeys) -> None:
     fault = "a job of another kind or user has it and has not ended"
-    return UniqueKeyTaken(f"{key!r} is taken.", fields={"unique_key": [fault]}, unique_key=key)
+    for job in jobs:
+        key = job.spec.unique_key
+        error = UniqueKeyTaken(f"{key!r} is taken.", fields={"unique_key": [fault]}, unique_key=key)
+        done.refused.append((job, error))

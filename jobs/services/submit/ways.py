@@ -14,7 +14,8 @@ from jobs.handlers.registry import Handler, UnknownKind, find_handler
 from queueops.core.sql import nullable, plain_array, run_sql
 
 from .choose_lane import choose_lanes
-from .prepare import JobSpec, PreparedJob, describe
+from .prepare import PreparedJob, describe
+from .spec import JobSpec
 
 NAMED = '"fallback"'  # in a payload's text, if it may name other ways
 

@@ -24,12 +24,16 @@ from django.db.models import Q
 from jobs.handlers.registry import all_handlers
 from jobs.models import BulkOperation, Job, ScheduleFire, ServiceBreaker, Tag
 from jobs.services.finish.sealed import TOLD
+from jobs.services.results.keep import put_content, result_store
+from jobs.services.results.reference import is_reference, new_name, read_name, stored_in
+from jobs.services.results.sweep import remove_objects
 from jobs.states import RUNNING
 from queueops.audit import trail
 from queueops.core import sealing
+from queueops.core.stores.store import StoreError
 from queueops.core.values.tags import field_tag
 from queueops.tenancy.encryption import SETTING_KNOWN_SECONDS, forget_encrypted
-from queueops.tenancy.models import CredentialRefusal, Project
+from queueops.tenancy.models import CredentialRefusal, Project, ProjectMove
 
 SEALED_AT_ONCE = 200  # locked and in memory; a payload may have megabytes
 FOLLOW_SECONDS = 2.0
@@ -139,7 +143,8 @@ def encrypt_project(
 def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, str]:
     """A table by each key that rows of the projects need and that is not among the known; one a table at most."""
     found: dict[str, str] = {}
-    prefixes = [f"%{sealing.MARK}{name}!%" for name in known]
+    # Apart from those known: a row may need several.
+    unknown = f"{sealing.MARK}(?!({'|'.join(known)})!)[A-Za-z0-9_-]{{1,40}}![A-Za-z0-9_=-]"
     for place in PLACES:
         columns = [f"own.{column}::text" for column in (*place.whole, *place.parts, *place.texts)]
         columns += [f"encode(own.{column}, 'escape')" for column in place.contents]
@@ -147,12 +152,20 @@ def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, s
         with connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT {text} FROM {place.table} AS own WHERE project_id = ANY(%s) AND {text} LIKE %s"
-                f" AND NOT {text} LIKE ANY(%s) LIMIT 1",
-                [list(project_ids), f"%{sealing.MARK}%", prefixes],
+                f" AND {text} ~ %s LIMIT 1",
+                [list(project_ids), f"%{sealing.MARK}%", unknown],
             )
             for (stored,) in cursor.fetchall():
                 found |= dict.fromkeys(sealing.keys_in(stored) - set(known), place.table)
     return found
+
+
+def keys_used(project_id: str) -> set[str]:
+    """The names of all keys that rows of a project need. Reads all of them, once more than there are keys."""
+    used: set[str] = set()
+    while found := keys_needed([project_id], sorted(used)):
+        used |= found.keys()
+    return used
 
 
 def still_plain(project_ids: Sequence[str]) -> list[str]:
@@ -174,11 +187,17 @@ def _go_over(
 ) -> None:
     cursor_at: Any = None
     while True:
+        replaced: list[str] = []
         with transaction.atomic(durable=True):
             rows = _chunk(place, project.pk, cursor_at, lock=not keeps)
-            changed = [change for row in rows if (change := _changed(place, row, project, done))]
+            objects = None if keeps else replaced
+            changed = [change for row in rows if (change := _changed(place, row, project, done, replaced=objects))]
             if changed and not keeps:
                 _write(place, changed)
+        # Of one that moves, or has moved, the rows there name those that were here.
+        stays = replaced and Project.objects.filter(pk=project.pk, move=ProjectMove.NONE).exists()
+        if stays and (store := result_store()):
+            remove_objects(store, replaced)
         done.read[place.table] += len(rows)
         done.rows[place.table] += len(changed)
         tell(place.table, done)
@@ -203,14 +222,27 @@ def _chunk(place: SealedColumns, project_id: str, after: Any, *, lock: bool) -> 
     return rows
 
 
-def _changed(place: SealedColumns, row: tuple[Any, ...], project: Project, done: Resealed) -> tuple[Any, ...] | None:
-    """The row's id and its columns as they should be; None: they are."""
+def _changed(
+    place: SealedColumns, row: tuple[Any, ...], project: Project, done: Resealed, *, replaced: list[str] | None
+) -> tuple[Any, ...] | None:
+    """
+    The row's id and its columns as they should be; None: they are.
+
+    Args:
+        replaced: Gets the objects of the result store that the row does not name any more then; None: none is written.
+    """
     key, status, *stored = row
     kinds = ["whole"] * len(place.whole) + ["parts"] * len(place.parts)
     kinds += ["text"] * len(place.texts) + ["bytes"] * len(place.contents)
     change = SEALING if project.encrypted else OPENING
+
+    def as_set(kind: str, value: Any) -> Any:
+        if kind == "whole" and value is not None and is_reference(value):
+            return _object_as_set(value, project, replaced)
+        return None if value is None else change[kind](value)
+
     try:
-        wanted = [None if value is None else change[kind](value) for kind, value in zip(kinds, stored, strict=True)]
+        wanted = [as_set(kind, value) for kind, value in zip(kinds, stored, strict=True)]
     except sealing.SealedAway as away:
         done.missing[away.key] += 1
         return None
@@ -219,6 +251,34 @@ def _changed(place: SealedColumns, row: tuple[Any, ...], project: Project, done:
     if all(_same(old, new) for old, new in zip(stored, wanted, strict=True)):
         return None
     return (key, *wanted)
+
+
+def _object_as_set(reference: str, project: Project, replaced: list[str] | None) -> str:
+    """
+    What names the result as the project is set: another object, where the one in the result store is not so.
+
+    Raises:
+        StoreError, SealedAway
+    """
+    store, stored = result_store(), stored_in(json.loads(reference))
+    if store is None:
+        raise StoreError("There are results in a result store: set QUEUEOPS_RESULT_STORE here.")
+    known = stored and read_name(stored.name)
+    if stored is None or known is None:
+        return reference
+    try:
+        with store.read(stored.name) as file:
+            content = file.read()
+    except FileNotFoundError:  # it was lost, and nothing can be read of it
+        return reference
+    newest = f"{sealing.MARK}{sealing.newest_key()}!".encode() if project.encrypted else b""
+    if content.startswith(newest) if project.encrypted else not content.startswith(sealing.MARK.encode()):
+        return reference
+    plain = sealing.open_bytes(content)
+    if replaced is None:
+        return ""  # it would be another
+    replaced.append(stored.name)
+    return put_content(store, new_name(project.pk, *known), plain, sealed=project.encrypted).as_json
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -44,7 +44,9 @@ class Finding:
         text: The verdict, where it comes first.
         cause: What is likely behind it, or what to do; empty: it speaks for itself.
         page, key: Where to look; the key names one row of it.
-        until: When it ends by itself, as far as is known.
+        begins_at: When it is to begin.
+        until: When it ends by itself, as far as is known. No text names a time: screens show this one by their viewer's
+            clock.
     """
 
     tone: Tone
@@ -53,6 +55,7 @@ class Finding:
     page: Page = "jobs"
     key: str = ""
     until: datetime | None = None
+    begins_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +199,11 @@ def _upcoming(situation: Situation) -> list[Finding]:
     return [
         Finding(
             "held",
-            f"{_what(one)} pauses at {one.span.begins_at:%Y-%m-%d %H:%M} UTC for maintenance,"
-            f" until {one.span.ends_at:%Y-%m-%d %H:%M}.",
+            f"{_what(one)} pauses for maintenance.",
             one.window.reason,
             "windows",
+            until=one.span.ends_at,
+            begins_at=one.span.begins_at,
         )
         for one in soonest.values()
     ]
@@ -214,10 +218,10 @@ def _ramp(situation: Situation) -> list[Finding]:
     ramp = situation.ramp
     if ramp is None:
         return []
-    how = "held there" if ramp.ends_at is None else f"all of it {ramp.ends_at:%H:%M:%S} UTC"
+    how = ", held there" if ramp.ends_at is None else ""
     why = "Services without a limit get the same share of the slots."
     return [
-        Finding("held", f"Paced by the ramp: {ramp.percent} % of every limit, {how}.", why, "ramp", until=ramp.ends_at)
+        Finding("held", f"Paced by the ramp: {ramp.percent} % of every limit{how}.", why, "ramp", until=ramp.ends_at)
     ]
 
 
@@ -267,7 +271,7 @@ def _held_back(situation: Situation) -> list[Finding]:
     return [
         Finding(
             "held",
-            f"Held by {_counter(one)}: {_clears(one.clears_at, now)}.",
+            f"Held by {_counter(one)}" + (": clears as running calls end." if one.clears_at is None else "."),
             f"{_jobs(one.words)} behind it" + ("." if is_faulty else "; that is the cap at work, not a fault."),
             "limit",
             str(one.limit_id),
@@ -294,9 +298,9 @@ def _pauses(situation: Situation) -> list[Finding]:
         is_batch = one.switch.scope == PauseSwitch.Scope.BATCH
         waits = f"; {_jobs(f'{one.waiting:,}')}" if one.waiting else ""
         page: Page = "batch" if is_batch else "pauses"
-        found.append(
-            Finding("warn", f"Paused: {one.name}{waits}.", by_whom(one), page, one.switch.key if is_batch else "")
-        )
+        key = one.switch.key if is_batch else ""
+        text = f"Paused: {one.name}{waits}."
+        found.append(Finding("warn", text, by_whom(one), page, key, until=one.switch.until))
     more = [one.name for one in partial[MOST_NAMED_IN_A_SENTENCE:]]
     return [*found, Finding("warn", f"Paused besides: {_named(more)}.", page="pauses")] if more else found
 
@@ -312,6 +316,7 @@ def _other_alerts(situation: Situation) -> list[Finding]:
         kinds.HORIZON,
         kinds.OBJECTIVE,
         kinds.SCHEDULE,
+        kinds.AUDIT_STREAM,
     }
     return [
         Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))
@@ -340,13 +345,6 @@ def _counter(one: HeldBack) -> str:
         return one.limit
     parts = [part.replace(":", " ", 1) for part in one.key.split("/")]
     return f"{one.limit}, {', '.join(parts)}"
-
-
-def _clears(clears_at: datetime | None, now: datetime) -> str:
-    if clears_at is None:
-        return "clears as running calls end"
-    near = clears_at - now < timedelta(days=1)
-    return f"clears {clears_at:%H:%M} UTC" if near else f"clears {clears_at:%Y-%m-%d %H:%M} UTC"
 
 
 def _jobs(words: str) -> str:

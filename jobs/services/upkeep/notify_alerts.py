@@ -29,7 +29,8 @@ from django.utils import timezone
 
 from jobs.models import Job, OnFailure, PauseSwitch, new_id
 from jobs.services.submit.dependencies import Named
-from jobs.services.submit.prepare import JobSpec, prepare_job
+from jobs.services.submit.prepare import prepare_job
+from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import insert_prepared
 from queueops.core.notify import Channel, notify
 from queueops.core.processes.one_by_one import one_by_one

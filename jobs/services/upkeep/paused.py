@@ -79,7 +79,7 @@ def by_whom(paused: ShownPause) -> str:
     """Who paused, and why."""
     if paused.switch.until:
         reason = f" {paused.switch.reason}" if paused.switch.reason else ""
-        return f"A maintenance window, until {paused.switch.until:%Y-%m-%d %H:%M} UTC.{reason}"
+        return f"A maintenance window.{reason}"
     reason = f": {paused.switch.reason}" if paused.switch.reason else ", without a reason given."
     return f"By {paused.by}{reason}"
 

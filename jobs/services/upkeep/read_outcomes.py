@@ -136,8 +136,12 @@ def read_outcomes(paths: Iterable[Path]) -> Outcomes:
 def _files(paths: Iterable[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for path in paths:
-        if not path.exists():
-            raise UnreadableOutcomes(f"There is no {path}.")
+        try:
+            path.stat()
+        except FileNotFoundError:
+            raise UnreadableOutcomes(f"There is no {path}.") from None
+        except OSError as error:
+            raise UnreadableOutcomes(f"{path} cannot be read: {error.strerror}.") from error
         inside = sorted(path.glob("*.ndjson")) if path.is_dir() else [path]
         if not inside:
             raise UnreadableOutcomes(f"{path} has no *.ndjson, which an outcome log consists of.")

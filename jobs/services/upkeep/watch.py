@@ -33,6 +33,7 @@ from .notify_alerts import send_unsent
 from .paused import watch_paused
 from .unserved import waiting_for
 from .unserved_pools import unserved_pools
+from .watch_audit import watch_audit
 from .watch_credentials import watch_credentials
 from .watch_lanes import StaleLane, watch_lanes
 from .watch_objectives import watch_objectives
@@ -83,6 +84,7 @@ def tend_alerts() -> None:
         watch_horizon,
         watch_objectives,
         watch_schedules,
+        watch_audit,
         tend_allowance_alerts,
         tend_budget_alerts,
         resolve_priced,

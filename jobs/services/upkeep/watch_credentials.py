@@ -15,12 +15,21 @@ Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
 
 def watch_credentials() -> None:
-    """Tell of credentials that are out of pools, for all or some; over when one is accepted, put back or removed."""
+    """
+    Tell of credentials that are out of pools, for all or some; over when one is accepted, renewed, put back or removed.
+
+    Critical as long as a project has no other: once another one works, it is a warning again.
+    """
     found: dict[str, list[Absence]] = defaultdict(list)
     for absence in absences():
         found[absence.credential].append(absence)
-    openings = [_opening(name, found[name], found) for name in list(found)[:MOST_CREDENTIALS_WATCHED]]
-    reconcile(Kind.CREDENTIAL_REFUSED, [opening for opening in openings if opening])
+    openings = [
+        opening for name in list(found)[:MOST_CREDENTIALS_WATCHED] if (opening := _opening(name, found[name], found))
+    ]
+    reconcile(Kind.CREDENTIAL_REFUSED, openings)
+    warned = [opening.subject for opening in openings if opening.severity == Severity.WARNING]
+    still_open = QuotaAlert.objects.filter(kind=Kind.CREDENTIAL_REFUSED, resolved_at=None, subject__in=warned)
+    still_open.filter(severity=Severity.CRITICAL).update(severity=Severity.WARNING)
 
 
 def _opening(name: str, absent: list[Absence], out: dict[str, list[Absence]]) -> Opening | None:
@@ -48,7 +57,7 @@ def _opening(name: str, absent: list[Absence], out: dict[str, list[Absence]]) ->
         if without
         else "their jobs go on with the others"
     )
-    told = "; ".join(f"{one.evidence} were refused (jobs {', '.join(one.jobs)})" for one in absent)
+    told = "; ".join(f"{one.evidence} were refused" for one in absent)
     return Opening(
         Kind.CREDENTIAL_REFUSED,
         name,

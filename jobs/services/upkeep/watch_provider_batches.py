@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 from django.conf import settings
 from django.db.models import Q
@@ -59,12 +59,13 @@ def _opening(batch: ProviderBatch) -> Opening:
     elif batch.state == ProviderBatch.State.CREATING:
         what = f"could not be handed over: {masked_text(batch.error)[:300] or 'nobody has tried'}"
     else:
-        what = f"stands still at {batch.done:,} of {batch.lines:,} lines; what is not done in time goes live"
+        live = f"{batch.live_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        what = f"stands still at {batch.done:,} of {batch.lines:,} lines; what is not done by {live} goes live"
     return Opening(
         QuotaAlert.Kind.PROVIDER_BATCH,
         str(batch.pk),
         QuotaAlert.Severity.WARNING,
-        f"A batch of {batch.service} ({batch.model}) {what}",
+        f"A batch of {batch.service} ({batch.model}) of {batch.project_id} {what}",
         {
             "provider_batch": str(batch.pk),
             "provider_id": batch.provider_id,

@@ -1,4 +1,4 @@
--- Delete the jobs of `candidate`, with their tags, dead letters and webhook deliveries.
+-- Delete the jobs of `candidate`, with their tags, dead letters, webhook deliveries and what webhooks hear of them.
 letters AS (
     DELETE FROM jobs_deadletter WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
 ), forgotten AS (
@@ -7,5 +7,7 @@ letters AS (
     DELETE FROM jobs_tag WHERE owner_id = ANY(ARRAY(SELECT id FROM candidate))
 ), deliveries AS (
     DELETE FROM jobs_webhookdelivery WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
+), told AS (
+    DELETE FROM jobs_webhookjob WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
 )
 DELETE FROM jobs_job WHERE id = ANY(ARRAY(SELECT id FROM candidate)) RETURNING id

@@ -68,7 +68,7 @@ def what_holds_the_project(caller: Caller, given: Any) -> ToolAnswer:
         **ask(caller, ProjectDetail),
         "findings": [
             {"tone": one.tone, "text": one.text, "cause": one.cause, "about": one.page, "key": one.key,
-             "until": one.until}
+             "begins_at": one.begins_at, "until": one.until}
             for one in now.findings
         ],
         "pauses": [

@@ -37,10 +37,6 @@ _REDIRECTS_OF_READS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_OF_WRITES = frozenset({307, 308})
 _FIRST_ERROR_STATUS = 400
 
-# What the calls made in this context were answered with, as (status, bytes of the body); a status of 0: with nothing.
-# None: nobody wants to know.
-answers_noted: ContextVar[list[tuple[int, int]] | None] = ContextVar("answers_noted", default=None)
-
 FailureReason = Literal["dns_failed", "tls_failed", "connect_timeout", "connect_failed", "timeout", "connection_broken"]
 
 
@@ -68,10 +64,26 @@ class OutboundResponse:
     charset: str | None
 
 
-# The last call of this context that was answered with 429, if any. None: nobody wants to know.
-refusal_noted: ContextVar[list[OutboundResponse] | None] = ContextVar("refusal_noted", default=None)
-# The headers of the last call of this context that was answered otherwise. None: nobody wants to know.
-headers_noted: ContextVar[list[CIMultiDictProxy[str]] | None] = ContextVar("headers_noted", default=None)
+class CallNotes:
+    """
+    What the calls of one context came to.
+
+    Attributes:
+        answers: Of each its status and the bytes of its body; a status of 0: nobody answered.
+        refusal: The last answer of 429.
+        headers: Of the last other answer.
+    """
+
+    __slots__ = ("answers", "headers", "refusal")
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, int]] = []
+        self.refusal: OutboundResponse | None = None
+        self.headers: CIMultiDictProxy[str] | None = None
+
+
+# None: nobody wants to know.
+call_notes: ContextVar[CallNotes | None] = ContextVar("call_notes", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +226,11 @@ async def _send_once(
             body, is_truncated = await _read(response, request)
             _note(response.status, len(body))
             answer = OutboundResponse(response.status, response.headers, body, is_truncated, response.charset)
-            noted = refusal_noted.get()
-            if noted is not None and answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-                noted[:] = [answer]
-            elif (told := headers_noted.get()) is not None:
-                told[:] = [answer.headers]
+            if (notes := call_notes.get()) is not None:
+                if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+                    notes.refusal = answer
+                else:
+                    notes.headers = answer.headers
             return answer
     except aiohttp.InvalidURL:
         raise OutboundRefused("The URL cannot be called.", host=passage.host) from None
@@ -234,9 +246,9 @@ async def _send_once(
 
 
 def _note(status: int, size: int) -> None:
-    noted = answers_noted.get()
-    if noted is not None:
-        noted.append((status, size))
+    notes = call_notes.get()
+    if notes is not None:
+        notes.answers.append((status, size))
 
 
 async def _read(response: aiohttp.ClientResponse, request: _Request) -> tuple[bytes, bool]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
 from .disk import to_disk
-from .store import StoreError
+from .store import FileInStore, StoreError
 
 
 class DirectoryStore:
@@ -37,15 +38,14 @@ class DirectoryStore:
     @contextmanager
     def write(self, name: str) -> Iterator[IO[bytes]]:
         path = self.root / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = path.with_name(path.name + ".partial")
-        with partial.open("wb") as file:
+        with self._opened(partial) as file:
             partial.chmod(0o600)
             yield file
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        for directory in (path.parent, path.parent.parent, self.root):
+        for directory in self._parents(path):
             to_disk(directory)
 
     def read(self, name: str) -> IO[bytes]:
@@ -54,6 +54,49 @@ class DirectoryStore:
     def names(self, ending: str) -> Iterator[str]:
         yield from sorted(str(path.relative_to(self.root)) for path in self.root.rglob(f"*{ending}") if path.is_file())
 
+    def files(self, under: str, *, after: str = "") -> Iterator[FileInStore]:
+        past = Path(after).parts
+        for path in self._walk(self.root / under, past):
+            with suppress(FileNotFoundError):  # another has removed it
+                yield FileInStore(str(path.relative_to(self.root)), datetime.fromtimestamp(path.stat().st_mtime, UTC))
+
     def remove(self, name: str) -> None:
-        (self.root / name).unlink(missing_ok=True)
-        to_disk((self.root / name).parent)
+        path = self.root / name
+        path.unlink(missing_ok=True)
+        for directory in self._parents(path):
+            try:
+                if directory != self.root:
+                    directory.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:  # it has others
+                to_disk(directory)
+                return
+        to_disk(self.root)
+
+    def _opened(self, path: Path) -> IO[bytes]:
+        while True:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # who removed the last of its files took the folder along
+                return path.open("wb")
+
+    def _parents(self, path: Path) -> Iterator[Path]:
+        """The folders that a file is in, up to the root."""
+        for directory in path.parents:
+            yield directory
+            if directory == self.root:
+                return
+
+    def _walk(self, directory: Path, past: tuple[str, ...]) -> Iterator[Path]:
+        try:
+            found = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return
+        for entry in found:
+            path = directory / entry.name
+            parts = path.relative_to(self.root).parts
+            if entry.is_dir():
+                if parts >= past[: len(parts)]:
+                    yield from self._walk(path, past)
+            elif parts > past:
+                yield path

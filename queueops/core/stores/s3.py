@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from django.conf import settings
 
-from .store import StoreError
+from .store import FileInStore, StoreError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -97,6 +97,16 @@ class S3Store:
         with self._in_words():
             found = [one["path"] for page in self._files.list(self._bucket) for one in page]
         yield from sorted(name for name in found if name.endswith(ending))
+
+    def files(self, under: str, *, after: str = "") -> Iterator[FileInStore]:
+        with self._in_words():
+            pages = iter(self._files.list(self._bucket, prefix=under, offset=after or None))
+        while True:
+            with self._in_words():
+                page = next(pages, None)
+            if page is None:
+                return
+            yield from (FileInStore(one["path"], one["last_modified"]) for one in page)
 
     def remove(self, name: str) -> None:
         with self._in_words():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import IO, Protocol
+from datetime import datetime
+from typing import IO, NamedTuple, Protocol
 
 from queueops.core.errors import QueueOpsError
 
@@ -14,6 +15,13 @@ class StoreError(QueueOpsError):
 
     code = "store_failed"
     status = 503
+
+
+class FileInStore(NamedTuple):
+    """A file and when it came to be there, by the store's clock."""
+
+    name: str
+    written_at: datetime
 
 
 class Store(Protocol):
@@ -39,6 +47,9 @@ class Store(Protocol):
 
     def names(self, ending: str) -> Iterator[str]:
         """The names that end so, in the order of the alphabet."""
+
+    def files(self, under: str, *, after: str = "") -> Iterator[FileInStore]:
+        """The files in a folder, past a name that this gave before, in an order that stays."""
 
     def remove(self, name: str) -> None:
         """One that is not there is none to remove."""

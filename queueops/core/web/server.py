@@ -102,6 +102,10 @@ class CappedRequest(WebRequest):
     _refused = False
     _limit = 0
 
+    def __init__(self, *arguments: Any) -> None:
+        """Django parses forms. Twisted would, too: on the loop, all in memory, and refuse one in words of its own."""
+        super().__init__(*arguments, parsePOSTFormSubmission=False)
+
     def gotLength(self, length: int | None) -> None:  # noqa: N802 (Twisted's name)
         super().gotLength(length)
         self._limit = self.body_limits.of(self._path())

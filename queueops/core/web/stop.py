@@ -35,6 +35,9 @@ class Factory(HTTPFactory):
         self.channels.add(protocol)
         return protocol
 
+    def log(self, request: Any) -> None:
+        """Write nothing: request_log.py does, and Twisted would format a line a request for nobody."""
+
 
 class StoppingServer(daphne.server.Server):
     """

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.conf import settings
 
 from jobs.models import Epoch
+from jobs.services.upkeep.encrypt_payloads import keys_used
+from queueops.core.sealing import TOKEN, payload_keys
 from queueops.tenancy.models import Project, ProjectMove
 
 from .copying import Ciphers, Cursor, MoveError, has_secrets
@@ -46,6 +49,13 @@ SEALED = """
 SELECT secret FROM tenancy_credential
  UNION ALL SELECT secret FROM tenancy_issuer WHERE secret IS NOT NULL
  UNION ALL SELECT secret FROM jobs_webhook
+ LIMIT 100
+"""
+
+
+SEALED_PAYLOADS = """
+SELECT payload #>> '{}' FROM jobs_job
+ WHERE project_id IN (SELECT id FROM tenancy_project WHERE encrypted) AND jsonb_typeof(payload) = 'string'
  LIMIT 100
 """
 
@@ -115,6 +125,7 @@ def _faults(project: Project, here: Cursor, there: Cursor, ciphers: Ciphers) -> 
     yield from _faults_of_limits(given, here, there)
     if has_secrets(here, project.pk):
         yield from _faults_of_keys(ciphers.there, there)
+    yield from _faults_of_payload_keys(project, there, dict(settings.QUEUEOPS.target_payload_keys))
 
 
 def _faults_of_limits(given: dict[str, str], here: Cursor, there: Cursor) -> Iterator[str]:
@@ -140,13 +151,39 @@ def _faults_of_keys(cipher: MultiFernet | None, there: Cursor) -> Iterator[str]:
 
 def _opens_some(cipher: MultiFernet, there: Cursor) -> bool:
     tokens = [bytes(token) for (token,) in there.execute(SEALED).fetchall()]
-    for token in tokens:
-        try:
-            cipher.decrypt(token)
-        except InvalidToken:
-            continue
-        return True
-    return not tokens
+    return not tokens or any(_opens(cipher, token) for token in tokens)
+
+
+def _opens(cipher: Fernet | MultiFernet, token: bytes | str) -> bool:
+    try:
+        cipher.decrypt(token)
+    except InvalidToken:
+        return False
+    return True
+
+
+def _faults_of_payload_keys(project: Project, there: Cursor, theirs: Mapping[str, str]) -> Iterator[str]:
+    """What is sealed is copied as it is: there it is opened with the keys that it was sealed with."""
+    used = keys_used(project.pk)
+    if not used and not project.encrypted:
+        return
+    if not theirs:
+        yield (
+            "The project's payloads are encrypted: give the other installation's QUEUEOPS_PAYLOAD_KEYS in "
+            "QUEUEOPS_TARGET_PAYLOAD_KEYS."
+        )
+    elif missing := used - theirs.keys():
+        yield f"The other installation lacks keys that payloads are encrypted with: {_few(missing)}."
+    elif others := {name for name, key in payload_keys().items() if name in used and theirs[name] != key}:
+        yield f"The other installation has other keys of the names that payloads are encrypted with: {_few(others)}."
+    elif not _known_to(theirs, there):
+        yield "QUEUEOPS_TARGET_PAYLOAD_KEYS opens no payload that is encrypted there: these are not its keys."
+
+
+def _known_to(keys: Mapping[str, str], there: Cursor) -> bool:
+    """Whether one of the payloads that are sealed there, if there are any, opens with its key of these."""
+    found = [TOKEN.fullmatch(text) for (text,) in there.execute(SEALED_PAYLOADS).fetchall()]
+    return not found or any(one and one[1] in keys and _opens(Fernet(keys[one[1]]), one[2]) for one in found)
 
 
 def cipher_of(keys: Iterable[str]) -> MultiFernet | None:

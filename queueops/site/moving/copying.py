@@ -16,6 +16,7 @@ from jobs.models.guard import RESTORING
 from jobs.services.upkeep.partitions import EVENTS
 from jobs.states import JobState
 from queueops.core.errors import QueueOpsError
+from queueops.core.sealing import STORED
 from queueops.core.sql import load_sql
 
 from .tables import SORTS, WATCHED, WHOLE, Sort
@@ -42,6 +43,11 @@ SELECT attname::text FROM pg_attribute
 SUM = """
 SELECT count(*), coalesce(sum(('x' || left(md5(whole::text), 16))::bit(64)::bigint::numeric), 0)::text
   FROM ({read}) AS whole
+"""
+# `queueops!stored!<name>!<bytes>!<sha256>`, as jobs/services/results/reference.py writes it.
+STORED_RESULTS = """
+SELECT count(*), coalesce(sum(split_part(result #>> '{}', '!', 4)::bigint), 0)::bigint FROM jobs_job
+ WHERE project_id = %s AND pg_column_size(result) < 1000 AND starts_with(result #>> '{}', %s)
 """
 SECRETS = "SELECT own.{known_by}::text, own.secret FROM {table} AS own WHERE own.secret IS NOT NULL AND {rows}"
 OF_CREDENTIALS = "own.id IN (SELECT credential_id FROM tenancy_credential_projects WHERE project_id = {project})"
@@ -125,6 +131,12 @@ class Statements:
 
 def count_rows(here: Cursor, project_id: str) -> dict[str, int]:
     return {sort.name: look(here, Statements(sort, project_id, here)).rows for sort in SORTS}
+
+
+def count_stored(here: Cursor, project_id: str) -> tuple[int, int]:
+    """How many results of a project are in the result store, and their bytes."""
+    [(count, size)] = here.execute(STORED_RESULTS, [project_id, STORED]).fetchall()
+    return count, size
 
 
 def look(cursor: Cursor, statements: Statements) -> Copied:

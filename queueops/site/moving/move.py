@@ -19,9 +19,12 @@ from typing import Any
 import psycopg
 from django.conf import settings
 from django.db import Error, connection, transaction
+from django.db.models import Subquery
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from jobs.models import Batch, Job, PauseSwitch
+from jobs.models import Batch, FlowCursor, Job, JobEvent, PauseSwitch, Webhook
+from jobs.services.explain import flow
 from jobs.services.operate.pauses import pause_scope
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry
@@ -33,7 +36,17 @@ from queueops.tenancy.models import Project, ProjectMove
 from ratelimits.models import UsageEvent, UsageReservation
 
 from .checks import check_installations, check_project, cipher_of, epoch_of, is_there
-from .copying import Ciphers, Cursor, MoveError, Say, copy_project, count_rows, look_at_watched, make_parts
+from .copying import (
+    Ciphers,
+    Cursor,
+    MoveError,
+    Say,
+    copy_project,
+    count_rows,
+    count_stored,
+    look_at_watched,
+    make_parts,
+)
 
 ACTOR = "system:move_project"
 REASON = "It moves to another installation."
@@ -58,10 +71,13 @@ class Outcome:
     """
     Attributes:
         rows: That were moved, or would be, by their sort.
+        stored, stored_bytes: Of the jobs, those whose results are in the result store, and the size of these.
         finished: An earlier call had moved it: there was nothing left to do.
     """
 
     rows: dict[str, int]
+    stored: int = 0
+    stored_bytes: int = 0
     finished: bool = False
 
 
@@ -73,7 +89,7 @@ def plan_move(project_id: str, *, url: str) -> Outcome:
         if is_there(project, there):
             return Outcome({}, finished=True)
         check_project(project, here, there, _ciphers())
-        return Outcome(count_rows(here, project_id))
+        return Outcome(count_rows(here, project_id), *count_stored(here, project_id))
 
 
 def move_project(project_id: str, *, url: str, address: str, wait_seconds: float, say: Say) -> Outcome:
@@ -108,6 +124,7 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
                     [(moment,)] = here.execute("SELECT clock_timestamp()").fetchall()
                     seen = look_at_watched(here, project_id)
                     rows = copy_project(project_id, here=here, there=there, ciphers=ciphers, say=say)
+                    stored, stored_bytes = count_stored(here, project_id)
                 _keep_pause_by_hand(project_id, there)
                 there.execute(
                     AUDITED, [project_id, ACTOR, f"project {project_id}", json.dumps(rows), sum(rows.values())]
@@ -125,7 +142,7 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
             if begun and project.move != ProjectMove.MOVED:
                 abort_move(project_id)
             raise
-    return Outcome(rows)
+    return Outcome(rows, stored, stored_bytes)
 
 
 def abort_move(project_id: str, *, url: str = "") -> bool:
@@ -174,15 +191,28 @@ def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: S
     while True:
         running = Job.objects.filter(project_id=project_id, lease_expires_at__isnull=False).count()
         [(requests,)] = here.execute(OPEN_SINCE, [closed]).fetchall()
-        if not running and not requests:
+        if not running and not requests and _all_is_noted(project_id):
             return
         words = f"{running:,} jobs are running and {requests:,} transactions are open from before"
         if time.monotonic() > until:
+            if not running and not requests:
+                words = "webhooks do not know of all jobs that ended"
             raise MoveError(f"{words}, after {wait_seconds:g} s. Nothing was moved; --wait gives them longer.")
         if time.monotonic() - told > SAID_EVERY:
             told = time.monotonic()
             say(f"waiting: {words} ...")
         time.sleep(LOOK_EVERY)
+
+
+def _all_is_noted(project_id: str) -> bool:
+    """Whether webhooks that hear of jobs know of all that ended: their end is not looked for in the other's log."""
+    if not Webhook.objects.filter(project=project_id, enabled=True, hears_jobs=True).exists():
+        return True
+    upto = FlowCursor.objects.filter(pk=flow.EVENT_LOG).values("counted")
+    if not JobEvent.objects.filter(project_id=project_id, id__gt=Coalesce(Subquery(upto), 0)).exists():
+        return True
+    flow.sum_up()
+    return False
 
 
 def _switch(project_id: str, address: str, moment: datetime, *, seen: dict[str, Any], rows: dict[str, int]) -> None:

@@ -101,7 +101,8 @@ SORTS = (
     Sort("fires of schedules", "jobs_schedulefire"),
     Sort("maintenance windows", "jobs_maintenancewindow", f"scope = 'project' AND key = {PROJECT}"),
     Sort("user labels", "tenancy_userlabel"),
-    Sort("webhooks", "jobs_webhook", leaves=frozenset({"secret"}), write=(SEALED,), known_by="id"),
+    # Of what is copied of the log nothing is told again there: what was to be told comes as rows.
+    Sort("webhooks", "jobs_webhook", leaves=frozenset({"secret", "jobs_since"}), write=(SEALED,), known_by="id"),
     Sort("batches", "jobs_batch"),
     # A token of the other installation's proves nothing here, where claims count on from their own.
     Sort("jobs", "jobs_job", leaves=frozenset({"pool", "fencing_token"}), write=JOBS),
@@ -113,6 +114,7 @@ SORTS = (
         "jobs_webhookdelivery",
         f"webhook_id IN (SELECT id FROM jobs_webhook WHERE {OF_PROJECT})",
     ),
+    Sort("jobs told to webhooks", "jobs_webhookjob", leaves=NUMBERED),
     Sort("stored answers", "jobs_idempotencyrecord", leaves=NUMBERED),
     Sort("uploads", "jobs_upload"),
     Sort(

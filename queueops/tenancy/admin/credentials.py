@@ -17,12 +17,13 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
+from queueops.core.notify import Channel, notify
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import actor_of
+from queueops.tenancy import pools, refusals
 from queueops.tenancy.credentials import CHECKS, parse_secret, seal
 from queueops.tenancy.models import Credential, CredentialPool
-from queueops.tenancy.pools import MARK
 
 AUDITED = ("name", "service", "quota_project", "quota_user", "base_url")
 SHAPES = 'A JSON object: {"api_key": "…"}, {"access_token": "…"} or the key file of a Google service account.'
@@ -70,8 +71,8 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean_quota_project(self) -> str:
         given: str = self.cleaned_data["quota_project"]
-        if given.startswith(MARK):
-            raise ValidationError(f"{MARK} begins what stands for pools of credentials.")
+        if given.startswith(pools.MARK):
+            raise ValidationError(f"{pools.MARK} begins what stands for pools of credentials.")
         if not given and self.instance.pk and self.instance.memberships.exists():
             raise ValidationError("It is in a pool, whose members count apart: name whom the provider counts.")
         return given
@@ -99,6 +100,7 @@ class CredentialAdmin(QueueAdmin):
     list_display = ("name", "service", "used_by", "counted_as", "encrypted")
     list_filter = ("service",)
     search_fields = ("name", "service")
+    search_help_text = "A part of its name or service"
     autocomplete_fields = ("projects",)
     fieldsets = (
         (None, {"fields": ("name", "service", "projects", "new_secret")}),
@@ -120,7 +122,7 @@ class CredentialAdmin(QueueAdmin):
         return [f"credential {row.name}"]
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).prefetch_related("projects").defer("secret")
+        return super().get_queryset(request).prefetch_related("projects", "memberships__pool").defer("secret")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Credential | None = None) -> tuple[str, ...]:
         return ("name",) if obj else ()  # payloads and unfinished jobs name it
@@ -128,6 +130,8 @@ class CredentialAdmin(QueueAdmin):
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "base_url":
             kwargs |= {"assume_scheme": "https", "label": "Base URL"}
+        if db_field.name == "projects":
+            kwargs["help_text"] = "Who may name it. Empty: nobody; a pool that it is in has projects of its own."
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     @method_decorator(sensitive_post_parameters("new_secret"))
@@ -145,6 +149,9 @@ class CredentialAdmin(QueueAdmin):
         obj.secret = sealed
         if change:
             obj.rotated_at = Now()
+            refusals.forgive([obj.name])  # they were of the secret before
+            pools.forget()
+            notify(Channel.READY)
         super().save_model(request, obj, form, change)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
@@ -168,9 +175,10 @@ class CredentialAdmin(QueueAdmin):
             actor=actor_of(request), action="delete_credential", target=f"credential {obj.name}", before=before
         )
 
-    @admin.display(description="projects")
+    @admin.display(description="used by")
     def used_by(self, credential: Credential) -> str:
-        return ", ".join(project.pk for project in credential.projects.all()) or "nobody"
+        pooled = [f"pool {member.pool}" for member in credential.memberships.all()]
+        return ", ".join([project.pk for project in credential.projects.all()] + pooled) or "nobody"
 
     @admin.display(description="a job counts for")
     def counted_as(self, credential: Credential) -> str:

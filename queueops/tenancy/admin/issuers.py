@@ -124,6 +124,7 @@ class IssuerAdmin(QueueAdmin):
     list_display = ("name", "of_project", "issuer", "signed_with", "scopes_shown", "state", "keys_state")
     list_filter = (ProjectFilter,)
     search_fields = ("name", "issuer")
+    search_help_text = "A part of its name, or of the issuer"
     readonly_fields = ("keys",)
     actions_detail = ("fetch", "try_token")
     fieldsets = (
@@ -195,10 +196,6 @@ class IssuerAdmin(QueueAdmin):
             before=before,
             project_id=obj.project_id,
         )
-
-    @admin.display(description="project")
-    def of_project(self, issuer: Issuer) -> str:
-        return issuer.project_id
 
     @admin.display(description="signed with")
     def signed_with(self, issuer: Issuer) -> str:

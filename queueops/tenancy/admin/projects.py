@@ -19,11 +19,10 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminI
 
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
-from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
-from queueops.screens.secrets import shown_once
+from queueops.screens.secrets import IssuedAdmin, shown_once
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 from queueops.tenancy.issuing import issue_key
 from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
@@ -34,6 +33,7 @@ class ProjectAdmin(AuditedMixin, QueueAdmin):
     list_display: tuple[str, ...] = ("id", "name", "weight", "max_waiting_jobs", "keys", "read_by")
     fields = ("id", "name", "weight", "max_waiting_jobs", "user_address", "anonymous_read", "encrypted")
     search_fields = ("id", "name")
+    search_help_text = "A part of its id or name"
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         return ("id",) if obj else ()
@@ -140,7 +140,7 @@ class IssueForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(ProducerKey)
-class ProducerKeyAdmin(QueueAdmin):
+class ProducerKeyAdmin(IssuedAdmin):
     form = IssueForm
     list_display = ("prefix_shown", "of_project", "name", "scopes_shown", "rate", "state", "used", "expires")
     list_filter = (ProjectFilter,)
@@ -154,22 +154,12 @@ class ProducerKeyAdmin(QueueAdmin):
     def audit_targets(self, row: ProducerKey) -> list[str]:
         return [f"key {row.prefix}"]
 
-    def has_change_permission(self, request: HttpRequest, obj: ProducerKey | None = None) -> bool:
-        return False  # a key is issued and revoked; what it may do never changes under its holder
-
-    def has_delete_permission(self, request: HttpRequest, obj: ProducerKey | None = None) -> bool:
-        return False
-
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         one_button = {"show_save_and_add_another": False, "show_save_and_continue": False}
         response: HttpResponse = super().add_view(request, form_url, {**(extra_context or {}), **one_button})
         return response
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        usable = ProducerKey.objects.filter(pk=object_id, revoked_at=None).exists()
-        return super().get_actions_detail(request, object_id) if usable else []
 
     def save_model(self, request: HttpRequest, obj: ProducerKey, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         key, secret = issue_key(
@@ -199,10 +189,6 @@ class ProducerKeyAdmin(QueueAdmin):
     def prefix_shown(self, key: ProducerKey) -> SafeString:
         return format_html('<code class="qo-id">{}…</code>', key.prefix)
 
-    @admin.display(description="project")
-    def of_project(self, key: ProducerKey) -> str:
-        return key.project_id
-
     @admin.display(description="scopes")
     def scopes_shown(self, key: ProducerKey) -> str:
         return ", ".join(key.scopes)
@@ -210,17 +196,3 @@ class ProducerKeyAdmin(QueueAdmin):
     @admin.display(description="a minute")
     def rate(self, key: ProducerKey) -> str:
         return "as set for all" if key.requests_per_minute is None else f"{key.requests_per_minute:,}"
-
-    @display(description="state", label={"usable": "success", "revoked": "danger", "expired": "warning"})  # type: ignore[untyped-decorator]
-    def state(self, key: ProducerKey) -> str:
-        if key.revoked_at:
-            return "revoked"
-        return "expired" if key.expires_at and key.expires_at <= timezone.now() else "usable"
-
-    @admin.display(description="last used")
-    def used(self, key: ProducerKey) -> SafeString | str:
-        return showing.ago(key.last_used_at)
-
-    @admin.display(description="expires")
-    def expires(self, key: ProducerKey) -> SafeString | str:
-        return showing.ago(key.expires_at)

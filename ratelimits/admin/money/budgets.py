@@ -85,9 +85,9 @@ class BudgetForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         given = super().clean() or self.cleaned_data
-        if {"scope", "user_id", "batch_id"} <= given.keys():  # of one that is there they are fixed
-            faults = scope_faults(given["scope"], user_id=given["user_id"], batch_id=given["batch_id"])
-            for name, told in faults.items():
+        if {"project", "scope", "user_id", "batch_id"} <= given.keys():  # of one that is there they are fixed
+            whose = {name: given[name] for name in ("user_id", "batch_id")}
+            for name, told in scope_faults(given["scope"], project_id=given["project"].pk, **whose).items():
                 self.add_error(name, told)
         return given
 
@@ -106,6 +106,7 @@ class BudgetAdmin(ServiceFormAdmin):
     list_filter = (ProjectFilter,)
     list_filter_submit = True
     search_fields = ("name",)
+    search_help_text = "A part of its name"
     empty_title = "No budgets yet."
     empty_hint = "With one, jobs whose calls cost more than what is left of it wait or fail before they are sent."
     actions_detail = ("delete",)
@@ -135,14 +136,15 @@ class BudgetAdmin(ServiceFormAdmin):
         return False  # by its verb alone, which lets go of what calls hold
 
     def get_readonly_fields(self, request: HttpRequest, obj: Budget | None = None) -> tuple[str, ...]:
-        return ("project", "scope", "user_id", "batch_id", "period", "time_zone") if obj else ()
+        fixed = ("project", "scope", "user_id", "batch_id", "period", "time_zone")
+        return (*fixed, "spent", "left") if obj else ()
 
     def get_fieldsets(self, request: HttpRequest, obj: Budget | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):
-            return self.fieldsets
+            return (*((("How it stands", {"fields": ("spent", "left")}),) if obj else ()), *self.fieldsets)
         return (self.fieldsets[0], ("How much", {"fields": ("amount_shown", "period", "time_zone", "policy", "note")}))
 
-    def shown_of(self, row: Budget) -> dict[str, Any]:
+    def shown_of(self, request: HttpRequest, row: Budget) -> dict[str, Any]:
         return {"subtitle": f"{row.project_id}: {_in_words(_standing(row))}"}
 
     def save_model(self, request: HttpRequest, obj: Budget, form: BudgetForm, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -156,15 +158,11 @@ class BudgetAdmin(ServiceFormAdmin):
     def budget(self, row: Budget) -> str:
         return row.name
 
-    @admin.display(description="project")
-    def of_project(self, row: Budget) -> str:
-        return row.project_id
-
     @admin.display(description="for")
     def whose(self, row: Budget) -> SafeString:
         who = row.user_id or row.batch_id
         more = format_html(" {}", showing.short_id(who)) if who else ""
-        return format_html("{}{}, {}", row.get_scope_display(), more, row.get_period_display())
+        return format_html("<span>{}{}, {}</span>", row.get_scope_display(), more, row.get_period_display())
 
     @admin.display(description="spent")
     def spent(self, row: Budget) -> SafeString:

@@ -48,7 +48,7 @@ class SpendMarkFilter(Choice):
 
 @admin.register(Spend)
 class SpendAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
-    list_display = ("job", "of_project", "by_model", "used", "money_shown", "when", "marks")
+    list_display = ("job", "of_project", "by_model", "used", "money_shown", "when")
     list_display_links = None
     sortable_by = ()
     list_filter = (ProjectFilter, UserFilter, SpendBatchFilter, SpendMarkFilter)
@@ -90,10 +90,6 @@ class SpendAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     def job(self, row: Spend) -> SafeString:
         return showing.link("jobs_job", row.job_id, showing.short_id(row.job_id))
 
-    @admin.display(description="project")
-    def of_project(self, row: Spend) -> str:
-        return row.project_id
-
     @admin.display(description="model")
     def by_model(self, row: Spend) -> SafeString:
         by = " by batch" if row.via == Via.BATCH else ""
@@ -110,19 +106,15 @@ class SpendAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
 
     @admin.display(description="cost")
     def money_shown(self, row: Spend) -> SafeString:
-        return format_html('<span class="qo-number">{}</span>', shown(row.money, settings.QUEUEOPS.currency))
+        money = shown(row.money, settings.QUEUEOPS.currency)
+        if row.money is None:
+            return showing.badge("amber", "warning", money)
+        unsure = showing.badge("amber", "help", "at most: not known") if row.kind == Spend.Kind.UNKNOWN else ""
+        return format_html('<span class="qo-number">{}</span> {}', money, unsure)
 
     @admin.display(description="when")
     def when(self, row: Spend) -> SafeString | str:
         return showing.ago(row.at)
-
-    @admin.display(description="")
-    def marks(self, row: Spend) -> SafeString | str:
-        if row.money is None:
-            return showing.badge("amber", "warning", "no price")
-        if row.kind == Spend.Kind.UNKNOWN:
-            return showing.badge("amber", "help", "at most: not known")
-        return ""
 
 
 def _count(tokens: int | None) -> str:

@@ -44,7 +44,8 @@ class PriceForm(forms.ModelForm):  # type: ignore[type-arg]
                 self.fields["a_million"].initial = Decimal(self.instance.amount) / MICRO
         if "valid_from" in self.fields:
             self.fields["valid_from"].required = False
-            self.fields["valid_from"].help_text = "Calls from then on cost this. Empty: from now on."
+            empty = f"Empty: from now on. In {settings.TIME_ZONE}."
+            self.fields["valid_from"].help_text = f"Calls from then on cost this. {empty}"
 
     def clean_valid_from(self) -> Any:
         given = self.cleaned_data.get("valid_from")

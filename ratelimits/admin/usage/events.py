@@ -71,10 +71,6 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     def event(self, event: UsageEvent) -> SafeString:
         return showing.short_id(event.event_id)
 
-    @admin.display(description="project")
-    def of_project(self, event: UsageEvent) -> str:
-        return event.project_id
-
     @admin.display(description="user and month")
     def of_month(self, event: UsageEvent) -> SafeString:
         return month_link(event)

@@ -14,7 +14,7 @@ from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.paging import BoundedChangeList, NumberedListMixin, as_number, as_uuid, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one
@@ -40,7 +40,7 @@ class UsageChangeList(BoundedChangeList):
 
 
 @admin.register(UsageTracking)
-class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
+class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
     list_display = ("user", "of_project", "month", "used_of", "left")
     list_display_links = ("user",)
     list_filter = (ThisMonthFilter, ProjectFilter, LevelFilter)
@@ -64,10 +64,6 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     @admin.display(description="user")
     def user(self, row: UsageTracking) -> SafeString:
         return format_html('{} <code class="qo-id">{}</code>', row.label, row.user_id)  # type: ignore[attr-defined]
-
-    @admin.display(description="project")
-    def of_project(self, row: UsageTracking) -> str:
-        return row.project_id
 
     @admin.display(description="month")
     def month(self, row: UsageTracking) -> str:
@@ -141,13 +137,8 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
         return response
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        row = self.get_object(request, object_id) if as_number(object_id) else None
-        shown = page_of(row, request.user) if row is not None and self.has_view_permission(request, row) else {}
-        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
-        return response
+    def shown_of(self, request: HttpRequest, row: UsageTracking) -> dict[str, Any]:
+        return page_of(row, request.user)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         """No quota of one's own, nothing to remove."""

@@ -137,10 +137,6 @@ class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     def state(self, reservation: UsageReservation) -> SafeString:
         return showing.badge(*SIGNS[Status(reservation.status)], reservation.status)
 
-    @admin.display(description="project")
-    def of_project(self, reservation: UsageReservation) -> str:
-        return reservation.project_id
-
     @admin.display(description="user and month")
     def of_month(self, reservation: UsageReservation) -> SafeString:
         return month_link(reservation)

@@ -9,7 +9,6 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from queueops.rest.parsers import parse_as, parse_query_as, read_document
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerListView, CallerView
 from queueops.tenancy.callers.authentication import Caller
@@ -72,7 +71,7 @@ class BudgetList(CallerListView[Budget]):
         description="It counts what was spent in its period already, and holds half a second later everywhere.",
     )
     def post(self, request: Request) -> Response:
-        given = parse_as(inputs.NewBudget, read_document(request))
+        given = self.read(inputs.NewBudget)
         made = create_budget(self.caller.project_id, given.figures(), **_by(self.caller, given.reason))
         [shown] = _shown([Budget.objects.get(pk=made.id)])
         return Response(shown, 201, headers={"Location": f"/api/v1/budgets/{made.id}/"})
@@ -104,7 +103,7 @@ class BudgetDetail(CallerView):
         + OPERATORS,
     )
     def patch(self, request: Request, pk: int) -> Response:
-        given = parse_as(inputs.ChangeBudget, read_document(request))
+        given = self.read(inputs.ChangeBudget)
         change_budget(pk, given.figures(), project_id=self.caller.project_id, **_by(self.caller, given.reason))
         return Response(self._one(pk))
 
@@ -118,7 +117,7 @@ class BudgetDetail(CallerView):
         description="Jobs that wait for it go on. What was spent stays in the ledger. " + OPERATORS,
     )
     def delete(self, request: Request, pk: int) -> Response:
-        given = parse_query_as(inputs.Reasoned, request.query_params.dict())
+        given = self.read_query(inputs.Reasoned)
         delete_budget(pk, project_id=self.caller.project_id, **_by(self.caller, given.reason))
         return Response({"removed": True})
 

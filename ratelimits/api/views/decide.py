@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queueops.rest.errors import InvalidInput
-from queueops.rest.parsers import digest_of, parse_as, read_document
+from queueops.rest.parsers import digest_of
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerView
 from queueops.tenancy.callers.authentication import OperatorSessionAuthentication, TokenAuthentication
@@ -74,15 +74,14 @@ class DecideCalls(LimiterView):
         ),
     )
     def post(self, request: Request) -> Response:
-        raw = read_document(request)
-        given = parse_as(inputs.Decide, raw)
+        given = self.read(inputs.Decide)
         self._refuse_others(given)
         asking = Asking(
             self.caller.project_id,
             self._calls(given),
             key=self.idempotency_key(),
             # Both spellings of the address ask the same.
-            digest=digest_of(request, raw, path="/ratelimits/decide/"),
+            digest=digest_of(request, self.raw, path="/ratelimits/decide/"),
         )
         answered = ask(asking)
         headers = {"Idempotency-Replayed": "true"} if answered.replayed else None
@@ -128,7 +127,7 @@ class SettleCall(LimiterView):
         ),
     )
     def post(self, request: Request) -> Response:
-        given = parse_as(inputs.Settle, read_document(request))
+        given = self.read(inputs.Settle)
         if not given.holder.startswith(_holders_of(self.caller.project_id)):
             raise NotFound
         settlement = Settlement(given.holder, given.actual, given.amounts.by_unit() if given.amounts else NO_AMOUNTS)

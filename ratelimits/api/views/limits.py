@@ -12,7 +12,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queueops.rest.errors import InvalidInput
-from queueops.rest.parsers import parse_as, parse_query_as, read_document
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerListView, CallerView
 from queueops.tenancy.callers.authentication import Caller
@@ -186,7 +185,7 @@ class LimitList(CallerListView[Limit]):
         ),
     )
     def post(self, request: Request) -> Response:
-        given = parse_as(inputs.NewLimit, read_document(request))
+        given = self.read(inputs.NewLimit)
         require_operator(self.caller)
         result = saved(create_limit(given.figures(), actor=self.caller.actor, reason=given.reason))
         return Response(result, 201, headers={"Location": result["url"]})
@@ -220,7 +219,7 @@ class LimitDetail(CallerView):
         description=f"Takes effect within a second, in every process. {OPERATORS}",
     )
     def patch(self, request: Request, pk: int) -> Response:
-        given = parse_as(inputs.ChangeLimit, read_document(request))
+        given = self.read(inputs.ChangeLimit)
         find_seen(self.caller, pk)
         require_operator(self.caller)
         result = update_limit(pk, given.figures(), actor=self.caller.actor, reason=given.reason, seen_at=given.seen_at)
@@ -236,7 +235,7 @@ class LimitDetail(CallerView):
         description=f"With its overrides, counters and alerts. What it held back may go at once. {OPERATORS}",
     )
     def delete(self, request: Request, pk: int) -> Response:
-        given = parse_query_as(inputs.Reasoned, request.query_params.dict())
+        given = self.read_query(inputs.Reasoned)
         find_seen(self.caller, pk)
         require_operator(self.caller)
         delete_limit(pk, actor=self.caller.actor, reason=given.reason)
@@ -281,7 +280,7 @@ class LimitOverrides(CallerView):
         description="Or change the one it has; a project's key, for a key of its own project. Safe to repeat.",
     )
     def post(self, request: Request, pk: int) -> Response:
-        given = parse_as(inputs.SetOverride, read_document(request))
+        given = self.read(inputs.SetOverride)
         find_seen(self.caller, pk)
         require_own(self.caller, given.key)
         result = set_override(
@@ -306,7 +305,7 @@ class LimitOverrides(CallerView):
         description="Safe to repeat: `removed` says whether it had others.",
     )
     def delete(self, request: Request, pk: int) -> Response:
-        given = parse_query_as(inputs.OfOverride, request.query_params.dict())
+        given = self.read_query(inputs.OfOverride)
         find_seen(self.caller, pk)
         require_own(self.caller, given.key)
         removed = delete_override(pk, given.key, actor=self.caller.actor, reason=given.reason)
@@ -329,7 +328,7 @@ class SimulateLimit(CallerView):
         description="Changes nothing. Both sides are played as if this limit alone held calls back.",
     )
     def post(self, request: Request, pk: int) -> Response:
-        given = parse_as(inputs.Simulate, read_document(request))
+        given = self.read(inputs.Simulate)
         find_seen(self.caller, pk)
         played = asdict(simulate(pk, given.changes.figures(), hours=given.hours))
         for side in (played["today"], played["proposed"]):

@@ -8,7 +8,6 @@ from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from queueops.rest.parsers import parse_query_as
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerView
 from queueops.tenancy.callers.permissions import Need
@@ -24,7 +23,7 @@ SEE = Need(Scope.READ, "ratelimits.view_spend")
 class SpendReport(CallerView):
     for_users = True
     needs: ClassVar = {"GET": SEE}
-    query: ClassVar = {"GET": ("group_by", "from", "to", "project")}
+    query: ClassVar = {"GET": ("group_by", "from", "to")}
 
     @operation(
         "See what was spent",
@@ -41,7 +40,7 @@ class SpendReport(CallerView):
         ),
     )
     def get(self, request: Request) -> Response:
-        given = parse_query_as(inputs.SpendAsked, request.query_params.dict())
+        given = self.read_query(inputs.SpendAsked)
         days = spent_between(given.first, given.last).filter(project_id=self.caller.project_id)
         rows = of_user(days, self.caller.user_id)
         return Response(

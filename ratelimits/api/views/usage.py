@@ -13,7 +13,6 @@ from rest_framework.response import Response
 
 from queueops.core.errors import ForeignUser
 from queueops.rest.errors import InvalidInput, InvalidQuery
-from queueops.rest.parsers import parse_as, parse_query_as, read_document
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerListView, CallerView, Row
 from queueops.tenancy.callers.authentication import Caller
@@ -86,7 +85,7 @@ class ReserveUsageView(CallerView):
         ),
     )
     def post(self, request: Request) -> Response:
-        given = parse_as(inputs.ReserveUsage, read_document(request))
+        given = self.read(inputs.ReserveUsage)
         user_id = user_of(self.caller, given.user_id)
         reserved = reserve(
             project_id=self.caller.project_id,
@@ -126,7 +125,7 @@ class IngestUsageView(CallerView):
     )
     def post(self, request: Request) -> Response:
         own = self.caller.user_id
-        readings = read_events(read_document(request), user_id=own)
+        readings = read_events(self.raw, user_id=own)
         reported = [reading.found for reading in readings if isinstance(reading.found, Reported)]
         actor = operator_of(self.caller)
         ingested = ingest(reported, project_id=self.caller.project_id, only_user=own, actor=actor)
@@ -163,7 +162,7 @@ class CancelReservationView(CallerView):
         ),
     )
     def post(self, request: Request) -> Response:
-        given = parse_as(inputs.CancelReservation, read_document(request))
+        given = self.read(inputs.CancelReservation)
         own = self.caller
         cancelled = cancel(
             given.reservation_id, project_id=own.project_id, only_user=own.user_id, actor=operator_of(own)
@@ -187,7 +186,7 @@ class UserStanding(CallerView):
         description="404 `no_allowance`: the project has none. Also served without the last slash.",
     )
     def get(self, request: Request) -> Response:
-        given = parse_query_as(inputs.OfUser, request.query_params.dict())
+        given = self.read_query(inputs.OfUser)
         return Response(asdict(standing(self.caller.project_id, user_of(self.caller, given.user_id))))
 
 

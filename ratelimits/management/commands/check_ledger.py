@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from queueops.core.errors import QueueOpsError
+from queueops.tenancy.models import Project
 from ratelimits.services.usage.ledger import Difference, check_ledger, repair_ledger
 
 
@@ -17,6 +18,8 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="", help="Why it is repaired, for the audit trail.")
 
     def handle(self, *args: Any, project: str | None, repair: bool, reason: str, **options: Any) -> None:
+        if project is not None and not Project.objects.filter(pk=project).exists():
+            raise CommandError(f"There is no project {project!r}.")
         if repair:
             try:
                 repaired = repair_ledger(project, actor="system:check_ledger", reason=reason)

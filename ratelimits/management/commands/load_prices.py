@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_date, parse_datetime
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.values.moments import in_utc
 from ratelimits.money import shown
 from ratelimits.services.money.price_map import LoadedPrices, MapPrice, load_prices
 
@@ -73,29 +74,32 @@ class Command(BaseCommand):
 
 
 def _tell(loaded: LoadedPrices, currency: str, *, dry_run: bool) -> None:
+    def say(text: str) -> None:
+        # A map's names are a stranger's: they must not command the terminal.
+        print("".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text))
+
     def words(price: MapPrice) -> str:
         most = f", {price.most_tokens:,} at most" if price.most_tokens else ""
         return f"{shown(price.amount, currency)} a million{most}"
 
     for key, rate in loaded.new:
-        print(f"new: {key}: {words(rate)}")
+        say(f"new: {key}: {words(rate)}")
     for key, before, rate in loaded.changed:
-        print(f"changed: {key}: {words(before)} before, {words(rate)} now")
+        say(f"changed: {key}: {words(before)} before, {words(rate)} now")
     for key, own, rate in loaded.kept:
-        print(f"kept: {key}: {words(own)} was set by hand; the map has {words(rate)}")
+        say(f"kept: {key}: {words(own)} was set by hand; the map has {words(rate)}")
     for name, why in loaded.left_out.items():
-        print(f"left out: {name}: {why}")
-    for name in loaded.one_batch_price:
-        print(
-            f"note: {name} has one price by batch, and live another for long input: add that by batch if there is one"
-        )
+        say(f"left out: {name}: {why}")
+    for name, notes in loaded.notes.items():
+        for note in notes:
+            say(f"note: {name} {note}")
     would = "would be " if dry_run else ""
-    print(
+    say(
         f"{len(loaded.new):,} prices {would}new, {len(loaded.changed):,} {would}changed, {loaded.same:,} as they were, "
         f"{len(loaded.kept):,} set by hand kept; {len(loaded.left_out):,} models left out"
     )
     if loaded.kept:
-        print("With --replace the map's prices take their place.")
+        say("With --replace the map's prices take their place.")
 
 
 def _moment(text: str) -> datetime:
@@ -108,7 +112,10 @@ def _moment(text: str) -> datetime:
         found = datetime(day.year, day.month, day.day, tzinfo=UTC)
     if found is None:
         raise ArgumentTypeError(f"{text!r} is no day and no time")
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    try:
+        return in_utc(found if found.tzinfo else found.replace(tzinfo=UTC))
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is outside the calendar: in UTC it has no year of 1 to 9999") from error
 
 
 def _rate(text: str) -> Decimal:

@@ -9,14 +9,14 @@ from django.db import transaction
 
 from ratelimits.costs import REQUESTS
 from ratelimits.services.limits.alternatives import counted_as
-from ratelimits.services.limits.catalogue import Rule, rules_for
+from ratelimits.services.limits.catalogue import rules_for
 
 from .calls import Call
 from .charges import Settlement, charged_places, settle_charges, take_charges, write_charges
 from .counters import Place, lock_counters, write_counters
 from .drift import Statement, places_stated, take_drift
 from .tallies import write_tallies
-from .weigh import Binding, Decision, Kind, weigh, why_unfit
+from .weigh import Binding, Decision, Kind, Limits, weigh, why_unfit
 
 __all__ = [
     "Binding",
@@ -51,16 +51,14 @@ def decide(
         One decision a call, in order.
     """
     ended = take_charges([ending.holder for ending in settlements])
-    applied = [() if call.alternatives else rules_for(call.subject, queued=call.paced) for call in calls]
-    if units is not None:
-        applied = [tuple(rule for rule in found if rule.unit in units) for found in applied]
+    limits = _limits(calls, units)
     statements = [ending.statement for ending in settlements if ending.statement is not None]
-    places = (_places(calls, applied), _alternative_places(calls), charged_places(ended), places_stated(statements))
+    places = (_places(limits), charged_places(ended), places_stated(statements))
     counters = lock_counters(chain.from_iterable(places))
     now = next((counter.now for counter in counters.values()), 0.0)
     settle_charges(ended, counters, {ending.holder: ending for ending in settlements})
     take_drift(statements, counters)
-    decisions, charged = weigh(calls, applied, counters, now)
+    decisions, charged = weigh(calls, limits, counters, now)
     write_counters(counters.values())
     write_charges([(call.holder, entries, call.hold_seconds) for call, entries in charged if call.holder])
     write_tallies([call for call, _ in charged], as_requests=units is None or REQUESTS in units)
@@ -108,15 +106,17 @@ def _reclaim(holders: Sequence[str], most: int) -> int:
     return len(ended)
 
 
-def _places(calls: Sequence[Call], applied: Sequence[tuple[Rule, ...]]) -> Iterable[Place]:
-    seen = set()
-    for call, applicable in zip(calls, applied, strict=True):
-        if call.subject not in seen:
-            seen.add(call.subject)
-            yield from ((rule, rule.key(call.subject)) for rule in applicable)
-
-
-def _alternative_places(calls: Sequence[Call]) -> Iterable[Place]:
+def _limits(calls: Sequence[Call], units: frozenset[str] | None) -> Limits:
+    """Read the limits that count calls, once: were they read again, one that came amid it would have no counter."""
+    asked = {(call.subject, call.paced) for call in calls if not call.alternatives}
     for alternatives, paced in {(call.alternatives, call.paced) for call in calls if call.alternatives}:
-        for one in alternatives:
-            yield from ((rule, rule.key(one.subject)) for rule in rules_for(one.subject, queued=paced))
+        asked |= {(one.subject, paced) for one in alternatives}
+    found = {(subject, paced): rules_for(subject, queued=paced) for subject, paced in asked}
+    if units is None:
+        return found
+    return {place: tuple(rule for rule in rules if rule.unit in units) for place, rules in found.items()}
+
+
+def _places(limits: Limits) -> Iterable[Place]:
+    for (subject, _), rules in limits.items():
+        yield from ((rule, rule.key(subject)) for rule in rules)

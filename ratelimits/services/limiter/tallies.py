@@ -27,33 +27,35 @@ def write_tallies(granted: Sequence[Call], *, as_requests: bool = True) -> None:
     """
     if not granted:
         return
-    sums: dict[tuple[Subject, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
-    amounts: dict[tuple[Subject, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    stated: set[tuple[Subject, str]] = set()  # of all others the cost says everything
+    alike: dict[tuple[Subject, str], list[Call]] = {}
     for call in granted:
-        total = sums[call.subject, call.kind]
-        total[0] += as_requests
-        total[1] += call.cost
-        total[2] += call.waited_seconds
-        by_unit = amounts[call.subject, call.kind]
-        for unit, amount in taken(call.cost, call.known_cost, call.amounts).items():
-            by_unit[unit] += amount
-        if call.amounts or call.known_cost is not None:
-            stated.add((call.subject, call.kind))
-    subjects = [subject for subject, _ in sums]
+        alike.setdefault((call.subject, call.kind), []).append(call)
+    subjects = [subject for subject, _ in alike]
+    amounts = [_amounts(calls) for calls in alike.values()]
     parameters = {
         "services": [subject.service for subject in subjects],
         "call_types": [subject.call_type for subject in subjects],
         "models": [subject.model for subject in subjects],
         "projects": [subject.project for subject in subjects],
         "users": [subject.user for subject in subjects],
-        "kinds": [kind for _, kind in sums],
-        "calls": plain_array([int(total[0]) for total in sums.values()]),
-        "tokens": plain_array([total[1] for total in sums.values()]),
-        "amounts": nullable([json.dumps(amounts[one]) if one in stated else None for one in sums]),
-        "waits": plain_array([total[2] for total in sums.values()]),
+        "kinds": [kind for _, kind in alike],
+        "calls": plain_array([len(calls) if as_requests else 0 for calls in alike.values()]),
+        "tokens": plain_array([sum(call.cost for call in calls) for calls in alike.values()]),
+        "amounts": nullable([None if sums is None else json.dumps(sums) for sums in amounts]),
+        "waits": plain_array([sum(call.waited_seconds for call in calls) for calls in alike.values()]),
     }
     run_sql("ratelimits", "insert_tallies", parameters)
+
+
+def _amounts(calls: Sequence[Call]) -> dict[str, float] | None:
+    """What calls take together, by unit; None where the cost says everything of each of them."""
+    if not any(call.amounts or call.known_cost is not None for call in calls):
+        return None
+    sums: dict[str, float] = defaultdict(float)
+    for call in calls:
+        for unit, amount in taken(call.cost, call.known_cost, call.amounts).items():
+            sums[unit] += amount
+    return sums
 
 
 def amount_of(unit: str, *, counts_cached: bool) -> Combinable:

@@ -9,8 +9,8 @@ from typing import Literal
 from ratelimits.algorithms.admission import never_fits
 from ratelimits.algorithms.measures import MICRO, MalformedCost, cost_units, seconds
 from ratelimits.costs import TOKENS
-from ratelimits.services.limits.catalogue import Rule, rules_for
-from ratelimits.subjects import counter_id
+from ratelimits.services.limits.catalogue import Rule
+from ratelimits.subjects import Subject, counter_id
 
 from .calls import Call
 from .charges import Entry, is_held
@@ -43,6 +43,7 @@ class Binding:
 
 
 Kind = Literal["proceed", "defer", "retry", "reject"]
+Limits = Mapping[tuple[Subject, bool], tuple[Rule, ...]]  # by whom they count, and whether the call is paced
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,11 @@ class _Asked:
     rejection: Binding | None = None
     malformed: str = ""
     credential: str = ""
+    holds: bool = False
 
 
 def weigh(
-    calls: Sequence[Call], applied: Sequence[tuple[Rule, ...]], counters: Mapping[str, OpenCounter], now: float
+    calls: Sequence[Call], limits: Limits, counters: Mapping[str, OpenCounter], now: float
 ) -> tuple[list[Decision], list[tuple[Call, list[Entry]]]]:
     """
     Decide which of these calls may go now, in the order given, and charge those.
@@ -96,7 +98,7 @@ def weigh(
     member that has the most room for its weight; only if none takes it are their counters closed.
 
     Args:
-        applied: The limits that count each call; of a pool's call they are its members'.
+        limits: Those of each call, and of the members of each pool's.
         counters: By id, at least those that the calls touch; changed in place.
 
     Returns:
@@ -105,18 +107,40 @@ def weigh(
     asked = []
     granted = []
     waiting: dict[str, float] = {}
-    for call, applicable in zip(calls, applied, strict=True):
-        one = _chosen(call, counters, waiting) if call.alternatives else _asked(call, applicable, counters)
+    alike: dict[tuple[Subject, bool], _Asked] = {}
+    for call in calls:
+        one = _chosen(call, limits, counters, waiting) if call.alternatives else _alike(call, limits, counters, alike)
         asked.append(one)
         if _may_go(one):
-            granted.append((one, _charge(one)))
-    return [_decision(one, now) for one in asked], [(one.call, entries) for one, entries in granted if one.needs]
+            entries = _charge(one)
+            one.holds = bool(entries and call.holder)
+            granted.append((one, entries))
+    free = Decision("proceed", now)  # of all that hold nothing: making one is dearer than a decision
+    return [_decision(one, free) for one in asked], [(one.call, entries) for one, entries in granted if one.needs]
 
 
 def why_unfit(call: Call, rule: Rule) -> str | None:
     """Return why a limit can never admit a call, or None; no counter is asked."""
     key = rule.key(call.subject)
     return None if rule.shadow else never_fits(rule.algorithm(key), _units_of(call, rule, key))
+
+
+def _alike(
+    call: Call, limits: Limits, counters: Mapping[str, OpenCounter], known: dict[tuple[Subject, bool], _Asked]
+) -> _Asked:
+    """
+    What `_asked` finds, found out once for all calls of one subject that every limit counts one by one.
+
+    Args:
+        known: What was found out; changed in place.
+    """
+    place = call.subject, call.paced
+    if (first := known.get(place)) is not None:
+        return _Asked(call, first.needs, rejection=first.rejection)
+    one = _asked(call, limits[place], counters)
+    if all(rule.per_call for rule in limits[place]):
+        known[place] = one
+    return one
 
 
 def _asked(call: Call, applicable: tuple[Rule, ...], counters: Mapping[str, OpenCounter]) -> _Asked:
@@ -138,7 +162,7 @@ def _asked(call: Call, applicable: tuple[Rule, ...], counters: Mapping[str, Open
     return one
 
 
-def _chosen(call: Call, counters: Mapping[str, OpenCounter], waiting: dict[str, float]) -> _Asked:
+def _chosen(call: Call, limits: Limits, counters: Mapping[str, OpenCounter], waiting: dict[str, float]) -> _Asked:
     """
     A pool's call as the member's that it goes with, or that it waits for.
 
@@ -148,7 +172,7 @@ def _chosen(call: Call, counters: Mapping[str, OpenCounter], waiting: dict[str, 
     options: list[tuple[float, float, float, _Asked]] = []
     for other in call.alternatives:
         own = call._replace(subject=other.subject, alternatives=())
-        one = _asked(own, rules_for(other.subject, queued=call.paced), counters)
+        one = _asked(own, limits[other.subject, call.paced], counters)
         one.credential = other.credential
         share = used_share(one.needs) / other.weight
         options.append((share, turns.standing(other.credential), other.weight, one))
@@ -212,28 +236,31 @@ def _may_go(one: _Asked) -> bool:
 
 def _charge(one: _Asked) -> list[Entry]:
     """Take what a call needs, and return what it will have to settle."""
-    taken = [(counter, units, counter.take(units)) for counter, units in one.needs]
-    return [
-        Entry(counter_id(counter.rule.id, counter.key), counter.rule.unit, units, booked_at)
-        for counter, units, booked_at in taken
-        if is_held(counter.rule.unit)
-    ]
+    entries = []
+    for counter, units in one.needs:
+        booked_at = counter.take(units)
+        if is_held(counter.rule.unit):
+            entries.append(Entry(counter_id(counter.rule.id, counter.key), counter.rule.unit, units, booked_at))
+    return entries
 
 
-def _decision(one: _Asked, now: float) -> Decision:
+def _decision(one: _Asked, free: Decision) -> Decision:
+    """What becomes of a call that was weighed; `free`: of one that goes and holds nothing."""
+    now = free.now
     if one.malformed:
         return Decision("reject", now, reason=one.malformed)
     if one.rejection is not None:
         return Decision("reject", now, None, one.rejection, (one.rejection,), one.rejection.reason)
     if not one.denied_by:
-        holds = bool(one.call.holder) and any(is_held(counter.rule.unit) for counter, _ in one.needs)
-        return Decision("proceed", now, holds=holds, credential=one.credential)
+        if not one.holds and not one.credential:
+            return free
+        return Decision("proceed", now, holds=one.holds, credential=one.credential)
     blocking = [_refusal(counter, units, one.call) for counter, units in one.denied_by]
     blocking.sort(key=lambda binding: -(binding.retry_at or 0))
     kind: Kind = "retry" if any(binding.cooling for binding in blocking) else "defer"
     refusing = {id(counter) for counter, _ in one.denied_by}
-    free = [binding_of(counter, units, now, "") for counter, units in one.needs if id(counter) not in refusing]
-    met = (*blocking, *free)
+    roomy = [binding_of(counter, units, now, "") for counter, units in one.needs if id(counter) not in refusing]
+    met = (*blocking, *roomy)
     return Decision(kind, now, blocking[0].retry_at, blocking[0], tuple(blocking), blocking[0].reason, met=met)
 
 

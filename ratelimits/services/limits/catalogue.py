@@ -294,9 +294,9 @@ class CountedCalls:
     of_any_service: frozenset[tuple[str, str]]
 
     def counts(self, service: str, *, project: str, kind: str) -> bool:
-        return service in self.services or any(
-            of_project in ("", project) and of_kind in ("", kind) for of_project, of_kind in self.of_any_service
-        )
+        if service in self.services or not self.of_any_service:  # asked for each job of a batch
+            return service in self.services
+        return any(of_project in ("", project) and of_kind in ("", kind) for of_project, of_kind in self.of_any_service)
 
     def kind_of(self, kind: str) -> str:
         """What a subject tells of a job's kind."""

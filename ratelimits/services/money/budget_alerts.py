@@ -86,8 +86,12 @@ def level_of(period: BudgetPeriod) -> int:
     return max((level for level in LEVELS if period.spent and 100 * period.spent >= level * amount), default=0)
 
 
+def subject_of(project_id: str, period_id: int) -> str:
+    return f"{project_id}/budget/{period_id}"
+
+
 def _subject(period: BudgetPeriod) -> str:
-    return f"{period.project_id}/budget/{period.pk}"
+    return subject_of(period.project_id, period.pk)
 
 
 def _opening(period: BudgetPeriod, level: int) -> Opening:

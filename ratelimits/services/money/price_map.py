@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -76,12 +76,12 @@ class ReadMap:
     """
     Attributes:
         left_out: What was not taken, and why, by the map's name.
-        one_batch_price: Models whose price changes with the length of the input, live alone as far as the map says.
+        notes: What was taken and costs something else at times, by the map's name: what to look at.
     """
 
     rates: dict[Key, MapPrice] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    one_batch_price: list[str] = field(default_factory=list)
+    notes: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class LoadedPrices:
     kept: tuple[tuple[Key, MapPrice, MapPrice], ...]
     same: int
     left_out: Mapping[str, str]
-    one_batch_price: tuple[str, ...]
+    notes: Mapping[str, Sequence[str]]
 
 
 def load_prices(
@@ -158,7 +158,7 @@ def load_prices(
                 )
     prices.forget()
     same = len(read.rates) - len(new) - len(changed) - len(kept)
-    return LoadedPrices(new, changed, kept, same, read.left_out, tuple(read.one_batch_price))
+    return LoadedPrices(new, changed, kept, same, read.left_out, read.notes)
 
 
 def read_map(
@@ -170,9 +170,14 @@ def read_map(
 ) -> ReadMap:
     """Take the prices out of a parsed map; what cannot be taken is told, and never guessed. Numbers are Decimals."""
     read = ReadMap()
-    for name, entry in given.items():
+    for name, said in given.items():
         if name in NO_MODELS:
             continue
+        alias = said.get("alias_of") if isinstance(said, dict) else None
+        if isinstance(alias, str) and alias not in given:
+            read.left_out[name] = f"it is another name of {alias}, which the map does not have"
+            continue
+        entry = given[alias] if isinstance(alias, str) else said
         provider = entry.get("litellm_provider") if isinstance(entry, dict) else None
         if not isinstance(provider, str) or not provider:
             read.left_out[name] = "it names no provider"
@@ -184,7 +189,12 @@ def read_map(
 def _take(read: ReadMap, name: str, entry: Mapping[str, Any], services: Sequence[str], *, dollars: Decimal) -> None:
     provider = entry["litellm_provider"]
     model = name.removeprefix(f"{provider}/")
-    stated = {field: FIELD.fullmatch(field) for field, value in entry.items() if value is not None}
+    try:
+        given = _by_length(entry)
+    except ValueError:
+        read.left_out[name] = "no price can be read from tiered_pricing: not lengths of the input with a price each"
+        return
+    stated = {field: FIELD.fullmatch(field) for field, value in given.items() if value is not None}
     fields = {field: match for field, match in stated.items() if match}
     if not fields:
         read.left_out[name] = "it has no price by token or request"
@@ -192,10 +202,10 @@ def _take(read: ReadMap, name: str, entry: Mapping[str, Any], services: Sequence
     if len(model) > LONGEST_NAME or any(len(service) > LONGEST_PROVIDER for service in services):
         read.left_out[name] = "its name is too long"
         return
-    if not model or not model.isprintable():
+    if not model or not all(text.isprintable() for text in (model, *services)):
         read.left_out[name] = "its name is empty or has signs that cannot be stored"
         return
-    amounts = {field: _amount(entry[field], dollars) for field in fields}
+    amounts = {field: _amount(given[field], dollars) for field in fields}
     lengths = {field: _length(match["length"]) for field, match in fields.items()}
     if bad := [field for field in fields if isinstance(amounts[field], str) or lengths[field] is None]:
         why = next((amounts[field] for field in bad if isinstance(amounts[field], str)), "not a length")
@@ -217,9 +227,45 @@ def _take(read: ReadMap, name: str, entry: Mapping[str, Any], services: Sequence
         read.left_out[name] = f"{provider} {model} has another price under another name"
         return
     read.rates |= found
+    if notes := list(_notes(given, found)):
+        read.notes[name] = notes
+
+
+def _by_length(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return the entry with what its tiers say as fields of their own: both ways to write it name the same.
+
+    A tier holds for calls with more input than it begins at, and for all of such a call, as LiteLLM counts it:
+    litellm_core_utils/llm_cost_calc/tiered_pricing.py of 1.110.
+
+    Raises:
+        ValueError: A tier with a price by token has no beginning.
+    """
+    tiers = entry.get("tiered_pricing") or []
+    if not isinstance(tiers, list) or not all(isinstance(tier, dict) for tier in tiers):
+        raise ValueError("no list of tiers")
+    fields = dict(entry)
+    for tier in tiers:
+        for name in FIELDS.keys() & tier.keys():
+            match tier.get("range"):
+                case [int() | Decimal() as first, _] if first == 0:
+                    fields[name] = tier[name]
+                case [int() | Decimal() as first, _] if 0 < first < 2**31:
+                    fields[f"{name}_above_{int(first)}_tokens"] = tier[name]
+                case _:
+                    raise ValueError("a tier without a beginning")
+    return fields
+
+
+def _notes(given: Mapping[str, Any], found: Collection[Key]) -> Iterator[str]:
     by_length = {via: any(key.above_tokens for key in found if key.via == via) for via in Via}
     if by_length[Via.LIVE] and not by_length[Via.BATCH] and any(key.via == Via.BATCH for key in found):
-        read.one_batch_price.append(name)
+        yield "has one price by batch, and live another for long input: add that by batch if there is one"
+    thoughts = given.get("output_cost_per_reasoning_token")
+    if thoughts is not None and thoughts != given.get("output_cost_per_token"):
+        yield "has another price for thoughts, which are counted as output: set that price by hand if jobs let it think"
+    if given.get("off_peak_pricing"):
+        yield "costs less at some hours, and is counted by the price of the others"
 
 
 def _amount(value: Any, dollars: Decimal) -> int | str:
@@ -248,7 +294,7 @@ def _parsed(path: Path) -> Mapping[str, Any]:
     try:
         if path.stat().st_size > MOST_MAP_BYTES:
             raise BadPriceMap(f"{path} has more than {MOST_MAP_BYTES:,} bytes.")
-        given = json.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
+        given = json.loads(path.read_text(encoding="utf-8-sig"), parse_float=Decimal)
     except OSError as error:
         raise BadPriceMap(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError, ArithmeticError) as error:

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import available_timezones
 
+from django.apps import apps
 from django.db import transaction
 from django.forms.models import model_to_dict
 
@@ -15,8 +16,10 @@ from queueops.core.postgres.unique_names import faults_of, save_named
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
 from ratelimits.errors import InvalidBudget, OperatorsBudget, UnknownBudget
-from ratelimits.models import Budget, BudgetHold
+from ratelimits.models import Budget, BudgetHold, QuotaAlert
+from ratelimits.services.alerts.alerts import resolve
 
+from .budget_alerts import subject_of
 from .budgets import forget
 
 WHOSE = ("scope", "user_id", "batch_id", "period", "time_zone")  # fixed: its periods count by them
@@ -48,6 +51,7 @@ def create_budget(
     if not Project.objects.filter(pk=project_id).exists():
         raise InvalidBudget(fields={"project": ["There is no such project."]})
     budget = Budget(project_id=project_id, set_by_operator=by_operator, **figures)
+    _require_sound(budget)
     _store(budget)
     after = _figures(budget)
     _record("create_budget", budget, actor, reason, after=after)
@@ -94,7 +98,7 @@ def delete_budget(
     budget_id: int, *, actor: str, reason: str = "", project_id: str | None = None, by_operator: bool = True
 ) -> None:
     """
-    Delete a budget: jobs that wait for it go on. The ledger stays as it is.
+    Delete a budget: jobs that wait for it go on, and its alerts are over. The ledger stays as it is.
 
     Raises:
         UnknownBudget, OperatorsBudget, ProjectMoving, ProjectMoved: Nothing was deleted.
@@ -102,6 +106,8 @@ def delete_budget(
     budget = _locked(budget_id, project_id, by_operator=by_operator)
     periods = list(budget.periods.order_by("pk").select_for_update().values_list("pk", flat=True))
     BudgetHold.objects.filter(period__in=periods).delete()
+    subjects = [subject_of(budget.project_id, period) for period in periods]
+    resolve(QuotaAlert.objects.filter(kind=QuotaAlert.Kind.BUDGET, subject__in=subjects))
     _record("delete_budget", budget, actor, reason, before=_figures(budget))
     budget.delete()
 
@@ -117,7 +123,6 @@ def _locked(budget_id: int, project_id: str | None, *, by_operator: bool) -> Bud
 
 
 def _store(budget: Budget) -> None:
-    _require_sound(budget)
     if faults := faults_of(budget) or save_named(budget):
         raise InvalidBudget(fields=faults)
 
@@ -125,17 +130,21 @@ def _store(budget: Budget) -> None:
 def _require_sound(budget: Budget) -> None:
     if budget.time_zone not in available_timezones():
         raise InvalidBudget(fields={"time_zone": ["There is no such time zone."]})
-    if faults := scope_faults(budget.scope, user_id=budget.user_id, batch_id=budget.batch_id):
+    if faults := scope_faults(
+        budget.scope, project_id=budget.project_id, user_id=budget.user_id, batch_id=budget.batch_id
+    ):
         raise InvalidBudget(fields=faults)
 
 
-def scope_faults(scope: str, *, user_id: UUID | None, batch_id: UUID | None) -> dict[str, list[str]]:
-    """What is wrong, by field, with whose budget it is to be."""
+def scope_faults(scope: str, *, project_id: str, user_id: UUID | None, batch_id: UUID | None) -> dict[str, list[str]]:
+    """What is wrong, by field, with whose budget it is to be; of another project's batch the same as of none."""
     found = {}
     if (user_id is not None) != (scope == Budget.Scope.USER):
         found["user_id"] = ["Name the user of a budget of one user, and of no other."]
     if (batch_id is not None) != (scope == Budget.Scope.BATCH):
         found["batch_id"] = ["Name the batch of a budget of one batch, and of no other."]
+    elif batch_id and not apps.get_model("jobs", "Batch").objects.filter(pk=batch_id, project=project_id).exists():
+        found["batch_id"] = ["The project has no such batch."]
     return found
 
 

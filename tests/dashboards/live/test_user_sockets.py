@@ -139,7 +139,8 @@ def test_keys_that_cannot_be_fetched_hold_up_nobody_else(client: LiveClient, key
         server.gate.clear()
         waiting = [client.watch("me", token=Signer().token()) for _ in range(3)]
         assert server.asked.wait(10)
-        assert client.watch("me", key=key).first("snapshot", seconds=3)
+        assert client.watch("me", key=key).first("snapshot")
+        assert {watcher.close_code for watcher in waiting} == {None}, "it came before the fetch was given up"
         server.status = 500
         server.gate.set()
         assert {watcher.closed() for watcher in waiting} == {4503}

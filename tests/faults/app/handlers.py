@@ -83,6 +83,13 @@ def write_in_thread(job: RunningJob[Work]) -> Done:
     return _have_effect(job)
 
 
+@handler(kind="faults.write_much", service="faults", payload=Work, idempotent=True, timeout=LONG)
+async def write_much(job: RunningJob[Work]) -> Done:
+    """Have its effect, and a result for the result store."""
+    _have_effect(job)
+    return Done({"pid": os.getpid(), "text": "x" * 5000})
+
+
 @handler(kind="faults.write_at_second_try", service="faults", payload=Work, idempotent=True, retry="faults")
 async def write_at_second_try(job: RunningJob[Work]) -> Done:
     """Needs a second try: a 429 would spend no attempt."""

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.utils import timezone
 
-from queueops.core.env import BadConfiguration, read
+from queueops.core.env.reading import BadConfiguration, read
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
 from ratelimits.services.tuning.upkeep import forget_usage
 from ratelimits.services.usage.ledger import check_ledger

@@ -49,7 +49,7 @@ def test_the_database_begins_the_next_month_at_that_very_moment(month, zone, end
     assert months_at(zone, end - SECOND, end)[1] > month
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     zone=st.sampled_from(
         ["Europe/Vienna", "America/Havana", "America/Sao_Paulo", "Asia/Beirut", "Africa/Cairo", "Pacific/Chatham"]

@@ -23,12 +23,15 @@ from queueops_client.errors import (
 )
 from queueops_client.producer import QueueOps
 from queueops_client.records import (
+    AuditEntry,
     Batch,
     DeadLetter,
+    Delivery,
     Event,
     Fire,
     Forecast,
     ForecastWay,
+    HeardJob,
     Job,
     Moved,
     Operation,
@@ -36,7 +39,10 @@ from queueops_client.records import (
     Project,
     Result,
     Schedule,
+    Span,
     SubmittedBatch,
+    Webhook,
+    Window,
 )
 from queueops_client.retry import Retry
 from queueops_client.specs import JobSpec
@@ -53,17 +59,20 @@ __all__ = [
     "ApiError",
     "AsyncQueueOps",
     "AsyncUsageTracker",
+    "AuditEntry",
     "BadConfiguration",
     "Batch",
     "BatchRejected",
     "ClientError",
     "Conflict",
     "DeadLetter",
+    "Delivery",
     "Event",
     "Fire",
     "Flushed",
     "Forecast",
     "ForecastWay",
+    "HeardJob",
     "IdempotencyKeyReused",
     "InvalidRequest",
     "Job",
@@ -90,6 +99,7 @@ __all__ = [
     "Retry",
     "Schedule",
     "ServerError",
+    "Span",
     "Standing",
     "SubmittedBatch",
     "TokensNotSet",
@@ -101,4 +111,6 @@ __all__ = [
     "Usage",
     "UsageTracker",
     "WaitTimeout",
+    "Webhook",
+    "Window",
 ]

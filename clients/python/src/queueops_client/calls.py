@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar, cast
 from uuid import UUID, uuid4
@@ -10,10 +11,13 @@ from uuid import UUID, uuid4
 from queueops_client.errors import InvalidRequest, NotFound
 from queueops_client.exchange import Answer, Emit, RequestOptions, Steps, exchange, request_of
 from queueops_client.records import (
+    AuditEntry,
     Batch,
     DeadLetter,
+    Delivery,
     Fire,
     Forecast,
+    HeardJob,
     Job,
     Moved,
     Operation,
@@ -23,10 +27,12 @@ from queueops_client.records import (
     Result,
     Schedule,
     SubmittedBatch,
+    Webhook,
+    Window,
     moments,
 )
 from queueops_client.retry import Retry
-from queueops_client.specs import JobSpec, OnFailure, Spool, encoded, encoded_schedule
+from queueops_client.specs import JobSpec, OnFailure, Spool, encoded, encoded_schedule, encoded_webhook, encoded_window
 
 API = "/api/v1"
 PAGE_SIZE = 500
@@ -105,12 +111,25 @@ class Calls:
         )
         return SubmittedBatch.of({**answer.body, "idempotency_key": key})
 
-    def forecast(self, spool: Spool, *, partial: bool, start_interval_seconds: float) -> Steps[Forecast]:
+    def forecast(
+        self,
+        spool: Spool,
+        *,
+        partial: bool,
+        start_interval_seconds: float,
+        after: Sequence[Id],
+        on_finish: JobSpec | Mapping[str, Any] | None,
+    ) -> Steps[Forecast]:
         answer = yield from self.request(
             "POST",
             "/forecast/",
             content=spool.blocks,
-            params={"partial": partial or None, "start_interval_seconds": start_interval_seconds or None},
+            params={
+                "partial": partial or None,
+                "start_interval_seconds": start_interval_seconds or None,
+                "after": [str(one) for one in after] or None,
+                "on_finish": None if on_finish is None else encoded(on_finish).decode(),
+            },
             headers={
                 "content-type": "application/x-ndjson",
                 "content-length": str(spool.size_bytes),
@@ -220,6 +239,23 @@ class Calls:
     def results(self, batch: Id | AnyBatch) -> Steps[None]:
         return self._list(f"/batches/{id_of(batch)}/results/", Result, {}, page_size=100)
 
+    def audit(self, filters: Body) -> Steps[None]:
+        """Emit entries until there are no more now: oldest first, the server always has a cursor to go on from."""
+        params: dict[str, Any] = {"page_size": PAGE_SIZE, **_plain(filters)}
+        while True:
+            answer = yield from self.request("GET", "/audit/", params=params)
+            rows, params["cursor"] = answer.body["results"], answer.body["next_cursor"]
+            is_oldest_first = params.get("order") == "oldest"
+            for place, row in enumerate(rows, start=1):
+                cursor = params["cursor"] if is_oldest_first and place == len(rows) else None
+                yield Emit(replace(AuditEntry.of(row), cursor=cursor))
+            if not rows or not params["cursor"]:
+                return
+
+    def result(self, job: Id | Job | Result) -> Steps[Any]:
+        answer = yield from self.request("GET", f"/jobs/{id_of(job)}/result/")
+        return answer.body
+
     def schedules(self, filters: Body) -> Steps[None]:
         return self._list("/schedules/", Schedule, filters, page_size=100)
 
@@ -230,15 +266,15 @@ class Calls:
         return self._list(f"/schedules/{id_of(schedule)}/fires/", Fire, filters)
 
     def create_schedule(self, figures: Body) -> Steps[Schedule]:
-        answer = yield from self._store("POST", "/schedules/", figures)
+        answer = yield from self._store("POST", "/schedules/", encoded_schedule(figures))
         return Schedule.of(answer.body)
 
     def preview_schedule(self, figures: Body) -> Steps[list[datetime]]:
-        answer = yield from self._store("POST", "/schedules/preview/", figures)
+        answer = yield from self._store("POST", "/schedules/preview/", encoded_schedule(figures))
         return moments(answer.body["next_due"])
 
     def change_schedule(self, schedule: Id | Schedule, changes: Body) -> Steps[Schedule]:
-        answer = yield from self._store("PATCH", f"/schedules/{id_of(schedule)}/", changes)
+        answer = yield from self._store("PATCH", f"/schedules/{id_of(schedule)}/", encoded_schedule(changes))
         return Schedule.of(answer.body)
 
     def pause_schedule(self, schedule: Id | Schedule, reason: str) -> Steps[Schedule]:
@@ -254,9 +290,53 @@ class Calls:
         path = f"/schedules/{id_of(schedule)}/"
         yield from self.request("DELETE", path, params={"reason": reason or None}, is_safe=True)
 
-    def _store(self, method: str, path: str, figures: Body) -> Steps[Answer]:
+    def webhooks(self, filters: Body) -> Steps[None]:
+        return self._list("/webhooks/", Webhook, filters, page_size=100)
+
+    def webhook(self, webhook: Id | Webhook) -> Steps[Webhook]:
+        return self._read(f"/webhooks/{id_of(webhook)}/", Webhook)
+
+    def create_webhook(self, figures: Body) -> Steps[Webhook]:
+        answer = yield from self._store("POST", "/webhooks/", encoded_webhook(figures))
+        return Webhook.of(answer.body)
+
+    def change_webhook(self, webhook: Id | Webhook, changes: Body) -> Steps[Webhook]:
+        answer = yield from self._store("PATCH", f"/webhooks/{id_of(webhook)}/", encoded_webhook(changes))
+        return Webhook.of(answer.body)
+
+    def test_webhook(self, webhook: Id | Webhook, reason: str) -> Steps[Delivery]:
+        return self._act(f"/webhooks/{id_of(webhook)}/test/", Delivery, reason=reason)
+
+    def deliveries(self, webhook: Id | Webhook, filters: Body) -> Steps[None]:
+        return self._list(f"/webhooks/{id_of(webhook)}/deliveries/", Delivery, filters)
+
+    def heard_jobs(self, webhook: Id | Webhook, filters: Body) -> Steps[None]:
+        return self._list(f"/webhooks/{id_of(webhook)}/jobs/", HeardJob, filters)
+
+    def windows(self, filters: Body) -> Steps[None]:
+        return self._list("/maintenance/", Window, filters, page_size=100)
+
+    def window(self, window: Id | Window) -> Steps[Window]:
+        return self._read(f"/maintenance/{id_of(window)}/", Window)
+
+    def create_window(self, figures: Body) -> Steps[Window]:
+        answer = yield from self._store("POST", "/maintenance/", encoded_window(figures))
+        return Window.of(answer.body)
+
+    def change_window(self, window: Id | Window, changes: Body) -> Steps[Window]:
+        answer = yield from self._store("PATCH", f"/maintenance/{id_of(window)}/", encoded_window(changes))
+        return Window.of(answer.body)
+
+    def end_window(self, window: Id | Window, reason: str) -> Steps[Window]:
+        return self._act(f"/maintenance/{id_of(window)}/end/", Window, reason=reason)
+
+    def delete_window(self, window: Id | Window, reason: str) -> Steps[None]:
+        path = f"/maintenance/{id_of(window)}/"
+        yield from self.request("DELETE", path, params={"reason": reason or None}, is_safe=True)
+
+    def _store(self, method: str, path: str, content: bytes) -> Steps[Answer]:
         headers = {"content-type": "application/json", "idempotency-key": str(uuid4())}
-        return self.request(method, path, content=encoded_schedule(figures), headers=headers)
+        return self.request(method, path, content=content, headers=headers)
 
     def _read(self, path: str, record: type[AnyRecord]) -> Steps[AnyRecord]:
         answer = yield from self.request("GET", path)

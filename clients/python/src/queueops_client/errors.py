@@ -185,7 +185,7 @@ OF_STATUS: Mapping[int, type[ApiError]] = {
 
 
 def _wrong(fields: Mapping[str, list[str]]) -> str:
-    return "".join(f" {path or 'input'}: {', '.join(causes)}." for path, causes in fields.items())
+    return "".join(f" {path or 'input'}: {', '.join(causes).removesuffix('.')}." for path, causes in fields.items())
 
 
 def error_type(code: str, status: int) -> type[ApiError]:

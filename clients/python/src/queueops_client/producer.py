@@ -11,10 +11,13 @@ from typing import Any, Literal, Self, Unpack, overload
 from queueops_client.calls import AnyBatch, Calls, Id, Letters, Subject, Target
 from queueops_client.line import Line
 from queueops_client.records import (
+    AuditEntry,
     Batch,
     DeadLetter,
+    Delivery,
     Fire,
     Forecast,
+    HeardJob,
     Job,
     Moved,
     Operation,
@@ -23,6 +26,8 @@ from queueops_client.records import (
     Result,
     Schedule,
     SubmittedBatch,
+    Webhook,
+    Window,
 )
 from queueops_client.retry import Retry
 from queueops_client.specs import (
@@ -33,6 +38,9 @@ from queueops_client.specs import (
     ScheduleChanges,
     ScheduleOptions,
     Spool,
+    WebhookChanges,
+    WebhookOptions,
+    WindowOptions,
 )
 from queueops_client.transport import DEFAULT_TIMEOUT_SECONDS, Token, Transport
 from queueops_client.watching import PATIENCE_SECONDS, Update, watch_of
@@ -126,12 +134,21 @@ class QueueOps:
                 )
             )
 
-    def forecast(self, jobs: Jobs, *, partial: bool = False, start_interval_seconds: float = 0.0) -> Forecast:
+    def forecast(
+        self,
+        jobs: Jobs,
+        *,
+        partial: bool = False,
+        start_interval_seconds: float = 0.0,
+        after: Sequence[Id] = (),
+        on_finish: JobSpec | Mapping[str, Any] | None = None,
+    ) -> Forecast:
         """
         Say what a batch of these jobs would cost, when it would end and what of it would be refused; stores nothing.
 
         Args:
             jobs, partial, start_interval_seconds: As of `submit_many`.
+            after, on_finish: Likewise; they are checked, and cost nothing here.
 
         Raises:
             TooManyJobs: There are more than a batch takes; nothing was sent.
@@ -139,7 +156,13 @@ class QueueOps:
         """
         with Spool() as spool:
             spool.fill(jobs)
-            steps = self._calls.forecast(spool, partial=partial, start_interval_seconds=start_interval_seconds)
+            steps = self._calls.forecast(
+                spool,
+                partial=partial,
+                start_interval_seconds=start_interval_seconds,
+                after=after,
+                on_finish=on_finish,
+            )
             return self._run(steps)
 
     # Looking
@@ -202,6 +225,16 @@ class QueueOps:
         Jobs that have not ended come too, without a result. A requeued job comes as its latest successor, at the end.
         """
         return self._iterate(self._calls.results(batch))
+
+    def result(self, job: Id | Job | Result) -> Any:
+        """
+        What a job's handler returned, however large: also where the job's record has `stored_result` instead.
+
+        Raises:
+            NotFound: There is no such job.
+            ApiError: `result_missing`: the server's result store has lost it.
+        """
+        return self._run(self._calls.result(job))
 
     # Waiting
 
@@ -437,6 +470,115 @@ class QueueOps:
             NotFound: There is none; after a lost answer because it has been deleted.
         """
         self._run(self._calls.delete_schedule(schedule, reason))
+
+    # Maintenance windows
+
+    def windows(self, **filters: Any) -> Iterator[Window]:
+        """
+        Iterate over maintenance windows, newest first: the project's, and those that hold its work with others'.
+
+        Args:
+            filters: Of `GET /maintenance/`: scope (several: a list), created_after, created_before.
+        """
+        return self._iterate(self._calls.windows(filters))
+
+    def window(self, window: Id | Window) -> Window:
+        return self._run(self._calls.window(window))
+
+    def create_window(self, **figures: Unpack[WindowOptions]) -> Window:
+        """
+        Pause the project by calendar, once or weekly. The key needs the scope `operate`.
+
+        Raises:
+            InvalidRequest: With the field that is wrong: also of times that are over, or end before they begin.
+        """
+        return self._run(self._calls.create_window(figures))
+
+    def change_window(self, window: Id | Window, **changes: Unpack[WindowOptions]) -> Window:
+        """Change one of the project's windows; what is left out stays as it is."""
+        return self._run(self._calls.change_window(window, changes))
+
+    def end_window(self, window: Id | Window, *, reason: str = "") -> Window:
+        """End a window that is open; a weekly one comes again, one that is not open stays as it is."""
+        return self._run(self._calls.end_window(window, reason))
+
+    def delete_window(self, window: Id | Window, *, reason: str = "") -> None:
+        """
+        Delete a window; what it holds may start, unless something else holds it.
+
+        Raises:
+            NotFound: There is none; after a lost answer because it has been deleted.
+        """
+        self._run(self._calls.delete_window(window, reason))
+
+    # Audit
+
+    def audit(self, **filters: Any) -> Iterator[AuditEntry]:
+        """
+        Iterate over what people and keys changed in the project, newest first. The key needs the scope `audit`.
+
+        With `order="oldest"` none is missed that is written meanwhile, and the iteration ends when there are no more
+        now. Store the `cursor` of the last entry, and give it as `cursor` to go on.
+
+        Args:
+            filters: Of `GET /audit/`: actor, action, target, created_after, created_before, order, cursor.
+
+        Raises:
+            InvalidRequest: `other_epoch`: the database was restored since the cursor; begin again, without one.
+        """
+        return self._iterate(self._calls.audit(filters))
+
+    # Webhooks
+
+    def webhooks(self, **filters: Any) -> Iterator[Webhook]:
+        """
+        Iterate over the project's webhooks, newest first.
+
+        Args:
+            filters: Of `GET /webhooks/`: enabled, hears_jobs, and so on.
+        """
+        return self._iterate(self._calls.webhooks(filters))
+
+    def webhook(self, webhook: Id | Webhook) -> Webhook:
+        return self._run(self._calls.webhook(webhook))
+
+    def create_webhook(self, url: str, **options: Unpack[WebhookOptions]) -> Webhook:
+        """
+        Have an address told, by signed POSTs, when batches end or jobs do.
+
+        The key needs the scope `operate`. The `secret` in what is returned is shown now or never; after a lost answer
+        it is None: make another, and switch this one off.
+
+        Raises:
+            InvalidRequest: With the field that is wrong.
+        """
+        return self._run(self._calls.create_webhook({"url": url, **options}))
+
+    def change_webhook(self, webhook: Id | Webhook, **changes: Unpack[WebhookChanges]) -> Webhook:
+        """Change a webhook; what is left out stays as it is, and a filter of jobs replaces the whole one."""
+        return self._run(self._calls.change_webhook(webhook, changes))
+
+    def test_webhook(self, webhook: Id | Webhook, *, reason: str = "") -> Delivery:
+        """Send a signed test, also to one that is switched off; `deliveries` says what became of it."""
+        return self._run(self._calls.test_webhook(webhook, reason))
+
+    def deliveries(self, webhook: Id | Webhook, **filters: Any) -> Iterator[Delivery]:
+        """
+        Iterate over the messages to a webhook, newest first.
+
+        Args:
+            filters: Of `GET /webhooks/<id>/deliveries/`: event, state (several: a list), and so on.
+        """
+        return self._iterate(self._calls.deliveries(webhook, filters))
+
+    def heard_jobs(self, webhook: Id | Webhook, **filters: Any) -> Iterator[HeardJob]:
+        """
+        Iterate over the ended jobs that a webhook hears of, newest first.
+
+        Args:
+            filters: Of `GET /webhooks/<id>/jobs/`: job, waits, and so on.
+        """
+        return self._iterate(self._calls.heard_jobs(webhook, filters))
 
     def close(self) -> None:
         self.transport.close()

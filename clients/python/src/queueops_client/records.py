@@ -44,6 +44,7 @@ PARSERS: Mapping[str, Callable[[Any], Any]] = {
             "eta",
             "finish_at",
             "due_at",
+            "begins_at",
             "ends_at",
             "next_fire_at",
         ),
@@ -81,7 +82,7 @@ class Job(Record):
         waiting_for: Why it does not run now, in words.
         cost: Units or tokens, as estimated; `costs`: by unit, where the cost does not say all.
         complete_by: By when it is wanted.
-        via: `batch`: it goes by a batch of its provider; None: live.
+        via: `batch`: it goes, or went, by a batch of its provider; `live`: it was to, and went live; None: live.
         provider_batch: The one that it was a line of last: id, state, provider_id.
         cost_money: What its calls cost so far, in millionths of `currency`; None: not known, or a price is missing.
         prices: What it costs live and by batch, in millionths of `currency`; is_used: by what its last call used, else
@@ -107,6 +108,7 @@ class Job(Record):
     tags: Sequence[str] = ()
     payload: Any = None
     result: Any = None
+    stored_result: Mapping[str, Any] | None = None
     ended_batch: Mapping[str, Any] | None = None
     progress: float | None = None
     progress_message: str | None = None
@@ -269,7 +271,8 @@ class Result(Record):
     What became of one job of a batch.
 
     Attributes:
-        result: What its handler returned; None until it has completed.
+        result: What its handler returned; None until it has completed, and where `stored_result` is set.
+        stored_result: Of a large result its size and where it is: `QueueOps.result` gets it.
         last_error_code: Of its last failed attempt; also set while it is retried.
         origin: The failed job whose place this one took, where it was requeued.
     """
@@ -277,6 +280,7 @@ class Result(Record):
     id: UUID
     state: str
     result: Any = None
+    stored_result: Mapping[str, Any] | None = None
     kind: str = ""
     user_id: UUID | None = None
     idempotency_key: str | None = None
@@ -370,6 +374,101 @@ class Schedule(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook(Record):
+    """
+    Where the project is told what ended.
+
+    Attributes:
+        batches: It is told that batches ended.
+        jobs: Which ended jobs it is told of, by `kinds`, `tags`, `any_tag`, `outcomes`, `user_id` and `batch_id`; None:
+            of none.
+        most_jobs: Ended jobs of one message, at most.
+        secret: With which its messages are signed; only in the answer to its creation.
+    """
+
+    id: UUID
+    url: str
+    enabled: bool = True
+    batches: bool = True
+    jobs: Mapping[str, Any] | None = None
+    most_jobs: int | None = None
+    secret: str | None = None
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery(Record):
+    """
+    One message to a webhook; its `id` is what the receiver gets as `webhook-id`.
+
+    Attributes:
+        event: `batch.finished`, `jobs.ended` or `webhook.test`.
+        jobs_told: Ended jobs that it tells of.
+        job_id: That carries it out. `state` and `error_code` are of that job.
+    """
+
+    id: UUID
+    event: str
+    batch_id: UUID | None = None
+    jobs_told: int = 0
+    job_id: UUID | None = None
+    state: str = ""
+    error_code: str = ""
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeardJob(Record):
+    """An ended job that a webhook hears of. `delivery_id`: the message that tells it; None: it waits for the next."""
+
+    id: int
+    job_id: UUID
+    delivery_id: UUID | None = None
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span(Record):
+    """From when to when a maintenance window is open."""
+
+    begins_at: datetime
+    ends_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window(Record):
+    """
+    A maintenance window: a pause by calendar, once or weekly.
+
+    Attributes:
+        scope: `project`; or `service`, `kind`, `global`: only operators change those.
+        weekdays: On which it begins; 0 is Monday.
+        since, until: What the clock in `time_zone` shows, such as 22:00:00.
+        is_open: Whether it holds its work now.
+        next_times: The next five, one that is open first.
+    """
+
+    id: UUID
+    scope: str
+    key: str = ""
+    reason: str = ""
+    begins_at: datetime | None = None
+    ends_at: datetime | None = None
+    weekdays: Sequence[int] = ()
+    since: str | None = None
+    until: str | None = None
+    time_zone: str = "UTC"
+    is_open: bool = False
+    next_times: Sequence[Span] = ()
+    created_at: datetime | None = None
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Self:
+        spans = [Span.of(one) for one in raw.get("next_times", ())]
+        return replace(super(Window, cls).of(raw), next_times=spans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Record):
     """Something done to many rows in the background."""
 
@@ -384,6 +483,31 @@ class Operation(Record):
     @property
     def has_ended(self) -> bool:
         return self.status != "running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry(Record):
+    """
+    What a person or key changed, with its secrets masked.
+
+    Attributes:
+        moved: How many rows it changed.
+        address: Of who asked.
+        cursor: With `order="oldest"`, of the last entry of each page: what a later call goes on from.
+    """
+
+    id: int
+    created_at: datetime
+    actor: str
+    action: str
+    target: str
+    project_id: str = ""
+    moved: int = 1
+    reason: str = ""
+    address: str = ""
+    before: Any = None
+    after: Any = None
+    cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

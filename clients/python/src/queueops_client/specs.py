@@ -95,6 +95,71 @@ class ScheduleChanges(ScheduleOptions, total=False):
     jobs: Iterable[JobSpec | Mapping[str, Any]]
 
 
+class EndedJobs(TypedDict, total=False):
+    """
+    Which ended jobs a webhook is told of: those that fit all that is given. Nothing given is every job.
+
+    Attributes:
+        kinds: One of these.
+        tags: All of these.
+        any_tag: One of these, or several.
+        outcomes: Ended so; `failed` is for good.
+    """
+
+    kinds: Sequence[str]
+    tags: Sequence[str]
+    any_tag: Sequence[str]
+    outcomes: Sequence[Literal["completed", "failed", "cancelled"]]
+    user_id: UUID | str | None
+    batch_id: UUID | str | None
+
+
+class WebhookOptions(TypedDict, total=False):
+    """
+    What a webhook may have besides its address.
+
+    Attributes:
+        enabled: Switched off, it gets nothing.
+        batches: It is told that batches ended; so it is where this is left out.
+        jobs: Which ended jobs it is told of; `{}` is every job, None none.
+        most_jobs: Ended jobs of one message, 1 to 200.
+        reason: For the audit trail.
+    """
+
+    enabled: bool
+    batches: bool
+    jobs: EndedJobs | None
+    most_jobs: int
+    reason: str
+
+
+class WebhookChanges(WebhookOptions, total=False):
+    """What of a webhook is to be changed; what is left out stays as it is. A filter replaces the whole one."""
+
+    url: str
+
+
+class WindowOptions(TypedDict, total=False):
+    """
+    What a maintenance window may have: `begins_at` and `ends_at`, or `weekdays`, `since` and `until`.
+
+    Attributes:
+        begins_at, ends_at: Once: from when to when; None, in a change: it has none any more.
+        weekdays: Weekly: the days on which it begins; 0 is Monday.
+        since, until: Weekly: what the clock shows, such as 22:00, when it begins and when it next ends.
+        time_zone: Weekly: whose clock, such as Europe/Berlin; UTC where it is left out.
+        reason: Shown wherever work waits for it.
+    """
+
+    begins_at: datetime | str | None
+    ends_at: datetime | str | None
+    weekdays: Sequence[int]
+    since: str | None
+    until: str | None
+    time_zone: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A job to be submitted; JobOptions says what the fields mean."""
@@ -145,6 +210,16 @@ def encoded(job: AnyJob) -> bytes:
     return _as_json(given, "job")
 
 
+def encoded_window(figures: Mapping[str, Any]) -> bytes:
+    """
+    A maintenance window, or changes of one, as JSON; its times as `encoded` has them.
+
+    Raises:
+        InvalidRequest: It holds what JSON has no form for.
+    """
+    return _as_json(figures, "window")
+
+
 def encoded_schedule(figures: Mapping[str, Any]) -> bytes:
     """
     A schedule, or changes of one, as JSON; its jobs and times as `encoded` has them.
@@ -154,6 +229,16 @@ def encoded_schedule(figures: Mapping[str, Any]) -> bytes:
     """
     jobs = figures.get("jobs")
     return _as_json(figures if jobs is None else {**figures, "jobs": list(jobs)}, "schedule")
+
+
+def encoded_webhook(figures: Mapping[str, Any]) -> bytes:
+    """
+    A webhook, or changes of one, as JSON.
+
+    Raises:
+        InvalidRequest: It holds what JSON has no form for.
+    """
+    return _as_json(figures, "webhook")
 
 
 def _as_json(given: Mapping[str, Any], what: str) -> bytes:

@@ -43,7 +43,9 @@ export function cause(health) {
 export function also(others) {
     return others.map((one) =>
         h("li", { class: `tone-${one.tone}`, title: one.cause || null }, icon(TONES[one.tone] ?? "info"),
-            h("a", { href: one.href }, one.text)));
+            h("a", { href: one.href }, one.text),
+            one.begins_at ? h("span", { class: "muted" }, " It begins ", moment(one.begins_at), ", and ends ", moment(one.until), ".")
+                : one.until ? h("span", { class: "muted" }, " Next change ", moment(one.until), ".") : null));
 }
 
 export function steering(pauses, ramp, page) {

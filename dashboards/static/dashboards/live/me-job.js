@@ -32,7 +32,7 @@ function draw({ data, at }) {
     show("waiting", job.waiting?.reasons.length ? waiting(job.waiting) : null);
     show("letter", letter ? deadLetter(letter, data.requeued_as) : null);
     fill(byId("facts"), facts(job));
-    fill(byId("result"), job.result === null ? h("p", { class: "muted" }, ENDED.has(job.state) ? "It returned nothing." : "There is none until it has completed.") : json(job.result));
+    fill(byId("result"), job.stored_result ? h("p", { class: "muted" }, `It has ${job.stored_result.bytes.toLocaleString()} bytes, too many to be shown here.`) : job.result === null ? h("p", { class: "muted" }, ENDED.has(job.state) ? "It returned nothing." : "There is none until it has completed.") : json(job.result));
     fill(byId("payload"), json(job.payload));
     fill(byId("events"), happened(events));
 }

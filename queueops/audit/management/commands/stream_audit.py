@@ -50,12 +50,12 @@ class Command(BaseCommand):
         while not stopped.is_set():
             sent = stream.send_new(target, seconds=TURN_SECONDS, holder=holder, go_on=lambda: not stopped.is_set())
             trouble = sent.fault or ("another process sends there" if sent.is_held else "")
+            if is_once and trouble:
+                raise CommandError(f"{target}: {trouble}")
             if trouble != told:
                 self.stderr.write(f"{target}: {trouble or 'goes on'}")
                 told = trouble
-            if is_once and (trouble or not sent.entries):
-                if trouble:
-                    raise CommandError(trouble)
+            if is_once and not sent.entries:
                 return
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS) if sent.fault else PAUSE_SECONDS
             if trouble or not sent.entries:

@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from queueops.site.diagnosis import DoctorVerdict, examine
+from queueops.site.diagnosis.finding import DoctorVerdict
+from queueops.site.diagnosis.questions import examine
 
 COLOURS = {DoctorVerdict.OK: "green", DoctorVerdict.WARN: "yellow", DoctorVerdict.FAIL: "red"}
 

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.values.parse import POSTGRES_URL
 from queueops.site.moving.move import Outcome, abort_move, move_project, plan_move
 
 MOVE_WAIT_SECONDS = 300.0
@@ -33,6 +34,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, project: str, to: str, address: str, wait: float, **options: Any) -> None:
         if address and not address.startswith(("https://", "http://")):
             raise CommandError("--address must begin with https:// or http://.")
+        try:
+            POSTGRES_URL.parse(to)
+        except ValueError:
+            # Nor told back: it has a password. An empty one would be the database of this machine.
+            raise CommandError(f"--to must be {POSTGRES_URL.rule}.") from None
         if not 0 <= wait < inf:
             raise CommandError("--wait is a number of seconds, 0 or more.")
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stop undoes what was begun
@@ -57,7 +63,7 @@ class Command(BaseCommand):
         if done.finished:
             self._tell(project, done)
             return
-        self._say(done)
+        self._say(project, done)
         self.stdout.write(
             f"{project} has moved: {sum(done.rows.values()):,} rows, the same on both sides, in "
             f"{monotonic() - begun:,.1f} s. It runs there; here its API answers 410 project_moved, and it stays paused."
@@ -67,8 +73,14 @@ class Command(BaseCommand):
         if plan.finished:
             self.stdout.write(f"{project} has moved there already: there is nothing left to do.")
             return
-        self._say(plan)
+        self._say(project, plan)
         self.stdout.write("Nothing was changed. --yes moves these; its API refuses what would write meanwhile.")
 
-    def _say(self, outcome: Outcome) -> None:
+    def _say(self, project: str, outcome: Outcome) -> None:
         self.stdout.write(", ".join(f"{count:,} {name}" for name, count in outcome.rows.items() if count))
+        if outcome.stored:
+            self.stdout.write(
+                f"Of these jobs {outcome.stored:,} have results in the result store, {outcome.stored_bytes:,} bytes, "
+                f"which are not moved: copy its folder {project} into the other installation's store, once the project "
+                "is there. Until then these results answer result_missing there; here nothing removes them."
+            )

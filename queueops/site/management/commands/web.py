@@ -5,9 +5,11 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
+from django.urls import get_resolver
 
 from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import ensure_session_is_ours
+from queueops.core.processes.garbage import spare_the_collector
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
 
@@ -29,6 +31,8 @@ class Command(BaseCommand):
         from queueops.core.web.server import serve
         from queueops.site.asgi import application, body_limits, cross_origin
 
+        _ = get_resolver().url_patterns  # or the first request would import them, and its producer wait for it
+        spare_the_collector()
         chosen = settings.QUEUEOPS
         cut_off = serve(
             application,

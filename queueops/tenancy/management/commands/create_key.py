@@ -5,7 +5,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from queueops.tenancy.issuing import issue_key
+from queueops.tenancy.issuing import faults_told, issue_key, told_name
 from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
 
 MOST_DAYS = 3650
@@ -38,15 +38,15 @@ class Command(BaseCommand):
         if days is not None and not 1 <= days <= MOST_DAYS:
             raise CommandError(f"--days {days}: give 1 to {MOST_DAYS:,}.")
         given = {
-            "name": options["name"],
             "scopes": sorted(set(options["scopes"] or default_scopes())),
             "requests_per_minute": options["requests_per_minute"],
             "expires_at": timezone.now() + timedelta(days=days) if days else None,
         }
         try:
+            given["name"] = told_name(options["name"])
             ProducerKey(project=project, **given).full_clean(exclude=["prefix", "digest"])
         except ValidationError as error:
-            raise CommandError(" ".join(error.messages)) from error
+            raise CommandError(faults_told(error)) from error
         key, secret = issue_key(project, actor="system:create_key", **given)
         expires = f", until {key.expires_at:%Y-%m-%d %H:%M} UTC" if key.expires_at else ""
         self.stderr.write(f"Issued {key.prefix}… of {project.pk}: {', '.join(key.scopes)}{expires}. Keep it safe:")

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from queueops_client.cli import letters, mcp, schedules, submit, usage, watch, work
+from queueops_client.cli import audit, letters, mcp, schedules, submit, usage, watch, windows, work
 from queueops_client.cli.session import Session, command, shared
 from queueops_client.cli.words import clean
 from queueops_client.errors import ApiError, BadConfiguration, ClientError, Unreachable, WaitTimeout
@@ -83,6 +83,8 @@ for part in (
     work.go_on,
     letters.letters,
     schedules.schedules,
+    windows.windows,
+    audit.audit,
     mcp.mcp,
     usage.usage,
     usage.flush,
@@ -94,6 +96,7 @@ def run(arguments: Sequence[str]) -> int:
     """Carry out a command line; returns the code to end with."""
     as_json = "--json" in arguments
     try:
+        _refuse_bytes(arguments)
         code = queueops.main(list(arguments), prog_name="queueops", standalone_mode=False)
     except click.ClickException as error:
         error.show()
@@ -105,6 +108,14 @@ def run(arguments: Sequence[str]) -> int:
         tell(error, as_json=as_json)
         return code_of(error)
     return code if isinstance(code, int) else 0
+
+
+def _refuse_bytes(arguments: Sequence[str]) -> None:
+    for number, argument in enumerate(arguments, 1):
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"Argument {number} is not UTF-8.") from None
 
 
 def tell(error: ClientError, *, as_json: bool) -> None:

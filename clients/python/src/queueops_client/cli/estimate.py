@@ -22,7 +22,12 @@ def show_forecast(session: Session, told: Forecast) -> int:
     if session.as_json:
         session.give(told.raw)
         return 0 if told.accepted else REFUSED
-    session.say(f"Nothing was submitted. {plural(told.jobs['count'], 'job')} would be made.")
+    made = plural(told.jobs["count"], "job")
+    session.say(
+        f"Nothing was submitted. {made} would be made."
+        if told.accepted
+        else f"Nothing was submitted. The batch would be refused; without what is refused of it, {made} would be made."
+    )
     if told.jobs["duplicates"]:
         session.note(f"{plural(told.jobs['duplicates'], 'duplicate')} left out: their idempotency_key exists already.")
     for rows in (_models(told), _ways(told), _tokens(told), _limits(told)):
@@ -30,7 +35,8 @@ def show_forecast(session: Session, told: Forecast) -> int:
             session.out.print()
             session.out.print(rows)
     for price in told.missing_prices:
-        session.note(clean(f"No price: {price['service']} {price['model']}, {price['via']}."))
+        way = "by batch" if price["via"] == "batch" else "live"
+        session.note(clean(f"No price: {price['service']} {price['model']}, {way}."))
     for budget in told.budgets:
         whose = f" of user {budget['user_id']}" if budget["user_id"] else ""
         session.note(

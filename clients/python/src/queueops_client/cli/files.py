@@ -68,6 +68,8 @@ def job_in(text: str) -> dict[str, Any]:
         BadFile
     """
     where = text[1:] if text.startswith("@") else "--on-finish"
+    if not where:
+        raise BadFile("--on-finish @ names no file.")
     if text.startswith("@"):
         with opened(where) as file:
             text = file.read()

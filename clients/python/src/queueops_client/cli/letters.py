@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 from rich.table import Table
 
-from queueops_client.cli.session import Session, command
+from queueops_client.cli.session import MOST_LISTED, Seconds, Session, command
 from queueops_client.cli.watch import operation_line
 from queueops_client.cli.words import clean, plural
 from queueops_client.producer import QueueOps
@@ -51,7 +51,7 @@ def letters() -> None:
 @letters.command("list")
 @narrowed
 @click.option("--all", "with_closed", is_flag=True, help="Also those requeued or discarded.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, MOST_LISTED), default=50, show_default=True)
 @command
 def list_letters(session: Session, *, where: dict[str, str], with_closed: bool, limit: int) -> None:
     """List dead letters, newest first. With --json one a line, with payloads."""
@@ -82,9 +82,7 @@ def list_letters(session: Session, *, where: dict[str, str], with_closed: bool, 
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @narrowed
 @click.option("--everything", is_flag=True, help="All open dead letters of the project.")
-@click.option(
-    "--spread", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="Spread the starts over this."
-)
+@click.option("--spread", type=Seconds(min=0), default=0.0, metavar="SECONDS", help="Spread the starts over this.")
 @click.option("--priority", type=click.Choice(["urgent", "normal", "low"]))
 @click.option("--note", default="", help="Kept with the dead letters.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -138,6 +136,8 @@ def _act(
             moved = by_ids(queue, list(ids))
             text = f"{plural(len(moved.moved), 'dead letter')} done, {len(moved.unmoved)} left alone."
             session.show(moved.raw, text)
+            if not moved.moved:
+                click.get_current_context().exit(1)
             return
         found = sum(1 for _ in itertools.islice(queue.dead_letters(**where, open=True), COUNTED + 1))
         number = plural(found, "dead letter") if found <= COUNTED else f"more than {COUNTED:,} dead letters"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -22,6 +23,16 @@ from queueops_client.producer import QueueOps
 ENDED_WITH_FAILURES = 3
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+MOST_LISTED = 10**9
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds, which `nan` and `inf` are not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        return seconds if isfinite(seconds) else self.fail(f"{value!r} is no number of seconds.", param, ctx)
 
 
 @dataclass

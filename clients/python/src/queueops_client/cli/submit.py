@@ -10,7 +10,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from queueops_client.cli.estimate import show_forecast, tell_refused
 from queueops_client.cli.files import STANDARD_INPUT, format_of, job_in, jobs_of, opened
-from queueops_client.cli.session import Session, command
+from queueops_client.cli.session import Seconds, Session, command
 from queueops_client.cli.watch import follow
 from queueops_client.cli.words import plural
 from queueops_client.records import SubmittedBatch
@@ -31,7 +31,7 @@ from queueops_client.specs import OnFailure
 @click.option("--partial", is_flag=True, help="Submit the valid jobs and report the others.")
 @click.option(
     "--start-interval",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=0.0,
     metavar="SECONDS",
     help="Start the jobs so far apart.",
@@ -75,7 +75,13 @@ def submit(
         with opened(file) as source, _progress(session) as counted:
             jobs = jobs_of(source, kind=kind, file_format=file_format or format_of(file))
             if dry_run:
-                told = queue.forecast(counted(jobs), partial=partial, start_interval_seconds=start_interval)
+                told = queue.forecast(
+                    counted(jobs),
+                    partial=partial,
+                    start_interval_seconds=start_interval,
+                    after=after,
+                    on_finish=callback,
+                )
                 return show_forecast(session, told)
             batch = queue.submit_many(
                 counted(jobs),

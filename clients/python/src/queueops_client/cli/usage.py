@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from queueops_client.cli.session import Session, command
+from queueops_client.cli.session import Seconds, Session, command
 from queueops_client.cli.words import duration, plural
 from queueops_client.errors import BadConfiguration
 from queueops_client.transport import Transport, base_url_of
@@ -52,7 +52,7 @@ def usage(session: Session, *, user: str | None, outbox: Path | None) -> None:
 
 @click.command()
 @OUTBOX
-@click.option("--timeout", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS")
+@click.option("--timeout", type=Seconds(min=0), default=30.0, show_default=True, metavar="SECONDS")
 @command
 def flush(session: Session, *, outbox: Path | None, timeout: float) -> None:
     """Send what waits in the outbox on this machine."""
@@ -65,7 +65,12 @@ def flush(session: Session, *, outbox: Path | None, timeout: float) -> None:
 
 
 def _path(session: Session, given: Path | None) -> Path:
-    return given or default_path(base_url_of(session.address()))
+    path = given or default_path(base_url_of(session.address()))
+    try:
+        path.exists()
+    except OSError as error:
+        raise BadConfiguration(f"The outbox cannot be opened: {error.strerror}.") from error
+    return path
 
 
 def _report(path: Path) -> Report:

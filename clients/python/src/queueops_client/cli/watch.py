@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from queueops_client.calls import Subject, Target
-from queueops_client.cli.session import ENDED_WITH_FAILURES, Session, command
+from queueops_client.cli.session import ENDED_WITH_FAILURES, Seconds, Session, command
 from queueops_client.cli.words import batch_line, clean, counted, forecast, job_line, rate
 from queueops_client.producer import QueueOps
 from queueops_client.records import Batch, Job, Operation
@@ -28,7 +28,7 @@ REFRESHES_PER_SECOND = 4
 
 @click.command()
 @click.argument("target", metavar="ID")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up after so long; code 5.")
+@click.option("--timeout", type=Seconds(min=0), metavar="SECONDS", help="Give up after so long; code 5.")
 @command
 def watch(session: Session, *, target: str, timeout: float | None) -> int:
     """

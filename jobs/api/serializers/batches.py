@@ -1,0 +1,120 @@
+"""Batches, in lists and by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from jobs.models import Batch, OnFailure
+from jobs.services.explain.event_log import Cursor
+from jobs.services.explain.snapshots import BatchSnapshot
+
+from .fields import CURSOR_HELP, EPOCH_HELP, MOMENT
+from .jobs import CountsSerializer, tell_tags
+
+BATCH_FIELDS = (
+    "id",
+    "name",
+    "tags",
+    "total",
+    "paused",
+    "submitted_by",
+    "after",
+    "on_failure",
+    "on_finish_job",
+    "created_at",
+    "finished_at",
+)
+NO_WAIT: dict[str, Any] = {"after": [], "on_failure": None}
+
+
+class BatchSerializer(serializers.ModelSerializer[Batch]):
+    """Args, by attribute: see BatchSnapshot."""
+
+    after = serializers.ListField(
+        child=serializers.UUIDField(), help_text="The jobs and batches that it was submitted to wait for."
+    )
+    on_failure = serializers.ChoiceField(
+        choices=OnFailure.choices, allow_null=True, help_text="What if one of those does not succeed."
+    )
+    tags = serializers.ListField(child=serializers.CharField())
+    counts = CountsSerializer(help_text="Items by state; a requeued item counts once, as its latest job.")
+    held_by_outage = serializers.IntegerField(
+        help_text="Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000."
+    )
+    finished = serializers.IntegerField()
+    progress = serializers.FloatField(help_text="Percent of the items that have ended.")
+    rate_per_second = serializers.FloatField(allow_null=True)
+    eta = serializers.DateTimeField(
+        allow_null=True,
+        help_text="A forecast from its past speed and the limits; null while nothing is known.",
+    )
+    eta_earliest = serializers.DateTimeField(
+        allow_null=True, help_text="Set where the two differ much: it ends between this and `eta`."
+    )
+    recheck_after_seconds = serializers.FloatField(allow_null=True)
+
+    class Meta:
+        model = Batch
+        fields = (
+            *BATCH_FIELDS,
+            "counts",
+            "held_by_outage",
+            "finished",
+            "progress",
+            "rate_per_second",
+            "eta",
+            "eta_earliest",
+            "recheck_after_seconds",
+        )
+        read_only_fields = fields
+
+
+class BatchDetailSerializer(BatchSerializer):
+    cost_money = serializers.IntegerField(
+        allow_null=True,
+        help_text="What its calls cost so far, in millionths of `currency`; null: not known, or a price is missing.",
+    )
+    currency = serializers.CharField(help_text="Three letters, such as USD.")
+    cursor = serializers.IntegerField(help_text=CURSOR_HELP)
+    epoch = serializers.CharField(help_text=EPOCH_HELP)
+
+    class Meta:
+        model = Batch
+        fields = (*BatchSerializer.Meta.fields, "cost_money", "currency", "cursor", "epoch")
+        read_only_fields = fields
+
+
+def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
+    batch = snapshot.batch
+    return {
+        "id": str(batch.pk),
+        "name": batch.name,
+        "tags": batch.tags,  # type: ignore[attr-defined] # by tell_tags
+        "total": batch.total,
+        "paused": batch.paused,
+        "submitted_by": batch.submitted_by,
+        "after": (batch.after or NO_WAIT)["after"],
+        "on_failure": (batch.after or NO_WAIT)["on_failure"],
+        "on_finish_job": batch.on_finish_job and str(batch.on_finish_job),
+        "created_at": MOMENT.to_representation(batch.created_at),
+        "finished_at": batch.finished_at and MOMENT.to_representation(batch.finished_at),
+        "counts": snapshot.counts,
+        "held_by_outage": snapshot.held_by_outage,
+        "finished": snapshot.finished,
+        "progress": snapshot.progress,
+        "rate_per_second": batch.rate_per_second,
+        "eta": snapshot.eta and MOMENT.to_representation(snapshot.eta),
+        "eta_earliest": snapshot.eta_earliest and MOMENT.to_representation(snapshot.eta_earliest),
+        "recheck_after_seconds": snapshot.recheck_after_seconds,
+    }
+
+
+def batch_detail_answer(snapshot: BatchSnapshot, *, cursor: Cursor) -> dict[str, Any]:
+    """
+    Args:
+        cursor: Of the log of events, read before the snapshot.
+    """
+    tell_tags([snapshot.batch])
+    return {**batch_answer(snapshot), **cursor.answer()}

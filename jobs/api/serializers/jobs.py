@@ -1,0 +1,188 @@
+"""Jobs, in lists and by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rest_framework import serializers
+
+from jobs.models import Batch, Job, Tag
+from jobs.services.explain.event_log import Cursor
+from jobs.services.explain.foresee import foresee
+from jobs.services.explain.snapshots import JobSnapshot
+from jobs.states import JobState
+
+from .costs import BatchOfJobSerializer, WayPricesSerializer
+from .events import EventSerializer
+from .fields import CURSOR_HELP, EPOCH_HELP, MOMENT, AnyJSON
+from .results import PLACE_HELP, PlaceOfResultSerializer, place_of_result, result_here
+from .waiting import WaitingSerializer, waiting_answer
+
+JOB_FIELDS = (
+    "id",
+    "batch",
+    "user_id",
+    "kind",
+    "service",
+    "model",
+    "call_type",
+    "cost",
+    "costs",
+    "priority",
+    "state",
+    "held",
+    "progress",
+    "progress_message",
+    "idempotency_key",
+    "unique_key",
+    "tags",
+    "retry_policy",
+    "retry_count",
+    "crash_count",
+    "deferral_count",
+    "last_error_code",
+    "last_error_message",
+    "scheduled_at",
+    "expires_at",
+    "complete_by",
+    "via",
+    "origin",
+    "created_at",
+    "updated_at",
+    "started_at",
+    "finished_at",
+)
+
+
+class _ListedJobs(serializers.ListSerializer[Job]):
+    """With their tags, and today's forecast of those that wait for a limit."""
+
+    def to_representation(self, data: Any) -> Any:
+        jobs = list(data)
+        foresee(jobs)
+        tell_tags(jobs)
+        return super().to_representation(jobs)
+
+
+def tell_tags(rows: Sequence[Job | Batch]) -> None:
+    """Fetch the tags of jobs or batches, for the serializers."""
+    tags = Tag.objects.of([row.pk for row in rows])
+    for row in rows:
+        row.tags = tags.get(row.pk, [])  # type: ignore[union-attr]
+
+
+class JobSerializer(serializers.ModelSerializer[Job]):
+    tags = serializers.ListField(child=serializers.CharField())
+    unique_key = serializers.CharField(source="given_unique_key", allow_null=True)
+    state = serializers.ChoiceField(source="status", choices=JobState.choices)
+    costs = serializers.DictField(
+        child=serializers.IntegerField(),
+        allow_null=True,
+        help_text="Estimated by unit: input_tokens, output_tokens. Null: the cost says all.",
+    )
+
+    class Meta:
+        model = Job
+        fields = JOB_FIELDS
+        read_only_fields = JOB_FIELDS
+        list_serializer_class = _ListedJobs
+
+
+class CountsSerializer(serializers.Serializer[dict[str, int]]):
+    """Jobs by state."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {state.value: serializers.IntegerField() for state in JobState}
+
+
+class EndedBatchSerializer(serializers.Serializer[Any]):
+    """What a batch's callback is told of it."""
+
+    batch = serializers.UUIDField()
+    name = serializers.CharField()
+    counts = CountsSerializer(allow_null=True, help_text="When the callback was let go; null: it waits.")
+
+
+class JobDetailSerializer(JobSerializer):
+    payload = AnyJSON()
+    result = AnyJSON()
+    stored_result = PlaceOfResultSerializer(allow_null=True, help_text=PLACE_HELP)
+    ended_batch = EndedBatchSerializer(allow_null=True, help_text="Of a batch's callback; null: it is none.")
+    attempts = serializers.IntegerField(help_text="Attempts begun, crashes apart.")
+    eta = serializers.DateTimeField(allow_null=True, help_text="When it should end; null while nothing is known.")
+    effective_priority = serializers.IntegerField(
+        allow_null=True, help_text="The score by which it is claimed; null once it runs or has ended."
+    )
+    waiting_for = serializers.CharField(allow_null=True, help_text="Why it does not run now, in words.")
+    waiting = WaitingSerializer(allow_null=True, help_text="The same in full; null once it runs or has ended.")
+    recheck_after_seconds = serializers.FloatField(
+        allow_null=True, help_text="When asking again is worth while; also sent as Retry-After."
+    )
+    last_event = EventSerializer(allow_null=True)
+    cost_money = serializers.IntegerField(
+        allow_null=True,
+        help_text="What its calls cost so far, in millionths of `currency`; null: not known, or a price is missing.",
+    )
+    currency = serializers.CharField(help_text="Three letters, such as USD.")
+    prices = WayPricesSerializer(
+        allow_null=True, help_text="Null: it can go live alone, or nothing tells what it takes."
+    )
+    provider_batch = BatchOfJobSerializer(allow_null=True, help_text="Null: it never was in one.")
+    cursor = serializers.IntegerField(help_text=CURSOR_HELP)
+    epoch = serializers.CharField(help_text=EPOCH_HELP)
+
+    class Meta:
+        model = Job
+        fields = (
+            *JOB_FIELDS,
+            "payload",
+            "result",
+            "stored_result",
+            "ended_batch",
+            "attempts",
+            "eta",
+            "effective_priority",
+            "waiting_for",
+            "waiting",
+            "recheck_after_seconds",
+            "last_event",
+            "cost_money",
+            "currency",
+            "prices",
+            "provider_batch",
+            "cursor",
+            "epoch",
+        )
+        read_only_fields = fields
+
+
+def job_answer(snapshot: JobSnapshot, *, cursor: Cursor) -> dict[str, Any]:
+    """
+    Args:
+        cursor: Of the log of events, read before the snapshot.
+    """
+    job = snapshot.job
+    tell_tags([job])
+    shown = JobSerializer(job).data
+    waiting = snapshot.waiting
+    if job.status == JobState.RATE_LIMITED and job.lane is not None and waiting is not None and waiting.forecast:
+        shown["scheduled_at"] = MOMENT.to_representation(waiting.forecast.starts_at)
+    return {
+        **shown,
+        "payload": job.payload,
+        "result": result_here(job),
+        "stored_result": place_of_result(job),
+        "ended_batch": job.ended_batch and {"counts": None, **job.ended_batch},
+        "attempts": job.retry_count + (job.status in ATTEMPT_UNDER_WAY_OR_OVER and job.started_at is not None),
+        "eta": getattr(snapshot, "eta", None),
+        "effective_priority": snapshot.effective_priority,
+        "waiting_for": snapshot.waiting_for,
+        "waiting": waiting_answer(snapshot.waiting) if snapshot.waiting else None,
+        "recheck_after_seconds": snapshot.recheck_after_seconds,
+        "last_event": EventSerializer(snapshot.last_event).data if snapshot.last_event else None,
+        **cursor.answer(),
+    }
+
+
+ATTEMPT_UNDER_WAY_OR_OVER = frozenset({JobState.IN_PROGRESS, JobState.COMPLETED, JobState.FAILED})

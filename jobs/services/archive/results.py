@@ -1,0 +1,105 @@
+"""
+Large results of archived jobs: the archive has copies of its own, beside the file that names them.
+
+    acme/2026-11-24/results/<as in the result store>
+
+They are there before the rows are deleted, so that the result store may forget them, and go back under the same name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from jobs.services.results.keep import result_store
+from jobs.services.results.read import sum_of
+from jobs.services.results.reference import StoredResult, stored_in
+from jobs.services.results.sweep import keep_sweep_out
+from queueops.core.sealing import STORED
+from queueops.core.stores.store import Store, StoreError
+
+from .day_files import ArchiveError, DayFiles
+
+logger = logging.getLogger(__name__)
+
+
+def with_results(files: DayFiles, rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """
+    The rows, each once its large result is in the archive, too.
+
+    Raises:
+        ArchiveError: The result store is not set here, or does not answer.
+    """
+    for key, text in rows:
+        if stored := stored_of(text):
+            _copy(stored, source=_store(), name=stored.name, target=files.store, place=place_of(files, stored))
+        yield key, text
+
+
+def bring_back(files: DayFiles, lines: Iterable[str]) -> None:
+    """
+    Put the large results of jobs that come back into the result store, in the transaction that inserts their rows.
+
+    Raises:
+        ArchiveError
+    """
+    found = [stored for line in lines if (stored := stored_of(line))]
+    if found:
+        keep_sweep_out()
+    for stored in found:
+        _copy(stored, source=files.store, name=place_of(files, stored), target=_store(), place=stored.name)
+
+
+def stored_of(line: str) -> StoredResult | None:
+    """What an archived job's result names."""
+    if STORED not in line:
+        return None
+    found: Mapping[str, Any] = json.loads(line)
+    return stored_in(found["job"]["result"]) if "job" in found else None
+
+
+def place_of(files: DayFiles, stored: StoredResult) -> str:
+    """Where the archive has it."""
+    return f"{files.project_id}/{files.day}/results/{stored.name.rpartition('/')[2]}"
+
+
+def verify_result(files: DayFiles, stored: StoredResult) -> bool:
+    """
+    Whether the archive's copy is what was written; False: there is none, as the result store had lost it.
+
+    Raises:
+        ArchiveError: It is another.
+    """
+    place = place_of(files, stored)
+    try:
+        with files.store.read(place) as file:
+            if sum_of(file) != stored.sha256:
+                raise ArchiveError(f"{place} is not what was written: its checksum differs.")
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise ArchiveError(f"{place} cannot be read: {error}.") from error
+    return True
+
+
+def _store() -> Store:
+    store = result_store()
+    if store is None:
+        raise ArchiveError("There are results in a result store: set QUEUEOPS_RESULT_STORE here.")
+    return store
+
+
+def _copy(stored: StoredResult, *, source: Store, name: str, target: Store, place: str) -> None:
+    try:
+        with source.read(name) as file, target.write(place) as copy:
+            shutil.copyfileobj(file, copy)
+        with target.read(place) as file:
+            if sum_of(file) != stored.sha256:
+                raise ArchiveError(f"{name} is not what its job names, or was not copied whole.")
+    except FileNotFoundError:  # lost before, for whatever reason: the row says what was there
+        logger.warning("%s has no %s: its job goes without its result", source, name)
+    except (StoreError, OSError) as error:
+        raise ArchiveError(f"{name} cannot be copied from {source} to {target}: {error}") from error

@@ -1,0 +1,63 @@
+"""
+What stands in a job's row for a result that is in the result store.
+
+`queueops!stored!<name>!<bytes>!<sha256>`, a string in the place of the result. Nobody outside may write one: what comes
+from handlers and requests is defused as sealed values are, see queueops/core/sealing.py.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+from queueops.core.sealing import STORED
+
+PARTS_OF_NAME = 3
+
+
+class StoredResult(NamedTuple):
+    """
+    Attributes:
+        name: Of the object: `<project>/<day>/<job>.<fencing token>.<random>`. No other write ever has the same.
+        bytes: Of the result, as JSON.
+        sha256: Of the object, which is encrypted where the project's payloads are.
+    """
+
+    name: str
+    bytes: int
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{STORED}{self.name}!{self.bytes}!{self.sha256}"
+
+    @property
+    def as_json(self) -> str:
+        return json.dumps(str(self))
+
+
+def stored_in(value: Any) -> StoredResult | None:
+    """What a job's `result` names; None: it is the result itself."""
+    if not isinstance(value, str) or not value.startswith(STORED):
+        return None
+    name, size, checksum = value.removeprefix(STORED).split("!")
+    return StoredResult(name, int(size), checksum)
+
+
+def is_reference(text: str) -> bool:
+    """Whether JSON text is one."""
+    return text.startswith(f'"{STORED}')
+
+
+def new_name(project: str, job: UUID, token: int) -> str:
+    return f"{project}/{datetime.now(UTC):%Y-%m-%d}/{job}.{token}.{uuid4().hex[:12]}"
+
+
+def read_name(name: str) -> tuple[UUID, int] | None:
+    """The job and the fencing token that an object was written for; None: we wrote no such object."""
+    parts = name.rpartition("/")[2].split(".")
+    try:
+        return (UUID(parts[0]), int(parts[1])) if len(parts) == PARTS_OF_NAME else None
+    except ValueError:
+        return None

@@ -1,0 +1,168 @@
+"""
+Removing objects that no job's row names: of jobs that were deleted or erased, and of writes whose commit never came.
+
+A row that names an object keeps it. Without one an object goes after GRACE, unless its job still runs with the fencing
+token it was written for: only that claim's commit can name it, however long the database is away. Every other claim's
+is refused, so what is removed is named by no row at any later time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from django.db import connection, transaction
+
+from jobs.states import RUNNING
+from queueops.core.sql import run_sql
+from queueops.core.stores.store import FileInStore, Store, StoreError
+from queueops.tenancy.models import Project, ProjectMove
+
+from .figures import ResultFigures, add_figures
+from .reference import read_name, stored_in
+
+GRACE = timedelta(days=1)
+OBJECTS_AT_ONCE = 500
+MARK = "swept-by"  # the object that names the database whose rows decide
+DATABASE = (
+    "SELECT system_identifier::text || '.' || pg_database.oid FROM pg_control_system(), pg_database"
+    " WHERE datname = current_database()"
+)
+
+
+class ForeignStore(StoreError):
+    """The result store belongs to another database, which may be the one that this one was copied from."""
+
+    code = "foreign_result_store"
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """
+    Attributes:
+        after: The object up to which it went; empty: it was through all.
+    """
+
+    removed: int
+    after: str
+
+
+def ensure_own_store(store: Store, *, mark: bool = True) -> None:
+    """
+    Make sure that the rows of this database decide what stays.
+
+    A copy of the database, made to try a restore or an upgrade, knows nothing of the results since then. It has other
+    identifiers, of the server or within it, and must not remove what it does not know.
+
+    Args:
+        mark: Make a store that is nobody's this database's own.
+
+    Raises:
+        ForeignStore, StoreError, OSError
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(DATABASE)
+        [own] = cursor.fetchone()
+    try:
+        with store.read(MARK) as file:
+            owner = file.read().decode(errors="replace").strip()
+    except FileNotFoundError:
+        if mark:
+            with store.write(MARK) as file:
+                file.write(own.encode())
+        return
+    if owner != own:
+        raise ForeignStore(
+            f"{store} belongs to the database {owner}, and this one is {own}: nothing is removed from it. If this "
+            f"database has taken the place of that one, remove the object {MARK!r}."
+        )
+
+
+def sweep_results(
+    store: Store, *, after: str = "", seconds: float = float("inf"), grace: timedelta = GRACE, dry_run: bool = False
+) -> Swept:
+    """
+    Go through the store from an object on, for at most so many seconds; remove what nobody names.
+
+    Only in the folders of projects that live here: another installation may have its own beside them, and the rows of
+    one that has moved name there what is here until somebody has copied it.
+
+    Raises:
+        StoreError, OSError
+    """
+    until, removed = time.monotonic() + seconds, 0
+    old = datetime.now(UTC) - grace
+    for chunk in _chunks(_files(store, after)):
+        if old_ones := [file for file in chunk if file.written_at < old]:
+            removed += _sweep_chunk(store, old_ones, dry_run=dry_run)
+        if time.monotonic() >= until:
+            add_figures(ResultFigures(removed=0 if dry_run else removed))
+            return Swept(removed, chunk[-1].name)
+    if not dry_run:
+        add_figures(ResultFigures(removed=removed), swept=True)
+    return Swept(removed, "")
+
+
+def keep_sweep_out() -> None:
+    """Until the caller's transaction ends, for objects that come back under names that no row has yet."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('queueops result store', 0))")
+
+
+def _sweep_chunk(store: Store, files: Sequence[FileInStore], *, dry_run: bool) -> int:
+    with transaction.atomic():
+        keep_sweep_out()
+        orphans = _orphans(files)
+        for name in orphans:
+            if not dry_run:
+                store.remove(name)
+    return len(orphans)
+
+
+def remove_objects(store: Store, names: Iterable[str]) -> int:
+    """
+    Remove objects that no row names any more, once that is committed; what fails the next sweep does.
+
+    Raises:
+        ForeignStore, StoreError, OSError
+    """
+    ensure_own_store(store)
+    removed = 0
+    for name in names:
+        store.remove(name)
+        removed += 1
+    add_figures(ResultFigures(removed=removed))
+    return removed
+
+
+def _files(store: Store, after: str) -> Iterator[FileInStore]:
+    since = after.partition("/")[0]
+    for project in sorted(Project.objects.filter(move=ProjectMove.NONE).values_list("pk", flat=True)):
+        if project >= since:
+            yield from store.files(project, after=after if project == since else "")
+
+
+def _chunks(files: Iterator[FileInStore]) -> Iterator[list[FileInStore]]:
+    while chunk := list(islice(files, OBJECTS_AT_ONCE)):
+        yield chunk
+
+
+def _orphans(files: Sequence[FileInStore]) -> list[str]:
+    written = {file.name: known for file in files if (known := read_name(file.name.removesuffix(".partial")))}
+    if not written:
+        return []
+    ids = list({job for job, _ in written.values()})
+    projects = list({name.partition("/")[0] for name in written})
+    rows = {row[0]: row[1:] for row in run_sql("jobs", "read_stored_results", {"ids": ids, "projects": projects})}
+    return [name for name, (job, token) in written.items() if not _is_needed(name, token, rows.get(job))]
+
+
+def _is_needed(name: str, token: int, row: tuple[str, int, str | None] | None) -> bool:
+    if row is None:
+        return False
+    status, current, result = row
+    stored = stored_in(result)
+    return (stored is not None and stored.name == name) or (status in RUNNING and current == token)

@@ -1,0 +1,157 @@
+"""
+Large results go to the result store in threads of their own: neither the handlers' loop nor the pump waits for it.
+
+A job keeps its slot until its result is there, so no more of them are in memory than there are slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import lru_cache
+
+from django.conf import settings
+
+from jobs.handlers.errors import ProviderError
+from jobs.services.finish.claimed import ClaimedJob
+from queueops.core.errors import QueueOpsError
+from queueops.core.stores.store import Store
+
+from .figures import ResultFigures
+from .keep import is_for_store, put_result, result_store, size_of
+
+logger = logging.getLogger(__name__)
+
+RESULT_THREADS = 4
+LAST_WRITE_SECONDS = 3.0  # for which an executor that stops waits for the store
+STORE_AWAY_SECONDS = 10.0  # after a failure, for which results that the database can keep do not ask the store
+
+Writing = Future[str]
+
+
+class ResultNotStored(ProviderError):
+    """The result store did not take a result, and it is too large for the database. The call was made."""
+
+    def __init__(self, size: int, why: str) -> None:
+        message = f"The result has {size:,} bytes and could not be stored: {why}."
+        super().__init__(None, message, code="result_store_failed", outcome="unknown")
+
+
+class ResultWriter:
+    """
+    Writes one executor's results.
+
+    Threads: any may call.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._seconds = settings.QUEUEOPS.result_store_seconds
+        self._most_in_row = settings.QUEUEOPS.max_payload_bytes
+        self._threads = ThreadPoolExecutor(max_workers=RESULT_THREADS, thread_name_prefix="results")
+        self._under_way: set[Writing] = set()
+        self._away_until = float("-inf")
+        self._figures = ResultFigures()
+
+    def begin(self, job: ClaimedJob, result: str | None) -> Writing | None:
+        """Begin to write a result; None: it is for the row, and `finish` gives it back as it is."""
+        if result is None or not is_for_store(result):
+            return None
+        if time.monotonic() < self._away_until and size_of(result) <= self._most_in_row:
+            self._figures.note_in_row()
+            return None
+        writing = self._threads.submit(put_result, self._store, job, result)
+        self._under_way.add(writing)
+        writing.add_done_callback(self._under_way.discard)
+        return writing
+
+    async def finish(self, writing: Writing, job: ClaimedJob, result: str) -> str:
+        """
+        What the row gets; waits for the store, within bounds, and once cancelled for a few seconds only.
+
+        Raises:
+            ResultNotStored
+        """
+        there = asyncio.wrap_future(writing)
+        there.add_done_callback(_seen)
+        try:
+            await asyncio.wait([there], timeout=self._seconds)
+        except asyncio.CancelledError:
+            await asyncio.wait([there], timeout=LAST_WRITE_SECONDS)
+        return self._judged(writing, job, result)
+
+    def write(self, job: ClaimedJob, result: str | None) -> str | None:
+        """What the row gets, for a thread that may wait. Raises ResultNotStored."""
+        writing = self.begin(job, result)
+        if writing is None or result is None:
+            return result
+        with suppress(TimeoutError):
+            writing.exception(self._seconds)
+        return self._judged(writing, job, result)
+
+    def take_figures(self) -> ResultFigures:
+        """What was done since the last call."""
+        figures, self._figures = self._figures, ResultFigures()
+        return figures
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a thread waits for the store still; the process cannot end by itself."""
+        return any(writing.running() for writing in list(self._under_way))
+
+    def stop(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _judged(self, writing: Writing, job: ClaimedJob, result: str) -> str:
+        if not writing.done():
+            return self._without(writing, job, result, "it did not answer in time")
+        if error := writing.exception():
+            if not isinstance(error, QueueOpsError | OSError):
+                raise error
+            return self._without(writing, job, result, str(error))
+        self._figures.note_stored(size_of(result))
+        return writing.result()
+
+    def _without(self, writing: Writing, job: ClaimedJob, result: str, why: str) -> str:
+        writing.cancel()  # one that waits for a thread; what is under way makes an object that no row names
+        self._away_until = time.monotonic() + STORE_AWAY_SECONDS
+        self._figures.note_failure(why)
+        size = size_of(result)
+        if size <= self._most_in_row:
+            logger.warning("the result of job %s stays in the database, not in the result store: %s", job.id, why)
+            self._figures.note_in_row()
+            return result
+        raise ResultNotStored(size, why.rstrip("."))
+
+
+def _seen(there: asyncio.Future[str]) -> None:
+    """Or asyncio would complain of an error that nobody waits for any more."""
+    if not there.cancelled():
+        there.exception()
+
+
+def write_result(job: ClaimedJob, result: str | None) -> str | None:
+    """
+    What the row gets, for threads that may wait and have no writer; `take_figures` says what was done.
+
+    Raises:
+        ResultNotStored
+    """
+    return _writer(settings.QUEUEOPS.result_store).write(job, result) if is_for_store(result) else result
+
+
+def take_figures() -> ResultFigures:
+    """What `write_result` has done in this process since the last call."""
+    place = settings.QUEUEOPS.result_store
+    return _writer(place).take_figures() if place else ResultFigures()
+
+
+@lru_cache(maxsize=1)
+def _writer(place: str) -> ResultWriter:
+    """One a process, so that it knows that the store is away."""
+    store = result_store()
+    assert store is not None, place  # noqa: S101 - narrows the type
+    return ResultWriter(store)

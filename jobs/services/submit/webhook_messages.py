@@ -1,0 +1,28 @@
+"""Messages to webhooks: each is a job of the webhook's project."""
+
+from __future__ import annotations
+
+from jobs.lanes import target_of
+from jobs.models import Webhook, WebhookDelivery, new_id
+
+from .prepare import prepare_job
+from .spec import JobSpec
+from .submit import insert_prepared
+
+KIND = "queueops.webhook"
+KIND_OF_JOBS = "queueops.webhook_jobs"  # of its own: earlier releases do not know such messages, and leave them alone
+
+
+def make_message(webhook: Webhook, kind: str, *, actor: str, **fields: object) -> WebhookDelivery:
+    """
+    Submit the job of one message, in the caller's transaction.
+
+    Args:
+        fields: Of the delivery.
+    """
+    delivery_id = new_id()
+    address = f"{target_of(webhook.url)}/{webhook.pk}"
+    spec = JobSpec(kind=kind, payload={"delivery_id": str(delivery_id), "address": address})
+    job = prepare_job(spec, effect_key=str(delivery_id))
+    insert_prepared([job], project_id=webhook.project_id, actor=actor)
+    return WebhookDelivery.objects.create(id=delivery_id, webhook=webhook, job_id=job.id, **fields)

@@ -1,0 +1,31 @@
+-- Choose and lock the job that is ready outside lanes, where it is the only one: then no order has to be found.
+-- In the variant `pooled`, which takes the parameter `pool`, of that pool's jobs.
+--
+-- params  strange: kinds, each of a pool, that this executor leaves to others
+-- locks   the chosen rows, SKIP LOCKED
+-- clock   now(): the transaction's start
+-- returns as choose_jobs.sql does; two rows: there are more, and their order matters. None where twenty are ready,
+--         whether or not something holds them back
+SELECT {{claimed_job job}}, claim.token,
+       (SELECT weight FROM tenancy_project WHERE id = job.project_id) AS weight,
+       (SELECT count(*)::int FROM jobs_agingrule AS own JOIN jobs_agingrule AS rule ON rule.base <= own.base
+         WHERE own.tier = job.priority) AS tier_class
+  FROM (SELECT nextval('jobs_fencing_token') AS token) AS claim
+ CROSS JOIN (
+       SELECT id, count(*) OVER () AS ready
+         -- All columns of the ready index in its order, as in choose_jobs.sql.
+         FROM (SELECT id FROM jobs_job AS job
+                WHERE {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
+                ORDER BY project_id, priority, eligible_since, id LIMIT 20) AS first) AS near
+ CROSS JOIN LATERAL (
+       SELECT * FROM jobs_job AS job
+        WHERE id = near.id AND {{ready}} AND crash_count < 2 AND lane IS NULL
+          AND {{kind_of_pool}} <> ALL(%(strange)s::text[])
+          -- The token was drawn before this lock: a claim with a later one may have begun and ended meanwhile.
+          AND fencing_token < claim.token
+          AND {{not_expired}}
+          AND NOT EXISTS (SELECT FROM jobs_pauseswitch AS switch WHERE {{stands_still job}} OR {{held_back job}})
+          AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS breaker WHERE {{does_not_answer job}})
+          FOR UPDATE OF job SKIP LOCKED) AS job
+ WHERE near.ready < 20
+ LIMIT 2

@@ -1,0 +1,36 @@
+"""What an answer of the doctor is, and what it asks of the database."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django.db import connection
+
+
+class DoctorVerdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorFinding:
+    """
+    Attributes:
+        advice: What to do; empty when nothing is to be done.
+    """
+
+    subject: str
+    verdict: DoctorVerdict
+    observation: str
+    advice: str = ""
+
+
+def row_of(statement: str, *parameters: float) -> tuple[object, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        row: tuple[object, ...] = cursor.fetchone()
+    return row
+
+
+def scalar(statement: str, *parameters: float) -> object:
+    return row_of(statement, *parameters)[0]

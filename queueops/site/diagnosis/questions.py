@@ -1,0 +1,80 @@
+"""What `manage.py doctor` looks at: one function a question, each with an answer and what to do."""
+
+from collections.abc import Callable, Iterator
+
+import psycopg
+from django.db import DatabaseError
+
+from .access import (
+    examine_credentials,
+    examine_issuers,
+    examine_payload_keys,
+    examine_secret_key,
+    examine_sign_in,
+    examine_single_sign_on,
+)
+from .database import (
+    examine_clock,
+    examine_connections,
+    examine_database,
+    examine_durability,
+    examine_listen,
+    examine_migrations,
+    examine_permissions,
+    examine_replica,
+    examine_row_security,
+    examine_transactions,
+)
+from .finding import DoctorFinding, DoctorVerdict
+from .surroundings import examine_metrics, examine_sandbox, examine_settings, examine_tracing
+from .upkeep import (
+    examine_audit_stream,
+    examine_executors,
+    examine_kinds,
+    examine_results,
+    examine_retention,
+    examine_sums,
+)
+
+
+def examine() -> Iterator[DoctorFinding]:
+    """Answer every question; without a database only those that need none."""
+    yield from examine_settings()
+    database = examine_database()
+    yield database
+    yield examine_metrics()
+    yield examine_sandbox()
+    yield examine_tracing()
+    if database.verdict is DoctorVerdict.FAIL:
+        return
+    for question in DATABASE_QUESTIONS:
+        try:
+            yield question()
+        except (DatabaseError, psycopg.Error) as error:
+            subject = question.__name__.removeprefix("examine_").replace("_", " ")
+            yield DoctorFinding(subject, DoctorVerdict.FAIL, str(error).strip(), "Look into the database's log.")
+
+
+DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
+    examine_durability,
+    examine_clock,
+    examine_listen,
+    examine_connections,
+    examine_replica,
+    examine_transactions,
+    examine_permissions,
+    examine_migrations,
+    examine_row_security,
+    examine_secret_key,
+    examine_credentials,
+    examine_payload_keys,
+    examine_issuers,
+    examine_sign_in,
+    examine_single_sign_on,
+    examine_executors,
+    examine_kinds,
+    examine_retention,
+    examine_audit_stream,
+    examine_results,
+    examine_sums,
+)

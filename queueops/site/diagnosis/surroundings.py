@@ -1,0 +1,51 @@
+"""What needs no database: settings, and what stands beside."""
+
+import socket
+from collections.abc import Iterator
+
+from django.conf import settings
+from django.core import checks
+
+from queueops.core import tracing
+
+from .finding import DoctorFinding, DoctorVerdict
+
+
+def examine_settings() -> Iterator[DoctorFinding]:
+    problems = checks.run_checks(include_deployment_checks=not settings.DEBUG)
+    for problem in problems:
+        verdict = DoctorVerdict.FAIL if problem.level >= checks.ERROR else DoctorVerdict.WARN
+        yield DoctorFinding("settings", verdict, f"{problem.id}: {problem.msg}", problem.hint or "")
+    if not problems:
+        mode = "development" if settings.DEBUG else "production"
+        yield DoctorFinding("settings", DoctorVerdict.OK, f"valid, {mode} mode")
+
+
+def examine_metrics() -> DoctorFinding:
+    if settings.QUEUEOPS.metrics_token:
+        return DoctorFinding("metrics", DoctorVerdict.OK, "/metrics wants QUEUEOPS_METRICS_TOKEN")
+    if settings.QUEUEOPS.debug:
+        return DoctorFinding("metrics", DoctorVerdict.OK, "/metrics answers this machine only")
+    return DoctorFinding(
+        "metrics",
+        DoctorVerdict.WARN,
+        "/metrics answers this machine only",
+        "Set QUEUEOPS_METRICS_TOKEN to let Prometheus read them from elsewhere, or through a proxy.",
+    )
+
+
+def examine_sandbox() -> DoctorFinding:
+    port = settings.QUEUEOPS.sandbox_port
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return DoctorFinding("sandbox", DoctorVerdict.OK, f"not running on port {port}; only the demo needs it")
+    return DoctorFinding("sandbox", DoctorVerdict.OK, f"answers on port {port}")
+
+
+def examine_tracing() -> DoctorFinding:
+    if not tracing.is_wanted():
+        return DoctorFinding("tracing", DoctorVerdict.OK, "off; no OTEL_* variable names where spans go")
+    if cause := tracing.trouble():
+        return DoctorFinding("tracing", DoctorVerdict.WARN, "asked for, but no spans are sent", cause)
+    return DoctorFinding("tracing", DoctorVerdict.OK, "spans go by OTLP to where the OTEL_* variables say")

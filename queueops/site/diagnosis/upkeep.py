@@ -1,0 +1,147 @@
+"""What workers and their house-keeping keep up."""
+
+import time
+from datetime import UTC, datetime
+
+from django.conf import settings
+from django.db.models import Value
+
+from jobs.handlers.registry import served_names
+from jobs.models import BatchPolicy, MaintenanceWindow, Objective, PauseSwitch, ResultStoreTotals
+from jobs.services.results.sweep import ForeignStore, ensure_own_store
+from jobs.services.upkeep.retention import find_overdue, is_archived
+from queueops.audit import stream
+from queueops.core.stores.choose import store_at
+from queueops.core.stores.store import StoreError
+from ratelimits.models import Limit
+
+from .finding import DoctorFinding, DoctorVerdict, scalar
+
+LATE_SUMS_SECONDS = 60.0
+LATE_STREAM_SECONDS = 300.0  # a minute between two runs, and a transaction that lasts
+RECENT_FAILURE_SECONDS = 3600.0
+LATE_SWEEP_SECONDS = 6 * 3600.0  # an hour between two, and a large store takes its time
+
+
+def examine_executors() -> DoctorFinding:
+    if scalar("SELECT to_regclass('jobs_executor')") is None:
+        return DoctorFinding("executors", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
+    alive = scalar(
+        "SELECT count(*) FROM jobs_executor WHERE heartbeat_at > now() - make_interval(secs => %s)",
+        settings.QUEUEOPS.lease_seconds,
+    )
+    if not alive:
+        return DoctorFinding(
+            "executors", DoctorVerdict.WARN, "none alive", "Start workers: manage.py up, or manage.py qcluster."
+        )
+    return DoctorFinding("executors", DoctorVerdict.OK, f"{alive} alive")
+
+
+def examine_sums() -> DoctorFinding:
+    """The sums behind charts and metrics."""
+    if scalar("SELECT to_regclass('jobs_flowcursor')") is None:
+        return DoctorFinding("sums", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
+    behind = scalar(
+        "SELECT extract(epoch FROM now() - min(marked_at))::float8 FROM jobs_flowcursor WHERE counted < mark"
+    )
+    if not isinstance(behind, float) or behind <= LATE_SUMS_SECONDS:
+        return DoctorFinding("sums", DoctorVerdict.OK, "charts and metrics follow the job log")
+    return DoctorFinding(
+        "sums",
+        DoctorVerdict.WARN,
+        f"charts and metrics are {behind:.0f} s behind the job log",
+        "Start workers; if they run, look for a transaction that stays open: "
+        "SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;",
+    )
+
+
+def examine_retention() -> DoctorFinding:
+    """What should have been deleted long since."""
+    if scalar("SELECT to_regclass('jobs_executor')") is None:
+        return DoctorFinding("retention", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
+    overdue = find_overdue()
+    if not overdue:
+        return DoctorFinding("retention", DoctorVerdict.OK, "nothing is kept for longer than it should be")
+    return DoctorFinding(
+        "retention",
+        DoctorVerdict.WARN,
+        "; ".join(f"{late.name}: kept {late.days} days, the oldest is of {late.since:%Y-%m-%d}" for late in overdue),
+        "Start workers, whose house-keeping deletes; if they run, look at the failed tasks in the admin."
+        + " Jobs, batches and days of the log go with manage.py archive alone: run it." * is_archived(),
+    )
+
+
+def examine_kinds() -> DoctorFinding:
+    """What goes by a kind's name and names it as it was called before: it is nothing to the jobs that come now."""
+    if scalar("SELECT to_regclass('jobs_objective')") is None:
+        return DoctorFinding("kinds", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
+    former = {name: kind for name, kind in served_names().items() if name != kind}
+    named = [
+        *Limit.objects.filter(kind__in=former).values_list(Value("limit"), "name", "kind"),
+        *PauseSwitch.objects.filter(scope="kind", key__in=former).values_list(Value("pause"), "key", "key"),
+        *MaintenanceWindow.objects.filter(scope="kind", key__in=former, next_change_at__isnull=False).values_list(
+            Value("window"), "key", "key"
+        ),
+        *Objective.objects.filter(kind__in=former).values_list(Value("objective"), "name", "kind"),
+        *BatchPolicy.objects.filter(kind__in=former).values_list(Value("way by batch"), "kind", "kind"),
+    ]
+    if not named:
+        return DoctorFinding("kinds", DoctorVerdict.OK, "nothing goes by a former name of a kind")
+    return DoctorFinding(
+        "kinds",
+        DoctorVerdict.WARN,
+        "; ".join(f"{what} {name}: {kind} is {former[kind]} now" for what, name, kind in named),
+        "They are nothing to jobs that are submitted now: give each the new name.",
+    )
+
+
+def examine_audit_stream() -> DoctorFinding:
+    target = settings.QUEUEOPS.audit_stream
+    if not target:
+        return DoctorFinding("audit stream", DoctorVerdict.OK, "none is set; the trail stays here")
+    if scalar("SELECT to_regclass('audit_auditstream')") is None:
+        return DoctorFinding("audit stream", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
+    lag = stream.lag_of(target)
+    behind = f"{target}: {lag.entries:,} entries behind, the oldest for {lag.seconds / 60:.0f} min"
+    if lag.fault or lag.seconds > LATE_STREAM_SECONDS:
+        advice = "Nothing is lost: they are sent when it answers. See docs/how-to/stream-the-audit-trail.md."
+        return DoctorFinding("audit stream", DoctorVerdict.WARN, f"{behind}; {lag.fault or 'not sent'}", advice)
+    return DoctorFinding("audit stream", DoctorVerdict.OK, behind if lag.entries else f"{target} has everything")
+
+
+def examine_results() -> DoctorFinding:
+    """The result store: whether it can be written, how long that takes, and whether it is swept."""
+    place = settings.QUEUEOPS.result_store
+    if scalar("SELECT to_regclass('jobs_resultstoretotals')") is None:
+        return DoctorFinding("results", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
+    totals = ResultStoreTotals.objects.first() or ResultStoreTotals()
+    if not place:
+        if not totals.stored:
+            return DoctorFinding("results", DoctorVerdict.OK, "all are in the database")
+        observed = "QUEUEOPS_RESULT_STORE is not set here, and was"
+        return DoctorFinding("results", DoctorVerdict.FAIL, observed, "Set it on every host: results are there.")
+    begun = time.monotonic()
+    try:
+        store = store_at(place)
+        store.check(writing=True)
+        ensure_own_store(store, mark=False)
+    except ForeignStore as error:
+        advice = "See docs/how-to/large-results.md, 'A copy of the database'."
+        return DoctorFinding("results", DoctorVerdict.WARN, str(error), advice)
+    except (StoreError, OSError) as error:
+        advice = "New results stay in the database, and those too large for it fail. See docs/how-to/large-results.md."
+        return DoctorFinding("results", DoctorVerdict.FAIL, str(error), advice)
+    observed = f"{store} takes a file in {(time.monotonic() - begun) * 1000:.0f} ms; {totals.stored:,} stored"
+    late = _late_in_store(totals)
+    return DoctorFinding("results", DoctorVerdict.WARN if late[0] else DoctorVerdict.OK, observed + late[0], late[1])
+
+
+def _late_in_store(totals: ResultStoreTotals) -> tuple[str, str]:
+    """What is wrong with the result store although it answers, and what to do."""
+    now = datetime.now(UTC)
+    if totals.failed_at and (now - totals.failed_at).total_seconds() < RECENT_FAILURE_SECONDS:
+        said = f"; it failed at {totals.failed_at:%H:%M} UTC: {totals.failure}"
+        return said, "Results stayed in the database meanwhile, and those too large for it failed their jobs."
+    if totals.swept_at and (now - totals.swept_at).total_seconds() > LATE_SWEEP_SECONDS:
+        return f"; last swept at {totals.swept_at:%Y-%m-%d %H:%M} UTC", "Start workers, whose house-keeping sweeps it."
+    return "", ""

@@ -1,0 +1,134 @@
+"""Webhooks over the API: made, listed, changed and tested by a project's key."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from jobs.models import IdempotencyRecord, Job, Webhook
+from jobs.services.finish.webhooks import send_job_webhooks
+from jobs.states import JobState
+from queueops.audit.models import AuditEntry
+from queueops.tenancy.signing import open_signing_secret
+from tests.api.conftest import Api, error_of
+from tests.factories import make_batch, make_job, make_project, make_webhook, move_along
+from tests.support.flow import count_all
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+URL = "https://app.example.org/hook"
+EVERY_JOB: dict[str, Any] = {"kinds": [], "tags": [], "any_tag": [], "outcomes": [], "user_id": None, "batch_id": None}
+
+
+def make(api: Api, **figures: Any) -> dict[str, Any]:
+    response = api.post("/webhooks/", {"url": URL, **figures})
+    assert response.status_code == 201, response.content
+    return dict(response.json())
+
+
+def test_a_key_makes_lists_and_changes_webhooks_of_its_project(api: Api):
+    foreign = make_webhook(make_project("other"))
+    batch, user = make_batch(), str(uuid4())
+    wanted: dict[str, Any] = {"kinds": ["http.request"], "tags": ["red"], "any_tag": ["a", "b"], "outcomes": ["failed"]}
+    wanted |= {"user_id": user, "batch_id": str(batch.pk)}
+    made = make(api, batches=False, jobs=wanted, most_jobs=7, reason="new")
+    secret = made.pop("secret")
+    assert made["jobs"] == wanted
+    assert (made["url"], made["enabled"], made["batches"], made["most_jobs"]) == (URL, True, False, 7)
+    assert secret == open_signing_secret(Webhook.objects.get(pk=made["id"]))
+    assert api.get("/webhooks/").json()["results"] == [made]
+    assert api.get(f"/webhooks/{made['id']}/").json() == made
+    patch = api.send("PATCH", f"/webhooks/{made['id']}/", '{"jobs": {"outcomes": ["failed", "failed"]}, "reason": "x"}')
+    assert patch.json() == {**made, "jobs": {**EVERY_JOB, "outcomes": ["failed"]}}, "the filter is replaced whole"
+    patch = api.send("PATCH", f"/webhooks/{made['id']}/", '{"jobs": null, "batches": true, "enabled": false}')
+    assert patch.json() == {**made, "jobs": None, "batches": True, "enabled": False}
+    assert api.get("/webhooks/?enabled=true").json()["results"] == []
+    entries = AuditEntry.objects.filter(target=f"webhook {made['id']}").order_by("pk")
+    assert [(one.action, one.reason) for one in entries] == [
+        ("add_webhook", "new"), ("change_webhook", "x"), ("change_webhook", ""),
+    ]  # fmt: skip
+    for path in ("", "deliveries/", "jobs/"):
+        assert api.get(f"/webhooks/{foreign.pk}/{path}").status_code == 404
+    assert api.send("PATCH", f"/webhooks/{foreign.pk}/", '{"enabled": false}').status_code == 404
+    assert api.post(f"/webhooks/{foreign.pk}/test/", {}).status_code == 404
+    assert "secret" not in api.get("/webhooks/").content.decode()
+
+
+def test_an_empty_filter_is_every_job_and_none_is_no_job(api: Api):
+    assert make(api, jobs={})["jobs"] == EVERY_JOB
+    assert make(api)["jobs"] is None
+
+
+def test_the_secret_is_in_one_answer_and_is_stored_in_none(api: Api):
+    key = {"idempotency_key": "k1"}
+    first = api.post("/webhooks/", {"url": URL}, **key)
+    again = api.post("/webhooks/", {"url": URL}, **key)
+    assert first.json()["secret"].startswith("whsec_")
+    assert again.json() == {**first.json(), "secret": None}
+    assert Webhook.objects.count() == 1
+    assert "whsec_" not in str(IdempotencyRecord.objects.get().answer)
+
+
+BAD: dict[str, tuple[Any, str, str]] = {
+    "no address": ({}, "url", "required"),
+    "a strange address": ({"url": "nowhere"}, "url", "valid URL"),
+    "another scheme": ({"url": "ftp://example.org/"}, "url", "https://"),
+    "an unknown field": ({"url": URL, "secret": "mine"}, "secret", "not permitted"),
+    "an unknown field of the filter": ({"url": URL, "jobs": {"kind": "x"}}, "jobs.kind", "not permitted"),
+    "an unknown kind": ({"url": URL, "jobs": {"kinds": ["http.reqest"]}}, "jobs.kinds", "Is 'http.request' meant?"),
+    "a bad tag": ({"url": URL, "jobs": {"tags": ["a,b"]}}, "jobs.tags.0", "without commas"),
+    "an unknown outcome": ({"url": URL, "jobs": {"outcomes": ["queued"]}}, "jobs.outcomes.0", "completed"),
+    "a batch of nobody's": ({"url": URL, "jobs": {"batch_id": str(uuid4())}}, "jobs.batch_id", "no such batch"),
+    "null in the filter": ({"url": URL, "jobs": {"kinds": None}}, "jobs.kinds", "list"),
+    "too many of a message": ({"url": URL, "most_jobs": 201}, "most_jobs", "200"),
+    "nothing to hear": ({"url": URL, "batches": False}, "jobs", "hear of nothing"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_faults_are_told_by_their_field(api: Api, case: str):
+    body, field, words = BAD[case]
+    error = error_of(api.post("/webhooks/", body), 422)
+    assert list(error["fields"]) == [field]
+    assert words in error["fields"][field][0]
+    assert not Webhook.objects.exists()
+
+
+def test_a_project_without_its_own_batch_cannot_name_anothers(api: Api):
+    batch = make_batch(project=make_project("other").pk)
+    error = error_of(api.post("/webhooks/", {"url": URL, "jobs": {"batch_id": str(batch.pk)}}), 422)
+    assert (error["code"], list(error["fields"])) == ("bad_webhook", ["jobs.batch_id"])
+
+
+def test_messages_and_what_they_tell_are_listed_also_what_waits(api: Api):
+    count_all()
+    made = make(api, jobs={"outcomes": ["completed"]}, batches=False)
+    job, second = make_job(), make_job()
+    for edge in ("dispatch", "start", "complete"):
+        move_along(edge, [job.pk])
+    count_all()
+    rows, messages = f"/webhooks/{made['id']}/jobs/", f"/webhooks/{made['id']}/deliveries/"
+    [waiting] = api.get(rows).json()["results"]
+    assert (waiting["job_id"], waiting["delivery_id"]) == (str(job.pk), None)
+    assert api.get(f"{rows}?waits=false").json()["results"] == []
+    send_job_webhooks()
+    [told] = api.get(f"{rows}?job={job.pk}").json()["results"]
+    assert api.get(f"{rows}?job={second.pk}").json()["results"] == []
+    [message] = api.get(messages).json()["results"]
+    assert (message["id"], message["event"], message["jobs_told"]) == (told["delivery_id"], "jobs.ended", 1)
+    assert (message["state"], message["error_code"], message["batch_id"]) == ("queued", "", None)
+    carrier = Job.objects.get(pk=message["job_id"])
+    assert carrier.kind == "queueops.webhook_jobs"
+    tested = api.post(f"/webhooks/{made['id']}/test/", {"reason": "new"})
+    assert (tested.status_code, tested.json()["event"]) == (201, "webhook.test")
+    assert [one["event"] for one in api.get(messages).json()["results"]] == ["webhook.test", "jobs.ended"]
+    assert [one["event"] for one in api.get(f"{messages}?event=webhook.test").json()["results"]] == ["webhook.test"]
+    assert api.get(f"{messages}?state=failed").json()["results"] == []
+    assert error_of(api.get(f"{messages}?state=strange"), 400)["code"] == "invalid_query"
+    assert AuditEntry.objects.get(action="test_webhook").reason == "new"
+    Job.objects.filter(pk=carrier.pk).update(last_error_code="webhook_refused")
+    [message] = api.get(f"{messages}?event=jobs.ended").json()["results"]
+    assert message["error_code"] == "webhook_refused"
+    assert Job.objects.get(pk=job.pk).status == JobState.COMPLETED

@@ -1,0 +1,139 @@
+"""Webhooks in the admin: their filters, what is refused where, tests, and the messages with their jobs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from jobs.models import Job, Webhook, WebhookDelivery, WebhookJob
+from queueops.audit.models import AuditEntry
+from queueops.tenancy.signing import open_signing_secret
+from tests.factories import make_job, make_project, make_webhook
+from tests.support.people import signed_in
+
+pytestmark = pytest.mark.django_db
+
+ADD = "/admin/jobs/webhook/add/"
+FORM = {
+    "project": "acme",
+    "url": "https://example.org/hook",
+    "enabled": "on",
+    "hears_jobs": "on",
+    "kinds": ["http.request"],
+    "tags": "red, ä b",
+    "any_tag": "",
+    "outcomes": ["failed"],
+    "user_id": "",
+    "batch_id": "",
+    "most_jobs": "50",
+    "reason": "they mend what fails",
+}
+
+
+def page_of(webhook: Webhook) -> str:
+    return reverse("admin:jobs_webhook_change", args=[webhook.pk])
+
+
+def test_a_filter_is_entered_shown_and_changed_and_the_trail_has_it():
+    make_project()
+    client = signed_in("administrator")
+    response = client.post(ADD, FORM)
+    webhook = Webhook.objects.get()
+    assert open_signing_secret(webhook) in response.content.decode()
+    assert (webhook.kinds, webhook.tags, webhook.outcomes) == (["http.request"], ["red", "ä b"], ["failed"])
+    assert (webhook.hears_batches, webhook.hears_jobs, webhook.most_jobs) == (False, True, 50)
+    page = client.get(page_of(webhook)).content.decode()
+    assert 'value="red, ä b"' in page
+    assert "jobs: http.request, failed, tags red and ä b" in client.get("/admin/jobs/webhook/").content.decode()
+    change = {**FORM, "kinds": [], "tags": "", "outcomes": ["completed", "cancelled"], "hears_batches": "on"}
+    assert client.post(page_of(webhook), change).status_code == 302
+    webhook.refresh_from_db()
+    assert (webhook.kinds, webhook.tags, webhook.outcomes) == ([], [], ["completed", "cancelled"])
+    assert open_signing_secret(webhook) in response.content.decode(), "it stays"
+    added, changed = AuditEntry.objects.filter(target=f"webhook {webhook.pk}").order_by("pk")
+    told = [one or {} for one in (added.after, changed.before, changed.after)]
+    assert (added.action, added.reason, told[0]["tags"]) == ("add_webhook", FORM["reason"], ["red", "ä b"])
+    assert (told[1]["outcomes"], told[2]["outcomes"]) == (["failed"], ["completed", "cancelled"])
+    assert "whsec" not in json.dumps(told)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown kind": ({"kinds": ["nobodys.kind"]}, "not one of the available choices"),
+    "our own kind": ({"kinds": ["queueops.webhook"]}, "not one of the available choices"),
+    "a bad tag": ({"tags": "a,,b"}, "printable characters"),
+    "an unknown outcome": ({"outcomes": ["queued"]}, "not one of the available choices"),
+    "no user": ({"user_id": "nobody"}, "valid UUID"),
+    "no batch": ({"batch_id": "01938a3c-7d2e-7b1a-9c55-0a4a1f0d2e11"}, "no such batch"),
+    "too many of a message": ({"most_jobs": "201"}, "less than or equal to 200"),
+    "nothing to hear": ({"hears_jobs": ""}, "hear of nothing"),
+    "another scheme": ({"url": "ftp://example.org/"}, "https://"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_no_webhook_can_mean_is_told_at_its_field(case):
+    make_project()
+    figures, words = BAD[case]
+    response = signed_in("administrator").post(ADD, {**FORM, **figures})
+    assert response.status_code == 200
+    assert words in response.content.decode()
+    assert not Webhook.objects.exists()
+
+
+def test_a_tag_that_nothing_has_so_far_is_said_and_saved():
+    make_job(tags=("red",))
+    client = signed_in("administrator")
+    webhook = make_webhook(make_project(), hears_jobs=True)
+    response = client.post(page_of(webhook), {**FORM, "tags": "red, bleu"}, follow=True)
+    assert "Nothing of acme has the tags so far: bleu." in response.content.decode()
+    webhook.refresh_from_db()
+    assert webhook.tags == ["red", "bleu"]
+
+
+def test_a_kind_that_nobody_carries_out_any_more_is_shown():
+    webhook = make_webhook(make_project(), hears_jobs=True, kinds=["gone.kind"])
+    client = signed_in("administrator")
+    assert 'value="gone.kind"' in client.get(page_of(webhook)).content.decode()
+    assert "No handler carries out" in client.post(page_of(webhook), {**FORM, "kinds": ["gone.kind"]}).content.decode()
+
+
+def test_a_test_is_sent_by_those_who_may_change_it():
+    webhook = make_webhook(make_project(), enabled=False)
+    viewer, administrator = signed_in("viewer"), signed_in("administrator")
+    assert viewer.post(f"{page_of(webhook)[:-7]}test/", {"reason": ""}).status_code == 403
+    button = [one for one in administrator.get(page_of(webhook)).content.decode().split('"') if one.endswith("/test/")]
+    response = administrator.post(button[0], {"reason": "new receiver", "confirmed": "on"}, follow=True)
+    assert "sent a test" in response.content.decode()
+    assert WebhookDelivery.objects.get().event == "webhook.test"
+    assert AuditEntry.objects.get(action="test_webhook").reason == "new receiver"
+
+
+def test_messages_are_listed_with_what_they_tell_of_and_found_by_a_job():
+    project = make_project()
+    webhook, other = make_webhook(project, hears_jobs=True), make_webhook(project)
+    told, carrier, of_other = make_job(), make_job(), make_job()
+    delivery = WebhookDelivery.objects.create(webhook=webhook, event="jobs.ended", job=carrier, jobs_told=1)
+    WebhookDelivery.objects.create(webhook=other, event="webhook.test", job=of_other)
+    WebhookJob.objects.create(webhook=webhook, project=project, job_id=told.pk, delivery_id=delivery.pk)
+    WebhookJob.objects.create(webhook=webhook, project=project, job_id=of_other.pk)
+    Job.objects.filter(pk=carrier.pk).update(last_error_code="webhook_refused")
+    client = signed_in("viewer")
+    rows = "/admin/jobs/webhookdelivery/"
+    listed = client.get(rows).content.decode()
+    assert "1 ended job" in listed
+    assert str(carrier.pk) in listed
+    assert str(of_other.pk) in listed
+    for query in (f"q={told.pk}", f"q={delivery.pk}", f"webhook={webhook.pk}", "event=jobs.ended"):
+        found = client.get(f"{rows}?{query}").content.decode()
+        assert str(carrier.pk) in found
+        assert str(of_other.pk) not in found
+    assert str(carrier.pk) not in client.get(f"{rows}?q=nonsense").content.decode()
+    page = client.get(f"{rows}{delivery.pk}/change/").content.decode()
+    assert str(told.pk) in page
+    assert "webhook_refused" in page
+    hook = client.get(page_of(webhook)).content.decode()
+    assert "1 ended job waits to be told" in hook
+    assert str(delivery.pk) in hook
