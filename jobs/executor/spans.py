@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -157,11 +158,13 @@ class JobSpans:
 
     def stop(self) -> None:
         """Make and send what is left, within a few seconds."""
-        self._hand_over(None)
-        self._thread.join(LAST_SECONDS)
+        until = time.monotonic() + LAST_SECONDS
+        with suppress(queue.Full):  # it waits for room: the thread would not hear of its end, nor make the last spans
+            self._ended.put(None, timeout=LAST_SECONDS)
+        self._thread.join(max(0.0, until - time.monotonic()))
         tracing.flush()
 
-    def _hand_over(self, attempt: _Attempt | None) -> None:
+    def _hand_over(self, attempt: _Attempt) -> None:
         try:
             self._ended.put_nowait(attempt)
         except queue.Full:

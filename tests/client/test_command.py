@@ -597,6 +597,18 @@ def test_a_wrong_key_and_a_server_that_is_away_have_codes_of_their_own(command, 
     assert "qo_wrong" not in err
 
 
+def test_whoever_waits_for_a_server_that_is_away_hears_of_it_once(command, monkeypatch):
+    def soon(*_: Any, repeat: int, **__: Any) -> float | None:
+        return 0.0 if repeat < 6 else None
+
+    monkeypatch.setattr("queueops_client.retry.Retry.pause_seconds", soon)
+    away = ("--url", f"http://127.0.0.1:{free_port()}")
+    code, out, err = command("status", *away)
+    assert (code, out) == (4, "")
+    assert err.count("Trying again, for up to 60 s") == 1
+    assert json.loads(command("status", "--json", *away)[2])["error"]["code"] == "unreachable"
+
+
 def test_whoever_reads_only_the_first_line_gets_no_complaint(environ):
     batch = make_batch()
     make_jobs(2_000, batch=batch)

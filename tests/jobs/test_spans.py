@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextvars
+import threading
 import time
+from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,6 +18,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, DEFAULT_ON, Sampler
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 from jobs.classify import Failure
+from jobs.executor import spans as spans_module
 from jobs.executor.spans import JobSpans
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
@@ -142,3 +146,29 @@ def test_a_job_that_ends_without_a_call_has_the_others(submission: SpanContext, 
     provider, kept = kept_by(sampler)
     carry_out(provider, called=False)
     assert [span.name.partition(" ")[0] for span in kept.get_finished_spans()] == made
+
+
+def test_what_stops_while_more_has_ended_than_there_is_room_for_makes_the_last_spans(monkeypatch):
+    monkeypatch.setattr(spans_module, "MOST_ATTEMPTS_WAITING", 1)
+    monkeypatch.setattr(spans_module, "ATTEMPTS_AT_ONCE", 1)
+    busy, gate = threading.Event(), threading.Event()
+    told: list[Any] = []
+
+    class Held(JobSpans):
+        def _tell(self, attempts: Sequence[Any]) -> None:
+            busy.set()
+            assert gate.wait(30)
+            told.extend(attempts)
+
+    tracer = kept_by()[0].get_tracer("executor")
+    assert isinstance(tracer, Tracer)
+    spans = Held(tracer, executor_id=uuid4(), pool="")
+    spans.start()
+    spans._ended.put("first")  # type: ignore[arg-type]
+    assert busy.wait(30)
+    spans._ended.put("second")  # type: ignore[arg-type]
+    assert spans._ended.full()
+    threading.Timer(0.1, gate.set).start()
+    spans.stop()
+    assert not spans._thread.is_alive()
+    assert told == ["first", "second"]

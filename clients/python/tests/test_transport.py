@@ -129,11 +129,19 @@ def test_what_never_arrived_is_sent_again_though_repeating_it_would_not_be_safe(
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
-        began = time.monotonic()
-        patient = Retry(base_seconds=0.2, cap_seconds=0.2, budget_seconds=1, draw=lambda: 1.0)
+        began, heard = time.monotonic(), []
+        patient = Retry(
+            base_seconds=0.2,
+            cap_seconds=0.2,
+            budget_seconds=1,
+            draw=lambda: 1.0,
+            told=lambda error, repeat: heard.append((type(error), repeat)),
+        )
         with pytest.raises(errors.Unreachable):
             client.request(url, "POST", "/", json={}, retry=patient)
         assert time.monotonic() - began > 0.7
+    assert heard
+    assert heard == [(errors.Unreachable, repeat) for repeat in range(1, len(heard) + 1)]
 
 
 def test_a_server_that_does_not_answer_is_given_up_after_the_timeout(client):

@@ -16,18 +16,28 @@ export interface RetryOptions {
   capSeconds?: number;
   /** From 0 to 1. */
   draw?: () => number;
+  /** Hears of each repeat, before its pause: why, and which it is, counted from 1. */
+  told?: (error: ApiError | Unreachable, repeat: number) => void;
 }
 
 export class Retry {
   readonly budgetSeconds: number;
   readonly baseSeconds: number;
   readonly capSeconds: number;
+  readonly told: RetryOptions["told"];
   readonly #draw: () => number;
 
-  constructor({ budgetSeconds = 60, baseSeconds = 0.25, capSeconds = 20, draw = Math.random }: RetryOptions = {}) {
+  constructor({
+    budgetSeconds = 60,
+    baseSeconds = 0.25,
+    capSeconds = 20,
+    draw = Math.random,
+    told,
+  }: RetryOptions = {}) {
     this.budgetSeconds = budgetSeconds;
     this.baseSeconds = baseSeconds;
     this.capSeconds = capSeconds;
+    this.told = told;
     this.#draw = draw;
   }
 

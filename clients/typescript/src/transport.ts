@@ -90,6 +90,7 @@ export class Transport {
         if (error instanceof Unreachable) error.idempotencyKey = key;
         const pause = retry.pauseSeconds(error, { repeat, elapsed: monotonic() - began, isSafe });
         if (pause === undefined) throw error;
+        retry.told?.(error, repeat);
         await sleep(pause, { signal: options.signal });
       }
     }

@@ -137,6 +137,8 @@ def exchange(request: Send, retry: Retry) -> Steps[Answer]:
                 error.idempotency_key = request.headers.get("idempotency-key")
             if pause is None:
                 raise
+            if retry.told:
+                retry.told(error, repeat)
         yield Pause(pause)
 
 

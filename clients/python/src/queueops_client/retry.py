@@ -21,12 +21,14 @@ class Retry:
     Attributes:
         budget_seconds: No repeat begins later than this after the first attempt; 0: never repeat.
         draw: From 0 to 1.
+        told: Hears of each repeat, before its pause: why, and which it is, counted from 1.
     """
 
     budget_seconds: float = 60.0
     base_seconds: float = 0.25
     cap_seconds: float = 20.0
     draw: Callable[[], float] = random.random
+    told: Callable[[ApiError | Unreachable, int], None] | None = None
 
     def backoff_seconds(self, repeat: int) -> float:
         """Before the given repeat, counted from 1."""

@@ -52,7 +52,7 @@ def version(session: Session, *, server: bool) -> None:
     """The version of this command."""
     found = {"client": metadata.version("queueops-client")}
     if server:
-        with Transport(session.address(), "") as transport:
+        with Transport(session.address(), "", retry=session.retry()) as transport:
             found["server"] = transport.request("GET", "/healthz").body.get("version", "before 1.0")
     session.show(found, "\n".join(f"{name} {number}" for name, number in found.items()))
 

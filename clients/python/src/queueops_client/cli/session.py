@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from math import isfinite
 from pathlib import Path
@@ -17,10 +17,12 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from queueops_client.cli.words import clean
-from queueops_client.errors import BadConfiguration
+from queueops_client.errors import ApiError, BadConfiguration, Unreachable
 from queueops_client.producer import QueueOps
+from queueops_client.retry import Retry
 
 ENDED_WITH_FAILURES = 3
+TOLD_OF = 3  # the repeat of a request that is worth a word: the first two come within a second
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -55,7 +57,17 @@ class Session:
         Raises:
             BadConfiguration: No address or no key.
         """
-        return QueueOps(self.address(), self.key())
+        return QueueOps(self.address(), self.key(), retry=self.retry())
+
+    def retry(self) -> Retry:
+        """The client's own; whoever sits there hears that it waits."""
+        usual = Retry()
+
+        def tell(error: ApiError | Unreachable, repeat: int) -> None:
+            if repeat == TOLD_OF and not self.as_json:  # which has one JSON document among the errors
+                self.note(f"{str(error).rstrip('.')}. Trying again, for up to {usual.budget_seconds:.0f} s ...")
+
+        return replace(usual, told=tell)
 
     def address(self) -> str:
         if not self.url:

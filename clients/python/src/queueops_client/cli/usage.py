@@ -36,7 +36,7 @@ def usage(session: Session, *, user: str | None, outbox: Path | None) -> None:
         raise BadConfiguration("With a producer key, say whose allowance: --user.")
     standing = None
     if user is not None or not is_key(key):
-        with Transport(session.address(), key) as transport:
+        with Transport(session.address(), key, retry=session.retry()) as transport:
             standing = transport.request("GET", "/api/v1/usage/me/", params={"user_id": user}).body
     held = _report(path) if path.exists() else None
     if session.as_json:
