@@ -18,7 +18,7 @@ from bench.harness.processes import cluster, cpu_seconds, wait_until_finished
 from bench.harness.seeding import PROJECT, one_batch
 from bench.harness.session import Session, run
 from jobs.models import JobEvent, Webhook, WebhookDelivery, WebhookJob
-from jobs.services.finish.webhooks import note_ended_jobs, send_job_webhooks
+from jobs.services.finish.webhooks import WebhooksDuty, note_ended_jobs
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from queueops.tenancy.models import Project
 
@@ -82,7 +82,7 @@ def _read(session: Session) -> None:
     WebhookJob.objects.exclude(pk__in=kept).delete()
     begun = time.monotonic()
     while WebhookJob.objects.filter(delivery_id=None).exists():
-        send_job_webhooks()
+        WebhooksDuty().do()
         WebhookDelivery.objects.update(is_open=False)  # as if each had arrived at once
     seconds = time.monotonic() - begun
     session.report.figure(

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from uuid import UUID
 
 from jobs.services.explain import flow
-from jobs.services.finish import breaker, reroute, webhooks
+from jobs.services.finish import breaker, reroute
+from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.services.operate import budget_waits, fire_schedules, pauses, windows
 from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.provider_batches.tend import LATE, duty_of, is_needed, kinds_with_batches
@@ -57,6 +58,7 @@ class Duties:
         self.has_time = False  # for what keeps claims waiting
         self.batch_lane = BatchLane(outcome_log)
         self._dependants = DependantsDuty()
+        self._webhooks = WebhooksDuty()
         self._sweep_at = self._all_at = self._alert_at = self._sample_at = self._forget_at = self._lane_at = 0.0
 
     def put_off_sweep(self, until: float) -> None:
@@ -117,7 +119,7 @@ class Duties:
                 self._dependants.do,
                 holds.lose_expired,
                 pools.follow_pools,
-                webhooks.send_job_webhooks,
+                self._webhooks.do,
             )
         _do_all(self._fire_schedules)
         if self._sums_up():

@@ -157,13 +157,20 @@ def _compose_in_thread(delivery_id: UUID) -> WebhookMessage | None:
 
 
 def compose(delivery_id: UUID) -> WebhookMessage | None:
-    """Build the message of one delivery from what it tells of as it is now; None: nobody wants it any more."""
+    """
+    Build the message of one delivery from what it tells of as it is now; None: nobody wants it any more.
+
+    The jobs of one whose webhook was switched off meanwhile wait again, as those do of which no message was made yet.
+    """
     from django.utils import timezone
 
-    from jobs.models import WebhookDelivery
+    from jobs.models import WebhookDelivery, WebhookJob
 
     delivery = WebhookDelivery.objects.select_related("webhook", "batch").filter(pk=delivery_id).first()
-    if delivery is None or not (delivery.webhook.enabled or delivery.event == WebhookDelivery.Event.TEST):
+    if delivery is None:
+        return None
+    if not delivery.webhook.enabled and delivery.event != WebhookDelivery.Event.TEST:
+        WebhookJob.objects.filter(delivery_id=delivery_id).update(delivery_id=None)
         return None
     content = _COMPOSERS[delivery.event](delivery)
     if content is None:

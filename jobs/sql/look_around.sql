@@ -19,9 +19,17 @@ SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
     OR EXISTS (SELECT FROM jobs_servicebreaker)
     OR EXISTS (SELECT FROM jobs_poolsweep WHERE passes < %(passes)s::int)
     OR EXISTS (SELECT FROM jobs_schedule WHERE next_fire_at <= now())
-    OR EXISTS (SELECT FROM jobs_maintenancewindow WHERE next_change_at <= now())
-    OR EXISTS (SELECT FROM jobs_webhookjob AS told JOIN jobs_webhook AS hook ON hook.id = told.webhook_id
-                WHERE told.delivery_id IS NULL AND hook.enabled)
+    OR EXISTS (SELECT FROM jobs_maintenancewindow AS planned
+                WHERE next_change_at <= now()
+                  AND NOT EXISTS (SELECT FROM tenancy_project
+                                   WHERE planned.scope = 'project' AND id = planned.key AND move <> ''))
+    -- From the webhooks on: what waits for one that is switched off, or has moved away, waits for long, and may be much.
+    OR EXISTS (SELECT FROM jobs_webhook AS hook
+                 JOIN tenancy_project AS project ON project.id = hook.project_id AND project.move = ''
+                CROSS JOIN LATERAL (SELECT FROM jobs_webhookjob AS told
+                                     WHERE told.webhook_id = hook.id AND told.delivery_id IS NULL
+                                     LIMIT 1) AS waiting
+                WHERE hook.enabled)
     OR EXISTS (SELECT FROM jobs_job WHERE {{waits_for_batch}})
     OR EXISTS (SELECT FROM jobs_batchsearch WHERE closed_at IS NULL)
     OR EXISTS (SELECT FROM jobs_providerbatch

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from jobs.models import IdempotencyRecord, Job, Webhook
-from jobs.services.finish.webhooks import send_job_webhooks
+from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.signing import open_signing_secret
@@ -83,6 +83,8 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "a batch of nobody's": ({"url": URL, "jobs": {"batch_id": str(uuid4())}}, "jobs.batch_id", "no such batch"),
     "null in the filter": ({"url": URL, "jobs": {"kinds": None}}, "jobs.kinds", "list"),
     "too many of a message": ({"url": URL, "most_jobs": 201}, "most_jobs", "200"),
+    "a port that there is not": ({"url": "https://app.example.org:99999/"}, "url", "cannot be parsed"),
+    "an address inside": ({"url": "http://169.254.169.254/"}, "url", "169.254.169.254"),
     "nothing to hear": ({"url": URL, "batches": False}, "jobs", "hear of nothing"),
 }
 
@@ -113,7 +115,7 @@ def test_messages_and_what_they_tell_are_listed_also_what_waits(api: Api):
     [waiting] = api.get(rows).json()["results"]
     assert (waiting["job_id"], waiting["delivery_id"]) == (str(job.pk), None)
     assert api.get(f"{rows}?waits=false").json()["results"] == []
-    send_job_webhooks()
+    WebhooksDuty().do()
     [told] = api.get(f"{rows}?job={job.pk}").json()["results"]
     assert api.get(f"{rows}?job={second.pk}").json()["results"] == []
     [message] = api.get(messages).json()["results"]

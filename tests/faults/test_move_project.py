@@ -41,7 +41,7 @@ from jobs.models import (
 )
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
-from jobs.services.finish.webhooks import send_job_webhooks
+from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.services.operate.bulk_actions import ACTIONS
 from jobs.services.operate.dead_letters import (
     RequeueOptions,
@@ -294,13 +294,13 @@ def test_what_webhooks_hear_of_goes_along_and_is_told_there_alone(cell, acme):
     run(cell, "--yes")
     noted = {(told.pk, message), (waits.pk, None), (late.pk, None)}
     assert set(WebhookJob.objects.values_list("job_id", "delivery_id")) == noted
-    send_job_webhooks()
+    WebhooksDuty().do()
     assert not WebhookDelivery.objects.exists()
     with at(cell):
         Webhook.objects.update(kinds=[])
         count_all()
         assert set(WebhookJob.objects.values_list("job_id", "delivery_id")) == noted
-        send_job_webhooks()
+        WebhooksDuty().do()
         assert WebhookDelivery.objects.get().jobs_told == 2
 
 

@@ -386,6 +386,24 @@ def test_noting_ended_jobs_for_webhooks_reads_the_jobs_of_the_part_of_the_log(ba
         transaction.set_rollback(True)
 
 
+def test_what_waits_for_webhooks_that_are_switched_off_is_not_read_to_know_what_is_due(as_executor):
+    project = Project.objects.get(pk="p1")
+    for enabled, waiting in ((False, 20_000), (True, 0)):
+        hook = make_webhook(project, hears_jobs=True, enabled=enabled)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO jobs_webhookjob (webhook_id, job_id, project_id)"
+                " SELECT %s, gen_random_uuid(), 'p1' FROM generate_series(1, %s)",
+                [hook.pk, waiting],
+            )
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE jobs_webhookjob")
+    plan = explain_file("look_around", logs=[], sequences=[], passes=0)
+    read = [rows_read(node) for node in nodes(plan) if node.get("Relation Name") == "jobs_webhookjob"]
+    assert read
+    assert sum(read) == 0
+
+
 def test_counts_are_not_counted(backlog):
     for plan in explain_reads(lambda: (project_counts("p1"), batch_counts([BATCH]))):
         assert not any(BIG_TABLES.match(node.get("Relation Name", "")) for node in nodes(plan))

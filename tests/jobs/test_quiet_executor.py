@@ -48,6 +48,7 @@ from jobs.services.upkeep import upkeep
 from jobs.services.upkeep.upkeep import look_around
 from jobs.states import JobState
 from queueops.core.notify import Channel, notify
+from queueops.tenancy.models import Project
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Charge, ResumeRamp
 from tests.factories import (
     make_batch,
@@ -249,8 +250,9 @@ def batch_kept() -> None:
     make_provider_batch(state=state, closed_at=ago(hours=1), is_kept=True)
 
 
-def make_told(**fields: Any) -> None:
+def make_told(*, move: str = "", **fields: Any) -> None:
     webhook = make_webhook(make_project(), hears_jobs=True, **fields)
+    Project.objects.update(move=move)
     WebhookJob.objects.create(webhook=webhook, project=webhook.project, job_id=uuid4())
 
 
@@ -286,7 +288,12 @@ NOT_DUE: dict[str, Callable[[], object]] = {
     "a batch has ended": lambda: make_batch(finished_at=ago()),
     "a schedule fires later": make_schedule,
     "a webhook that is switched off waits": lambda: make_told(enabled=False),
+    "a webhook of a project that has moved waits": lambda: make_told(move="moved"),
     "a maintenance window comes later": make_window,
+    "a maintenance window of a project that has moved": lambda: (
+        make_window(next_change_at=ago()),
+        Project.objects.update(move="moved"),
+    ),
     "an estimate holds": lambda: Charge.objects.create(holder="x", entries=[], expires_at=ago(hours=-1)),
     "money is lost already": lambda: hold_money(expires_at=ago(), lost=True),
     "a ramp is over": lambda: ResumeRamp.objects.create(over_seconds=1, slots=1, started_at=ago(hours=1)),

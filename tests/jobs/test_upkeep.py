@@ -177,6 +177,23 @@ def test_a_batch_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
     assert list(Batch.objects.filter(finished_at=None).values_list("project_id", flat=True)) == ["globex"]
 
 
+def test_batches_that_cannot_be_closed_do_not_take_the_place_of_others(monkeypatch):
+    monkeypatch.setattr(batch_upkeep, "CLOSE_AT_ONCE", 2)
+    batches = [make_batch(project=name) for name in ("acme", "acme", "globex", "acme")]
+    for batch in batches:
+        make_job(project=batch.project_id, batch=batch, state=JobState.CANCELLED)
+
+    def send(batch: Batch) -> int:
+        if batch.project_id == "acme":
+            raise LookupError("no such thing")
+        return 0
+
+    monkeypatch.setattr(batch_upkeep, "send_batch_webhooks", send)
+    for _ in range(200):  # each time it is one of two out of four
+        finish_batches()
+    assert set(Batch.objects.filter(finished_at=None).values_list("project_id", flat=True)) == {"acme"}
+
+
 def test_a_handler_whose_rule_raises_keeps_no_job_from_being_taken_back(monkeypatch):
     monkeypatch.setattr(registry, "_handlers", dict(registry._handlers))
 

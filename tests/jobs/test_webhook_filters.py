@@ -22,12 +22,14 @@ from hypothesis import strategies as st
 from jobs.api.inputs import JobOutcome
 from jobs.errors import BadWebhook, UnknownWebhook
 from jobs.handlers import registry
+from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import RunningJob, close_handlers, find_handler
-from jobs.handlers.webhook import WebhookPayload, compose
-from jobs.models import Job, RestoredJob, Tag, Webhook, WebhookDelivery, WebhookJob
+from jobs.handlers.webhook import WebhookPayload, compose, post_message
+from jobs.models import Batch, Job, RestoredJob, Tag, Webhook, WebhookDelivery, WebhookJob
 from jobs.services.erase.erase_user import erase_user, find_traces
+from jobs.services.explain import flow
 from jobs.services.finish import webhooks as sending
-from jobs.services.finish.webhooks import MOST_OPEN_MESSAGES, send_job_webhooks
+from jobs.services.finish.webhooks import MOST_OPEN_MESSAGES, WebhooksDuty
 from jobs.services.operate import webhooks
 from jobs.services.submit.webhook_messages import make_message
 from jobs.services.upkeep.batches import finish_batches
@@ -37,6 +39,7 @@ from queueops.tenancy.models import Project, ProjectMove
 from tests.factories import make_batch, make_job, make_jobs, make_project, make_webhook, move_along
 from tests.support.flow import count_all
 from tests.support.http_server import serving
+from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -259,7 +262,7 @@ def test_messages_to_webhooks_are_not_heard_of_by_webhooks():
     webhook = hear()
     end(make_job())
     count_all()
-    send_job_webhooks()
+    WebhooksDuty().do()
     end(list(Job.objects.filter(kind="queueops.webhook_jobs")))
     count_all()
     assert len(heard(webhook)) == 1
@@ -270,16 +273,16 @@ def test_many_ended_jobs_leave_in_few_messages_of_which_few_are_under_way():
     jobs = end(make_jobs(95))
     count_all()
     for _ in range(3):
-        send_job_webhooks()
+        WebhooksDuty().do()
     first = list(WebhookDelivery.objects.order_by("pk"))
     assert [one.jobs_told for one in first] == [10] * MOST_OPEN_MESSAGES
     assert WebhookJob.objects.filter(delivery_id=None).count() == 55
     end([one.job for one in first[:2]])  # two are through
-    send_job_webhooks()
+    WebhooksDuty().do()
     assert WebhookDelivery.objects.filter(is_open=True).count() == MOST_OPEN_MESSAGES
     while WebhookJob.objects.filter(delivery_id=None).exists():
         end(list(Job.objects.filter(kind="queueops.webhook_jobs", status="queued")))
-        send_job_webhooks()
+        WebhooksDuty().do()
     assert [one.jobs_told for one in WebhookDelivery.objects.order_by("pk")] == [10] * 9 + [5]
     told = [job["job"] for message in messages(webhook) for job in message["data"]["jobs"]]
     assert told == [str(job.pk) for job in jobs], "each once, in the order in which they ended"
@@ -289,12 +292,12 @@ def test_one_that_does_not_take_its_messages_holds_up_no_other():
     stuck, other = hear(most_jobs=1), hear(url="http://127.0.0.1:10/")
     end(make_jobs(20))
     count_all()
-    send_job_webhooks()
+    WebhooksDuty().do()
     assert WebhookDelivery.objects.filter(webhook=stuck).count() == MOST_OPEN_MESSAGES
     end(list(Job.objects.filter(webhookdelivery__webhook=other)))
     end(make_jobs(5))
     count_all()
-    send_job_webhooks()
+    WebhooksDuty().do()
     assert WebhookDelivery.objects.filter(webhook=stuck).count() == MOST_OPEN_MESSAGES
     assert sum(WebhookDelivery.objects.filter(webhook=other).values_list("jobs_told", flat=True)) == 25
     targets = set(Job.objects.filter(kind="queueops.webhook_jobs").values_list("target", flat=True))
@@ -312,9 +315,44 @@ def test_one_webhook_that_cannot_be_told_stops_none_of_the_others(monkeypatch):
         return make_message(webhook, *arguments, **options)
 
     monkeypatch.setattr(sending, "make_message", refuse)
-    send_job_webhooks()
+    WebhooksDuty().do()
     assert WebhookJob.objects.get(webhook=broken).delivery_id is None
     assert WebhookJob.objects.get(webhook=other).delivery_id is not None
+
+
+def test_the_more_webhooks_of_a_project_hear_of_jobs_the_shorter_is_what_is_told_in_one_transaction(monkeypatch):
+    for project in ("acme", "acme", "acme", "acme", "globex"):
+        hear(project)
+    parts: list[int] = []
+    monkeypatch.setattr(flow, "note_ended_jobs", lambda after, upto: parts.append(upto - after))
+    end(make_jobs(30))
+    wait_for(
+        lambda: flow.sum_up(settle_seconds=0, most=40) and sum(parts) >= 4 * 30, seconds=60, what="that all is counted"
+    )
+    assert max(parts) == 10
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_project_with_many_webhooks_leaves_the_others_their_turns(monkeypatch, fails):
+    monkeypatch.setattr(sending, "WEBHOOKS_AT_ONCE", 3)
+    many = [hear(most_jobs=1) for _ in range(3)]
+    end(make_jobs(100))
+    count_all()
+    late = hear("globex")
+    end(make_job(project="globex"))
+    count_all()
+
+    def told(webhook: Webhook, *arguments: Any, **options: Any) -> Any:
+        if fails and webhook in many:
+            raise RuntimeError("cannot")
+        return make_message(webhook, *arguments, **options)
+
+    monkeypatch.setattr(sending, "make_message", told)
+    duty = WebhooksDuty()
+    for _ in range(2):
+        duty.do()
+        end(list(Job.objects.filter(kind="queueops.webhook_jobs", project_id="acme", status="queued")))  # taken at once
+    assert WebhookJob.objects.get(webhook=late).delivery_id is not None
 
 
 def test_a_message_tells_what_ended_and_links_to_the_rest(settings):
@@ -326,7 +364,7 @@ def test_a_message_tells_what_ended_and_links_to_the_rest(settings):
         last_error_code="boom", last_error_message="secret text", result={"secret": "text"}
     )
     count_all()
-    send_job_webhooks()
+    WebhooksDuty().do()
     [message] = messages(webhook)
     delivery = WebhookDelivery.objects.get()
     ended_at = Job.objects.get(pk=done.pk).finished_at
@@ -374,7 +412,7 @@ def test_a_repeated_message_is_known_by_its_id_and_is_the_same():
     webhook = hear()
     end(make_jobs(3))
     count_all()
-    send_job_webhooks()
+    WebhooksDuty().do()
     first, again = deliver_to(200, webhook)
     assert first[0]["webhook-id"] == again[0]["webhook-id"] == str(WebhookDelivery.objects.get().pk)
     assert first[1] == again[1]
@@ -398,7 +436,7 @@ def test_a_webhook_hears_of_batches_or_of_jobs_or_of_both():
     end(make_job(batch=batch))
     finish_batches()
     count_all()
-    send_job_webhooks()
+    WebhooksDuty().do()
     assert list(batches_alone.deliveries.values_list("event", flat=True)) == ["batch.finished"]
     assert list(jobs_alone.deliveries.values_list("event", flat=True)) == ["jobs.ended"]
 
@@ -408,28 +446,60 @@ def test_what_waits_for_a_webhook_that_is_switched_off_or_a_project_that_moved_i
     end(make_job())
     count_all()
     Webhook.objects.update(enabled=False)
-    send_job_webhooks()
+    WebhooksDuty().do()
     Webhook.objects.update(enabled=True)
     Project.objects.update(move=ProjectMove.MOVED)
-    send_job_webhooks()
+    WebhooksDuty().do()
     assert not WebhookDelivery.objects.exists()
     Project.objects.update(move=ProjectMove.NONE)
-    send_job_webhooks()
+    WebhooksDuty().do()
     assert WebhookDelivery.objects.get().webhook == webhook
+
+
+def test_an_address_that_was_stored_and_cannot_be_called_keeps_no_batch_open_and_can_be_switched_off():
+    unusable = make_webhook(make_project(), url="https://app.example.org:99999/", hears_jobs=True)
+    make_job(batch=make_batch(), state=JobState.CANCELLED)
+    finish_batches()
+    assert not Batch.objects.filter(finished_at=None).exists()
+    message = compose(WebhookDelivery.objects.get().pk)
+    assert message is not None
+    with pytest.raises(ProviderError) as refused:
+        asyncio.run(post_message(message))
+    assert refused.value.code == "target_refused"
+    off, _ = webhooks.save_webhook(unusable.pk, {"enabled": False}, project_id="acme", actor="user:1")
+    assert not off.enabled
+
+
+def test_what_is_under_way_as_a_webhook_is_switched_off_is_told_when_it_is_on_again():
+    webhook = hear()
+    [job] = end(make_job())
+    count_all()
+    WebhooksDuty().do()
+    first = WebhookDelivery.objects.get()
+    Webhook.objects.update(enabled=False)
+    assert compose(first.pk) is None
+    end(first.job)
+    Webhook.objects.update(enabled=True)
+    WebhooksDuty().do()
+    second = WebhookDelivery.objects.exclude(pk=first.pk).get()
+    message = compose(second.pk)
+    assert message is not None
+    assert [one["job"] for one in json.loads(message.body)["data"]["jobs"]] == [str(job.pk)]
+    assert heard(webhook) == [job.pk]
 
 
 def test_rows_are_kept_as_long_as_their_jobs_and_no_message_is_made_again():
     webhook = hear()
     told, kept = end(make_jobs(2))
     count_all()
-    send_job_webhooks()
+    WebhooksDuty().do()
     delivery = WebhookDelivery.objects.get()
     end(delivery.job)
     Job.objects.filter(pk__in=[delivery.job_id, told.pk]).update(finished_at=Now() - timedelta(days=90))
     apply_retention(seconds=60)
     assert not WebhookDelivery.objects.exists()
     assert list(WebhookJob.objects.values_list("job_id", "delivery_id")) == [(kept.pk, delivery.pk)]
-    send_job_webhooks()
+    WebhooksDuty().do()
     assert not WebhookDelivery.objects.exists(), "it was told, by a message that is deleted"
     assert heard(webhook) == [kept.pk]
 
@@ -444,7 +514,7 @@ def test_a_webhook_for_one_user_hears_of_nobody_once_that_user_is_erased():
     of_one.refresh_from_db(fields=["hears_jobs", "user_id"])
     assert (of_one.hears_jobs, of_one.user_id) == (False, None)
     assert (len(heard(of_one)), len(heard(of_all))) == (1, 2)
-    send_job_webhooks()
+    WebhooksDuty().do()
     assert str(USERS[0]) not in json.dumps(messages(of_all))
     assert not find_traces(USERS[0])
 
@@ -478,12 +548,14 @@ def test_what_no_webhook_can_mean_is_refused_at_its_field(case):
     assert not Webhook.objects.exists()
 
 
-def test_a_project_has_a_bounded_number_of_webhooks_that_are_looked_at_for_each_job(monkeypatch):
-    monkeypatch.setattr(webhooks, "MOST_HEARERS_OF_JOBS", 2)
-    one, _ = hear(), hear()
-    hear("globex")
-    with pytest.raises(BadWebhook, match="not valid"):
-        hear()
+@pytest.mark.parametrize("of", [{}, {"hears_batches": True, "hears_jobs": False}], ids=["jobs", "batches"])
+def test_a_project_has_a_bounded_number_of_webhooks_that_are_looked_at_for_each_end(monkeypatch, of):
+    monkeypatch.setattr(webhooks, "MOST_HEARERS", 2)
+    one, _ = hear(**of), hear(**of)
+    hear("globex", **of)
+    with pytest.raises(BadWebhook) as refused:
+        hear(**of)
+    assert list(refused.value.fields) == ["hears_batches" if of else "hears_jobs"]
     webhooks.save_webhook(one.pk, {"kinds": ["http.request"]}, project_id="acme", actor="user:1")
 
 

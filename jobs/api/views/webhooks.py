@@ -44,7 +44,7 @@ def _saved(view: ApiView, pk: UUID | None, given: inputs.NewWebhook | inputs.Cha
     try:
         return webhooks.save_webhook(pk, given.figures(), **told)
     except BadWebhook as error:
-        names = {"hears_jobs": "jobs", **{name: f"jobs.{name}" for name in webhooks.OF_JOBS}}
+        names = {**webhooks.HEARS, **{name: f"jobs.{name}" for name in webhooks.OF_JOBS}}
         raise BadWebhook(fields={names.get(name, name): faults for name, faults in error.fields.items()}) from None
 
 

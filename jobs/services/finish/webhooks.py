@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import OuterRef, Subquery
+from django.db.models import Count, Max, OuterRef, Subquery
 
 from jobs.handlers.registry import all_handlers, same_names
 from jobs.models import Batch, Webhook, WebhookDelivery, WebhookJob
@@ -44,6 +44,12 @@ def send_batch_webhooks(batch: Batch) -> int:
     return sent
 
 
+def most_hearers() -> int:
+    """How many webhooks of one project hear of jobs, of the project that has most."""
+    hearing = Webhook.objects.filter(enabled=True, hears_jobs=True)
+    return hearing.values("project").annotate(count=Count("pk")).aggregate(most=Max("count"))["most"] or 0
+
+
 def note_ended_jobs(after: int, upto: int) -> int:
     """
     Note what a part of the log says for webhooks, in the transaction that takes the part.
@@ -60,18 +66,39 @@ def note_ended_jobs(after: int, upto: int) -> int:
     return int(noted)
 
 
-def send_job_webhooks() -> int:
+class WebhooksDuty:
     """
-    Make messages of the ended jobs that wait to be told, for the webhooks whose jobs wait longest.
+    Tells webhooks in turns: first whose last turn is longest ago, and of those that had none whose jobs wait longest.
 
-    For house-keeping, each second; not to be called inside a transaction.
-
-    Returns:
-        How many webhooks were looked at.
+    By the age of what waits alone, one project's fifty webhooks that hear of much, or that cannot be told at all, would
+    have every turn.
     """
+
+    def __init__(self) -> None:
+        self._served: dict[UUID, int] = {}  # by webhook, in which turn last
+        self._turn = 0
+
+    def do(self) -> int:
+        """
+        Make messages of the ended jobs that wait to be told.
+
+        For house-keeping, each second; not to be called inside a transaction.
+
+        Returns:
+            How many webhooks were looked at.
+        """
+        ids = sorted(_ready_webhooks(), key=lambda one: self._served.get(one, 0))[:WEBHOOKS_AT_ONCE]
+        self._turn += 1
+        self._served |= dict.fromkeys(ids, self._turn)
+        one_by_one(ids, _send_waiting, what="the messages of the webhook")
+        return len(ids)
+
+
+def _ready_webhooks() -> list[UUID]:
+    """Those that have room for a message, the one first whose jobs wait longest."""
     waiting = WebhookJob.objects.filter(delivery_id=None)
     if not waiting.exists():
-        return 0
+        return []
     under_way = WebhookDelivery.objects.filter(is_open=True)
     under_way.filter(job__status__in=sorted(TERMINAL)).update(is_open=False)
     # What is left of a project that has moved waits: it was told, or waits, in the other installation.
@@ -80,9 +107,7 @@ def send_job_webhooks() -> int:
     counts = Counter(under_way.values_list("webhook_id", flat=True))
     full = [webhook for webhook, count in counts.items() if count >= MOST_OPEN_MESSAGES]
     ready = hooks.exclude(pk__in=full).annotate(first=Subquery(first)).filter(first__isnull=False).order_by("first")
-    ids = list(ready.values_list("pk", flat=True)[:WEBHOOKS_AT_ONCE])
-    one_by_one(ids, _send_waiting, what="the messages of the webhook")
-    return len(ids)
+    return list(ready.values_list("pk", flat=True))
 
 
 @transaction.atomic(durable=True)

@@ -12,12 +12,14 @@ from django.db import transaction
 from pydantic import TypeAdapter, ValidationError
 
 from jobs.errors import BadWebhook, UnknownWebhook
+from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.registry import all_handlers, served_names
 from jobs.models import Batch, Tag, Webhook, WebhookDelivery
 from jobs.services.submit.webhook_messages import KIND_OF_JOBS, make_message
 from queueops.audit import trail
 from queueops.core.clock import database_moment
 from queueops.core.errors import fields_of
+from queueops.core.outbound.policy import OutboundRefused, parse_target
 from queueops.core.postgres.unique_names import Faults, faults_of
 from queueops.core.values.reasons import clean_reason
 from queueops.core.values.tags import Tags
@@ -26,7 +28,8 @@ from queueops.tenancy.signing import new_signing_secret
 OF_JOBS = ("kinds", "tags", "any_tag", "outcomes", "user_id", "batch_id")
 FIGURES = ("url", "enabled", "hears_batches", "hears_jobs", *OF_JOBS, "most_jobs")
 MOST_KINDS = 50
-MOST_HEARERS_OF_JOBS = 50  # that hear of jobs: each is looked at for each job that ends
+MOST_HEARERS = 50  # of a project, of jobs and of batches: each is looked at, or told, in the transaction of an end
+HEARS = {"hears_batches": "batches", "hears_jobs": "jobs"}
 NOT_WRITTEN_HERE = ("secret", "rotated_at")
 SCHEMES = ("http", "https")
 
@@ -91,14 +94,18 @@ def check_webhook(webhook: Webhook) -> None:
         faults["url"] = ["Give an address that begins with https:// or http://."]
     elif "url" not in faults and "@" in urlsplit(webhook.url).netloc:
         faults["url"] = ["The address has no user and no password: it is shown and audited. Check the signature."]
+    elif "url" not in faults and webhook.enabled:  # one that was stored before can be switched off
+        try:
+            parse_target(webhook.url, policy=outbound_policy())
+        except OutboundRefused as refusal:
+            faults["url"] = [refusal.message]
     if not (webhook.hears_batches or webhook.hears_jobs):
         faults["hears_jobs"] = ["It would hear of nothing: let it hear of batches or of jobs, or switch it off."]
-    elif webhook.enabled and webhook.hears_jobs:
-        others = Webhook.objects.filter(project=webhook.project_id, enabled=True, hears_jobs=True)
-        if others.exclude(pk=webhook.pk).count() >= MOST_HEARERS_OF_JOBS:
-            faults["hears_jobs"] = [
-                f"At most {MOST_HEARERS_OF_JOBS} webhooks of a project hear of jobs: switch one off."
-            ]
+    elif webhook.enabled:
+        others = Webhook.objects.filter(project=webhook.project_id, enabled=True).exclude(pk=webhook.pk)
+        for name, what in HEARS.items():
+            if getattr(webhook, name) and others.filter(**{name: True}).count() >= MOST_HEARERS:
+                faults[name] = [f"At most {MOST_HEARERS} webhooks of a project hear of {what}: switch one off."]
     if faults := faults | _faults_of_filter(webhook):
         raise BadWebhook(fields=faults)
 

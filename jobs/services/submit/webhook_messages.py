@@ -21,8 +21,15 @@ def make_message(webhook: Webhook, kind: str, *, actor: str, **fields: object) -
         fields: Of the delivery.
     """
     delivery_id = new_id()
-    address = f"{target_of(webhook.url)}/{webhook.pk}"
-    spec = JobSpec(kind=kind, payload={"delivery_id": str(delivery_id), "address": address})
+    spec = JobSpec(kind=kind, payload={"delivery_id": str(delivery_id), "address": _address(webhook)})
     job = prepare_job(spec, effect_key=str(delivery_id))
     insert_prepared([job], project_id=webhook.project_id, actor=actor)
     return WebhookDelivery.objects.create(id=delivery_id, webhook=webhook, job_id=job.id, **fields)
+
+
+def _address(webhook: Webhook) -> str:
+    try:
+        base = target_of(webhook.url)
+    except ValueError:  # stored before such were refused: the call is, or what ended would be announced for ever
+        base = "unusable:"
+    return f"{base}/{webhook.pk}"
