@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
+from asgiref.sync import sync_to_async
 from cryptography.fernet import Fernet
 from django.conf import settings as django_settings
 from django.contrib.auth.models import Permission
@@ -26,16 +33,19 @@ from django.test import Client
 from pydantic import BaseModel
 
 from jobs import cluster
+from jobs.api.views.jobs import _asynchronous
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.handlers import registry
 from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.models import DeadLetter, DutyLease, Job, ResultStoreTotals
+from jobs.services.archive import archive
+from jobs.services.archive import results as archived_results
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.erase.erase_user import ErasureIncomplete, erase_user
 from jobs.services.finish.finish import Succeeded, record_outcomes, retry_policies
 from jobs.services.operate.operate import cancel_jobs, reset_to_pending
-from jobs.services.results import sweep
+from jobs.services.results import read, sweep
 from jobs.services.results.keep import put_result, result_store
 from jobs.services.results.read import ResultMissing, whole_result
 from jobs.services.results.reference import stored_in
@@ -46,6 +56,7 @@ from jobs.services.upkeep import encrypt_payloads, retention
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.core.stores.choose import store_at
+from queueops.core.stores.directory import DirectoryStore
 from queueops.core.stores.store import Store, StoreError
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.diagnosis.upkeep import examine_results
@@ -56,7 +67,8 @@ from tests.core.test_stores import server, use  # noqa: F401 - fixtures
 from tests.factories import make_job, make_project
 from tests.jobs.test_archive import said
 from tests.security.people import person
-from tests.support.processes import wait_for
+from tests.support.processes import database_url, wait_for
+from tests.support.racing import run_together
 from tests.support.s3_server import BUCKET, S3Server, s3_server
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
@@ -389,6 +401,68 @@ def test_without_the_store_reading_says_so(configure: Configure, tmp_path: Path,
         whole_result(job)
 
 
+def test_a_store_that_hangs_keeps_few_of_the_threads_that_answer_requests(
+    configure: Configure, tmp_path: Path, monkeypatch
+):
+    configure(tmp_path)
+    address, key = f"/jobs/{done().pk}/result/", key_for("acme")
+    reading, answers = threading.Semaphore(0), threading.Event()
+
+    def hangs(store: DirectoryStore, name: str, real: Any = DirectoryStore.read) -> Any:
+        reading.release()
+        assert answers.wait(60)
+        return real(store, name)
+
+    def get(_number: int) -> bytes:
+        return body_of(Api(key).get(address))
+
+    monkeypatch.setattr(DirectoryStore, "read", hangs)
+    monkeypatch.setattr(read, "PLACE_SECONDS", 0.0)
+    with ThreadPoolExecutor(read.MOST_READERS) as threads, ThreadPoolExecutor(1) as beside:
+        waiting = beside.submit(run_together, read.MOST_READERS, get, threads=threads)
+        try:
+            assert all(reading.acquire(timeout=60) for _ in range(read.MOST_READERS))
+            error = error_of(Api(key).get(address), 503)
+            assert (error["code"], "try again" in error["message"]) == ("store_failed", True)
+        finally:
+            answers.set()
+        assert [json.loads(one)["text"] for one in waiting.result(60)] == ["x" * 2 * OVER] * read.MOST_READERS
+    assert json.loads(get(0))["text"] == "x" * 2 * OVER
+
+
+def test_a_piece_that_does_not_come_holds_up_nothing_that_is_for_one_thread():
+    comes = threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        comes.wait(30)
+        yield b"1"
+
+    async def both() -> bytes:
+        answer = asyncio.ensure_future(anext(_asynchronous(pieces())))
+        await asyncio.sleep(0)  # it has begun
+        await asyncio.wait_for(sync_to_async(comes.set)(), 20)
+        return await answer
+
+    assert asyncio.run(both()) == b"1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "queueops!stored!",
+        f"queueops!stored!../2026-01-01/x!5!{'0' * 64}",
+        f"queueops!stored!a/2026-01-01/../b!5!{'0' * 64}",
+    ],
+)
+def test_what_an_earlier_release_kept_and_begins_as_a_reference_does_is_a_result(
+    text: str, configure: Configure, tmp_path: Path
+):
+    configure(tmp_path)
+    job = make_job(state=JobState.COMPLETED)
+    Job.objects.filter(pk=job.pk).update(result=text)
+    assert Api(key_for("acme")).get(f"/jobs/{job.pk}/result/").json() == text
+
+
 def claimed_twice() -> tuple[Any, Any]:
     """A job's first claim, from which it was taken, and its second."""
     job = make_job(kind="test.large", payload="{}")
@@ -445,7 +519,7 @@ def test_a_sweep_leaves_what_is_young_what_is_not_ours_and_goes_on_where_it_was(
         removed, steps, after = removed + swept.removed, steps + 1, swept.after
         if not after:
             break
-    assert (removed, steps) == (2, 3)
+    assert (removed, steps) == (2, 4)
     stored = stored_in(Job.objects.get().result)
     assert stored
     assert objects() == [stored.name, "acme/readme.txt"]
@@ -453,6 +527,35 @@ def test_a_sweep_leaves_what_is_young_what_is_not_ours_and_goes_on_where_it_was(
     totals = ResultStoreTotals.objects.get()
     assert totals.removed == 2
     assert totals.swept_at is not None
+
+
+def test_a_sweep_of_a_slow_store_stops_after_a_removal_and_goes_on_there(
+    configure: Configure, tmp_path: Path, monkeypatch
+):
+    configure(tmp_path)
+    make_project()
+    for _ in range(4):
+        done()
+    Job.objects.all().delete()
+    clock, timeouts = [0.0], []
+
+    def slow(store: DirectoryStore, name: str, real: Any = DirectoryStore.remove) -> None:
+        clock[0] += 60
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW idle_in_transaction_session_timeout")
+            timeouts.extend(cursor.fetchone())
+        real(store, name)
+
+    monkeypatch.setattr(DirectoryStore, "remove", slow)
+    monkeypatch.setattr(sweep, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    left, after = objects(), ""
+    for number in range(1, 5):
+        swept = sweep_results(the_store(), after=after, seconds=10, grace=timedelta())
+        assert (swept.removed, objects()) == (1, left[number:])
+        after = swept.after
+        assert after
+    assert sweep_results(the_store(), after=after, seconds=10, grace=timedelta()).after == ""
+    assert set(timeouts) == {"0"}
 
 
 @pytest.mark.parametrize("place", PLACES, indirect=True)
@@ -604,6 +707,46 @@ def test_the_keys_change_goes_over_the_objects_and_leaves_none_of_the_old_ones(c
         assert "nothing" in encrypt("--project", "acme")
 
 
+@pytest.mark.usefixtures("quick")
+def test_no_job_is_locked_while_the_store_is_asked(configure: Configure, tmp_path: Path, monkeypatch):
+    configure(tmp_path, payload_keys=(OLD,), debug=False)
+    set_encrypted(to=False)
+    job = submitted()
+    asked = []
+
+    def looks(store: DirectoryStore, name: str, real: Any = DirectoryStore.read) -> Any:
+        asked.append(name)
+        with psycopg.connect(database_url(), autocommit=True) as executor:
+            executor.execute("SELECT FROM jobs_job FOR UPDATE NOWAIT")
+        return real(store, name)
+
+    monkeypatch.setattr(DirectoryStore, "read", looks)
+    set_encrypted(to=True)
+    [before] = objects()
+    assert "1 of jobs_job" in encrypt("--project", "acme")
+    assert before in asked
+    assert readable(tmp_path) == []
+    job.refresh_from_db()
+    assert whole_result(job)["text"] == "x" * 2 * OVER
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_object_whose_row_stays_as_it_is_stays(configure: Configure, tmp_path: Path):
+    configure(tmp_path, payload_keys=(OLD,), debug=False)
+    set_encrypted(to=True)
+    job = submitted()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE jobs_job SET last_error_message = 'queueops!sealed!lost!gAAAA'")
+    configure(tmp_path, payload_keys=(NEW, OLD), debug=False)
+    with pytest.raises(CommandError, match="QUEUEOPS_PAYLOAD_KEYS: lost"):
+        encrypt("--project", "acme")
+    job.refresh_from_db()
+    stored = stored_in(job.result)
+    assert stored
+    assert stored.name in objects()
+    assert whole_result(job)["text"] == "x" * 2 * OVER
+
+
 def test_the_admin_tells_where_it_is_and_gives_it_with_secrets_masked(
     configure: Configure, tmp_path: Path, admin_client
 ):
@@ -665,6 +808,30 @@ def test_the_archive_has_a_copy_that_comes_back_under_the_same_name(place: str, 
     copy.write_bytes(b"1")
     with pytest.raises(CommandError, match="its checksum differs"):
         said("unarchive", "--from", str(root), "--verify")
+
+
+def test_the_right_to_archive_is_kept_through_thousands_of_large_results(
+    configure: Configure, tmp_path: Path, monkeypatch
+):
+    configure(tmp_path / "results")
+    for _ in range(3):
+        done()
+    with connection.cursor() as cursor, transaction.atomic():
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE jobs_job SET finished_at = finished_at - interval '40 days'")
+    did: list[str] = []
+
+    def watched(what: str, real: Any) -> Callable[..., Any]:
+        def noted(*arguments: Any, **options: Any) -> Any:
+            did.append(what)
+            return real(*arguments, **options)
+
+        return noted
+
+    monkeypatch.setattr(archive.ArchiveDuty, "keep", watched("keep", archive.ArchiveDuty.keep))
+    monkeypatch.setattr(archived_results, "_copy", watched("copy", archived_results._copy))
+    said("archive", "--to", str(tmp_path / "archive"))
+    assert [before for before, what in pairwise(did) if what == "copy"] == ["keep"] * 3
 
 
 def test_erasing_a_user_takes_their_results_out_of_the_archive(configure: Configure, tmp_path: Path):

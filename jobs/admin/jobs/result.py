@@ -12,7 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from jobs.models import Job
-from jobs.services.results.read import ResultMissing, whole_result
+from jobs.services.results.read import ResultMissing, among_few, whole_result
 from queueops.core.stores.store import StoreError
 from queueops.core.values.masking import masked
 
@@ -25,7 +25,8 @@ def result_file(screen: Any, request: HttpRequest, pk: UUID) -> HttpResponse:
     if job is None or job.result is None:
         raise Http404
     try:
-        result = whole_result(job)
+        with among_few():
+            result = whole_result(job)
     except (ResultMissing, StoreError) as error:
         messages.error(request, error.message)
         return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[pk]))

@@ -38,7 +38,7 @@ EVENTS_OF_A_PART = 200_000
 READ_ROWS = 100  # whole ones at once: a payload may be megabytes
 DELETED_ROWS = 1000  # in one transaction
 TIMELINES_AT_ONCE = 1000
-TERM_SECONDS = 3600.0  # longer than a part takes
+TERM_SECONDS = 3600.0  # longer than a part takes, or one large result
 
 Say = Callable[[str], object]
 
@@ -154,7 +154,8 @@ def archive(
                     ids = [row[0] for row in rows]
                     new = _not_written(files, sort, ids)
                     if new:
-                        part = files.add(sort.name, with_results(files, sort.read(project_id, new)), schema=_schema())
+                        rows_of_part = with_results(files, sort.read(project_id, new), keep=duty.keep)
+                        part = files.add(sort.name, rows_of_part, schema=_schema())
                         if part.rows != len(new):
                             raise ArchiveError(
                                 f"{len(new) - part.rows} {sort.name} went away while they were archived."

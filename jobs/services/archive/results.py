@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from jobs.services.results.keep import result_store
@@ -26,15 +26,21 @@ from .day_files import ArchiveError, DayFiles
 logger = logging.getLogger(__name__)
 
 
-def with_results(files: DayFiles, rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def with_results(
+    files: DayFiles, rows: Iterable[tuple[str, str]], *, keep: Callable[[], None]
+) -> Iterator[tuple[str, str]]:
     """
     The rows, each once its large result is in the archive, too.
+
+    Args:
+        keep: The right to work on the archive, before each copy: thousands of them may take longer than it lasts.
 
     Raises:
         ArchiveError: The result store is not set here, or does not answer.
     """
     for key, text in rows:
         if stored := stored_of(text):
+            keep()
             _copy(stored, source=_store(), name=stored.name, target=files.store, place=place_of(files, stored))
         yield key, text
 

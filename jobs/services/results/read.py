@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import BoundedSemaphore
 from typing import IO, Any
 
 from jobs.models import Job
@@ -16,6 +18,10 @@ from .keep import result_store
 from .reference import StoredResult, stored_in
 
 PIECE_OF_RESULT_BYTES = 1 << 18
+MOST_READERS = 4
+PLACE_SECONDS = 2.0  # for which a further reader waits
+
+_readers = BoundedSemaphore(MOST_READERS)
 
 
 class ResultMissing(QueueOpsError):
@@ -36,6 +42,24 @@ def whole_result(job: Job) -> Any:
     """
     stored = stored_in(job.result)
     return job.result if stored is None else json.loads(b"".join(read_stored(stored)))
+
+
+@contextmanager
+def among_few() -> Iterator[None]:
+    """
+    In the block this process reads the store for somebody who waits; only so many do at once.
+
+    A store that hangs would else keep every thread that answers requests, and large results all of the memory.
+
+    Raises:
+        StoreError: Too many read.
+    """
+    if not _readers.acquire(timeout=PLACE_SECONDS):
+        raise StoreError("The result store is slow, and as many results as may be are read from it now: try again.")
+    try:
+        yield
+    finally:
+        _readers.release()
 
 
 def read_stored(stored: StoredResult) -> Iterator[bytes]:

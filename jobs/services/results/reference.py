@@ -8,6 +8,7 @@ from handlers and requests is defused as sealed values are, see queueops/core/se
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
@@ -15,6 +16,10 @@ from uuid import UUID, uuid4
 from queueops.core.sealing import STORED
 
 PARTS_OF_NAME = 3
+# What a release before this kept as a result may begin so, too, and must not lead out of the store.
+REFERENCE = re.compile(
+    STORED + r"(?P<name>[a-z0-9][a-z0-9._-]*/[0-9-]{10}/[A-Za-z0-9.-]+)!(?P<bytes>[0-9]+)!(?P<sha256>[0-9a-f]{64})"
+)
 
 
 class StoredResult(NamedTuple):
@@ -39,10 +44,9 @@ class StoredResult(NamedTuple):
 
 def stored_in(value: Any) -> StoredResult | None:
     """What a job's `result` names; None: it is the result itself."""
-    if not isinstance(value, str) or not value.startswith(STORED):
+    if not isinstance(value, str) or (found := REFERENCE.fullmatch(value)) is None:
         return None
-    name, size, checksum = value.removeprefix(STORED).split("!")
-    return StoredResult(name, int(size), checksum)
+    return StoredResult(found["name"], int(found["bytes"]), found["sha256"])
 
 
 def is_reference(text: str) -> bool:

@@ -85,7 +85,9 @@ def sweep_results(
     store: Store, *, after: str = "", seconds: float = float("inf"), grace: timedelta = GRACE, dry_run: bool = False
 ) -> Swept:
     """
-    Go through the store from an object on, for at most so many seconds; remove what nobody names.
+    Go through the store from an object on, for at most so many seconds and one removal; remove what nobody names.
+
+    A slow store must not take longer: django-q2 kills the worker of a task that does, with the jobs that run in it.
 
     Only in the folders of projects that live here: another installation may have its own beside them, and the rows of
     one that has moved name there what is here until somebody has copied it.
@@ -96,30 +98,39 @@ def sweep_results(
     until, removed = time.monotonic() + seconds, 0
     old = datetime.now(UTC) - grace
     for chunk in _chunks(_files(store, after)):
+        reached = chunk[-1].name
         if old_ones := [file for file in chunk if file.written_at < old]:
-            removed += _sweep_chunk(store, old_ones, dry_run=dry_run)
+            count, stopped_at = _sweep_chunk(store, old_ones, until, dry_run=dry_run)
+            removed, reached = removed + count, stopped_at or reached
         if time.monotonic() >= until:
             add_figures(ResultFigures(removed=0 if dry_run else removed))
-            return Swept(removed, chunk[-1].name)
+            return Swept(removed, reached)
     if not dry_run:
         add_figures(ResultFigures(removed=removed), swept=True)
     return Swept(removed, "")
 
 
 def keep_sweep_out() -> None:
-    """Until the caller's transaction ends, for objects that come back under names that no row has yet."""
+    """
+    For objects that come back under names that no row has yet: until the caller's transaction ends, however long the
+    store takes meanwhile.
+    """
     with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('queueops result store', 0))")
 
 
-def _sweep_chunk(store: Store, files: Sequence[FileInStore], *, dry_run: bool) -> int:
+def _sweep_chunk(store: Store, files: Sequence[FileInStore], until: float, *, dry_run: bool) -> tuple[int, str]:
+    """How many are removed, and the last of them where the time was over before all were."""
     with transaction.atomic():
         keep_sweep_out()
         orphans = _orphans(files)
-        for name in orphans:
+        for count, name in enumerate(orphans, 1):
             if not dry_run:
                 store.remove(name)
-    return len(orphans)
+            if count < len(orphans) and time.monotonic() >= until:
+                return count, name
+    return len(orphans), ""
 
 
 def remove_objects(store: Store, names: Iterable[str]) -> int:

@@ -46,6 +46,7 @@ UPDATE jobs_job SET coalesce_key = split_part(coalesce_key, '|', 1) || '|'
 QUOTED = TOLD | {"error_message", "message"}  # of a dead letter's attempts and timeline
 
 Change = Callable[[Any], Any]
+Results = dict[str, str | sealing.SealedAway]  # what is to stand for a large result, by what stands for it
 
 
 class SealedColumns(NamedTuple):
@@ -187,13 +188,21 @@ def _go_over(
 ) -> None:
     cursor_at: Any = None
     while True:
-        replaced: list[str] = []
-        with transaction.atomic(durable=True):
-            rows = _chunk(place, project.pk, cursor_at, lock=not keeps)
-            objects = None if keeps else replaced
-            changed = [change for row in rows if (change := _changed(place, row, project, done, replaced=objects))]
-            if changed and not keeps:
-                _write(place, changed)
+        results: Results = {}
+        while True:
+            with transaction.atomic(durable=True):
+                rows = _chunk(place, project.pk, cursor_at, lock=not keeps)
+                strange = _references(place, rows) - results.keys()
+                if not strange:
+                    changed = [
+                        change for row in rows if (change := _changed(place, row, project, done, results=results))
+                    ]
+                    if changed and not keeps:
+                        _write(place, changed)
+                    break
+            # Nothing is locked while the store is asked: whoever ends one of these jobs has others, which it renews.
+            results |= {one: _object_as_set(one, project, keeps=keeps) for one in strange}
+        replaced = [] if keeps else _replaced(place, rows, changed)
         # Of one that moves, or has moved, the rows there name those that were here.
         stays = replaced and Project.objects.filter(pk=project.pk, move=ProjectMove.NONE).exists()
         if stays and (store := result_store()):
@@ -222,23 +231,34 @@ def _chunk(place: SealedColumns, project_id: str, after: Any, *, lock: bool) -> 
     return rows
 
 
-def _changed(
-    place: SealedColumns, row: tuple[Any, ...], project: Project, done: Resealed, *, replaced: list[str] | None
-) -> tuple[Any, ...] | None:
-    """
-    The row's id and its columns as they should be; None: they are.
+def _references(place: SealedColumns, rows: Sequence[tuple[Any, ...]]) -> set[str]:
+    """What stands in rows for results that are in the result store."""
+    wholes = (value for row in rows for value in row[2 : 2 + len(place.whole)])
+    return {value for value in wholes if value is not None and is_reference(value)}
 
-    Args:
-        replaced: Gets the objects of the result store that the row does not name any more then; None: none is written.
-    """
+
+def _replaced(place: SealedColumns, rows: Sequence[tuple[Any, ...]], changed: Sequence[tuple[Any, ...]]) -> list[str]:
+    """The objects of the result store that rows named before they were changed, and do not name any more."""
+    written = {row[0] for row in changed}
+    before = _references(place, [row for row in rows if row[0] in written])
+    after = {value for row in changed for value in row[1 : 1 + len(place.whole)]}
+    return [stored.name for one in before - after if (stored := stored_in(json.loads(one)))]
+
+
+def _changed(
+    place: SealedColumns, row: tuple[Any, ...], project: Project, done: Resealed, *, results: Results
+) -> tuple[Any, ...] | None:
+    """The row's id and its columns as they should be; None: they are, or cannot be so."""
     key, status, *stored = row
     kinds = ["whole"] * len(place.whole) + ["parts"] * len(place.parts)
     kinds += ["text"] * len(place.texts) + ["bytes"] * len(place.contents)
     change = SEALING if project.encrypted else OPENING
 
     def as_set(kind: str, value: Any) -> Any:
-        if kind == "whole" and value is not None and is_reference(value):
-            return _object_as_set(value, project, replaced)
+        if kind == "whole" and value in results:
+            if isinstance(found := results[value], sealing.SealedAway):
+                raise found
+            return found
         return None if value is None else change[kind](value)
 
     try:
@@ -253,12 +273,13 @@ def _changed(
     return (key, *wanted)
 
 
-def _object_as_set(reference: str, project: Project, replaced: list[str] | None) -> str:
+def _object_as_set(reference: str, project: Project, *, keeps: bool) -> str | sealing.SealedAway:
     """
-    What names the result as the project is set: another object, where the one in the result store is not so.
+    What names the result as the project is set: another object, where the one in the result store is not so; or why
+    that one cannot be opened.
 
     Raises:
-        StoreError, SealedAway
+        StoreError
     """
     store, stored = result_store(), stored_in(json.loads(reference))
     if store is None:
@@ -274,10 +295,12 @@ def _object_as_set(reference: str, project: Project, replaced: list[str] | None)
     newest = f"{sealing.MARK}{sealing.newest_key()}!".encode() if project.encrypted else b""
     if content.startswith(newest) if project.encrypted else not content.startswith(sealing.MARK.encode()):
         return reference
-    plain = sealing.open_bytes(content)
-    if replaced is None:
+    try:
+        plain = sealing.open_bytes(content)
+    except sealing.SealedAway as away:
+        return away
+    if keeps:
         return ""  # it would be another
-    replaced.append(stored.name)
     return put_content(store, new_name(project.pk, *known), plain, sealed=project.encrypted).as_json
 
 
