@@ -26,6 +26,7 @@ from jobs.services.upkeep.paused import watch_paused
 from jobs.states import JobState
 from jobs.windows import Calendar, Span, merged, stretched
 from queueops.audit.models import AuditEntry
+from queueops.tenancy.models import Project, ProjectMove
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts import alerts
 from tests.factories import KIND, SERVICE, make_batch, make_jobs, make_project, make_route
@@ -149,6 +150,21 @@ def test_it_holds_what_it_covers_from_its_begin_to_its_end_and_ends_by_itself(sc
     assert [entry.action for entry in actions] == ["create_window", "pause", "resume"]
 
 
+@pytest.mark.parametrize("move", [ProjectMove.MOVING, ProjectMove.MOVED])
+def test_a_window_of_a_project_that_is_away_changes_nothing_and_takes_no_other_s_place(acme, monkeypatch, move) -> None:
+    monkeypatch.setattr(windows, "CHANGED_AT_ONCE", 1)
+    window = once()
+    make_project("globex")
+    other = once(key="globex", begins_in=HOUR + timedelta(seconds=1))
+    Project.objects.filter(pk="acme").update(move=move)
+    for _ in range(2):
+        windows.tend_windows(at=other.begins_at)
+    assert PauseSwitch.objects.get().window_id == other.pk
+    Project.objects.update(move=ProjectMove.NONE)  # the move was given up
+    windows.tend_windows(at=other.begins_at)
+    assert PauseSwitch.objects.filter(window_id=window.pk).exists()
+
+
 def test_what_a_person_paused_stays_paused_and_what_a_window_pauses_no_person_resumes() -> None:
     make_jobs(1, project="acme")
     window = once("kind", KIND)
@@ -259,6 +275,15 @@ def test_alerts_about_what_it_holds_are_told_when_it_is_over(scope: str, key: st
     assert send_unsent(50) == 1  # that is about no work
     windows.tend_windows(at=window.ends_at)
     assert send_unsent(50) == (1 if quiet else 0)
+
+
+def test_of_more_windows_than_are_looked_at_the_soonest_are(acme, monkeypatch) -> None:
+    monkeypatch.setattr(windows, "MOST_WINDOWS", 1)
+    soon = once()
+    once(begins_in=3 * HOUR)
+    now = timezone.now()
+    assert [one.window.pk for one in windows.upcoming(now=now, within=24 * HOUR, most=9)] == [soon.pk]
+    assert windows.spans_over("acme", services=[], kinds=[], now=now) == [Span(soon.begins_at, soon.ends_at)]
 
 
 def test_nobody_is_told_that_a_window_was_forgotten() -> None:

@@ -26,7 +26,7 @@ from queueops.core.notify import Channel, notify
 from queueops.core.postgres.unique_names import faults_of
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.values.reasons import clean_reason
-from queueops.tenancy.models import Project
+from queueops.tenancy.models import Project, ProjectMove
 
 from .pauses import HOLDING, hold, release_uncovered
 
@@ -166,7 +166,9 @@ def tend_windows(*, at: datetime | None = None) -> int:
     if not MaintenanceWindow.objects.filter(next_change_at__isnull=False).exists():
         return 0
     now = at or database_moment()
-    due = MaintenanceWindow.objects.filter(next_change_at__lte=now).order_by("next_change_at")
+    # Of a project that is on its way, or has moved, nothing is changed here: its windows would be tried for ever.
+    away = Q(scope=Scope.PROJECT, key__in=Project.objects.exclude(move=ProjectMove.NONE).values("pk"))
+    due = MaintenanceWindow.objects.filter(next_change_at__lte=now).exclude(away).order_by("next_change_at")
     ids = list(due.values_list("pk", flat=True)[:CHANGED_AT_ONCE])
     one_by_one(ids, lambda pk: _tend(pk, now), what="the maintenance window")
     return len(ids)
@@ -218,7 +220,7 @@ def next_spans(window: MaintenanceWindow, *, most: int = FORESEEN_SPANS) -> list
 
 def upcoming(*, now: datetime, within: timedelta, most: int) -> list[Upcoming]:
     """What begins within a time, the soonest first."""
-    rows = MaintenanceWindow.objects.filter(next_change_at__isnull=False)[:MOST_WINDOWS]
+    rows = MaintenanceWindow.objects.filter(next_change_at__isnull=False).order_by("next_change_at")[:MOST_WINDOWS]
     found = [
         Upcoming(row, span)
         for row in rows
@@ -234,9 +236,13 @@ def spans_over(project: str, *, services: Collection[str], kinds: Collection[str
     covers |= Q(scope=Scope.SERVICE, key__in=list(services)) | Q(scope=Scope.KIND, key__in=list(kinds))
     if project != PauseSwitch.EXEMPT:
         covers |= Q(scope=Scope.GLOBAL)
-    rows = MaintenanceWindow.objects.filter(covers, next_change_at__isnull=False)[:MOST_WINDOWS]
+    rows = MaintenanceWindow.objects.filter(covers, next_change_at__isnull=False).order_by("next_change_at")
     return merged(
-        [span for row in rows for span in takewhile(lambda one: one.begins_at <= now + FORESEEN, row.spans(now))]
+        [
+            span
+            for row in rows[:MOST_WINDOWS]
+            for span in takewhile(lambda one: one.begins_at <= now + FORESEEN, row.spans(now))
+        ]
     )
 
 
