@@ -9,6 +9,8 @@
 --         arrays, one entry a job, or null where every entry is; kinds, services, call_types, costs, priorities, targets,
 --         paths: likewise, or one entry for all;
 --         payloads: one JSON array, an element a job
+-- order   of the idempotency keys: two statements with the same ones would wait for each other in another order. Jobs
+--         with unique keys in that of their ids: of one key the first is made, and one batch of a project stores such
 -- locks   none but those of the unique indexes: waits for another insert of the same key to end
 -- clock   now(): the transaction's start
 -- returns the ids that were not inserted, because a job with their idempotency key exists, or one with their unique key
@@ -56,6 +58,7 @@ WITH given AS MATERIALIZED (
            known_cost, costs::jsonb, credential, lane, coalesce_key, target, path, complete_by, via, ended_batch::jsonb,
            unique_key, now() + debounce * interval '1 second', {{pool_of job}}
       FROM (SELECT given.*, %(project)s::text AS project_id FROM given) AS job
+     ORDER BY CASE WHEN unique_key IS NULL THEN idempotency_key END COLLATE "C", id
         ON CONFLICT DO NOTHING
     RETURNING id, user_id, service, scheduled_at, origin_id
 ), logged AS (

@@ -423,6 +423,37 @@ def test_of_two_batches_with_the_same_keys_in_another_order_one_waits_for_the_ot
     assert [(one.accepted, one.pending) for one in receipts] == [(3, 0), (1, 2)]
 
 
+GATE = """
+CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.idempotency_key LIKE 'gate%' THEN PERFORM pg_advisory_xact_lock_shared(1); END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER gate BEFORE INSERT ON jobs_job FOR EACH ROW EXECUTE FUNCTION wait_at_gate()"""
+
+
+def test_of_two_batches_with_the_same_idempotency_keys_in_another_order_one_waits_for_the_other():
+    make_project()
+    orders = [["a", "gate", "z"], ["z", "gate", "a"]]
+
+    def post(number: int) -> BatchReceipt:
+        return submit_many(line(1, None, idempotency_key=key) for key in orders[number])
+
+    waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with psycopg.connect(database_url(), autocommit=True) as gate, ThreadPoolExecutor(1) as beside:
+        gate.execute(GATE)
+        try:
+            gate.execute("SELECT pg_advisory_lock(1)")
+            told = beside.submit(run_together, 2, post)
+            wait_for(lambda: gate.execute(waiting).rowcount == 2, seconds=20, what="that both wait")
+            gate.execute("SELECT pg_advisory_unlock(1)")
+            receipts = sorted((one.accepted, one.duplicates) for one in told.result(60))
+        finally:
+            gate.execute("SELECT pg_advisory_unlock_all()")
+            gate.execute("DROP TRIGGER gate ON jobs_job; DROP FUNCTION wait_at_gate")
+    assert receipts == [(0, 3), (3, 0)]
+
+
 def test_a_batch_that_replaces_one_job_and_waits_for_the_end_of_another_waits_for_nobody_who_waits_for_it(monkeypatch):
     monkeypatch.setattr(accept_document, "JOBS_OF_AN_INSERT", 1)
     ended, replaced = submit(1, "ended").id, submit(2, "replaced").id
