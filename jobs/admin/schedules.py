@@ -19,6 +19,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 from jobs.errors import BadSchedule
 from jobs.models import Schedule, ScheduleFire
 from jobs.services.operate import schedules
+from jobs.services.operate.fire_schedules import jobs_now
 from queueops.core.values.masking import masked, pretty, unmasked
 from queueops.screens import showing
 from queueops.screens.admin import ServiceFormAdmin
@@ -96,7 +97,7 @@ class JobScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.stored_jobs = self.instance.jobs
+        self.stored_jobs = jobs_now(self.instance)
         shown = masked(self.stored_jobs) if self.instance.project_id else FIRST_JOB
         self.initial["jobs"] = json.dumps(shown, indent=2, ensure_ascii=False)
 

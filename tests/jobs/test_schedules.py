@@ -234,6 +234,25 @@ def test_a_refusal_is_told_and_the_next_fire_is_another_try():
     assert QuotaAlert.objects.get().resolved_at is not None
 
 
+OF_EARLIER_RELEASES = {**JOB, "cost": "5", "delay_seconds": "1.5", "unique_in": "project"}
+
+
+@pytest.mark.parametrize("jobs", [[OF_EARLIER_RELEASES], [{**JOB, "cost": True}, OF_EARLIER_RELEASES]])
+def test_jobs_that_an_earlier_release_took_and_stored_are_submitted(jobs: list[dict[str, Any]]):
+    schedule = make_schedule()
+    Schedule.objects.update(jobs=jobs)
+    assert schedule.next_due_at is not None
+    fire_schedules(at=schedule.next_due_at)
+    assert [(fire.outcome, fire.error_message) for fire in fires()] == [("submitted", "")]
+    assert list(Job.objects.order_by("pk").values_list("cost", flat=True)) == [1, 5][-len(jobs) :]
+    run_schedule(schedule.pk, project_id="acme", actor=ACTOR)
+    assert Job.objects.exclude(scheduled_at=None).count() == 2
+    renamed = save_schedule(schedule.pk, {"name": "renamed"}, project_id="acme", actor=ACTOR)
+    assert renamed.jobs[-1] == {**JOB, "cost": 5, "delay_seconds": 1.5}
+    with pytest.raises(BadSchedule):
+        save_schedule(schedule.pk, {"jobs": jobs}, project_id="acme", actor=ACTOR)
+
+
 def test_one_bad_job_of_a_batch_refuses_the_whole_fire():
     RetryPolicy.objects.create(name="ours", initial_seconds=1, multiplier=2, max_delay_seconds=9, max_retries=1)
     schedule = make_schedule(jobs=[JOB, {**JOB, "retry_policy": "ours"}])

@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
 from jobs.models import PauseSwitch, Schedule, ScheduleFire
-from jobs.services.submit.spec import parse_spec
+from jobs.services.submit.spec import as_written_now, parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
 from queueops.core.clock import database_moment
 from queueops.core.errors import QueueOpsError
@@ -70,14 +70,21 @@ def submit_fire(schedule: Schedule, due_at: datetime, *, asked_by: str = "", lef
     key = f"schedule:{schedule.pk}:{due_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}"
     project, actor = schedule.project_id, schedule.actor
     job_id = batch_id = None
-    if len(schedule.jobs) == 1:
-        spec = parse_spec({**schedule.jobs[0], "idempotency_key": key})
+    jobs = jobs_now(schedule)
+    if len(jobs) == 1:
+        spec = parse_spec({**jobs[0], "idempotency_key": key})
         job_id = submit_job(spec, project_id=project, actor=actor).id
     else:
-        lines = ({**job, "idempotency_key": f"{key}:{place}"} for place, job in enumerate(schedule.jobs))
+        lines = ({**job, "idempotency_key": f"{key}:{place}"} for place, job in enumerate(jobs))
         batch_id = submit_batch(lines, name=schedule.name, project_id=project, actor=actor).id
     told = {"job_id": job_id, "batch_id": batch_id, "asked_by": asked_by, "left_out": left_out}
     return _note(schedule, due_at, outcome=Outcome.SUBMITTED, **told)
+
+
+def jobs_now(schedule: Schedule) -> Any:
+    """A schedule's jobs, as this release takes them, whatever release has stored them."""
+    stored = schedule.jobs
+    return [as_written_now(job) for job in stored] if isinstance(stored, list) else stored
 
 
 def _due(now: datetime | Now) -> QuerySet[Schedule]:

@@ -19,7 +19,7 @@ from queueops.core.clock import database_moment
 from queueops.core.postgres.unique_names import faults_of, save_named
 from queueops.core.values.reasons import clean_reason
 
-from .fire_schedules import submit_fire
+from .fire_schedules import jobs_now, submit_fire
 
 TIMES = ("cron", "time_zone", "jitter_seconds", "ends_at")
 FIGURES = ("name", *TIMES, "jobs", "missed", "most_missed")
@@ -49,6 +49,8 @@ def save_schedule(
     """
     schedule = Schedule(project_id=project_id) if schedule_id is None else locked(schedule_id, project_id=project_id)
     before = {name: getattr(schedule, name) for name in FIGURES}
+    if "jobs" not in figures:
+        schedule.jobs = jobs_now(schedule)  # or rules that came since would refuse another name
     for name, value in figures.items():
         setattr(schedule, name, value)
     following = check_schedule(schedule)

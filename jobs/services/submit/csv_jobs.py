@@ -20,7 +20,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.tags import split_tags
 
 from .accept_document import Line
-from .spec import Figure, InvalidJob, JobSpec
+from .spec import FIGURES, InvalidJob, JobSpec
 
 DELIMITERS = ",;\t"
 JSON_MARK = ":json"
@@ -32,7 +32,6 @@ MAX_CELL = 20_000_000  # characters; the module's own limit is below what a payl
 PLAIN_COLUMNS = frozenset(JobSpec.model_fields) - {"payload"}
 
 LISTS = frozenset({"tags", "after"})
-FIGURES = frozenset(name for name, field in JobSpec.model_fields.items() if Figure in field.metadata)
 
 
 class UnreadableFile(QueueOpsError):

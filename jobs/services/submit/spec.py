@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -14,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
@@ -179,6 +181,29 @@ class JobSpec(BaseModel):
         if self.debounce_seconds is None:
             return None
         return self.debounce_most_seconds or min(MAX_DELAY_SECONDS, DEBOUNCES * self.debounce_seconds)
+
+
+FIGURES = frozenset(name for name, field in JobSpec.model_fields.items() if Figure in field.metadata)
+_NUMBER = TypeAdapter(float)
+
+
+def as_written_now(job: Any) -> Any:
+    """
+    A job that an earlier release has stored, as this one takes it; it is nobody's fault that rules have come since.
+
+    Those releases read "5" and true as numbers, and took unique_in, which says nothing there, without a unique_key.
+    """
+    if not isinstance(job, dict):
+        return job
+    said = dict(job)
+    for name in FIGURES & said.keys():
+        if isinstance(said[name], bool | str):
+            with suppress(ValidationError):
+                number = _NUMBER.validate_python(said[name])
+                said[name] = int(number) if number.is_integer() else number
+    if said.get("unique_key") is None and said.get("unique_in") == "project":
+        del said["unique_in"]
+    return said
 
 
 def parse_spec(line: bytes | str | Mapping[str, Any]) -> JobSpec:
