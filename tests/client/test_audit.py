@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -52,6 +53,18 @@ def test_the_command_lists_narrows_and_exports(command: Any):  # noqa: F811
     write("job 3")
     further = command("audit", "--json", "--oldest", "--cursor", lines[-1]["cursor"])[1]
     assert [json.loads(line)["target"] for line in further.splitlines()] == ["job 3"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5])
+def test_what_a_limit_has_cut_off_is_gone_on_with(command: Any, monkeypatch, limit: int):  # noqa: F811
+    monkeypatch.setattr(import_module("queueops_client.cli.audit"), "PAGE", 2)
+    for target in "abcdefg":
+        write(target)
+    first = [json.loads(line) for line in command("audit", "--json", "--oldest", "--limit", str(limit))[1].splitlines()]
+    assert len(first) == limit
+    rest = command("audit", "--json", "--oldest", "--all", "--cursor", first[-1]["cursor"])[1]
+    told = [line["id"] for line in first] + [json.loads(line)["id"] for line in rest.splitlines()]
+    assert told == list(AuditEntry.objects.order_by("pk").values_list("pk", flat=True))
 
 
 def test_the_command_says_what_is_wrong(command: Any):  # noqa: F811

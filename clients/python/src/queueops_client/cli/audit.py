@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from datetime import UTC
 from typing import Any
 
@@ -11,7 +12,10 @@ from rich.table import Table
 
 from queueops_client.cli.session import MOST_LISTED, Session, command
 from queueops_client.cli.words import clean
+from queueops_client.producer import QueueOps
 from queueops_client.records import AuditEntry
+
+PAGE = 500  # the server's longest
 
 
 @click.command()
@@ -34,10 +38,8 @@ def audit(session: Session, *, oldest: bool, limit: int, everything: bool, **whe
     if where["cursor"] and not oldest:
         raise click.UsageError("--cursor goes on from a cursor of --oldest: say both.")
     most = None if everything else limit
-    # A page as long as what is wanted, so that its last entry has a cursor.
-    size = None if most is None else min(most, 500)
     with session.queue() as queue:
-        found = itertools.islice(queue.audit(**where, order="oldest" if oldest else None, page_size=size), most)
+        found = _oldest(queue, most, where) if oldest else _newest(queue, most, where)
         if session.as_json:
             for entry in found:
                 session.give({**entry.raw, "cursor": entry.cursor} if oldest else entry.raw)
@@ -54,6 +56,22 @@ def audit(session: Session, *, oldest: bool, limit: int, everything: bool, **whe
     session.out.print(table)
     if len(shown) == most:
         session.note(f"There may be more than these {most}; see --limit and --all.")
+
+
+def _newest(queue: QueueOps, most: int | None, where: dict[str, Any]) -> Iterator[AuditEntry]:
+    return itertools.islice(queue.audit(**where, page_size=None if most is None else min(most, PAGE)), most)
+
+
+def _oldest(queue: QueueOps, most: int | None, where: dict[str, Any]) -> Iterator[AuditEntry]:
+    """No page longer than what is still wanted: the last entry of a page alone has a cursor to go on from."""
+    while most is None or most > 0:
+        size = PAGE if most is None else min(most, PAGE)
+        page = list(itertools.islice(queue.audit(**where, order="oldest", page_size=size), size))
+        yield from page
+        if len(page) < size:
+            return
+        where = {**where, "cursor": page[-1].cursor}
+        most = None if most is None else most - size
 
 
 def _cells(entry: AuditEntry) -> tuple[str, str, str, str, str]:
