@@ -17,6 +17,7 @@ pytest_plugins = [
     "tests.support.figures",
     "tests.support.where_time_went",
     "tests.support.emptying",
+    "tests.support.forgetting",
     "tests.support.workers",
     "tests.support.own_server",
     "tests.support.ordinary_login",

@@ -1,0 +1,57 @@
+"""
+What a process keeps of its database is forgotten before each test, which has another one.
+
+Or a test would see the limits, prices, people and refusals of whichever test its worker ran before, for as long as the
+program keeps them: from half a second to an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dashboards.services import cache
+from jobs.handlers.google import grids
+from jobs.services.claim import stated
+from jobs.services.provider_batches import collect
+from queueops.access.services import trail
+from queueops.core.postgres import conditions, replica
+from queueops.tenancy import accounts, encryption, pools
+from queueops.tenancy.callers import throttles
+from ratelimits.api import authentication
+from ratelimits.services.limiter import estimates, outage
+from ratelimits.services.limits import catalogue
+from ratelimits.services.money import budgets, prices
+
+FORGET: tuple[Callable[[], object], ...] = (
+    accounts.forget,
+    authentication._known.clear,
+    budgets.forget,
+    cache.forget_all,
+    catalogue.forget,
+    collect.room_was_made,
+    conditions._full_since.clear,
+    encryption.forget_encrypted,
+    estimates.forget,
+    grids._kept.clear,
+    outage.outage.end,
+    pools.forget,
+    prices.forget,
+    replica.forget_trouble,
+    stated.forget,
+    throttles.CallerThrottle.rate._full_at.clear,
+    throttles.bad_keys._full_at.clear,
+    lambda: vars(trail._failures).update(vars(trail.FailureBudget())),
+)
+
+
+def forget_all() -> None:
+    for forget in FORGET:
+        forget()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept() -> None:
+    """Nothing of the test before."""
+    forget_all()
