@@ -25,6 +25,7 @@ MAX_STATES = 10  # sent to a socket beyond its window before it acknowledges one
 PING_SECONDS = 20.0
 SILENT_SECONDS = 30.0  # a socket that owes an answer and says nothing for so long is closed
 SLOW_SOCKET_SECONDS = 60.0  # beyond its window for so long, it is closed
+MOST_OF_A_BEAT_SECONDS = 2.0  # that count against a client; they come each second
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class LiveSocket:
         self._rate = None if most is None else Rate(most, window_seconds=1)
         self._skipped = 0
         self._heard_at = now
+        self._beat_at = now
         self._pinged_at = now
         self._pong_owed_since: float | None = None
 
@@ -195,10 +197,19 @@ class LiveSocket:
         return True
 
     def beat(self) -> None:
-        """Once a second: ping, and close where nobody answers."""
+        """
+        Once a second: ping, and close where nobody answers.
+
+        Time in which the process stood still does not count: what clients said meanwhile has yet to be read, and all of
+        them would be closed for its own silence.
+        """
         now = time.monotonic()
         if self.closing is not None:
             return
+        stood_still, self._beat_at = max(0.0, now - self._beat_at - MOST_OF_A_BEAT_SECONDS), now
+        self._heard_at = min(now, self._heard_at + stood_still)
+        if self._behind_since is not None:
+            self._behind_since = min(now, self._behind_since + stood_still)
         owed_since = min(self._sent[0].at if self._sent else now, self._pong_owed_since or now)
         if now - max(owed_since, self._heard_at) > SILENT_SECONDS:
             self.close(CloseCode.SILENT, "Nothing was acknowledged.")

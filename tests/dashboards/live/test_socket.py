@@ -203,6 +203,35 @@ def test_a_socket_that_answers_no_ping_is_closed_though_more_pings_follow(monkey
     assert (one.closing, silent.closing) == (None, CloseCode.SILENT)
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_after_a_process_stood_still_its_clients_are_heard_before_they_are_judged(
+    monkeypatch: pytest.MonkeyPatch, answers: bool
+):
+    pinged, behind = opened(), opened()
+    pinged.acknowledge(10)
+    for number in range(MESSAGE_WINDOW + 1):
+        behind.offer(event(number), at(20))
+    moments = [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: moments[-1])
+
+    def beat(*seconds: float) -> None:
+        for passed in seconds:
+            moments.append(moments[-1] + passed)
+            for each in (pinged, behind):
+                each.beat()
+
+    beat(*[1.0] * int(socket.PING_SECONDS))
+    beat(socket.SLOW_SOCKET_SECONDS + 100)
+    assert (pinged.closing, behind.closing) == (None, None), "what they have said was not read yet"
+    if answers:
+        for each in (pinged, behind):
+            each.hear()
+        behind.acknowledge(20)
+        behind.release(Kind.STATE, at(21), "{}")
+    beat(*[1.0] * int(socket.SILENT_SECONDS - 5))
+    assert (pinged.closing, behind.closing) == ((None, None) if answers else (CloseCode.SILENT, CloseCode.SILENT))
+
+
 def test_in_a_new_epoch_a_socket_gets_nothing_before_a_snapshot_of_it():
     one = opened()
     for number in range(MESSAGE_WINDOW):
