@@ -14,7 +14,9 @@ WAIT_SECONDS = 30
 def wait_until(is_so: Callable[[], Any]) -> Any:
     """Return the first answer that is true."""
     end = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < end:
+    is_last = False  # looked at once more after the end: a machine may have stood still until then
+    while not is_last:
+        is_last = time.monotonic() >= end
         if found := is_so():
             return found
         time.sleep(0.01)

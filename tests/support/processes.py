@@ -35,12 +35,17 @@ _PORTS = _ports()
 
 
 def wait_for(condition: Callable[[], Result], *, seconds: float = 60.0, what: str = "the condition") -> Result:
-    """Return the condition's first true value; fail with `what` at the deadline."""
+    """
+    Return the condition's first true value; fail with `what` at the deadline.
+
+    It is looked at once more after the deadline: a machine that stood still until then let nothing come about.
+    """
     deadline = time.monotonic() + seconds
     while True:
+        is_last = time.monotonic() > deadline
         if value := condition():
             return value
-        if time.monotonic() > deadline:
+        if is_last:
             raise AssertionError(f"{what} did not come about within {seconds:g} s")
         time.sleep(0.02)
 
@@ -92,7 +97,7 @@ class RunningProcess:
     def send(self, signum: signal.Signals) -> None:
         self.process.send_signal(signum)
 
-    def wait_for_output(self, text: str, *, seconds: float = 30.0) -> None:
+    def wait_for_output(self, text: str, *, seconds: float = 60.0) -> None:
         def shown() -> bool:
             if not self.runs and text not in self.output:
                 raise AssertionError(f"ended with {self.process.returncode}:\n{self.output}")
@@ -103,7 +108,7 @@ class RunningProcess:
         except AssertionError as error:
             raise AssertionError(f"{error}; the output was:\n{self.output}") from None
 
-    def stop(self, signum: signal.Signals = signal.SIGTERM, *, seconds: float = 30.0) -> int:
+    def stop(self, signum: signal.Signals = signal.SIGTERM, *, seconds: float = 60.0) -> int:
         """Signal this process alone and return its exit code."""
         if self.runs:
             self.send(signum)

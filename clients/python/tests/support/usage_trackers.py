@@ -90,7 +90,9 @@ class Tracker:
 
 def wait_until(condition: Callable[[], Any], *, seconds: float = 20.0) -> Any:
     deadline = time.monotonic() + seconds
+    is_last = False  # looked at once more after the deadline: a machine may have stood still until then
     while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
+        assert not is_last, "it did not come about"
+        is_last = time.monotonic() > deadline
         time.sleep(0.01)
     return value
