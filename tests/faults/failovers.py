@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +16,7 @@ from tests.faults.clusters import Cluster, cluster
 from tests.faults.ledger import Ledger
 from tests.faults.producers import Producers
 from tests.faults.records import PROJECT, crashes, wait_until_drained
+from tests.support.awake import AwakeClock, awake
 from tests.support.live import Watcher, live_client
 from tests.support.own_server import reconnected
 from tests.support.processes import wait_for
@@ -29,12 +29,14 @@ class Load:
     Producers at work, and whoever serves them.
 
     Attributes:
+        clock: Of the seconds below.
         working_after: For each failover the seconds from the promotion to the end of a job that was submitted after it.
         told: What there was, for the figures; known at the end.
     """
 
-    def __init__(self, producers: Producers, ledger: Ledger) -> None:
+    def __init__(self, producers: Producers, ledger: Ledger, clock: AwakeClock) -> None:
         self.producers = producers
+        self.clock = clock
         self.working_after: list[float] = []
         self.told = ""
         self._ledger = ledger
@@ -45,10 +47,10 @@ class Load:
         wait_for(lambda: self.producers.refused > refused, what="the outage")
 
     def wait_for_work(self, *, promoted_at: float) -> None:
-        """Wait until a job is done that was submitted after the promotion, which was at a time of `time.monotonic`."""
+        """Wait until a job is done that was submitted after the promotion, which was at a time of the clock."""
         first = wait_for(self.producers.submit, what="an acknowledged submit after the promotion")
         wait_for(lambda: first in self._ledger.by_job(), what="the work after the promotion")
-        self.working_after.append(time.monotonic() - promoted_at)
+        self.working_after.append(self.clock.now() - promoted_at)
         wait_for(reconnected, what="this test's own connection")
 
 
@@ -57,11 +59,16 @@ def under_load(ledger: Ledger) -> Iterator[Load]:
     """At the block's end nothing was lost, repeated, missed or started anew, or the test fails."""
     _, key = ProducerKey.issue(make_project(PROJECT), name="producer")
     app = {"QUEUEOPS_EXTRA_APPS": "tests.faults.app", "FAULTS_DIR": str(ledger.directory)}
-    with cluster(ledger) as running, web_process(**app) as (address, web), live_client(address) as client:
+    with (
+        cluster(ledger) as running,
+        web_process(**app) as (address, web),
+        live_client(address) as client,
+        awake() as clock,
+    ):
         watcher = client.watch("me", key=key)
-        seen_from = int(watcher.first("snapshot", seconds=30)["cursor"])
+        seen_from = int(watcher.first("snapshot")["cursor"])
         producers = Producers(address, key)
-        load = Load(producers, ledger)
+        load = Load(producers, ledger, clock)
         before = _processes(running)
         with producers.at_work():
             yield load

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from uuid import UUID
@@ -25,12 +25,13 @@ class Producers:
         longest_seconds: How long one of them was kept waiting for an answer, or for the connection's end.
     """
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, *, now: Callable[[], float] = time.monotonic) -> None:
         self.acknowledged: list[UUID] = []
         self.refused = 0
         self.longest_seconds = 0.0
         self._url = f"{url}/api/v1/jobs/"
         self._key = key
+        self._now = now
         self._over = threading.Event()
 
     def submit(self) -> UUID | None:
@@ -38,7 +39,7 @@ class Producers:
         body = json.dumps({"kind": "faults.write_once", "payload": {"seconds": 0.05}}).encode()
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
         request = urllib.request.Request(self._url, data=body, headers=headers)  # noqa: S310 - our own server
-        begun = time.monotonic()
+        begun = self._now()
         try:
             with urllib.request.urlopen(request, timeout=15) as answer:  # noqa: S310
                 job_id = UUID(json.load(answer)["id"])
@@ -46,7 +47,7 @@ class Producers:
             self.refused += 1
             return None
         finally:
-            self.longest_seconds = max(self.longest_seconds, time.monotonic() - begun)
+            self.longest_seconds = max(self.longest_seconds, self._now() - begun)
         self.acknowledged.append(job_id)
         return job_id
 

@@ -22,6 +22,7 @@ from django.db.utils import ConnectionHandler
 from jobs.models import Job
 from jobs.states import JobState
 from queueops.core.database import connect_directly
+from queueops.core.postgres import base
 from queueops.core.postgres.watched_line import WatchedConnection
 from queueops.tenancy.models import ProducerKey
 from tests.dashboards.live.conftest import web_process
@@ -30,6 +31,7 @@ from tests.faults.clusters import Cluster, cluster
 from tests.faults.ledger import Ledger
 from tests.faults.producers import Producers
 from tests.faults.records import PROJECT, submit_work, wait_until_drained
+from tests.support.awake import awake
 from tests.support.bad_line import BadLine, bad_line
 from tests.support.own_server import reconnected
 from tests.support.processes import database_url, wait_for
@@ -51,11 +53,8 @@ FAULTS: dict[str, Callable[[BadLine], None]] = {
 # A cycle of the pump has some hundred statements with house-keeping, and a claim about twenty.
 SLOW_SECONDS = 0.06
 SHORT_LEASE = {"lease_seconds": 6, "renew_seconds": 2, "sweep_seconds": 1}
-SILENT = """
-SELECT coalesce(max(extract(epoch FROM now() - heartbeat_at)), 0)::float8,
-       (SELECT count(*) FROM jobs_job WHERE lease_expires_at < now())
-  FROM jobs_executor
-"""
+SILENT = "SELECT coalesce(max(extract(epoch FROM now() - heartbeat_at)), 0)::float8 FROM jobs_executor"
+LAPSED = "SELECT count(*) FROM jobs_job WHERE lease_expires_at < now() - %s * interval '1 second'"
 
 
 @pytest.fixture
@@ -94,14 +93,21 @@ def test_through_a_line_so_slow_that_a_cycle_outlasts_a_lease_none_lapses(
 ):
     """Their neighbours would kill the executors, and carry out their jobs again."""
     longest = lapsed = 0.0
-    with cluster(ledger, **SHORT_LEASE) as running, psycopg.connect(real_url, autocommit=True) as beside:
+    with (
+        cluster(ledger, **SHORT_LEASE) as running,
+        psycopg.connect(real_url, autocommit=True) as beside,
+        awake() as clock,
+    ):
         before = processes(running)
         submit_work(150 * leases, "write")
         line.delay(SLOW_SECONDS)
         until = time.monotonic() + leases * SHORT_LEASE["lease_seconds"]
         while time.monotonic() < until:
-            [(silent, late)] = beside.execute(SILENT).fetchall()
-            longest, lapsed = max(longest, silent), max(lapsed, late)
+            [(silent,)] = beside.execute(SILENT).fetchall()
+            # While the machine stood still nobody could renew anything, and then somebody has to be the first.
+            still = clock.stood_still(since=time.monotonic() - silent)
+            [(late,)] = beside.execute(LAPSED, [still]).fetchall()
+            longest, lapsed = max(longest, silent - still), max(lapsed, late)
             time.sleep(0.1)
         line.mend()
         wait_until_drained()
@@ -147,8 +153,9 @@ def test_a_line_that_takes_bytes_and_passes_none_on_is_given_up(spoil: Callable[
 
 
 @pytest.mark.usefixtures("impatient")
-def test_who_waited_at_a_silent_line_does_not_wait_for_another_as_well(line: BadLine):
+def test_who_waited_at_a_silent_line_does_not_wait_for_another_as_well(line: BadLine, monkeypatch: pytest.MonkeyPatch):
     """As a request whose first statement was given up, and which asks the database again."""
+    monkeypatch.setattr(base, "SILENCE_SECONDS", 60.0)  # however long it takes to ask again
     pooled = dict(
         connection.settings_dict["OPTIONS"], pool={"min_size": 1, "max_size": 2, "connection_class": WatchedConnection}
     )
@@ -178,13 +185,13 @@ def test_a_statement_that_the_server_works_at_may_take_long(line: BadLine):
 def test_requests_end_while_the_line_to_the_database_is_silent(line: BadLine, figures: Any):
     _, key = ProducerKey.issue(make_project(PROJECT), name="producer")
     app = {"QUEUEOPS_EXTRA_APPS": "tests.faults.app", "FAULTS_DIR": "."}
-    with web_process(**app) as (address, web):
+    with web_process(**app) as (address, web), awake() as clock:
 
         async def ask(http: aiohttp.ClientSession) -> tuple[int, bool, float]:
-            begun = time.monotonic()
+            begun = clock.now()
             async with http.post(f"{address}/api/v1/jobs/", json={"kind": "faults.write", "payload": {}}) as answer:
                 await answer.read()
-                return answer.status, "Retry-After" in answer.headers, time.monotonic() - begun
+                return answer.status, "Retry-After" in answer.headers, clock.now() - begun
 
         async def crowd() -> tuple[list[tuple[int, bool, float]], float]:
             headers = {"Authorization": f"Bearer {key}"}
@@ -194,10 +201,10 @@ def test_requests_end_while_the_line_to_the_database_is_silent(line: BadLine, fi
                 answers = await asyncio.gather(*[ask(http) for _ in range(30)])
                 answers += await asyncio.gather(*[ask(http) for _ in range(3)])  # which find no connection
                 line.mend()
-                begun = time.monotonic()
+                begun = clock.now()
                 while (await ask(http))[0] != HTTPStatus.CREATED:
-                    assert time.monotonic() - begun < 60, "the pool does not recover"
-                return answers, time.monotonic() - begun
+                    assert clock.now() - begun < 60, "the pool does not recover"
+                return answers, clock.now() - begun
 
         answers, well_after = asyncio.run(crowd())
         assert web.runs
@@ -219,8 +226,8 @@ def test_a_bad_line_to_the_database_hangs_nobody_repeats_nothing_and_leaves_no_t
     app = {"QUEUEOPS_EXTRA_APPS": "tests.faults.app", "FAULTS_DIR": str(ledger.directory)}
     after: dict[str, float] = {}
     longest: dict[str, float] = {}
-    with cluster(ledger, **LEASE) as running, web_process(**app) as (address, web):
-        producers = Producers(address, key)
+    with cluster(ledger, **LEASE) as running, web_process(**app) as (address, web), awake() as clock:
+        producers = Producers(address, key, now=clock.now)
         before = processes(running)
         with producers.at_work():
             for name, spoil in FAULTS.items():
@@ -230,10 +237,10 @@ def test_a_bad_line_to_the_database_hangs_nobody_repeats_nothing_and_leaves_no_t
                 time.sleep(min(seconds, MOST_SECONDS.get(name, seconds)))  # how long the line is bad
                 line.mend()
                 line.reset()
-                begun = time.monotonic()
+                begun = clock.now()
                 first = wait_for(producers.submit, what="an acknowledged submit after the fault")
                 wait_for(partial(is_done, ledger, first), what="the work after the fault")
-                after[name] = time.monotonic() - begun
+                after[name] = clock.now() - begun
                 wait_for(reconnected, what="this test's own connection")
                 longest[name] = producers.longest_seconds
         wait_until_drained()

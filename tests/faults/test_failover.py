@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,6 +32,6 @@ def test_a_failover_loses_no_acknowledged_submit_repeats_no_effect_and_needs_nob
             pair.kill_primary()
             load.wait_until_refused()
             pair.promote()
-            load.wait_for_work(promoted_at=time.monotonic())
+            load.wait_for_work(promoted_at=load.clock.now())
     figures(load.told)
     assert max(load.working_after) <= WORKING_AGAIN_SECONDS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,12 +30,12 @@ def test_a_host_that_dies_and_one_that_hangs_cost_some_seconds_and_nothing_else(
     gone_for = []
     with under_load(ledger) as load:
         load.producers.wait_for_more(50)
-        begun = time.monotonic()
+        begun = load.clock.now()
         hosts.one.die()
         gone_for.append(promoted(hosts.two, load, begun))
         hosts.bring_back(hosts.one)
         load.producers.wait_for_more(50)
-        begun = time.monotonic()
+        begun = load.clock.now()
         hosts.two.freeze()
         gone_for.append(promoted(hosts.one, load, begun))
         hosts.two.thaw()  # it still takes itself for the primary
@@ -51,6 +50,6 @@ def test_a_host_that_dies_and_one_that_hangs_cost_some_seconds_and_nothing_else(
 def promoted(host: Host, load: Load, begun: float) -> float:
     """Wait until a host is the primary and work goes on; how long there was no primary."""
     wait_for(lambda: host.serves_as("primary"), what="the promotion")
-    promoted_at = time.monotonic()
+    promoted_at = load.clock.now()
     load.wait_for_work(promoted_at=promoted_at)
     return promoted_at - begun
