@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from queueops.core.embedded.host import system_user
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.faults.records import submit_work, wait_until_drained
+from tests.support.awake import AwakeClock, awake
 from tests.support.embedded import copy_files
 from tests.support.own_server import bring_back
 from tests.support.processes import wait_for
@@ -51,25 +51,26 @@ def test_r18_what_was_accepted_ten_seconds_before_the_loss_is_there_and_nothing_
     server._run(
         "pg_basebackup", "-h", str(server.socket_dir), "-U", "postgres", "-D", str(base), "-c", "fast", "--no-sync"
     )
-    with cluster(ledger) as running:
-        producer = _Producer()
+    with cluster(ledger) as running, awake() as clock:
+        producer = _Producer(clock)
         producer.start()
         producer.join(seconds)
-        producer.note_claims_beyond_the_archive()
-        lost_at = _lose(server)
+        archived_until = producer.note_claims_beyond_the_archive()
+        _lose(server)
         producer.stopping.set()
         producer.join()
-        time_of_calls = {job: [entry.at for entry in entries] for job, entries in ledger.by_job().items()}
-        begun = time.monotonic()
-        size = _recover(server, base, archive)
-        restored_seconds = time.monotonic() - begun
+        begun = clock.now()
+        size = _put_files_back(server, base, archive)
+        # Not before: what was claimed before the loss may call after it.
+        calls = {job: len(entries) for job, entries in ledger.by_job().items()}
+        _recover(server)
+        restored_seconds = clock.now() - begun
         wait_for(PauseSwitch.objects.filter(scope="global", reason=PUT_BACK_REASON).exists, what="the pause")
         running.wait_until_ready()
         there = set(Batch.objects.values_list("pk", flat=True))
         lost = [at for batch, at in producer.accepted if batch not in there]
-        rpo = max((lost_at - at for at in lost), default=0.0)
-        calls = {job: len(entries) for job, entries in ledger.by_job().items()}
-        assert calls == {job: len(entries) for job, entries in time_of_calls.items()}, "a call before the resume"
+        rpo = max((archived_until - at for at in lost), default=0.0)
+        assert {job: len(entries) for job, entries in ledger.by_job().items()} == calls, "a call before the resume"
         unfinished = set(Job.objects.exclude(status="completed").values_list("pk", flat=True))
         resume_scope("global", "", actor="op")
         wait_until_drained()
@@ -77,7 +78,7 @@ def test_r18_what_was_accepted_ten_seconds_before_the_loss_is_there_and_nothing_
         assert twice <= unfinished, "a job that the backup has as completed ran again"
         assert Epoch.objects.count() == 1
     figures(
-        f"{len(producer.accepted)} accepted, {len(lost)} lost, the oldest {rpo:.1f} s before the loss; "
+        f"{len(producer.accepted)} accepted, {len(lost)} lost, the oldest {rpo:.1f} s before the archive ended; "
         f"{size / GIGABYTE:.2f} GB restored in {restored_seconds:.1f} s; 0 calls before the resume, {len(twice)} again"
     )
     assert len(producer.accepted) > seconds
@@ -88,29 +89,35 @@ def test_r18_what_was_accepted_ten_seconds_before_the_loss_is_there_and_nothing_
 class _Producer(threading.Thread):
     """Submits job after job, and notes each that was accepted."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: AwakeClock) -> None:
         super().__init__(daemon=True)
+        self._clock = clock
         self.accepted: list[tuple[UUID, float]] = []
         self.stopping = threading.Event()
         self._settings = dict(connection.settings_dict)
 
-    def note_claims_beyond_the_archive(self) -> None:
+    def note_claims_beyond_the_archive(self) -> float:
         """
         The archive's disk is away, and work goes on: more claims are lost than the log draws tokens ahead (32).
 
         Those of fewer jobs that are lost with them nobody would miss.
+
+        Returns:
+            When the archive ended, by the clock.
         """
         with connection.cursor() as cursor:
             cursor.execute("ALTER SYSTEM SET archive_command = 'false'")
             cursor.execute("SELECT pg_reload_conf()")
+        ended_at = self._clock.now()
         reached = _token()
         wait_for(lambda: _token() > reached + 3 * DRAWN_AHEAD, what="claims that are lost")
+        return ended_at
 
     def run(self) -> None:
         connection.settings_dict.update(self._settings)
         with suppress(Error):  # the loss
             while not self.stopping.is_set():
-                self.accepted.append((submit_work(1, "write"), time.monotonic()))
+                self.accepted.append((submit_work(1, "write"), self._clock.now()))
         connection.close()
 
 
@@ -142,29 +149,29 @@ def _archive(server: EmbeddedServer, archive: Path, *, timeout: int) -> None:
     bring_back(server)
 
 
-def _lose(server: EmbeddedServer) -> float:
-    """Kill every process of the server, and delete its files; when."""
+def _lose(server: EmbeddedServer) -> None:
+    """Kill every process of the server, and delete its files."""
     postmaster = psutil.Process(int((server.cluster / "postmaster.pid").read_text().split()[0]))
     every = [postmaster, *postmaster.children(recursive=True)]
-    lost_at = time.monotonic()
     for process in every:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(every, timeout=10)
     shutil.rmtree(server.cluster)
-    return lost_at
 
 
-def _recover(server: EmbeddedServer, base: Path, archive: Path) -> int:
-    """As the page has it, to the end of the archive; how many bytes that were."""
+def _put_files_back(server: EmbeddedServer, base: Path, archive: Path) -> int:
+    """As the page has it, to recover to the end of the archive; how many bytes that are."""
     copy_files(base, server.cluster)
     with (server.cluster / "postgresql.auto.conf").open("a") as conf:
         conf.write(f"restore_command = 'cp {archive}/%f %p'\n")
     (server.cluster / "recovery.signal").touch()
-    size = sum(path.stat().st_size for path in (*base.rglob("*"), *archive.iterdir()) if path.is_file())
+    return sum(path.stat().st_size for path in (*base.rglob("*"), *archive.iterdir()) if path.is_file())
+
+
+def _recover(server: EmbeddedServer) -> None:
     bring_back(server)
     wait_for(_takes_writes, seconds=120, what="the end of the recovery")
-    return size
 
 
 def _takes_writes() -> bool:
