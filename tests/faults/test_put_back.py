@@ -47,6 +47,7 @@ from tests.support.own_server import bring_back
 from tests.support.processes import wait_for
 
 COUNT = 100
+SLOTS = 10
 
 
 @contextmanager
@@ -73,18 +74,21 @@ def _put_back(server: EmbeddedServer, kept: Path) -> None:
 
 @pytest.mark.proves("P5")
 def test_what_ran_since_runs_again_only_after_somebody_has_resumed_it(server: EmbeddedServer, ledger: Ledger, figures):
+    submit_work(2 * SLOTS, "wait", gate="both")
     submit_work(COUNT, "write", seconds=0.05)
     kept = _keep(server)
     before = str(Epoch.objects.get())
-    # Few slots, so that both executors claim: who has claimed nothing knows but roughly what is lacking.
-    with cluster(ledger, executor_slots=10) as running:
+    with cluster(ledger, executor_slots=SLOTS) as running:
+        # Both executors have claimed: who has claimed nothing knows but roughly what is lacking.
+        wait_for(lambda: len(ledger.entries("begin")) == 2 * SLOTS, what="work in every slot")
+        ledger.open_gate("both")
         wait_until_drained()
         assert len(ledger.by_job()) == COUNT
         _put_back(server, kept)
         wait_for(PauseSwitch.objects.filter(scope="global", reason=PUT_BACK_REASON).exists, what="the pause")
         running.wait_until_ready()
         assert str(Epoch.objects.get()) != before
-        assert statuses() == {"queued": COUNT}, "jobs of the past were run again"
+        assert statuses() == {"queued": COUNT + 2 * SLOTS}, "jobs of the past were run again"
         assert {len(entries) for entries in ledger.by_job().values()} == {1}
         watch_paused()
         assert PUT_BACK_REASON in QuotaAlert.objects.get(kind="forgotten").message
@@ -108,7 +112,7 @@ def test_p3_sockets_of_a_running_web_get_a_snapshot_and_then_every_event(more: i
     with web_process() as (address, web), live_client(address) as client:
         watchers = [client.watch(path, key=key) for path in (f"jobs/{job.pk}", "me", f"jobs/{job.pk}")]
         for watcher in watchers:
-            watcher.first("snapshot", seconds=30)
+            watcher.first("snapshot")
         lost = _log(job, 50)
         for watcher in watchers:
             watcher.wait_for_events(lost)
@@ -125,7 +129,7 @@ def test_p3_sockets_of_a_running_web_get_a_snapshot_and_then_every_event(more: i
         seen = [len(watcher.events) for watcher in watchers]
         new = _log(job, 30)
         for watcher, count in zip(watchers, seen, strict=True):
-            wait_for(partial(_has_events, watcher, new, after=count), seconds=30, what="new events")
+            wait_for(partial(_has_events, watcher, new, after=count), what="new events")
             assert watcher.close_code is None
         assert new & lost or more, "they have ids that were given before"
         back = client.watch(f"jobs/{job.pk}", key=key)
