@@ -43,7 +43,8 @@ def _wait_for_tasks(count: int) -> None:
 
 
 def test_sigterm_lets_running_jobs_end_gives_back_the_rest_and_loses_nothing(ledger: Ledger):
-    with cluster(ledger, executors=2, executor_slots=20, drain_grace_seconds=3) as running:
+    # A drain is seen at the next renewal: soon, so that nearly all of the grace period is left to let the gate go up.
+    with cluster(ledger, executors=2, executor_slots=20, drain_grace_seconds=8, renew_seconds=0.2) as running:
         submit_work(12, "wait", gate="soon-")
         submit_work(9, "wait", gate="late-")
         submit_work(3, "wait_in_thread", gate="late-")  # these can't be interrupted; the process ends all the same
