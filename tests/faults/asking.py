@@ -52,9 +52,11 @@ async def _ask_for(seconds: float, address: str, keys: Sequence[str], pause: flo
     asked, until = Asked(), time.monotonic() + seconds
 
     async def keep_asking(key: str) -> None:
-        while time.monotonic() < until:
+        is_over = False  # at least once, also where the machine stood still for all of the time
+        while not is_over:
             await asked.ask(http, address, key)
             await asyncio.sleep(pause)
+            is_over = time.monotonic() >= until
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http, asyncio.TaskGroup() as group:
         for key in keys:

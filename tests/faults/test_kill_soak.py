@@ -70,13 +70,13 @@ def test_killing_random_executors_loses_nothing_and_repeats_only_what_the_killed
     repeated = _check_effects(ledger, charged, killed_pids={pid for pid, _ in kills.values()})
     _check_dead_letters(charged)
     rescues = [crash.at - kills[crash.executor][1] for crash in charged]
-    calm, rough = _median_seconds_apart_from_kills([at for _, at in kills.values()])
     figures(
         f"{Job.objects.count():,} jobs, {len(kills)} kills, {len(charged)} jobs rescued, {repeated} effects repeated, "
-        f"all by jobs of the killed; 0 lost; rescued after {_seconds(rescues)}; "
-        f"median latency {calm * 1000:.0f} ms apart from the kills, {rough * 1000:.0f} ms of all"
+        f"all by jobs of the killed; 0 lost; rescued after {_seconds(rescues)}"
     )
-    if form.seconds > 60:
+    if form.seconds > 60:  # in less a machine that stands still leaves no job apart from the kills, or none amid them
+        calm, rough = _median_seconds_apart_from_kills([at for _, at in kills.values()])
+        figures(f"median latency {calm * 1000:.0f} ms apart from the kills, {rough * 1000:.0f} ms of all")
         assert max(rescues) <= timedelta(seconds=form.lease + 2 * form.sweep + STATEMENT_SECONDS)
         assert rough <= 1.05 * calm
 
