@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Count
 
 from jobs.models import BulkOperation, DeadLetter, Job, PauseSwitch
@@ -51,9 +51,11 @@ def test_killed_workers_leave_no_row_out_and_take_none_twice(ledger):
         assert DeadLetter.objects.open().count() == LETTERS - 500
         blocker.rollback()  # ends the killed worker's session: the server does not miss a client that it makes wait
         running.wait_until_ready()
-        # What house-keeping does each minute, once nothing was heard for a while. Twice: the first hand-out is void.
-        for _ in range(2):
-            assert restart_stalled_operations(stalled_after=timedelta(0)) == [operation.pk]
+        # What house-keeping does each minute, once nothing was heard for a while. Twice, before a worker can take the
+        # first hand-out, which is void then.
+        with transaction.atomic():
+            for _ in range(2):
+                assert restart_stalled_operations(stalled_after=timedelta(0)) == [operation.pk]
         wait_for(lambda: BulkOperation.objects.get().status == "done", seconds=60, what="the end of the operation")
     operation.refresh_from_db()
     assert (operation.done, operation.skipped, operation.total, operation.turn) == (LETTERS, 0, LETTERS, 3)
