@@ -1,5 +1,7 @@
 """Jobs of `google_sheets.*` from submission to their end, with real executors and the sandbox as provider."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from jobs.models import DeadLetter, Job, JobEvent
@@ -10,6 +12,8 @@ from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import Credential
 from ratelimits.models import Counter, Limit
 from tests.sandbox.providers import SheetsClient
+from tests.support.audit import entries_written
+from tests.support.processes import wait_for
 from tests.support.saturation import SUBMITTER, Account, cell_write, limits_changed, open_accounts
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -140,10 +144,18 @@ def test_a_429_costs_no_attempt_and_slows_only_the_user_it_names(sandbox, sheets
     Limit.objects.create(**shared, name="user", scope="project_user", capacity=60)
     Limit.objects.create(**shared, name="project", scope="project", capacity=60)
     limits_changed()
-    sandbox.turn(google_sheets={"writes_per_user": 1, "window_seconds": 3, "window_mode": "sliding"})
+    sandbox.turn(google_sheets={"writes_per_user": 1, "window_seconds": 3600, "window_mode": "sliding"})
     assert sheets.update("Z1", [["before"]]).status == 200
     submit(*writes("A1", "A2", "A3"))
-    drain()
+    with entries_written() as written, ThreadPoolExecutor(1) as beside:
+
+        def let_go_once_refused():
+            wait_for(lambda: any(entry["action"] == "slow_counter" for entry in written), what="a refusal")
+            sandbox.turn(google_sheets={"writes_per_user": None})
+
+        let_go = beside.submit(let_go_once_refused)
+        drain()
+        let_go.result(60)
     assert not unsuccessful().exists()
     assert not Job.objects.filter(retry_count__gt=0).exists()
     assert sandbox.calls(status=429)

@@ -101,9 +101,10 @@ def test_an_urgent_job_gets_the_next_token_of_a_saturated_lane(executors, ledger
     assert began_at is not None
     figures(f"started {(began_at - asked_at).total_seconds():.2f} s after it was asked for, at {SLOW:g} a second")
     # A claim passes the urgent job by while another process holds its row: an executor, or the one that parks, which is
-    # there beside a single executor too. Each may so be the cause of one call before it.
+    # there beside a single executor too. Each may so be the cause of one claim before it, of as many calls as there are
+    # tokens: two where the machine stood still.
     overtook = Job.objects.filter(started_at__gt=asked_at, started_at__lt=began_at)
-    assert overtook.count() <= executors
+    assert overtook.values("started_at").distinct().count() <= executors
 
 
 def test_executors_killed_and_started_again_in_a_storm_pass_no_quota(ledger: Ledger, sandbox: Sandbox, figures):
