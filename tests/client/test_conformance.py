@@ -181,7 +181,7 @@ CALLS: dict[str, tuple[Call, Any]] = {
     "results": (lambda client, on: client.results(on.batch), Result),
     "result": (lambda client, on: client.result(on.ended), dict),
     "watch": (lambda client, on: client.watch(on.ended), Update),
-    "wait": (lambda client, on: client.wait(on.ended_batch, timeout=10), Batch),
+    "wait": (lambda client, on: client.wait(on.ended_batch, timeout=60), Batch),
     "go_on_job": (lambda client, on: client.go_on_job(on.waiting, reason="x"), Job),
     "go_on_batch": (lambda client, on: client.go_on_batch(on.waiting_batch, reason="x"), Batch),
     "cancel_job": (lambda client, on: client.cancel_job(on.job, reason="x"), Job),

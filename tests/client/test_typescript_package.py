@@ -77,7 +77,7 @@ def test_a_small_program_submits_a_job_and_watches_it(installed: Path, address: 
         program.wait_for_output("state queued")
         move([Job.objects.get().pk])
         program.wait_for_output("ended completed")
-        assert program.process.wait(30) == 0
+        assert program.process.wait(120) == 0
         assert str(Job.objects.get().pk) in program.output
 
 

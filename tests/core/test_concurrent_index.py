@@ -58,5 +58,5 @@ def test_an_index_that_was_cut_off_is_made_again_and_waits_for_an_older_transact
             wait_for(lambda: made.done() or ask(WAITING), what="the index that waits")
             assert not made.done()
             older.rollback()
-            made.result(30)
+            made.result(60)
     assert is_valid()

@@ -18,5 +18,5 @@ def test_one_migrates_and_the_others_wait_for_it():
             waiting.wait_for_output("Another migrate is at work; waiting for it.", seconds=60)
         at_work.rollback()
         for waiting in (first, second):
-            assert waiting.process.wait(60) == 0
+            assert waiting.process.wait(120) == 0
             assert "No migrations to apply" in waiting.output

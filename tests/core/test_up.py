@@ -93,7 +93,7 @@ def test_a_second_one_beside_it_is_refused_and_names_the_first(installation: dic
     with up(installation) as first:
         first.wait_for_output("password:", seconds=60)
         with up(installation) as second:
-            assert second.process.wait(30) == 1
+            assert second.process.wait(120) == 1
             assert f"already runs with the data in {installation['QUEUEOPS_DATA_DIR']}" in second.output
             assert f"(process {first.pid})" in second.output
         assert first.runs
@@ -105,7 +105,7 @@ def test_a_taken_port_is_named_with_its_setting(installation: dict[str, str]):
         taken.bind(("127.0.0.1", int(installation["QUEUEOPS_PORT"])))
         taken.listen()
         with up(installation) as process:
-            assert process.process.wait(60) == 1
+            assert process.process.wait(120) == 1
             assert f"Port {installation['QUEUEOPS_PORT']} on 127.0.0.1 cannot be used" in process.output
             assert "QUEUEOPS_PORT" in process.output
 
@@ -143,7 +143,7 @@ def test_whatever_is_killed_comes_back_and_nothing_is_left_when_it_is_killed_its
         wait_for(lambda: ready_executors(installation) == 2, seconds=60, what="the workers' return")
         below = psutil.Process(process.pid).children(recursive=True) + of_installation(installation)
         process.process.kill()
-        process.process.wait(10)
+        process.process.wait(120)
         _, left = psutil.wait_procs(below, timeout=60)
         for child in left:
             child.kill()
@@ -186,7 +186,7 @@ def test_a_dead_database_at_the_start_is_one_clear_message(installation: dict[st
     port = free_port()
     address = {"DATABASE_URL": f"postgresql://someone:hunter2@127.0.0.1:{port}/queueops"}
     with up({**installation, **address}) as process:
-        assert process.process.wait(30) == 1
+        assert process.process.wait(120) == 1
         assert f"The database at 127.0.0.1:{port}/queueops does not answer" in process.output
         assert "Traceback" not in process.output
         assert "hunter2" not in process.output

@@ -139,7 +139,7 @@ def test_web_and_workers_run_as_its_user_and_write_nothing_and_stop_at_a_signal(
         assert "Read-only" not in web.output + workers.output
         for process, pid in inside.items():
             os.kill(pid, 15)
-            assert process.process.wait(60) == 0, process.output
+            assert process.process.wait(120) == 0, process.output
 
 
 def first_process_of(unshare: int) -> int:

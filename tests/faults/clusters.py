@@ -56,7 +56,7 @@ class Cluster:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.output[-4000:]}") from None
 
-    def stop(self, *, seconds: float = 30.0) -> int:
+    def stop(self, *, seconds: float = 60.0) -> int:
         """SIGTERM to the master alone; its exit code."""
         return self.process.stop(seconds=seconds)
 

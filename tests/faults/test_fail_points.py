@@ -32,7 +32,7 @@ def test_a_process_killed_at_any_point_of_a_job_has_exactly_the_documented_outco
     with cluster(ledger, executors=4, executor_slots=1, lease_seconds=2, renew_seconds=0.5) as running:
         before_the_end = product(EFFECTS.keys() - {"after_ack"}, KINDS)
         batches = [(point, kind, submit_work(times, kind, point=point)) for point, kind in before_the_end]
-        wait_until_drained(seconds=30 + 10 * times)
+        wait_until_drained(seconds=60 + 10 * times)
         for kind in KINDS * times:
             # One at a time: the commit that ends a job may claim the next, which then dies with the process too.
             running.wait_until_ready()

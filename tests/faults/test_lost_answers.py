@@ -52,7 +52,7 @@ def test_a_producer_killed_between_commit_and_answer_finds_its_one_job_when_it_a
             spec = _spec(key)
             command = (sys.executable, "-c", SUBMIT_AND_DIE, spec.model_dump_json(), PROJECT)
             with started(*command, environ=environ) as producer:
-                assert producer.process.wait(30) == -signal.SIGKILL, producer.output
+                assert producer.process.wait(120) == -signal.SIGKILL, producer.output
             again = submit_job(spec, project_id=PROJECT, actor="key:test")
             assert not again.created
             assert Job.objects.get(idempotency_key=key).pk == again.id

@@ -373,7 +373,7 @@ def kill_after(step: str, cell: str) -> None:
         "QUEUEOPS_DATA_DIR": str(django_settings.QUEUEOPS.data_dir),
     }
     with started(sys.executable, "-c", KILLED, step, url_of(cell), ADDRESS, environ=environ) as process:
-        assert process.process.wait(60) == -signal.SIGKILL, process.output
+        assert process.process.wait(120) == -signal.SIGKILL, process.output
 
 
 def others_gone(cell: str) -> bool:

@@ -30,7 +30,7 @@ def test_whatever_level_of_a_cluster_is_killed_running_jobs_end_and_nothing_is_l
         ledger.open_gate("gate")
         wait_for(lambda: not any(map(is_running, below)), seconds=60, what="the end of every process below")
         wait_for(lambda: not _other_sessions(), what="the end of their sessions")
-        assert running.process.process.wait(30) != 0
+        assert running.process.process.wait(120) != 0
     assert not Executor.objects.exists()
     assert set(Job.objects.values_list("kind", "status", "crash_count")) == {
         ("faults.wait", JobState.COMPLETED, 0),

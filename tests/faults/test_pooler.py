@@ -60,7 +60,7 @@ def test_nothing_starts_with_listen_on_and_jobs_are_done_with_it_off(ledger: Led
         }
         for command in ("web", "qcluster"):
             with manage(command, environ=environ) as process:
-                assert process.process.wait(60) == 1
+                assert process.process.wait(120) == 1
                 assert "QUEUEOPS_LISTEN=off" in process.output
                 assert "Traceback" not in process.output
         before = _planning_of_every_session(url)

@@ -58,5 +58,5 @@ def test_a_cluster_of_an_unknown_pool_does_not_start(ledger: Ledger):
             process.wait_for_output(
                 "QUEUEOPS_POOL (or --pool) must be the name of a pool; 'lmm' is none. There are: llm."
             )
-            assert process.process.wait(30) == 1
+            assert process.process.wait(120) == 1
     assert not Executor.objects.exists()

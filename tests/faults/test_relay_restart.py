@@ -39,8 +39,8 @@ def test_sockets_outlive_the_databases_restart_and_miss_nothing(restarts: int, s
             bring_back(server)
             with writer() as one:
                 ids.add(log_event(one, job))
-            watcher.wait_for_events(ids, seconds=30)
+            watcher.wait_for_events(ids)
         came_back = client.watch(f"jobs/{job.pk}", key=key)
-        assert came_back.first("snapshot", seconds=20)["data"]["state"] == "queued"
+        assert came_back.first("snapshot")["data"]["state"] == "queued"
         assert watcher.close_code is None
         assert web.runs

@@ -50,7 +50,7 @@ def submit(to: tuple[str, str], jobs: list[dict[str, object]], **variables: str)
     """Submit as another process does, within a span of its own; the trace's id."""
     command = (sys.executable, "-m", "tests.support.traced_producer", *to, json.dumps(jobs))
     with started(*command, environ=variables) as process:
-        assert process.process.wait(60) == 0, process.output
+        assert process.process.wait(120) == 0, process.output
         return process.output.strip()
 
 

@@ -18,11 +18,11 @@ def in_background(server: AbstractAsyncContextManager[T]) -> Iterator[T]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        entered = asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(timeout=20)
+        entered = asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(timeout=60)
         try:
             yield entered
         finally:
-            asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result(timeout=20)
+            asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result(timeout=60)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(timeout=20)

@@ -154,7 +154,7 @@ class BadLine:
         async def changed() -> None:
             change()
 
-        asyncio.run_coroutine_threadsafe(changed(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(changed(), self._loop).result(60)
 
 
 @contextmanager

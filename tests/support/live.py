@@ -61,7 +61,7 @@ class Watcher:
     def of_type(self, name: str) -> list[Message]:
         return [message for message in list(self.messages) if message["type"] == name]
 
-    def first(self, name: str, *, seconds: float = 10.0) -> Message:
+    def first(self, name: str, *, seconds: float = 60.0) -> Message:
         """The first message of a type, waited for."""
         return wait_for(lambda: self.of_type(name), seconds=seconds, what=f"{name} (got {self.messages[-3:]})")[0]
 
@@ -77,7 +77,7 @@ class Watcher:
         enough = len(self.events) + count
         wait_for(lambda: len(self.events) >= enough, seconds=seconds, what=f"{count} more events")
 
-    def closed(self, *, seconds: float = 15.0) -> int:
+    def closed(self, *, seconds: float = 60.0) -> int:
         """The close code, waited for."""
         wait_for(lambda: self.close_code is not None, seconds=seconds, what=f"the close (got {self.messages[-3:]})")
         return self.close_code or 0
@@ -85,11 +85,11 @@ class Watcher:
     def send(self, message: Any) -> None:
         """Send it, or nothing where the server has just closed: `close_code` says so in a moment."""
         text = message if isinstance(message, str) else json.dumps(message)
-        asyncio.run_coroutine_threadsafe(self._send(text), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._send(text), self._loop).result(60)
 
     def close(self) -> None:
         if self._socket is not None:
-            asyncio.run_coroutine_threadsafe(self._socket.close(), self._loop).result(10)
+            asyncio.run_coroutine_threadsafe(self._socket.close(), self._loop).result(60)
 
     async def _send(self, text: str) -> None:
         assert self._socket is not None
@@ -175,7 +175,7 @@ class LiveClient:
                 await task
             return watcher
 
-        watcher = asyncio.run_coroutine_threadsafe(start(), self._loop).result(30)
+        watcher = asyncio.run_coroutine_threadsafe(start(), self._loop).result(60)
         if key:
             watcher.send({"auth": {"key": key}})
         if token:
@@ -193,13 +193,13 @@ def live_client(address: str) -> Iterator[LiveClient]:
         async def call() -> Any:
             return make()
 
-        return asyncio.run_coroutine_threadsafe(call(), loop).result(30)
+        return asyncio.run_coroutine_threadsafe(call(), loop).result(60)
 
     http: aiohttp.ClientSession = run(lambda: aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
     try:
         yield LiveClient(address, loop, http)
     finally:
-        asyncio.run_coroutine_threadsafe(http.close(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(http.close(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -188,7 +188,7 @@ class Provider:
 
     def stop(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(120)
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def providing() -> Iterator[Provider]:
         yield Provider(int(process.stdout.readline()), process)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(120)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Collector:
     def kill(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(10)
+            self._process.wait(120)
 
     def messages(self) -> list[str]:
         return self.file.read_text().splitlines() if self.file.exists() else []

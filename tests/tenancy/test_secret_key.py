@@ -26,7 +26,7 @@ def test_a_process_with_another_key_does_not_start_and_loses_no_task(command: st
     async_task("jobs.cluster.settle_holds")
     environ = {"QUEUEOPS_SECRET_KEY": OTHER, "QUEUEOPS_PORT": str(free_port())}
     with manage(command, environ=environ) as process:
-        assert process.process.wait(60) == 1
+        assert process.process.wait(120) == 1
         assert "QUEUEOPS_SECRET_KEY is not the key that this database was set up with" in process.output
         assert "Traceback" not in process.output
     assert OrmQ.objects.count() == 1

@@ -327,7 +327,7 @@ def test_closing_is_bounded_when_the_server_hangs_and_loses_nothing(kind, server
     tracker.use(5, tokens=5)
     began = time.monotonic()
     tracker.close(timeout=0.5)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15, "it waited for the server, which would have hung for 20 s"
     released.append(True)
     server.answer = allowance.answer
     again = Tracker(kind, server.url, path)

@@ -29,7 +29,7 @@ def ids_of(**filters: object) -> set[int]:
 
 def get(client: LiveClient, path: str, key: str) -> dict[str, object]:
     request = urllib.request.Request(f"{client.address}{path}", headers={"Authorization": f"Bearer {key}"})  # noqa: S310
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - our own address
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - our own address
         found: dict[str, object] = json.load(answer)
         return found
 

@@ -31,7 +31,7 @@ def watched(client: LiveClient, key: str) -> tuple[Job, Watcher]:
 def pulled_cursor(client: LiveClient, job: Job, key: str) -> int:
     headers = {"Authorization": f"Bearer {key}"}
     request = urllib.request.Request(f"{client.address}/api/v1/jobs/{job.pk}/", headers=headers)  # noqa: S310 - our own
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
         return int(json.load(answer)["cursor"])
 
 

@@ -74,10 +74,10 @@ def test_a_request_under_way_ends_new_ones_are_refused_and_sockets_are_told(sign
             assert process.runs
             assert not answer.done()
             holding.rollback()
-            response = answer.result(30)
+            response = answer.result(60)
         assert response.status == 201
         assert response.getheader("Connection") == "close"
-        assert process.process.wait(30) == 0
+        assert process.process.wait(120) == 0
         assert "Traceback" not in process.output
     assert Job.objects.count() == 1
 
@@ -91,5 +91,5 @@ def test_a_request_that_does_not_end_is_cut_off_after_the_grace_period(key: str)
             assert "1 requests are cut off after 0.3 s" in process.output
             assert "Traceback" not in process.output
         with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
-            answer.result(30)
+            answer.result(60)
     assert not Job.objects.exists()
