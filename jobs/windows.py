@@ -11,6 +11,9 @@ from jobs.firing import TICK, BadTimes, Times, check_zone
 DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")  # as cron has them; the places are datetime's weekdays
 LONGEST_WEEKLY = timedelta(hours=27)  # a day, and what a clock may be set back by
 LONGEST_ONCE = timedelta(days=31)
+FAR_OFF_SECONDS = (
+    1000 * 366 * 86_400.0
+)  # a limit may let so little through that work takes longer, and no date is later
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def merged(spans: Sequence[Span]) -> list[Span]:
 
 def stretched(seconds: float, spans: Sequence[Span], now: datetime) -> float:
     """How long work of so many seconds takes that stands still in these spans, which do not overlap."""
-    end = now + timedelta(seconds=seconds)
+    end = now + timedelta(seconds=min(seconds, FAR_OFF_SECONDS))
     for span in spans:
         begins_at = max(span.begins_at, now)
         if begins_at <= end and span.ends_at > now:

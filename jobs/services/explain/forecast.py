@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 from uuid import UUID
@@ -28,6 +28,7 @@ from jobs.lanes import read_lane, subject_of
 from jobs.models import Job
 from jobs.services.operate.windows import spans_over
 from jobs.states import WAITING, JobState, Priority
+from queueops.core.clock import foretold
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
 from queueops.tenancy.scope import for_everyone
@@ -137,7 +138,7 @@ def forecast_start(
         at = limit.passed_at(calls, crowded=crowded)
         if at is None:
             continue
-        starts_at = max(floor, datetime.fromtimestamp(at, UTC))
+        starts_at = max(floor, foretold(at))
         if best is None or starts_at > best.starts_at:
             whole = sum(amount * times for amount, times in calls)
             basis = _basis(limit, whole, lanes, is_exact=is_exact)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from jobs.services.submit.prepare import PreparedJob
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import EmptyBatch, refuse_when_full
 from jobs.states import Priority
-from queueops.core.clock import database_now
+from queueops.core.clock import database_now, foretold
 from queueops.tenancy.scope import for_everyone
 from ratelimits.costs import NO_AMOUNTS, read_amounts
 from ratelimits.models import Via
@@ -245,4 +245,4 @@ def _by_batch(
 
 
 def _at(now: datetime, seconds: float | None) -> datetime | None:
-    return None if seconds is None else now + timedelta(seconds=seconds)
+    return None if seconds is None else foretold(now.timestamp() + seconds)

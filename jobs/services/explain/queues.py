@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from jobs.lanes import read_lane
+from queueops.core.clock import foretold
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.services.limiter.drain import passed_at
 from ratelimits.services.limiter.gauges import CounterGauge
@@ -20,6 +21,7 @@ MOST_LANES_COUNTED = 500
 MOST_QUEUED_COUNTED = 20_000  # jobs, shared out among the lanes
 MOST_COSTS_SAMPLED = 2000  # of which costs are looked at
 FEWEST = 10  # of each lane
+DEEPEST = 2_000_000_000  # jobs of a window, of which no more can wait
 MOST_LANES_NAMED = 10
 
 
@@ -66,7 +68,7 @@ def crowded_lanes(names: Sequence[str]) -> frozenset[str]:
         return frozenset()
     parameters = {
         "lanes": limited,
-        "depths": plain_array([int(depths[name]) if name in depths else None for name in limited]),
+        "depths": plain_array([min(int(depths[name]), DEEPEST) if name in depths else None for name in limited]),
         "amounts": plain_array([amounts.get(name) for name in limited]),
         "sampled": FEWEST,
     }
@@ -157,4 +159,4 @@ def _keys(rule: Rule, subject: Subject) -> set[str]:
 def clears_at(queue: Queue, gauge: CounterGauge) -> datetime | None:
     """Return about when a queue has passed its limit; None: no pace is known, or nothing waits."""
     at = passed_at(gauge.opened, queue.calls) if queue.waiting else None
-    return None if at is None else datetime.fromtimestamp(at, UTC)
+    return None if at is None else foretold(at)

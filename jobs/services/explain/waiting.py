@@ -20,7 +20,7 @@ from jobs.services.finish.kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.services.operate.budget_waits import why_unknown
 from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
 from jobs.states import WAITING, JobState
-from queueops.core.clock import database_now
+from queueops.core.clock import database_now, foretold
 from queueops.core.sql import run_sql_as
 from queueops.tenancy.models import CredentialPoolMember
 from queueops.tenancy.pools import members_of
@@ -323,7 +323,7 @@ def _limits(limits: tuple[LimitForecast, ...], after: datetime) -> list[Reason]:
         Reason(
             code="limit" if limit.cooled_until is None else "cooled_down",
             text=_words(limit),
-            free_at=None if limit.free_at is None else datetime.fromtimestamp(limit.free_at, UTC),
+            free_at=None if limit.free_at is None else foretold(limit.free_at),
             limit=limit.rule.name,
             key=limit.key,
             unit=limit.rule.unit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django.db import transaction
@@ -13,6 +13,7 @@ from django.db.models import Case, F, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 
 from queueops.audit import trail
+from queueops.core.clock import foretold
 from queueops.core.sql import run_sql
 from ratelimits.costs import UNTIL_THE_END
 from ratelimits.models import QuotaAlert
@@ -284,7 +285,7 @@ def per_window(rule: Rule) -> str:
 
 def clock(at: float, now: float) -> str:
     """`14:40`; with seconds when it is near, with the date when it is far. UTC."""
-    moment = datetime.fromtimestamp(at, UTC)
+    moment = foretold(at)
     shape = "%H:%M:%S" if at - now < HOUR else "%H:%M" if at - now < DAY else "%Y-%m-%d %H:%M"
     return f"{moment:{shape}} UTC"
 

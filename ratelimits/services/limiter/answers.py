@@ -13,6 +13,7 @@ from zlib import crc32
 from django.db import OperationalError, transaction
 from psycopg.errors import LockNotAvailable
 
+from queueops.core.clock import foretold
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.sql import run_sql
 from queueops.tenancy.moves import refusal_of
@@ -269,7 +270,7 @@ def _shown(call: Call, decision: Decision) -> Answer:
 
 
 def _moment(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+    return None if at is None else foretold(at).isoformat().replace("+00:00", "Z")
 
 
 def _seconds_until(at: float | None, now: float) -> float | None:

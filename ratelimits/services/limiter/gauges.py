@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F, QuerySet, Sum, Window
 from django.db.models.functions import Now, RowNumber
 
-from queueops.core.clock import database_now
+from queueops.core.clock import database_now, foretold
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
 from ratelimits.costs import ENQUEUED_TOKENS
 from ratelimits.models import CallTally, Counter, Limit, LimitCallType
@@ -215,7 +215,7 @@ def _ids(rows: QuerySet[Counter]) -> list[str]:
 
 
 def _moment(at: float | None) -> datetime | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC)
+    return None if at is None else foretold(at)
 
 
 def _sums(rows: QuerySet[CallTally], limit: Limit, names: tuple[str, ...], most: int) -> Sequence[dict[str, Any]]:

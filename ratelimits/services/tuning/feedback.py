@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models.functions import Now
 
 from queueops.audit import trail
-from queueops.core.clock import database_now
+from queueops.core.clock import database_now, foretold
 from queueops.core.values.retry_after import spread
 from ratelimits.algorithms.figures import NOUNS
 from ratelimits.algorithms.measures import MICRO, microseconds
@@ -336,8 +336,8 @@ def _by_itself(refusal: Refusal) -> float:
 
 
 def _moment(at: float | None) -> datetime | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC)
+    return None if at is None else foretold(at)
 
 
 def _iso(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return None if at is None else foretold(at).isoformat(timespec="milliseconds")
