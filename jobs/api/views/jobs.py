@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, ClassVar
 from uuid import UUID
@@ -28,6 +29,7 @@ from jobs.services.results.read import among_few, read_stored, whole_result
 from jobs.services.results.reference import stored_in
 from jobs.services.submit.spec import JobSpec, parse_spec
 from jobs.services.submit.submit import submit_job
+from queueops.core.values.masking import masked
 from queueops.rest.parsers import parse_object
 from queueops.rest.schema import operation
 from queueops.tenancy.callers.permissions import sees_secrets
@@ -35,6 +37,7 @@ from ratelimits.services.money.reports import spent_on_jobs
 
 from .base import READ, SUBMIT, ApiListView, ApiView
 
+NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 NO_WAYS = {"prices": None, "provider_batch": None}
 
 
@@ -139,12 +142,12 @@ class JobResult(ApiView):
             return Response(job.result)
         with among_few():
             if not sees_secrets(self.caller.actor):
-                return Response(whole_result(job))
+                text = json.dumps(masked(whole_result(job)), ensure_ascii=False)
+                return HttpResponse(text, content_type="application/json", headers=NO_SNIFFING)
             pieces = read_stored(stored)
         is_async = isinstance(request._request, ASGIRequest)  # noqa: SLF001 - DRF has no other name for it
-        answer = StreamingHttpResponse(_asynchronous(pieces) if is_async else pieces, content_type="application/json")
-        answer["X-Content-Type-Options"] = "nosniff"
-        return answer
+        content = _asynchronous(pieces) if is_async else pieces
+        return StreamingHttpResponse(content, content_type="application/json", headers=NO_SNIFFING)
 
 
 async def _asynchronous(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
