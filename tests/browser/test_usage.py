@@ -20,7 +20,6 @@ from tests.factories import make_allowance, make_project, make_usage_event, make
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 ANN = UUID("018f6a52-3c1d-7000-8000-0000000000a1")
-MONTH = f"{timezone.now():%Y-%m}"
 
 
 def use_up(user: UUID, *, share: float) -> None:
@@ -36,7 +35,7 @@ def use_up(user: UUID, *, share: float) -> None:
 
 def fill_the_project() -> None:
     """A year of one user, and the month of a dozen others."""
-    for place, month in enumerate(months_until(MONTH, 12)[:-1]):
+    for place, month in enumerate(months_until(f"{timezone.now():%Y-%m}", 12)[:-1]):
         used = (38_000, 52_000, 71_000, 64_000, 90_000, 112_000, 45_000, 0, 66_000, 81_000, 97_000)[place]
         if used:
             make_usage_month(ANN, month=month, used=used)
