@@ -16,7 +16,6 @@ from jobs.services.upkeep.watch import tend_alerts
 from queueops.tenancy.models import Project
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
-from ratelimits.services.limits.overrides import set_override
 from ratelimits.services.tuning.limits import create_limit
 from ratelimits.validation import LARGEST, LONGEST_FIGURE_SECONDS
 from tests.api.conftest import ALL_SCOPES, Api, key_for
@@ -55,7 +54,8 @@ def test_figures_of_one_project_hold_up_no_other_and_every_page_can_be_read(case
     figures, own = CASES[case]
     make_project("globex")
     saved = create_limit({"name": "hot", "service": SERVICE, "scope": "project", **figures}, actor="user:1")
-    set_override(saved.limit_id, "project:acme", actor="key:test", **own)
+    api = Api(key_for("acme", scopes=ALL_SCOPES))
+    assert api.post(f"/limits/{saved.limit_id}/overrides/", {"key": "project:acme", **own}).status_code == 200
     catalogue.forget()
     batch = make_batch()
     jobs = [make_job(cost=LARGEST_COST_OF_A_JOB, batch=batch) for _ in range(3)]
@@ -65,7 +65,6 @@ def test_figures_of_one_project_hold_up_no_other_and_every_page_can_be_read(case
     assert Job.objects.get(pk=other.pk).status == "in_progress"
     tend_alerts()
     foresee_batches()
-    api = Api(key_for("acme", scopes=ALL_SCOPES))
     call = {"service": SERVICE, "call_type": "write", "cost": LARGEST_COST_OF_A_JOB}
     assert api.post("/ratelimits/decide", {"calls": [call] * 3}).status_code == 200
     for path in ("/jobs/", *(f"/jobs/{job.pk}/" for job in jobs), f"/batches/{batch.pk}/", "/limits/"):
