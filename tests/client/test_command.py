@@ -539,6 +539,15 @@ def test_bad_input_ends_with_its_code_and_a_word_of_what_is_wrong(command, argum
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("asked", ["usage", "flush"])
+def test_an_outbox_that_cannot_be_looked_at_is_not_taken_for_none(command, tmp_path, asked):
+    loop = tmp_path / "outbox"
+    loop.symlink_to(loop)
+    ended, out, err = command(asked, "--outbox", str(loop))
+    assert (ended, out) == (2, "")
+    assert "The outbox cannot be opened: Too many levels of symbolic links" in err
+
+
 BYTES = os.fsdecode(b"caf\xe9")
 
 

@@ -67,7 +67,9 @@ def flush(session: Session, *, outbox: Path | None, timeout: float) -> None:
 def _path(session: Session, given: Path | None) -> Path:
     path = given or default_path(base_url_of(session.address()))
     try:
-        path.exists()
+        path.stat()  # from Python 3.14 on exists() takes a file that cannot be looked at for one that is not there
+    except (FileNotFoundError, NotADirectoryError):
+        pass
     except OSError as error:
         raise BadConfiguration(f"The outbox cannot be opened: {error.strerror}.") from error
     return path
