@@ -11,9 +11,8 @@ from jobs.firing import TICK, BadTimes, Times, check_zone
 DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")  # as cron has them; the places are datetime's weekdays
 LONGEST_WEEKLY = timedelta(hours=27)  # a day, and what a clock may be set back by
 LONGEST_ONCE = timedelta(days=31)
-FAR_OFF_SECONDS = (
-    1000 * 366 * 86_400.0
-)  # a limit may let so little through that work takes longer, and no date is later
+# No date is later, and a limit may let so little through that work would take longer.
+FAR_OFF_SECONDS = 1000 * 366 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,3 +291,10 @@ def test_a_manifest_that_is_none_is_refused(old_work: list[Job], tmp_path: Path)
     path.write_text("{}")
     with pytest.raises(ArchiveError, match="is damaged"):
         list(DayFiles.every(DirectoryStore(tmp_path), project_id="acme"))
+
+
+def test_a_directory_leaves_out_no_file_that_it_may_not_look_at(tmp_path: Path):
+    (tmp_path / "there.json").touch()
+    (tmp_path / "elsewhere.json").symlink_to("x" * 300)
+    with pytest.raises(OSError, match="too long"):
+        list(DirectoryStore(tmp_path).names(".json"))

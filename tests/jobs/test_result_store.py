@@ -37,7 +37,7 @@ from jobs.api.views.jobs import _asynchronous
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.handlers import registry
 from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
-from jobs.models import DeadLetter, DutyLease, Job, ResultStoreTotals
+from jobs.models import DeadLetter, DutyLease, Job, ResultStoreTotals, RetryPolicy
 from jobs.services.archive import archive
 from jobs.services.archive import results as archived_results
 from jobs.services.claim.claim import claim_jobs, promote_due
@@ -305,8 +305,9 @@ def test_a_result_that_neither_keeps_is_tried_again_where_that_does_no_harm_and_
     mortal: S3Server, configure: Configure, kind: str, *, again: bool
 ):
     configure(django_settings.QUEUEOPS.result_store, max_job_mb=1)
+    RetryPolicy.objects.create(name="soon", initial_seconds=0.05, multiplier=1, max_delay_seconds=0.1)
     mortal.kill()
-    job = done(kind, size=1_500_000)
+    job = done(kind, size=1_500_000, retry_policy_id="soon")
     assert (job.last_error_code, job.retry_count > 0) == ("result_store_failed", again)
     assert again or job.status == JobState.FAILED
     assert "could not be stored" in job.last_error_message

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO
 
 from .disk import to_disk
@@ -52,7 +53,7 @@ class DirectoryStore:
         return (self.root / name).open("rb")
 
     def names(self, ending: str) -> Iterator[str]:
-        yield from sorted(str(path.relative_to(self.root)) for path in self.root.rglob(f"*{ending}") if path.is_file())
+        yield from sorted(str(path.relative_to(self.root)) for path in self.root.rglob(f"*{ending}") if _is_file(path))
 
     def files(self, under: str, *, after: str = "") -> Iterator[FileInStore]:
         past = Path(after).parts
@@ -100,3 +101,16 @@ class DirectoryStore:
                     yield from self._walk(path, past)
             elif parts > past:
                 yield path
+
+
+def _is_file(path: Path) -> bool:
+    """
+    `Path.is_file`, which from Python 3.14 on says no where it may not look: a file would be left out without a word.
+
+    Raises:
+        OSError
+    """
+    try:
+        return S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:  # another has removed it
+        return False
