@@ -55,7 +55,8 @@ def test_r18_what_was_accepted_ten_seconds_before_the_loss_is_there_and_nothing_
         producer = _Producer(clock)
         producer.start()
         producer.join(seconds)
-        archived_until = producer.note_claims_beyond_the_archive()
+        producer.note_claims_beyond_the_archive()
+        lost_at = clock.now()
         _lose(server)
         producer.stopping.set()
         producer.join()
@@ -69,7 +70,7 @@ def test_r18_what_was_accepted_ten_seconds_before_the_loss_is_there_and_nothing_
         running.wait_until_ready()
         there = set(Batch.objects.values_list("pk", flat=True))
         lost = [at for batch, at in producer.accepted if batch not in there]
-        rpo = max((archived_until - at for at in lost), default=0.0)
+        rpo = max((lost_at - at for at in lost), default=0.0)
         assert {job: len(entries) for job, entries in ledger.by_job().items()} == calls, "a call before the resume"
         unfinished = set(Job.objects.exclude(status="completed").values_list("pk", flat=True))
         resume_scope("global", "", actor="op")
@@ -78,7 +79,7 @@ def test_r18_what_was_accepted_ten_seconds_before_the_loss_is_there_and_nothing_
         assert twice <= unfinished, "a job that the backup has as completed ran again"
         assert Epoch.objects.count() == 1
     figures(
-        f"{len(producer.accepted)} accepted, {len(lost)} lost, the oldest {rpo:.1f} s before the archive ended; "
+        f"{len(producer.accepted)} accepted, {len(lost)} lost, the oldest {rpo:.1f} s before the loss; "
         f"{size / GIGABYTE:.2f} GB restored in {restored_seconds:.1f} s; 0 calls before the resume, {len(twice)} again"
     )
     assert len(producer.accepted) > seconds
@@ -96,22 +97,17 @@ class _Producer(threading.Thread):
         self.stopping = threading.Event()
         self._settings = dict(connection.settings_dict)
 
-    def note_claims_beyond_the_archive(self) -> float:
+    def note_claims_beyond_the_archive(self) -> None:
         """
         The archive's disk is away, and work goes on: more claims are lost than the log draws tokens ahead (32).
 
         Those of fewer jobs that are lost with them nobody would miss.
-
-        Returns:
-            When the archive ended, by the clock.
         """
         with connection.cursor() as cursor:
             cursor.execute("ALTER SYSTEM SET archive_command = 'false'")
             cursor.execute("SELECT pg_reload_conf()")
-        ended_at = self._clock.now()
         reached = _token()
         wait_for(lambda: _token() > reached + 3 * DRAWN_AHEAD, what="claims that are lost")
-        return ended_at
 
     def run(self) -> None:
         connection.settings_dict.update(self._settings)
