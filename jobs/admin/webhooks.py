@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 from django import forms
@@ -82,7 +82,13 @@ class _TagsField(forms.CharField):
 
 
 class WebhookForm(forms.ModelForm):  # type: ignore[type-arg]
-    url = forms.URLField(max_length=500, assume_scheme="https", widget=UnfoldAdminURLInputWidget)
+    url = forms.URLField(
+        label="URL",
+        max_length=500,
+        assume_scheme="https",
+        widget=UnfoldAdminURLInputWidget,
+        help_text="Gets each message by POST, signed. The secret is shown once, when this is added.",
+    )
     kinds = forms.MultipleChoiceField(
         required=False,
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
@@ -101,10 +107,6 @@ class WebhookForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Webhook
         fields = ("project", *webhooks.FIGURES)
-        labels: ClassVar = {"url": "URL"}
-        help_texts: ClassVar = {
-            "url": "Gets each message by POST, signed. The secret is shown once, when this is added."
-        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

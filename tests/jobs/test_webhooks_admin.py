@@ -40,6 +40,7 @@ def page_of(webhook: Webhook) -> str:
 def test_a_filter_is_entered_shown_and_changed_and_the_trail_has_it():
     make_project()
     client = signed_in("administrator")
+    assert "The secret is shown once, when this is added." in client.get(ADD).content.decode()
     response = client.post(ADD, FORM)
     webhook = Webhook.objects.get()
     assert open_signing_secret(webhook) in response.content.decode()
