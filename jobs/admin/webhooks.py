@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from pydantic_core import PydanticCustomError
 from unfold.widgets import (
     UnfoldAdminCheckboxSelectMultipleWidget,
     UnfoldAdminTextInputWidget,
@@ -26,7 +25,7 @@ from jobs.models.webhook import OUTCOMES
 from jobs.services.operate import webhooks
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
-from queueops.core.values.tags import SEPARATOR, checked_tag, split_tags
+from queueops.core.values.tags import SEPARATOR, entered_tags
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
 from queueops.screens.filters import Choice, ProjectFilter
@@ -71,14 +70,7 @@ class _TagsField(forms.CharField):
         return f"{SEPARATOR} ".join(value) if isinstance(value, list) else value
 
     def to_python(self, value: Any) -> Any:
-        text = super().to_python(value)
-        tags = split_tags(text) if text else []
-        for tag in tags:
-            try:
-                checked_tag(tag)
-            except PydanticCustomError as error:
-                raise forms.ValidationError(f"{tag!r}: {error.message()}") from None
-        return tags
+        return entered_tags(super().to_python(value))
 
 
 class WebhookForm(forms.ModelForm):  # type: ignore[type-arg]

@@ -10,11 +10,10 @@ from django.db.models import QuerySet
 from django_filters.fields import BaseCSVField
 from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.utils import extend_schema_field
-from pydantic_core import PydanticCustomError
 from rest_framework.request import Request
 
 from queueops.core.values import moments
-from queueops.core.values.tags import checked_tag, split_tags
+from queueops.core.values.tags import entered_tags
 
 from .errors import InvalidQuery
 from .pagination import NewestFirst
@@ -73,13 +72,7 @@ class ChoicesFilter(django_filters.BaseInFilter, django_filters.ChoiceFilter):
 
 class _TagsField(forms.Field):
     def to_python(self, value: Any) -> list[str]:
-        tags = split_tags(value) if value else []
-        for tag in tags:
-            try:
-                checked_tag(tag)
-            except PydanticCustomError as error:
-                raise forms.ValidationError(f"{tag!r}: {error.message()}") from None
-        return tags
+        return entered_tags(value)
 
 
 @extend_schema_field({"type": "string"})

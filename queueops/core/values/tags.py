@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated
 
+from django.core.exceptions import ValidationError
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
@@ -30,6 +31,22 @@ def checked_tag(text: str) -> str:
 def split_tags(text: str) -> list[str]:
     """The texts between commas, without the spaces around them."""
     return [part.strip() for part in text.split(SEPARATOR)]
+
+
+def entered_tags(text: str | None) -> list[str]:
+    """
+    The tags of a form's field or of a query parameter.
+
+    Raises:
+        ValidationError: Names the first that is none.
+    """
+    tags = split_tags(text) if text else []
+    for tag in tags:
+        try:
+            checked_tag(tag)
+        except PydanticCustomError as error:
+            raise ValidationError(f"{tag!r}: {error.message()}") from None
+    return tags
 
 
 def field_tag(field: str, value: object) -> str:
