@@ -453,6 +453,7 @@ def test_a_piece_that_does_not_come_holds_up_nothing_that_is_for_one_thread():
         "queueops!stored!",
         f"queueops!stored!../2026-01-01/x!5!{'0' * 64}",
         f"queueops!stored!a/2026-01-01/../b!5!{'0' * 64}",
+        f"queueops!stored!a/2026-01-01/b!5!{'0' * 64}, it said",
     ],
 )
 def test_what_an_earlier_release_kept_and_begins_as_a_reference_does_is_a_result(
