@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.support.earlier",
     "tests.support.figures",
     "tests.support.where_time_went",
+    "tests.support.tiers",
     "tests.support.emptying",
     "tests.support.forgetting",
     "tests.support.workers",
@@ -23,11 +24,12 @@ pytest_plugins = [
     "tests.support.ordinary_login",
 ]
 
-# A run draws what the last one drew, or it would be red for what no change has made; draw anew with
-# --hypothesis-profile=default. A busy machine draws slowly, too.
-hypothesis.settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+# A busy machine draws slowly.
+_slow = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# A run draws what the last one drew, or it would be red for what no change has made. The nightly form draws anew, with
+# --hypothesis-profile=nightly, and keeps in .hypothesis what failed.
+hypothesis.settings.register_profile("repeatable", _slow, max_examples=25, derandomize=True)
+hypothesis.settings.register_profile("nightly", _slow, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "django_db_setup"})
 DURABLE = ("fsync", "full_page_writes")
