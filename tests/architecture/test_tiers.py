@@ -107,7 +107,9 @@ def start_process():
 
 
 def start_thread():
-    tiers.watch.hear_thread(threading.Thread(target=by_nothing))
+    thread = threading.Thread(target=by_nothing)
+    thread.start()
+    thread.join()
 
 
 def compute():

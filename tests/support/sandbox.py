@@ -1,6 +1,7 @@
-"""The sandbox provider as a real process, for tests that judge QueueOps from the provider's side."""
+"""The sandbox provider, for tests that judge QueueOps from its side: a server of this process, or one of its own."""
 
 import json
+import os
 import subprocess
 import sys
 import urllib.error
@@ -13,6 +14,9 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
+
+from sandbox.server import serving
+from tests.support.background import in_background
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,14 +129,14 @@ def running_sandbox() -> Iterator[Sandbox]:
 
 
 @pytest.fixture(scope="session")
-def sandbox_process() -> Iterator[Sandbox]:
-    """One sandbox for the whole session; use `sandbox`, which resets it."""
-    with running_sandbox() as running:
-        yield running
+def sandbox_server() -> Iterator[Sandbox]:
+    """One sandbox for the whole session, in a thread of this process; use `sandbox`, which resets it."""
+    with in_background(serving(0)) as address:
+        yield Sandbox(address, os.getpid())
 
 
 @pytest.fixture
-def sandbox(sandbox_process: Sandbox) -> Sandbox:
+def sandbox(sandbox_server: Sandbox) -> Sandbox:
     """A sandbox as after its start: default knobs, no rows, an empty ledger."""
-    sandbox_process.reset()
-    return sandbox_process
+    sandbox_server.reset()
+    return sandbox_server

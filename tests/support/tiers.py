@@ -12,15 +12,17 @@ import contextlib
 import functools
 import inspect
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
 
+from queueops.core import version
 from tests.support.where_time_went import CPU
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +42,7 @@ STARTERS: Starters = {
     "playwright.sync_api": ("browser", {"sync_playwright"}),
     "threading": ("concurrency", {"Thread"}),
     "concurrent.futures.thread": ("concurrency", {"ThreadPoolExecutor"}),
+    "asyncio.threads": ("concurrency", {"to_thread"}),
 }
 RUNS_SQL: Starters = {
     "queueops.core.sql": ("sql", {"run_sql", "run_sql_as", "load_sql", "hot_cursor"}),
@@ -48,8 +51,7 @@ RUNS_SQL: Starters = {
 # The session's own server is nobody's; pytest-django's web server is a thread; rows of factories say nothing of SQL.
 FIXTURES = {"database_server": frozenset[str](), "live_server": frozenset({"concurrency"})}
 NOT_READ = frozenset({"tests.factories", "tests.support.sandbox"})
-# Threads of executors, asyncio's and asgiref's workers and the like make no race of a test.
-OWN_THREADS = ("tests.", "socketserver", "asyncio.base_events")
+STDLIB = sysconfig.get_path("stdlib")
 
 
 class Reach:
@@ -111,6 +113,10 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+def pytest_sessionstart() -> None:
+    version.commit()  # the product asks git once
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reaches = Reach(TESTS, STARTERS), Reach((*TESTS, *PRODUCT), RUNS_SQL, not_read=NOT_READ)
@@ -136,11 +142,12 @@ class Watch:
         if self.started is not None and event in ("subprocess.Popen", "os.fork", "os.posix_spawn"):
             self.started.append(f"process: {event} {arguments[1:2]}"[:200])
 
-    def hear_thread(self, thread: threading.Thread) -> None:
-        target = getattr(thread, "_target", None)
-        module = getattr(target, "__module__", None) or type(thread).__module__
-        if self.started is not None and module.startswith(OWN_THREADS):
-            self.started.append(f"concurrency: a thread of {module}.{getattr(target, '__qualname__', '')}")
+    def hear_thread(self, frame: FrameType | None) -> None:
+        """One that the tests start themselves: those of executors, servers and libraries make no race of a test."""
+        while frame and frame.f_code.co_filename.startswith(STDLIB):
+            frame = frame.f_back
+        if self.started is not None and frame and frame.f_code.co_filename.startswith(TESTS):
+            self.started.append(f"concurrency: a thread, in {frame.f_code.co_name}")
 
 
 watch = Watch()
@@ -150,7 +157,7 @@ _start = threading.Thread.start
 
 @functools.wraps(_start)
 def _start_watched(thread: threading.Thread) -> None:
-    watch.hear_thread(thread)
+    watch.hear_thread(sys._getframe(1))
     _start(thread)
 
 

@@ -33,11 +33,11 @@ class _Spent:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     by_folder: defaultdict[str, _Spent] = defaultdict(_Spent)
     by_test: defaultdict[str, _Spent] = defaultdict(_Spent)
-    computed: list[tuple[float, str]] = []
+    computed: set[tuple[float, str]] = set()
     for report in _reports(terminalreporter):
         for spent in (by_folder[report.nodeid.partition("::")[0].rpartition("/")[0]], by_test[report.nodeid]):
             spent.add(report.nodeid, report.when or "call", report.duration)
-        computed += [(float(str(seconds)), report.nodeid) for name, seconds in report.user_properties if name == CPU]
+        computed |= {(float(str(seconds)), report.nodeid) for name, seconds in report.user_properties if name == CPU}
     whole = sum(spent.total for spent in by_folder.values())
     if whole < SHOWN_SECONDS:
         return
