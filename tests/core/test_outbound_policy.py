@@ -1,6 +1,7 @@
 import pytest
 
 from queueops.core.outbound.policy import OutboundPolicy, OutboundRefused, parse_target
+from tests.support.all_faults import all_faults
 
 pytestmark = pytest.mark.proves("S6")
 
@@ -53,30 +54,58 @@ NOT_PUBLIC = [
     "fec0::1",
     "ff02::1",
 ]
+NOT_PLAIN = [
+    "",
+    "/relative",
+    "//name.example/",
+    "ftp://name.example/",
+    "file:///etc/passwd",
+    "gopher://name.example/",
+    "http://",
+    "http:///path",
+    "http://:80/",
+    "http://user@name.example/",
+    "http://user:secret@name.example/",
+    "http://@name.example/",
+    "http://name.example\\@127.0.0.1/",
+    "http://name.example/\r\nX-Evil: 1",
+    "http://name.example/a b",
+    "http://na\tme.example/",
+    "http://name.example:99999/",
+    "http://name.example:port/",
+    "http://[::1",
+    "http://[fe80::1%25eth0]/",
+    "http://127.0.0.1%00.example/",
+    "http://name.example/" + "a" * 9_000,
+    "http://name.example/\ud800",
+    "http://*/",
+    "http://a..example/",
+    "http://.example/",
+    "http://name.example../",
+    "http://" + "a" * 64 + ".example/",
+    "http://" + "a." * 130 + "example/",
+]
 
 
-@pytest.mark.parametrize("address", NOT_PUBLIC)
-def test_an_address_that_is_not_public_is_refused(address):
-    assert not STRICT.allows("name.example", address)
+def allowed(policy: OutboundPolicy, addresses: list[str]) -> list[str]:
+    return [address for address in addresses if policy.allows("name.example", address)]
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["1.1.1.1", "8.8.8.8", "172.15.0.1", "172.32.0.1", "100.63.0.1", "100.128.0.1", "2606:4700::1111"],
-)
-def test_a_public_address_is_allowed(address):
-    assert STRICT.allows("name.example", address)
+def test_an_address_that_is_not_public_is_refused():
+    assert allowed(STRICT, NOT_PUBLIC) == []
 
 
-@pytest.mark.parametrize("address", ["", "name.example", "127.1", "1.1.1.1:80", "0x7f000001"])
-def test_what_is_no_address_is_refused(address):
-    assert not STRICT.allows("name.example", address)
+def test_a_public_address_is_allowed():
+    public = ["1.1.1.1", "8.8.8.8", "172.15.0.1", "172.32.0.1", "100.63.0.1", "100.128.0.1", "2606:4700::1111"]
+    assert allowed(STRICT, public) == public
 
 
-@pytest.mark.parametrize("address", NOT_PUBLIC)
-def test_the_development_setting_lets_only_loopback_pass(address):
-    is_loopback = address in {"127.0.0.1", "127.255.255.254", "::1"}
-    assert OutboundPolicy.of(allow_loopback=True).allows("name.example", address) == is_loopback
+def test_what_is_no_address_is_refused():
+    assert allowed(STRICT, ["", "name.example", "127.1", "1.1.1.1:80", "0x7f000001"]) == []
+
+
+def test_the_development_setting_lets_only_loopback_pass():
+    assert allowed(OutboundPolicy.of(allow_loopback=True), NOT_PUBLIC) == ["127.0.0.1", "127.255.255.254", "::1"]
 
 
 def test_an_allowed_name_reaches_its_private_addresses_only():
@@ -95,63 +124,19 @@ def test_an_allowed_network_reaches_itself_only():
     assert not policy.allows("any.example", "10.2.0.1")
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "127.0.0.0/8",
-        "0.0.0.0/0",
-        "::/0",
-        "169.254.169.254",
-        "10.0.0.0/7",
-        "10.0.0.1/8",
-        "",
-        "a b",
-        "127.1",
-        "*",
-    ],
-)
-def test_an_allow_list_that_would_lift_more_than_private_networks_is_refused(entry):
-    with pytest.raises(ValueError, match=r"."):
-        OutboundPolicy.of(allow=[entry])
+def test_an_allow_list_that_would_lift_more_than_private_networks_is_refused():
+    everything = ["127.0.0.0/8", "0.0.0.0/0", "::/0", "169.254.169.254", "10.0.0.0/7"]
+    with all_faults() as of:
+        for entry in [*everything, "10.0.0.1/8", "", "a b", "127.1", "*"]:
+            with of(repr(entry)), pytest.raises(ValueError, match=r"."):
+                OutboundPolicy.of(allow=[entry])
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "/relative",
-        "//name.example/",
-        "ftp://name.example/",
-        "file:///etc/passwd",
-        "gopher://name.example/",
-        "http://",
-        "http:///path",
-        "http://:80/",
-        "http://user@name.example/",
-        "http://user:secret@name.example/",
-        "http://@name.example/",
-        "http://name.example\\@127.0.0.1/",
-        "http://name.example/\r\nX-Evil: 1",
-        "http://name.example/a b",
-        "http://na\tme.example/",
-        "http://name.example:99999/",
-        "http://name.example:port/",
-        "http://[::1",
-        "http://[fe80::1%25eth0]/",
-        "http://127.0.0.1%00.example/",
-        "http://name.example/" + "a" * 9_000,
-        "http://name.example/\ud800",
-        "http://*/",
-        "http://a..example/",
-        "http://.example/",
-        "http://name.example../",
-        "http://" + "a" * 64 + ".example/",
-        "http://" + "a." * 130 + "example/",
-    ],
-)
-def test_a_url_that_is_not_plain_is_refused(url):
-    with pytest.raises(OutboundRefused):
-        parse_target(url, policy=STRICT)
+def test_a_url_that_is_not_plain_is_refused():
+    with all_faults() as of:
+        for url in NOT_PLAIN:
+            with of(ascii(url)), pytest.raises(OutboundRefused):
+                parse_target(url, policy=STRICT)
 
 
 def test_a_public_url_passes_without_its_fragment():
