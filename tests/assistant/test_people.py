@@ -20,8 +20,8 @@ from ratelimits.models import Limit, LimitOverride
 from ratelimits.services.alerts.alerts import open_alert
 from ratelimits.services.limits import catalogue
 from tests.api.conftest import Api, error_of, key_for
-from tests.assistant.assistants import Answered, Assistant
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
+from tests.support.assistants import Answered, Assistant
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db

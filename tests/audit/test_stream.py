@@ -29,7 +29,7 @@ from queueops.site.diagnosis.upkeep import examine_audit_stream
 from tests.support.racing import run_together
 from tests.support.syslog_receiver import Collector
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db(transaction=True)  # what is sent waits for whoever began before it, the test too
 
 MESSAGE = re.compile(r"<110>1 \S+Z \S+ queueops - (\S+) - (\{.*\})")
 
@@ -170,6 +170,7 @@ def test_an_entry_that_commits_late_holds_those_behind_it_and_none_is_lost(tmp_p
     assert [one["id"] for one in told] == every_id()
 
 
+@pytest.mark.django_db
 def test_a_transaction_has_its_id_before_an_entry_has_one():
     """Or one that took its entry's id first, and its own after the sender's, would be overtaken."""
     with connection.cursor() as cursor:
@@ -294,6 +295,7 @@ def test_the_command_sends_what_there_is_and_says_what_is_wrong(tmp_path, capsys
         call_command("stream_audit", "--to", "syslog+tcp://127.0.0.1:1", "--once", stderr=StringIO())
 
 
+@pytest.mark.django_db
 def test_sinks_are_named_by_their_scheme():
     assert sinks.sink_of("syslog+tls://logs.example.org:6514") == sinks.Connections(
         "logs.example.org", 6514, is_tls=True

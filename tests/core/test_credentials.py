@@ -271,7 +271,7 @@ def test_an_interrupted_rotation_keeps_what_it_did_and_the_next_one_finishes(key
     assert rotate() == credentials.Rotation(rotated=2, current=1, unreadable=())
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_a_secret_that_is_replaced_while_it_is_rotated_does_not_come_back(keys):
     make_credential("one")
     keys(NEW, OLD)
