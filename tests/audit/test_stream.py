@@ -65,9 +65,10 @@ def first_times(ids: list[int]) -> list[int]:
     return list(dict.fromkeys(ids))
 
 
-def test_every_entry_arrives_once_in_order_and_the_next_time_what_is_new(collector):
-    write(1203)
-    assert stream.send_new(target_of(collector), seconds=60) == stream.Sent(1203)
+def test_every_entry_arrives_once_in_order_and_the_next_time_what_is_new(collector, monkeypatch):
+    monkeypatch.setattr(stream, "MOST_ENTRIES", 50)
+    write(123)
+    assert stream.send_new(target_of(collector), seconds=60) == stream.Sent(123)
     write(2)
     assert stream.send_new(target_of(collector), seconds=60) == stream.Sent(2)
     assert ids_in(collector.messages()) == every_id()
@@ -180,11 +181,12 @@ def test_a_transaction_has_its_id_before_an_entry_has_one():
 
 
 @pytest.mark.concurrency
-def test_one_process_sends_at_a_time(tmp_path):
-    write(2000)
+def test_one_process_sends_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "MOST_ENTRIES", 50)
+    write(500)
     target = f"file://{tmp_path}/audit"
     sent = run_together(6, lambda _: stream.send_new(target, seconds=30))
-    assert sum(one.entries for one in sent) == 2000
+    assert sum(one.entries for one in sent) == 500
     received = [json.loads(line)["id"] for line in (tmp_path / "audit").read_text().splitlines()]
     assert received == every_id()
 

@@ -12,8 +12,9 @@ from http.client import RemoteDisconnected
 
 import pytest
 
+from sandbox import ledger as ledgers
 from sandbox.knobs.settings import SECTIONS, Knobs
-from sandbox.ledger import MAX_CALLS_KEPT, Ledger
+from sandbox.ledger import Ledger
 from sandbox.server import make_app
 from tests.sandbox.providers import ask
 from tests.support.all_faults import all_faults
@@ -109,14 +110,15 @@ def test_a_call_from_before_a_clear_is_not_counted_after_it():
     assert (ledger.counters()["answered"], ledger.counters()["effects_applied"]) == (0, 0)
 
 
-def test_the_ledger_keeps_the_newest_calls_and_says_how_many_it_dropped():
+def test_the_ledger_keeps_the_newest_calls_and_says_how_many_it_dropped(monkeypatch):
+    monkeypatch.setattr(ledgers, "MAX_CALLS_KEPT", 50)
     ledger = Ledger()
-    for _ in range(MAX_CALLS_KEPT + 3):
+    for _ in range(53):
         ledger.close_call(ledger.open_call(provider="p", method="GET", path="/", effect_key=None), 200)
     calls, _ = ledger.page(after=0, limit=2, matches=lambda _: True)
     assert [entry["seq"] for entry in calls] == [4, 5]
     assert ledger.counters()["calls_dropped"] == 3
-    assert ledger.counters()["received"] == MAX_CALLS_KEPT + 3
+    assert ledger.counters()["received"] == 53
 
 
 WRONG_KNOBS = [
