@@ -16,6 +16,7 @@ from queueops.core.outbound.connector import Passage, _open_checked_socket, curr
 from queueops.core.outbound.policy import OutboundPolicy, OutboundRefused
 from tests.support.all_faults import all_faults
 from tests.support.http_server import canary, raw_server, serving
+from tests.support.played import played
 
 pytestmark = pytest.mark.proves("S6")
 
@@ -135,7 +136,8 @@ async def get(client, url, *, policy=LOOPBACK, method="GET", **options):
     return await client.send(method, url, policy=policy, **options)
 
 
-def test_no_spelling_of_a_forbidden_target_makes_a_connection():
+@played
+async def test_no_spelling_of_a_forbidden_target_makes_a_connection():
     names = NamesOf(
         rebound=["127.0.0.1"],
         both=["93.184.216.34", "127.0.0.1"],
@@ -144,74 +146,64 @@ def test_no_spelling_of_a_forbidden_target_makes_a_connection():
         localhost=["127.0.0.1"],
     )
 
-    async def scenario():
-        with all_faults() as of:
-            async with canary() as bird:
-                for url in VECTORS:
-                    async with client_of(names) as client:
-                        with of(ascii(url)):
-                            with pytest.raises((OutboundRefused, OutboundFailed)) as stopped:
-                                await get(client, url.format(port=bird.port), policy=STRICT)
-                            # name.example is unknown to the resolver: that URL's host is the public-looking name.
-                            assert isinstance(stopped.value, OutboundRefused) or "#@" in url
-                    with of(f"connections after {url!a}"):
-                        reached, bird.connections = bird.connections, 0
-                        assert reached == 0
-
-    asyncio.run(scenario())
-
-
-def test_the_canary_sings_when_loopback_is_allowed():
-    async def scenario():
-        async with canary() as bird, client_of() as client:
-            response = await get(client, f"http://127.0.0.1:{bird.port}/")
-            return bird.connections, response.body
-
-    assert asyncio.run(scenario()) == (1, b"secret")
-
-
-def test_an_address_that_changes_between_check_and_connection_is_refused():
-    async def scenario():
-        async with canary() as bird, client_of(Rebinding(name=["93.184.216.34"])) as client:
-            with pytest.raises(OutboundRefused):
-                await get(client, f"http://name.example:{bird.port}/", policy=STRICT)
-            return bird.connections
-
-    assert asyncio.run(scenario()) == 0
-
-
-def test_the_socket_check_holds_by_itself():
-    async def scenario():
+    with all_faults() as of:
         async with canary() as bird:
-            connector = aiohttp.TCPConnector(socket_factory=_open_checked_socket)
-            current_passage.set(Passage(host="127.0.0.1", policy=STRICT))
-            async with aiohttp.ClientSession(connector=connector) as session:
-                with pytest.raises(OutboundRefused):
-                    await session.get(f"http://127.0.0.1:{bird.port}/")
-            return bird.connections
+            for url in VECTORS:
+                async with client_of(names) as client:
+                    with of(ascii(url)):
+                        with pytest.raises((OutboundRefused, OutboundFailed)) as stopped:
+                            await get(client, url.format(port=bird.port), policy=STRICT)
+                        # name.example is unknown to the resolver: that URL's host is the public-looking name.
+                        assert isinstance(stopped.value, OutboundRefused) or "#@" in url
+                with of(f"connections after {url!a}"):
+                    reached, bird.connections = bird.connections, 0
+                    assert reached == 0
 
-    assert asyncio.run(scenario()) == 0
+
+@played
+async def test_the_canary_sings_when_loopback_is_allowed():
+    async with canary() as bird, client_of() as client:
+        response = await get(client, f"http://127.0.0.1:{bird.port}/")
+        assert (bird.connections, response.body) == (1, b"secret")
 
 
-def test_a_kept_connection_is_not_lent_to_a_call_that_is_allowed_less():
+@played
+async def test_an_address_that_changes_between_check_and_connection_is_refused():
+    async with canary() as bird, client_of(Rebinding(name=["93.184.216.34"])) as client:
+        with pytest.raises(OutboundRefused):
+            await get(client, f"http://name.example:{bird.port}/", policy=STRICT)
+        assert bird.connections == 0
+
+
+@played
+async def test_the_socket_check_holds_by_itself():
+    async with canary() as bird:
+        connector = aiohttp.TCPConnector(socket_factory=_open_checked_socket)
+        current_passage.set(Passage(host="127.0.0.1", policy=STRICT))
+        async with aiohttp.ClientSession(connector=connector) as session:
+            with pytest.raises(OutboundRefused):
+                await session.get(f"http://127.0.0.1:{bird.port}/")
+        assert bird.connections == 0
+
+
+@played
+async def test_a_kept_connection_is_not_lent_to_a_call_that_is_allowed_less():
     requests = []
 
     async def answer(request):
         requests.append(request.path)
         return web.Response(text="ok")
 
-    async def scenario():
-        async with serving(answer) as url, client_of(NamesOf(name=["127.0.0.1"])) as client:
-            named = url.replace("127.0.0.1", "name.example")
-            await get(client, named + "/allowed")
-            with pytest.raises(OutboundRefused):
-                await get(client, named + "/not-allowed", policy=STRICT)
-
-    asyncio.run(scenario())
+    async with serving(answer) as url, client_of(NamesOf(name=["127.0.0.1"])) as client:
+        named = url.replace("127.0.0.1", "name.example")
+        await get(client, named + "/allowed")
+        with pytest.raises(OutboundRefused):
+            await get(client, named + "/not-allowed", policy=STRICT)
     assert requests == ["/allowed"]
 
 
-def test_a_call_is_not_refused_because_another_call_for_the_same_name_was():
+@played
+async def test_a_call_is_not_refused_because_another_call_for_the_same_name_was():
     released = asyncio.Event()
 
     class Slow(NamesOf):
@@ -219,15 +211,12 @@ def test_a_call_is_not_refused_because_another_call_for_the_same_name_was():
             await released.wait()
             return await super().resolve(host, port, family)
 
-    async def scenario():
-        async with serving(_ok) as url, client_of(Slow(name=["127.0.0.1"])) as client:
-            named = url.replace("127.0.0.1", "name.example")
-            calls = [asyncio.create_task(get(client, named, policy=policy)) for policy in (STRICT, LOOPBACK)]
-            await asyncio.sleep(0)  # both now wait for the look-up
-            released.set()
-            return await asyncio.gather(*calls, return_exceptions=True)
-
-    refused, allowed = asyncio.run(scenario())
+    async with serving(_ok) as url, client_of(Slow(name=["127.0.0.1"])) as client:
+        named = url.replace("127.0.0.1", "name.example")
+        calls = [asyncio.create_task(get(client, named, policy=policy)) for policy in (STRICT, LOOPBACK)]
+        await asyncio.sleep(0)  # both now wait for the look-up
+        released.set()
+        refused, allowed = await asyncio.gather(*calls, return_exceptions=True)
     assert isinstance(refused, OutboundRefused)
     assert allowed.body == b"ok"
 
@@ -258,7 +247,8 @@ def test_a_redirect_to_a_forbidden_target_is_refused():
                 assert asyncio.run(scenario()) == 302
 
 
-def test_redirects_end_after_a_few():
+@played
+async def test_redirects_end_after_a_few():
     count = 0
 
     async def answer(request):
@@ -266,74 +256,65 @@ def test_redirects_end_after_a_few():
         count += 1
         return web.Response(status=307, headers={"Location": "/again"})
 
-    async def scenario():
-        async with serving(answer) as url, client_of() as client:
-            with pytest.raises(OutboundRefused, match="redirects"):
-                await get(client, url, follow_redirects=True)
-
-    asyncio.run(scenario())
+    async with serving(answer) as url, client_of() as client:
+        with pytest.raises(OutboundRefused, match="redirects"):
+            await get(client, url, follow_redirects=True)
     assert count == MAX_REDIRECTS + 1
 
 
 @pytest.mark.parametrize("origin", ["same", "other"])
-def test_credentials_stay_behind_when_a_redirect_changes_the_origin(origin):
+@played
+async def test_credentials_stay_behind_when_a_redirect_changes_the_origin(origin):
     seen: dict[str, str] = {}
 
     async def final(request):
         seen.update(request.headers)
         return web.Response(text="done")
 
-    async def scenario():
-        async with serving(final) as other:
+    async with serving(final) as other:
 
-            async def first(request):
-                if request.path == "/final":
-                    return await final(request)
-                location = "/final" if origin == "same" else other + "/final"
-                return web.Response(status=302, headers={"Location": location})
+        async def first(request):
+            if request.path == "/final":
+                return await final(request)
+            location = "/final" if origin == "same" else other + "/final"
+            return web.Response(status=302, headers={"Location": location})
 
-            async with serving(first) as url, client_of() as client:
-                headers = {"Authorization": "Bearer s", "Cookie": "c=s", "X-Api-Key": "s", "X-Trace": "t"}
-                await get(client, url, headers=headers, follow_redirects=True)
-
-    asyncio.run(scenario())
+        async with serving(first) as url, client_of() as client:
+            headers = {"Authorization": "Bearer s", "Cookie": "c=s", "X-Api-Key": "s", "X-Trace": "t"}
+            await get(client, url, headers=headers, follow_redirects=True)
     kept = {"Authorization", "Cookie", "X-Api-Key"} & set(seen)
     assert len(kept) == (3 if origin == "same" else 0)
     assert seen["X-Trace"] == "t"
 
 
-def test_a_post_is_repeated_at_the_new_place_only_where_nothing_was_done_at_the_old_one():
+@played
+async def test_a_post_is_repeated_at_the_new_place_only_where_nothing_was_done_at_the_old_one():
     async def answer(request):
         if request.path == "/final":
             return web.Response(text=f"{request.method} {await request.text()}")
         return web.Response(status=int(request.path[1:]), headers={"Location": "/final"})
 
-    async def scenario():
-        async with serving(answer) as url, client_of() as client:
-            return [
-                await get(client, f"{url}/{status}", method="POST", body=b"x", follow_redirects=True)
-                for status in (301, 302, 303, 307, 308)
-            ]
-
-    responses = asyncio.run(scenario())
+    async with serving(answer) as url, client_of() as client:
+        responses = [
+            await get(client, f"{url}/{status}", method="POST", body=b"x", follow_redirects=True)
+            for status in (301, 302, 303, 307, 308)
+        ]
     assert [response.status for response in responses] == [301, 302, 303, 200, 200]
     assert responses[3].body == responses[4].body == b"POST x"
 
 
-def test_a_gzip_bomb_is_cut_at_the_cap():
+@played
+async def test_a_gzip_bomb_is_cut_at_the_cap():
     bomb = gzip.compress(bytes(100_000_000))
 
     async def answer(request):
         return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
 
-    async def scenario():
+    try:
         async with serving(answer) as url, client_of() as client:
             tracemalloc.start()
             response = await get(client, url, max_response_bytes=50_000)
-            return response, tracemalloc.get_traced_memory()[1]
-
-    try:
-        response, peak = asyncio.run(scenario())
+            peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert response.is_truncated
@@ -341,15 +322,13 @@ def test_a_gzip_bomb_is_cut_at_the_cap():
     assert peak < 10_000_000
 
 
-def test_a_body_of_exactly_the_cap_is_whole():
+@played
+async def test_a_body_of_exactly_the_cap_is_whole():
     async def answer(request):
         return web.Response(body=b"x" * 1_000)
 
-    async def scenario():
-        async with serving(answer) as url, client_of() as client:
-            return await get(client, url, max_response_bytes=1_000)
-
-    response = asyncio.run(scenario())
+    async with serving(answer) as url, client_of() as client:
+        response = await get(client, url, max_response_bytes=1_000)
     assert (len(response.body), response.is_truncated) == (1_000, False)
 
 
@@ -376,27 +355,23 @@ def test_a_header_that_could_smuggle_another_is_refused_before_anything_is_sent(
                 assert asyncio.run(scenario()) == 0
 
 
-def test_a_refused_connection_was_not_sent():
-    async def scenario():
-        async with serving(_ok) as url:
-            pass
-        async with client_of() as client:
-            with pytest.raises(OutboundFailed) as failed:
-                await get(client, url)
-            return failed.value.details
-
-    details = asyncio.run(scenario())
+@played
+async def test_a_refused_connection_was_not_sent():
+    async with serving(_ok) as url:
+        pass
+    async with client_of() as client:
+        with pytest.raises(OutboundFailed) as failed:
+            await get(client, url)
+        details = failed.value.details
     assert (details["reason"], details["outcome"]) == ("connect_failed", "not_sent")
 
 
-def test_an_unknown_name_was_not_sent():
-    async def scenario():
-        async with client_of(NamesOf()) as client:
-            with pytest.raises(OutboundFailed) as failed:
-                await get(client, "http://nobody.example/")
-            return failed.value.details
-
-    details = asyncio.run(scenario())
+@played
+async def test_an_unknown_name_was_not_sent():
+    async with client_of(NamesOf()) as client:
+        with pytest.raises(OutboundFailed) as failed:
+            await get(client, "http://nobody.example/")
+        details = failed.value.details
     assert (details["reason"], details["outcome"]) == ("dns_failed", "not_sent")
 
 
@@ -415,78 +390,69 @@ def test_a_broken_answer_leaves_the_outcome_unknown_and_is_not_sent_again():
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"])
-def test_an_answer_that_does_not_come_in_time_leaves_the_outcome_unknown(answer):
-    async def scenario():
-        async with raw_server(answer, stay_open=True) as (url, _), client_of() as client:
-            with pytest.raises(OutboundFailed) as failed:
-                await get(client, url, timeout_seconds=0.2)
-            return failed.value.details
-
-    details = asyncio.run(scenario())
+@played
+async def test_an_answer_that_does_not_come_in_time_leaves_the_outcome_unknown(answer):
+    async with raw_server(answer, stay_open=True) as (url, _), client_of() as client:
+        with pytest.raises(OutboundFailed) as failed:
+            await get(client, url, timeout_seconds=0.2)
+        details = failed.value.details
     assert (details["reason"], details["outcome"]) == ("timeout", "unknown")
 
 
 @pytest.mark.parametrize("stay_open", [False, True])
-def test_a_429_with_a_broken_body_is_still_a_429(stay_open):
+@played
+async def test_a_429_with_a_broken_body_is_still_a_429(stay_open):
     answer = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 99\r\n\r\nslow down"
 
-    async def scenario():
-        async with raw_server(answer, stay_open=stay_open) as (url, _), client_of() as client:
-            return await get(client, url, timeout_seconds=0.2)
-
-    response = asyncio.run(scenario())
+    async with raw_server(answer, stay_open=stay_open) as (url, _), client_of() as client:
+        response = await get(client, url, timeout_seconds=0.2)
     assert (response.status, response.headers["Retry-After"]) == (429, "7")
     assert (response.body, response.is_truncated) == (b"slow down", True)
 
 
-def test_connections_are_kept_only_for_calls_that_may_be_repeated():
+@played
+async def test_connections_are_kept_only_for_calls_that_may_be_repeated():
     peers = []
 
     async def answer(request):
         peers.append(request.transport.get_extra_info("peername"))
         return web.Response(text="ok")
 
-    async def scenario():
-        async with serving(answer) as url, client_of() as client:
-            for reuse in (True, True, False, False):
-                await get(client, url, reuse_connection=reuse)
-
-    asyncio.run(scenario())
+    async with serving(answer) as url, client_of() as client:
+        for reuse in (True, True, False, False):
+            await get(client, url, reuse_connection=reuse)
     assert peers[0] == peers[1]
     assert len(set(peers)) == 3
 
 
-def test_cookies_are_not_carried_from_one_call_to_the_next():
+@played
+async def test_cookies_are_not_carried_from_one_call_to_the_next():
     cookies = []
 
     async def answer(request):
         cookies.append(request.headers.get("Cookie"))
         return web.Response(headers={"Set-Cookie": "session=other-tenant"})
 
-    async def scenario():
-        async with serving(answer) as url, client_of(NamesOf(name=["127.0.0.1"])) as client:
-            named = url.replace("127.0.0.1", "name.example")
-            await get(client, named)
-            await get(client, named)
-
-    asyncio.run(scenario())
+    async with serving(answer) as url, client_of(NamesOf(name=["127.0.0.1"])) as client:
+        named = url.replace("127.0.0.1", "name.example")
+        await get(client, named)
+        await get(client, named)
     assert cookies == [None, None]
 
 
-def test_a_proxy_of_the_environment_is_not_used(monkeypatch):
-    async def scenario():
-        async with canary() as bird, serving(_ok) as url, client_of() as client:
-            monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{bird.port}")
-            return (await get(client, url)).body, bird.connections
-
-    assert asyncio.run(scenario()) == (b"ok", 0)
+@played
+async def test_a_proxy_of_the_environment_is_not_used(monkeypatch):
+    async with canary() as bird, serving(_ok) as url, client_of() as client:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{bird.port}")
+        assert ((await get(client, url)).body, bird.connections) == (b"ok", 0)
 
 
 async def _ok(request):
     return web.Response(text="ok")
 
 
-def test_a_success_is_handed_over_piece_by_piece_and_a_refusal_is_not():
+@played
+async def test_a_success_is_handed_over_piece_by_piece_and_a_refusal_is_not():
     arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def answer(request):
@@ -498,10 +464,7 @@ def test_a_success_is_handed_over_piece_by_piece_and_a_refusal_is_not():
                 assert await arrived.get() == piece
         return response
 
-    async def scenario():
-        async with serving(answer) as url, client_of() as client:
-            answers = [await get(client, f"{url}/{status}", on_piece=arrived.put_nowait) for status in (200, 400)]
-            return [answer.body for answer in answers]
-
-    assert asyncio.run(scenario()) == [b"onetwo", b"onetwo"]
+    async with serving(answer) as url, client_of() as client:
+        answers = [await get(client, f"{url}/{status}", on_piece=arrived.put_nowait) for status in (200, 400)]
+        assert [answer.body for answer in answers] == [b"onetwo", b"onetwo"]
     assert arrived.empty()

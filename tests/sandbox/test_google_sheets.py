@@ -97,12 +97,7 @@ def test_clear_empties_a_range_only(sheets):
 def test_a_batch_of_ranges_is_one_request_with_totals(sandbox, sheets):
     reply = sheets.write_ranges({"A1": [["a"]], "B2:C3": [[1, 2], [3, 4]]}).json()
     totals = {name: reply[name] for name in reply if name.startswith("total")}
-    assert totals == {
-        "totalUpdatedRows": 3,
-        "totalUpdatedColumns": 3,
-        "totalUpdatedCells": 5,
-        "totalUpdatedSheets": 1,
-    }
+    assert totals == {"totalUpdatedRows": 3, "totalUpdatedColumns": 3, "totalUpdatedCells": 5, "totalUpdatedSheets": 1}
     assert [entry["updatedRange"] for entry in reply["responses"]] == ["Sheet1!A1", "Sheet1!B2:C3"]
     ranges = sheets.call("/values:batchGet", ranges=["A1", "B2:C3"]).json()["valueRanges"]
     assert [entry["values"] for entry in ranges] == [[["a"]], [["1", "2"], ["3", "4"]]]

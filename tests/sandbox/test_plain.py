@@ -67,11 +67,11 @@ def test_the_ledger_shows_repeated_effects_from_the_providers_side(sandbox):
     assert sandbox.effects(min_count=2) == {"s/r1": 2}
     assert sandbox.effects(by="effect_key") == {"key-1": 2, "key-2": 1, "key-3": 1}
     counters = sandbox.counters()
-    assert (
-        counters["effects_applied"],
-        counters["rows_written_repeatedly"],
-        counters["effect_keys_repeated"],
-    ) == (4, 1, 1)
+    assert (counters["effects_applied"], counters["rows_written_repeatedly"], counters["effect_keys_repeated"]) == (
+        4,
+        1,
+        1,
+    )
 
 
 def test_the_ledger_can_be_filtered_and_paged(sandbox):
@@ -213,12 +213,7 @@ def test_a_429_can_be_a_web_page(sandbox):
 
 def test_rows_with_certain_names_fail_for_good(sandbox):
     sandbox.turn(row_errors=[{"pattern": "bad-*"}, {"pattern": "gone-?", "status": 404}])
-    assert [write(sandbox, row).status for row in ("bad-1", "gone-1", "gone-12", "good")] == [
-        400,
-        404,
-        200,
-        200,
-    ]
+    assert [write(sandbox, row).status for row in ("bad-1", "gone-1", "gone-12", "good")] == [400, 404, 200, 200]
     assert set(sandbox.effects()) == {"s/gone-12", "s/good"}
 
 
