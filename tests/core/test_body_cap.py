@@ -94,10 +94,10 @@ def test_a_chunked_body_is_refused_at_the_first_byte_beyond_the_limit():
     }
 
 
-@pytest.mark.parametrize("path", ["/large/", "/large"])
-def test_a_path_may_have_its_own_limit(path: str):
-    assert exchange(path, [b"x" * 5_000])[1][0]["status"] == 200
-    assert exchange(path, [b"x" * 5_001])[1][0]["status"] == 413
+def test_a_path_may_have_its_own_limit():
+    for path in ("/large/", "/large"):
+        assert exchange(path, [b"x" * 5_000])[1][0]["status"] == 200
+        assert exchange(path, [b"x" * 5_001])[1][0]["status"] == 413
 
 
 def test_other_paths_do_not_inherit_a_limit():
@@ -136,9 +136,9 @@ def test_daphne_passes_bodies_within_the_limit(server_port: int):
     assert post(server_port, "/large/?a=b", b"x" * 5_000) == (200, b"5000")
 
 
-@pytest.mark.parametrize("form", ["multipart/form-data; boundary=x", "multipart/form-data"])
-def test_a_form_that_nobody_can_parse_is_the_applications_to_refuse(server_port: int, form: str):
-    assert post(server_port, "/", b"no form", content_type=form) == (200, b"7")
+def test_a_form_that_nobody_can_parse_is_the_applications_to_refuse(server_port: int):
+    for form in ("multipart/form-data; boundary=x", "multipart/form-data"):
+        assert post(server_port, "/", b"no form", content_type=form) == (200, b"7")
 
 
 def test_daphne_refuses_a_declared_length_above_the_limit(server_port: int):
@@ -147,23 +147,19 @@ def test_daphne_refuses_a_declared_length_above_the_limit(server_port: int):
     assert json.loads(body)["error"]["code"] == "body_too_large"
 
 
-@pytest.mark.parametrize(
-    ("path", "origin", "allowed"),
-    [
-        ("/large/?a=b", "https://app.example.org", "https://app.example.org"),
+def test_pages_elsewhere_may_read_a_refusal_where_they_may_read_answers(server_port: int):
+    ours = "https://app.example.org"
+    for path, origin, allowed in (
+        ("/large/?a=b", ours, ours),
         ("/large/", "https://elsewhere.example", None),
-        ("/other/", "https://app.example.org", None),
-    ],
-)
-def test_pages_elsewhere_may_read_a_refusal_where_they_may_read_answers(
-    server_port: int, path: str, origin: str, allowed: str | None
-):
-    connection = http.client.HTTPConnection("127.0.0.1", server_port, timeout=20)
-    connection.request("POST", path, body=b"x" * 10_000, headers={"Origin": origin})
-    answer = connection.getresponse()
-    assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (413, allowed)
-    assert answer.headers["Vary"] == (None if path == "/other/" else "origin")
-    connection.close()
+        ("/other/", ours, None),
+    ):
+        connection = http.client.HTTPConnection("127.0.0.1", server_port, timeout=20)
+        connection.request("POST", path, body=b"x" * 10_000, headers={"Origin": origin})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (413, allowed)
+        assert answer.headers["Vary"] == (None if path == "/other/" else "origin")
+        connection.close()
 
 
 def test_daphne_refuses_a_chunked_body_above_the_limit(server_port: int):
