@@ -6,6 +6,7 @@ import re
 from itertools import chain
 from pathlib import Path
 
+from tests.support.all_faults import all_faults
 from tests.support.processes import ROOT
 
 DOCS = ROOT / "docs"
@@ -13,6 +14,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 DECISIONS = sorted((DOCS / "adr").glob("0*.md"))
 # For those who change the code: they name files by their paths from the root.
 INSIDE = [ROOT / "CONTRIBUTING.md", DOCS / "explanation/architecture.md", DOCS / "how-to/change-the-code.md"]
+REOPENED = re.compile(r"\n## Reopen when\n\n[^\n#][^#]*\Z")
 FOLDERS = "bench|clients|dashboards|deploy|docs|jobs|queueops|ratelimits|sandbox|templates|tests"
 
 
@@ -26,7 +28,10 @@ def links_of(page: Path) -> set[Path]:
 
 
 def test_every_link_leads_somewhere():
-    assert [f"{name_of(page)}: {to}" for page in PAGES for to in links_of(page) if not to.exists()] == []
+    with all_faults() as of:
+        for page in PAGES:
+            with of(name_of(page)):
+                assert [str(target) for target in links_of(page) if not target.exists()] == []
 
 
 def test_every_file_that_is_named_exists():
@@ -45,6 +50,8 @@ def test_every_page_is_found_from_the_first():
 
 
 def test_every_decision_ends_with_when_to_reopen_it():
-    ending = re.compile(r"\n## Reopen when\n\n[^\n#][^#]*\Z")
     assert len(DECISIONS) > 60  # they were found
-    assert [name_of(page) for page in DECISIONS if not ending.search(page.read_text(encoding="utf-8"))] == []
+    with all_faults() as of:
+        for page in DECISIONS:
+            with of(name_of(page)):
+                assert REOPENED.search(page.read_text(encoding="utf-8")), "does not say"

@@ -24,57 +24,23 @@ STRICT = OutboundPolicy()
 LOOPBACK = OutboundPolicy.of(allow_loopback=True)
 
 # Every spelling of a forbidden target that we know; {port} is where the canary listens.
+HOSTS = """
+127.0.0.1 127.0.0.1. 127.1 127.0.1 127.255.255.254 0x7f000001 0x7f.0.0.1 0X7F.0x1 2130706433 017700000001
+0177.0.0.1 127.0.0.0x1 0 0.0.0.0 localhost LOCALHOST. [::1] [0:0:0:0:0:0:0:1] [::] [::ffff:127.0.0.1]
+[::ffff:7f00:1] [::127.0.0.1] [64:ff9b::127.0.0.1] [64:ff9b:1::7f00:1] [2002:7f00:1::] [2001:0:7f00:1::]
+[fe80::1%25lo] [fec0::1] [fd00::1] [ff02::1] 100.64.0.1 10.0.0.1 172.16.0.1 192.168.0.1 224.0.0.1
+255.255.255.255 user@127.0.0.1 name.example@127.0.0.1 127.0.0.1%2f@name.example rebound.example both.example
+mapped.example word.example
+"""
 VECTORS = [
-    "http://127.0.0.1:{port}/",
-    "http://127.0.0.1.:{port}/",
-    "http://127.1:{port}/",
-    "http://127.0.1:{port}/",
-    "http://127.255.255.254:{port}/",
-    "http://0x7f000001:{port}/",
-    "http://0x7f.0.0.1:{port}/",
-    "http://0X7F.0x1:{port}/",
-    "http://2130706433:{port}/",
-    "http://017700000001:{port}/",
-    "http://0177.0.0.1:{port}/",
-    "http://127.0.0.0x1:{port}/",
-    "http://0:{port}/",
-    "http://0.0.0.0:{port}/",
-    "http://localhost:{port}/",
-    "http://LOCALHOST.:{port}/",
-    "http://[::1]:{port}/",
-    "http://[0:0:0:0:0:0:0:1]:{port}/",
-    "http://[::]:{port}/",
-    "http://[::ffff:127.0.0.1]:{port}/",
-    "http://[::ffff:7f00:1]:{port}/",
-    "http://[::127.0.0.1]:{port}/",
-    "http://[64:ff9b::127.0.0.1]:{port}/",
-    "http://[64:ff9b:1::7f00:1]:{port}/",
-    "http://[2002:7f00:1::]:{port}/",
-    "http://[2001:0:7f00:1::]:{port}/",
-    "http://[fe80::1%25lo]:{port}/",
-    "http://[fec0::1]:{port}/",
-    "http://[fd00::1]:{port}/",
-    "http://[ff02::1]:{port}/",
-    "http://100.64.0.1:{port}/",
+    *(f"http://{host}:{{port}}/" for host in HOSTS.split()),
     "http://169.254.169.254:{port}/latest/meta-data/",
-    "http://10.0.0.1:{port}/",
-    "http://172.16.0.1:{port}/",
-    "http://192.168.0.1:{port}/",
-    "http://224.0.0.1:{port}/",
-    "http://255.255.255.255:{port}/",
     "http://\u2460\u2461\u2466.0.0.1:{port}/",
     "http://127\u30020\u30020\u30021:{port}/",
     "http://\uff11\uff12\uff17.0.0.1:{port}/",
-    "http://user@127.0.0.1:{port}/",
-    "http://name.example@127.0.0.1:{port}/",
     "http://name.example#@127.0.0.1:{port}/",
     "http://name.example\\@127.0.0.1:{port}/",
     "http://127.0.0.1:{port}\\@name.example/",
-    "http://127.0.0.1%2f@name.example:{port}/",
-    "http://rebound.example:{port}/",
-    "http://both.example:{port}/",
-    "http://mapped.example:{port}/",
-    "http://word.example:{port}/",
     "https://127.0.0.1:{port}/",
     "ws://127.0.0.1:{port}/",
     "gopher://127.0.0.1:{port}/",
