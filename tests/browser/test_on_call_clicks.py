@@ -48,7 +48,6 @@ class Question:
         return sum(not one.startswith("/") for one in self.clicks)
 
 
-CAUSE = "section:has-text('forbidden')"
 QUESTIONS = (
     Question("Is work flowing, and what holds it back?", (), "does not answer", "#live"),
     Question("Who paused what, and why?", (), "operator: a release", "#live"),

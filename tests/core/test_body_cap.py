@@ -3,7 +3,6 @@
 import asyncio
 import http.client
 import json
-import socket
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from queueops.core.web.body_cap import BodyCap, BodyLimits
+from tests.support.http_server import listens
 from tests.support.processes import free_port, started, wait_for
 
 pytestmark = pytest.mark.proves("S4")
@@ -109,16 +109,8 @@ def server_port() -> Iterator[int]:
     port = free_port()
     with started(sys.executable, "-c", SERVER, str(port), environ={"PYTHONPATH": "."}) as server:
         server.wait_for_output("serving")
-        wait_for(lambda: _listens(port), what="the server")
+        wait_for(lambda: listens(port), what="the server")
         yield port
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def post(port: int, path: str, body: bytes | Iterator[bytes], *, content_type: str = "text/plain") -> tuple[int, bytes]:
