@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
@@ -202,11 +203,15 @@ def test_a_key_is_offered_nothing_of_peoples():
     assert all("project" in tool.input_schema["properties"] for name, tool in described.items() if name != "projects")
 
 
+def ask_for_token(client: Client, *, days: int) -> Any:
+    expires_at = timezone.now() + timedelta(days=days)
+    given = {"name": "pager", "expires_at_0": f"{expires_at:%Y-%m-%d}", "expires_at_1": f"{expires_at:%H:%M:%S}"}
+    return client.post(reverse("admin:access_personaltoken_add"), given)
+
+
 def test_a_token_is_issued_in_the_admin_shown_once_and_revoked():
     client = signed_in("viewer")
-    expires_at = timezone.now() + timedelta(days=30)
-    given = {"name": "pager", "expires_at_0": f"{expires_at:%Y-%m-%d}", "expires_at_1": f"{expires_at:%H:%M:%S}"}
-    shown = client.post(reverse("admin:access_personaltoken_add"), given)
+    shown = ask_for_token(client, days=30)
     secret = shown.context["secret"]
     token = PersonalToken.objects.get()
     assert (token.digest, token.name, token.project_id) == (digest_of(secret), "pager", None)
@@ -226,8 +231,6 @@ def test_a_token_is_issued_in_the_admin_shown_once_and_revoked():
 
 @pytest.mark.parametrize("days", [-1, 91])
 def test_a_token_without_a_near_end_is_refused(days):
-    expires_at = timezone.now() + timedelta(days=days)
-    given = {"name": "pager", "expires_at_0": f"{expires_at:%Y-%m-%d}", "expires_at_1": f"{expires_at:%H:%M:%S}"}
-    answer = signed_in("viewer").post(reverse("admin:access_personaltoken_add"), given)
+    answer = ask_for_token(signed_in("viewer"), days=days)
     assert "expires_at" in answer.context["adminform"].form.errors
     assert not PersonalToken.objects.exists()

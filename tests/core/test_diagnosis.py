@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -34,7 +35,7 @@ def test_sums_that_stand_still_are_told_with_what_to_do():
     assert examine_sums().verdict is DoctorVerdict.OK
 
 
-def settings_with(**fields: object) -> override_settings:
+def settings_with(**fields: Any) -> override_settings:
     return override_settings(QUEUEOPS=replace(settings.QUEUEOPS, **fields), DEBUG=fields["debug"])
 
 

@@ -45,7 +45,7 @@ def test_what_is_no_host_name_and_no_address_of_a_database_is_refused_in_a_sente
     databases = [["--database", name, "queue.example.org"] for name in ("h:1/x y", "postgresql://h", "", "h:port")]
     with all_faults() as of:
         for given in domains + databases:
-            command = (sys.executable, "-I", "-S", DEPLOY / "make_env.py", *given)
+            command = [sys.executable, "-I", "-S", str(DEPLOY / "make_env.py"), *given]
             refused = subprocess.run(command, capture_output=True, text=True, check=False)
             no_host = "is no host name; give one such as queue.example.org"
             with of(given):

@@ -225,7 +225,3 @@ def _least_use(times: list[float], span: float, until: float) -> int:
 def received(sandbox: Sandbox) -> int:
     """Return how many calls the provider has received: cheap enough to ask again and again."""
     return int(sandbox.counters()["received"])
-
-
-def spreadsheet_of(call: Mapping[str, Any]) -> str:
-    return str(call["path"]).split("/")[3]
