@@ -10,40 +10,16 @@ from django.core import signing
 from jobs.models import BulkOperation, Job, PauseSwitch
 from jobs.services.operate.pauses import pause_scope
 from queueops.assistant import confirmations
-from queueops.audit.models import AuditEntry
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert
 from ratelimits.services.limits import catalogue
-from tests.assistant.assistants import Answered, Assistant, assistant_of
 from tests.factories import make_batch, make_dead_letters, make_jobs
 from tests.security.world import everything
+from tests.support.assistants import Answered, Assistant, assistant_of, confirm, made, previewed
 
 pytestmark = pytest.mark.django_db
 
 PAUSE = {"scope": "project", "reason": "the provider asked for it"}
-
-
-def previewed(assistant: Assistant, tool: str, **arguments: Any) -> Answered:
-    """What the preview says; it has written nothing."""
-    assistant.call("executors")
-    before = everything()
-    answer = assistant.call(tool, **arguments)
-    assert everything() == before
-    return answer
-
-
-def confirm(assistant: Assistant, tool: str, answer: Answered, **arguments: Any) -> Answered:
-    token = answer.data["confirmation"]
-    return assistant.call("confirm", change=tool, arguments=arguments, confirmation=token)
-
-
-def made(assistant: Assistant, tool: str, **arguments: Any) -> Answered:
-    shown = previewed(assistant, tool, **arguments)
-    assert shown.says.startswith("Nothing has changed yet.")
-    done = confirm(assistant, tool, shown, **arguments)
-    assert done.error == {}
-    assert AuditEntry.objects.filter(reason__endswith="(through the assistant)", actor__startswith="key:").exists()
-    return shown
 
 
 def test_dead_letters_of_one_cause_are_found_and_requeued_after_confirming():

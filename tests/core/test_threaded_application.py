@@ -100,12 +100,9 @@ def test_a_body_outlives_the_server_giving_up_on_its_request():
     assert read == [b"abc"]
 
 
-@pytest.mark.parametrize(
-    ("query", "cost"),
-    [(b"", 1), (b"page_size=500", 11), (b"a=b&page_size=50&c=d", 2), (b"page_size=x", 1), (b"page_size=-1", 1)],
-)
-def test_a_list_costs_as_its_page_is_long(query: bytes, cost: float):
-    assert cost_of({"query_string": query}) == cost
+def test_a_list_costs_as_its_page_is_long():
+    queries = (b"", b"page_size=500", b"a=b&page_size=50&c=d", b"page_size=x", b"page_size=-1")
+    assert [cost_of({"query_string": query}) for query in queries] == [1, 11, 2, 1, 1]
 
 
 def test_only_credentials_that_were_accepted_have_turns_of_their_own():

@@ -10,9 +10,9 @@ from django.core.management import CommandError
 from jobs.models import Job, JobEvent
 from jobs.services.archive.day_files import DayFiles
 from jobs.services.upkeep.retention import is_archived
-from tests.core.test_stores import server, use  # noqa: F401 - fixtures
 from tests.jobs.test_archive import day, old_work, said, state  # noqa: F401
 from tests.support.s3_server import BUCKET, S3Server, s3_server
+from tests.support.stores import server, use  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.django_db
 

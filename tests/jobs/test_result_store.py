@@ -63,13 +63,13 @@ from queueops.site.diagnosis.upkeep import examine_results
 from queueops.tenancy import encryption
 from queueops.tenancy.models import Project
 from tests.api.conftest import Api, error_of, key_for
-from tests.core.test_stores import server, use  # noqa: F401 - fixtures
 from tests.factories import make_job, make_project
 from tests.jobs.test_archive import said
 from tests.security.people import person
 from tests.support.processes import database_url, wait_for
 from tests.support.racing import run_together
 from tests.support.s3_server import BUCKET, S3Server, s3_server
+from tests.support.stores import server, use  # noqa: F401 - fixtures
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
