@@ -22,9 +22,7 @@ from ratelimits.services.limiter.gauges import gauges
 from ratelimits.services.limiter.outage import LimiterUnavailable, outage
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
-from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
-from tests.api.test_access import signed_in
-from tests.factories import make_project
+from tests.api.conftest import Api, error_of, key_for
 from tests.support.processes import database_url, free_port, manage, wait_for
 from tests.support.racing import run_together
 
@@ -183,22 +181,6 @@ def test_a_key_decides_for_its_own_project_alone(asker: Api):
     assert [counter.key for counter in Counter.objects.all()] == ["project:acme"]
     other = Api(key_for("other", scopes=["decide"]))
     assert kinds(decide(other, *[CALL] * 3)) == ["proceed"] * 3
-
-
-@pytest.mark.parametrize("path", [DECIDE, "/ratelimits/settle"])
-def test_only_the_scope_decide_opens_it_and_for_operators_its_permission(db, path):
-    make_limit()
-    make_project("acme")
-    body = {"calls": [CALL]} if path == DECIDE else {"holder": "api:acme:x"}
-    for scope in ALL_SCOPES:
-        response = Api(key_for("acme", scopes=[scope])).post(path, body)
-        assert response.status_code == (200 if scope == "decide" else 403), scope
-    assert error_of(Api().post(path, body), 401)["code"] == "not_authenticated"
-    address = f"/api/v1{path}?project=acme"
-    refused = signed_in("view_limit").post(address, body, content_type="application/json")
-    assert error_of(refused, 403)["details"]["needed"] == "ratelimits.add_charge"
-    assert signed_in("add_charge").post(address, body, content_type="application/json").status_code == 200
-    assert error_of(Api(key_for("acme", scopes=["decide"])).get(path), 405)["code"] == "method_not_allowed"
 
 
 def test_a_place_in_flight_is_held_until_it_is_settled_once(asker: Api):
