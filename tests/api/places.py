@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from django.test import Client
 
-from tests.api.described import document, path_of
-from tests.security.addresses import API_ROWS, Address, every_address
+from tests.api.described import document
+from tests.security.addresses import API_ROWS, PARAMETER, Address, every_address
 from tests.security.world import PROJECT, World
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -56,14 +57,24 @@ class Place:
         path = f"{self.address.path(world)}?{query}".removesuffix("?")
         return client.generic(self.method, path, body, content_type="application/json", **how)
 
+    @property
+    def takes_a_body(self) -> bool:
+        return "requestBody" in self._described
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        """What the document says of it, or of the address that it is an alias of."""
+        paths = document()["paths"]
+        routes = ["/" + PARAMETER.sub("{id}", one.route) for one in VIEWS if one.view.cls is self.view]
+        found: dict[str, Any] = next(paths[route] for route in routes if route in paths)
+        return dict(found[self.method.lower()])
+
     def _body(self, world: World) -> Any:
-        twin = next(one for one in VIEWS if one.view.cls is self.view and path_of(one.path(world)))  # of an alias
-        described = document()["paths"][path_of(twin.path(world))][self.method.lower()]
-        if "requestBody" not in described:
+        if not self.takes_a_body:
             return {}
-        [example] = described["requestBody"]["content"]["application/json"]["examples"].values()
+        [example] = self._described["requestBody"]["content"]["application/json"]["examples"].values()
         body = deepcopy(example["value"])
-        rows = API_ROWS.get(twin.route.split("/")[2], "")
+        rows = API_ROWS.get(self.address.route.split("/")[2], "") if "ids" in body else ""
         own = {
             "holder": f"api:{PROJECT}:1.0",
             "key": f"project:{PROJECT}",

@@ -13,6 +13,7 @@ from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
 from tests.factories import make_project
+from tests.support.api import faults_of
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -91,26 +92,24 @@ def test_it_is_narrowed_by_who_what_and_when(auditor: Api) -> None:
     assert first.pk < second.pk
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
-        ("actr=x", "actr"),
-        ("actor=", "actor"),
-        ("actor=a&actor=b", "actor"),
-        ("action=x%00", "action"),
-        ("order=down", "order"),
-        ("all_projects=yes", "all_projects"),
-        ("created_after=yesterday", "created_after"),
-        ("created_after=2026-01-01T00:00:00", "created_after"),
-        ("page_size=501", "page_size"),
-        ("cursor=x", "cursor"),
-        ("cursor=OTk5OTk5OTk5OTk5OTk5OTk5OTk5", "cursor"),
-        ("order=oldest&cursor=%C3%A9", "cursor"),
-    ],
-)
-def test_a_wrong_question_is_told_where_it_is_wrong(auditor: Api, query: str, field: str) -> None:
-    error = error_of(auditor.get(f"/audit/?{query}"), 400)
-    assert (error["code"], list(error["fields"])) == ("invalid_query", [field])
+WRONG = {
+    "actr=x": "actr",
+    "actor=": "actor",
+    "actor=a&actor=b": "actor",
+    "action=x%00": "action",
+    "order=down": "order",
+    "all_projects=yes": "all_projects",
+    "created_after=yesterday": "created_after",
+    "created_after=2026-01-01T00:00:00": "created_after",
+    "page_size=501": "page_size",
+    "cursor=x": "cursor",
+    "cursor=OTk5OTk5OTk5OTk5OTk5OTk5OTk5": "cursor",
+    "order=oldest&cursor=%C3%A9": "cursor",
+}
+
+
+def test_a_wrong_question_is_told_where_it_is_wrong(auditor: Api) -> None:
+    assert faults_of({query: auditor.get(f"/audit/?{query}") for query in WRONG}, 400, "invalid_query", WRONG) == {}
 
 
 def test_pages_go_back_from_the_newest(auditor: Api) -> None:

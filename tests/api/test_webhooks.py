@@ -89,12 +89,13 @@ BAD: dict[str, tuple[Any, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_faults_are_told_by_their_field(api: Api, case: str):
-    body, field, words = BAD[case]
-    error = error_of(api.post("/webhooks/", body), 422)
-    assert list(error["fields"]) == [field]
-    assert words in error["fields"][field][0]
+def test_faults_are_told_by_their_field(api: Api):
+    faults = {}
+    for case, (body, field, words) in BAD.items():
+        said = error_of(api.post("/webhooks/", body), 422)["fields"]
+        if list(said) != [field] or words not in said[field][0]:
+            faults[case] = said
+    assert faults == {}
     assert not Webhook.objects.exists()
 
 
