@@ -16,7 +16,8 @@ from tests.factories import make_project
 from tests.support.api import faults_of
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
+committed = pytest.mark.django_db(transaction=True)  # read behind the horizon of transactions
 
 
 def write(target: str = "thing", *, project: str = "acme", **fields: Any) -> AuditEntry:
@@ -80,6 +81,7 @@ def test_people_see_a_project_and_if_they_ask_everything(auditor: Api) -> None:
         assert error_of(refused, 403)["code"] == "missing_permission"
 
 
+@committed
 def test_it_is_narrowed_by_who_what_and_when(auditor: Api) -> None:
     first, second = write("job 1", actor="key:a", action="cancel_jobs"), write("job 2", actor="key:b")
     assert targets(auditor.get("/audit/?actor=key:a")) == ["job 1"]
@@ -136,6 +138,7 @@ def collect(auditor: Api, cursor: str = "", **query: Any) -> tuple[list[str], st
         got += found
 
 
+@committed
 def test_a_collector_goes_on_from_where_it_was(auditor: Api) -> None:
     nothing, cursor = collect(auditor)
     assert nothing == []
@@ -150,6 +153,7 @@ def test_a_collector_goes_on_from_where_it_was(auditor: Api) -> None:
 
 
 @pytest.mark.concurrency
+@committed
 def test_a_collector_misses_no_entry_whose_transaction_is_open(auditor: Api, monkeypatch: Any) -> None:
     monkeypatch.setattr(audit, "LONGEST_SETTLING_SECONDS", 0.3)
     begun, may_commit = threading.Event(), threading.Event()
@@ -175,6 +179,7 @@ def test_a_collector_misses_no_entry_whose_transaction_is_open(auditor: Api, mon
     assert collect(auditor, cursor)[0] == ["late", "early"]
 
 
+@committed
 def test_a_cursor_of_before_a_restore_is_refused(auditor: Api) -> None:
     write()
     _, cursor = collect(auditor)

@@ -160,7 +160,7 @@ def test_what_takes_a_failed_jobs_place_has_its_tags(db: None, orders: None):
     assert Tag.objects.of([job]) == {job: ["t"]}
 
 
-def test_tags_go_with_what_they_are_of(transactional_db: None):
+def test_tags_go_with_what_they_are_of(db: None):
     kept, gone = make_job(tags=("t",)), make_job(tags=("t",), state=JobState.COMPLETED)
     batch = make_batch(finished_at=timezone.now() - timedelta(days=3650))
     Tag.objects.create(owner_id=batch.pk, name="t", project_id="acme")
