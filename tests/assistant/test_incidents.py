@@ -32,9 +32,9 @@ from ratelimits.services.money.save_budget import create_budget
 from tests.assistant.assistants import Assistant, assistant_of
 from tests.assistant.test_changes import made
 from tests.factories import make_batch, make_jobs
-from tests.jobs.test_spend import set_prices
 from tests.security.world import everything
 from tests.support.documents import PROJECT, Model
+from tests.support.money import set_prices
 from tests.support.sandbox import Sandbox
 
 pytestmark = pytest.mark.django_db(transaction=True)
