@@ -23,7 +23,6 @@ from ratelimits.services.alerts.alerts import open_alert
 from tests.api.conftest import key_for
 from tests.factories import make_batch, make_dead_letters, make_job
 from tests.security.world import MARK, PROJECT, World, everything
-from tests.support.all_faults import all_faults
 from tests.support.assistants import assistant_of
 
 pytestmark = pytest.mark.django_db

@@ -19,8 +19,7 @@ from jobs.states import JobState
 from queueops.audit import stream, trail
 from queueops.audit.models import AuditEntry, AuditStream
 from ratelimits.models import QuotaAlert
-from tests.jobs.test_plans import explain_reads
-from tests.support.plans import nodes, rows_read
+from tests.support.plans import explain_reads, nodes, rows_read
 from tests.support.syslog_receiver import Collector
 
 pytestmark = pytest.mark.django_db(transaction=True)  # what is sent waits for whoever began before it, the test too

@@ -13,12 +13,10 @@ from queueops.core.stores import s3
 from queueops.core.stores.choose import store_at
 from queueops.core.stores.store import Store, StoreError
 from queueops.core.values import parse
-from tests.support import stores
-from tests.support.s3_server import BUCKET, S3Server, s3_server
+from tests.support.s3_server import BUCKET, S3Server, s3_server, shared_server, use_server  # noqa: F401 - fixtures
 
 LARGE = os.urandom(3 * s3.PART_BYTES)
 PLACES = ["directory", "bucket"]
-server, use = stores.server, stores.use  # fixtures
 
 
 @pytest.fixture
