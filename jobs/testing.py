@@ -13,12 +13,13 @@ from uuid import UUID
 import pydantic_core
 from django.conf import settings
 from django.db.models import Case, When
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Coalesce
 
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.handlers.registry import Continue, Done, EndedBatch, Handler, RunningJob, close_handlers, find_handler
 from jobs.models import Job, new_id
 from jobs.states import JobState
+from queueops.core.clock import Now
 from queueops.tenancy.credentials import OpenCredential
 
 POLL_SECONDS = 0.02
