@@ -13,6 +13,7 @@ from tests.support.browser import find_chromium
 
 pytest_plugins = [
     "tests.support.sandbox",
+    "tests.support.clock",
     "tests.support.earlier",
     "tests.support.figures",
     "tests.support.where_time_went",
