@@ -16,8 +16,8 @@ from sandbox.knobs.settings import SECTIONS, Knobs
 from sandbox.ledger import MAX_CALLS_KEPT, Ledger
 from sandbox.server import make_app
 from tests.sandbox.providers import ask
-from tests.support.processes import wait_for
-from tests.support.sandbox import ROOT, Sandbox
+from tests.support.processes import ROOT, wait_for
+from tests.support.sandbox import Sandbox
 
 
 def call(url, *, key=None, **options):
