@@ -41,8 +41,15 @@ PREFIX = "queueops_tests_"  # of databases that are kept in a server of DATABASE
 
 def copy_template(data_dir: Path) -> EmbeddedServer:
     """Give a directory a copy of the migrated server's files, whose database is called as an installation's is."""
+    return copy_of(data_dir, tables_key(), rows_key(), make=_migrate_anew, adapt=_make_rows_anew)
+
+
+def copy_of(
+    data_dir: Path, base: str, detail: str, *, make: Callable[[Path], None], adapt: Callable[[Path], None] | None = None
+) -> EmbeddedServer:
+    """Give a directory a copy of a stopped server's files; see `kept`."""
     server = EmbeddedServer(data_dir)
-    with kept(home(), tables_key(), rows_key(), make=_migrate_anew, adapt=_make_rows_anew) as template:
+    with kept(home(), base, detail, make=make, adapt=adapt) as template:
         copy_files(template / "postgresql", server.cluster)
     binaries = settings.QUEUEOPS.data_dir / "postgresql-18"  # as root of a private checkout, and 73 MB
     if binaries.exists() and not (data_dir / binaries.name).exists():
@@ -63,14 +70,20 @@ def home() -> Path:
 
 @contextmanager
 def kept(
-    directory: Path, base: str, detail: str, *, make: Callable[[Path], None], adapt: Callable[[Path], None]
+    directory: Path,
+    base: str,
+    detail: str,
+    *,
+    make: Callable[[Path], None],
+    adapt: Callable[[Path], None] | None = None,
 ) -> Iterator[Path]:
     """
     Give what is kept under two hashes, and hold it: nobody else makes or removes anything in the block.
 
     Args:
-        make: Fills an empty directory, where nothing is kept of this base.
-        adapt: Changes a copy of one that is of this base and of another detail, which it replaces.
+        make: Fills an empty directory.
+        adapt: Changes a copy of one that is of this base and of another detail, rather than make one anew. Of a base
+            one is kept.
     """
     with (directory / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -81,7 +94,7 @@ def kept(
             half = Path(tempfile.mkdtemp(prefix="half-", dir=directory))
             half.chmod(0o711)
             others = list(directory.glob(f"{base}-*"))
-            if others:
+            if others and adapt:
                 copy_files(others[0] / "postgresql", half / "postgresql")
                 adapt(half)
             else:
@@ -168,25 +181,26 @@ def _imports(root: Path, path: Path) -> Iterator[str]:
 
 
 def _migrate_anew(data_dir: Path) -> None:
-    with _running(data_dir) as server:
-        with psycopg.connect(server.dsn(), autocommit=True) as admin:
-            admin.execute("ALTER SYSTEM SET fsync = off")  # nobody cuts the power of a copy
-            admin.execute("SELECT pg_reload_conf()")
+    with running(data_dir):
         call_command("migrate", verbosity=0)
-    server._run("initdb", "--sync-only", "-D", str(server.cluster))  # but that of this machine, between two runs
 
 
 def _make_rows_anew(data_dir: Path) -> None:
     from tests.support.emptying import Emptier  # late: it is a plugin, which pytest wants to import itself
 
-    with _running(data_dir):
+    with running(data_dir):
         Emptier().empty()
 
 
 @contextmanager
-def _running(data_dir: Path) -> Iterator[EmbeddedServer]:
+def running(data_dir: Path) -> Iterator[EmbeddedServer]:
+    """Run a server that is to be kept, with Django's connection to it."""
     with EmbeddedServer(data_dir).use() as server, connected_to(str(server.socket_dir)):
+        with psycopg.connect(server.dsn(), autocommit=True) as admin:
+            admin.execute("ALTER SYSTEM SET fsync = off")  # nobody cuts the power of a copy
+            admin.execute("SELECT pg_reload_conf()")
         yield server
+    server._run("initdb", "--sync-only", "-D", str(server.cluster))  # but that of this machine, between two runs
     for path in data_dir.iterdir():
         if path != server.cluster:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
