@@ -18,8 +18,8 @@ from sandbox.ledger import Ledger
 from sandbox.server import make_app
 from tests.sandbox.providers import ask
 from tests.support.all_faults import all_faults
-from tests.support.processes import wait_for
-from tests.support.sandbox import ROOT, Sandbox
+from tests.support.processes import ROOT, wait_for
+from tests.support.sandbox import Sandbox
 
 
 def call(url, *, key=None, **options):
