@@ -185,6 +185,7 @@ class WarmParent:
         assert self._read() == self._process.pid
 
     def start(self, arguments: Sequence[str], environ: Mapping[str, str], log: Path) -> Forked:
+        sys.audit("subprocess.Popen", sys.executable, arguments, None, environ)  # tests/support/tiers.py hears of it
         order = {"do": "start", "arguments": arguments, "environ": environ, "log": str(log)}
         pid = self.ask(order)
         assert pid, "the warm parent has forked nothing"
