@@ -24,14 +24,7 @@ def manage(tmp_path: Path, *arguments: str | bytes, out: int, **environ: str) ->
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        [BYTES],
-        [b"version", BYTES],
-        [b"migrate", BYTES],
-        [b"move_project", b"acme", b"--to", b"postgresql://u:hush@h/" + BYTES],
-        [b"archive", b"--to", BYTES],
-        [b"erase_user", BYTES],
-    ],
+    [[BYTES], [b"archive", b"--to", BYTES], [b"move_project", b"acme", b"--to", b"postgresql://u:hush@h/" + BYTES]],
 )
 def test_it_is_told_by_its_number_before_anything_is_done(arguments, tmp_path: Path):
     told = manage(tmp_path, *arguments, out=subprocess.PIPE)
