@@ -9,12 +9,14 @@ started by way of the product shows when the test runs: the guard names it, and 
 from __future__ import annotations
 
 import contextlib
+import ctypes.util
 import functools
 import inspect
 import sys
 import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -139,7 +141,10 @@ class Watch:
     started: list[str] | None = None
 
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.started is not None and event in ("subprocess.Popen", "os.fork", "os.posix_spawn"):
+        if self.started is None or event not in ("subprocess.Popen", "os.fork", "os.posix_spawn"):
+            return
+        # A package that is imported late looks for its library with ldconfig and a compiler.
+        if all(frame.f_code.co_filename != ctypes.util.__file__ for frame, _ in traceback.walk_stack(None)):
             self.started.append(f"process: {event} {arguments[1:2]}"[:200])
 
     def hear_thread(self, frame: FrameType | None) -> None:
