@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import threading
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_two_workers_make_one(tmp_path):
 
 
 def test_a_directory_of_somebody_else_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(templates.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     assert templates.home().is_relative_to(tmp_path)
     place = templates.home()
     place.rmdir()

@@ -211,7 +211,7 @@ def running(data_dir: Path) -> Iterator[EmbeddedServer]:
 def database_for_tests() -> Iterator[None]:
     """Have Django's connection go to a copy of the migrated database; the name is that of Django's test runner."""
     known = connection.settings_dict
-    name, before = connection.creation._get_test_db_name(), known["NAME"]
+    name, before = connection.creation._get_test_db_name(), known["NAME"]  # type: ignore[attr-defined]
     quoted = connection.ops.quote_name(name)
     is_ours = not settings.QUEUEOPS.database_url
     with connection._nodb_cursor() as server:
