@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import threading
 from pathlib import Path
 
+import psycopg
 import pytest
+from django.db import connection
 
+from jobs.models import Epoch
 from tests.support import templates
-from tests.support.templates import ROOT, imported_by, kept, key_of, migrations
+from tests.support.templates import ROOT, copy_database, imported_by, kept, key_of, migrations
 
 
 def make(directory: Path) -> None:
@@ -82,7 +86,7 @@ def test_two_workers_make_one(tmp_path):
 
 
 def test_a_directory_of_somebody_else_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(templates.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     assert templates.home().is_relative_to(tmp_path)
     place = templates.home()
     place.rmdir()
@@ -126,3 +130,16 @@ def test_no_migration_runs_a_file_of_sql_whose_change_the_hash_would_miss():
     assert not [
         path for path in migrations(ROOT) if re.search(r"load_sql|run_sql|read_text|open\(", path.read_text("utf-8"))
     ]
+
+
+@pytest.mark.django_db(transaction=True)  # a copy is made by a connection of its own
+def test_a_copy_is_an_installation_of_its_own():
+    here, other = Epoch.objects.get(), f"{connection.settings_dict['NAME']}_copy"
+    with connection._nodb_cursor() as server:
+        copy_database(other)
+        try:
+            with psycopg.connect(**{**connection.get_connection_params(), "dbname": other}) as there:
+                [told] = there.execute("SELECT value FROM jobs_epoch").fetchall()
+        finally:
+            server.execute(f'DROP DATABASE "{other}" WITH (FORCE)')
+    assert told != (here.value,)

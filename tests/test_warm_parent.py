@@ -63,25 +63,25 @@ def test_it_has_what_one_has_that_was_started_and_none_of_our_code_has_run(progr
     assert warm["threads"] == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "ended"),
-    [
-        ("", 0),
-        ("import sys; sys.exit(3)", 3),
-        ("import sys; sys.exit('told')", 1),
-        ("raise ValueError('told')", 1),
-        ("import os; os._exit(5)", 5),
-        ("import os; os.kill(os.getpid(), 9)", -9),
-        ("import atexit, os; atexit.register(os._exit, 6)", 6),
-        ("import threading, time, os; threading.Thread(target=lambda: (time.sleep(0.1), os._exit(7))).start()", 7),
-    ],
-)
-def test_it_ends_as_one_that_was_started(program, text, ended):
-    program.write_text(text)
-    with python(str(program)) as process:
-        assert process.process.wait(60) == ended
-        assert ("told" in process.output) == ("told" in text)
-        assert not process.runs
+ENDS = {
+    "": 0,
+    "import sys; sys.exit(3)": 3,
+    "import sys; sys.exit('told')": 1,
+    "raise ValueError('told')": 1,
+    "import os; os._exit(5)": 5,
+    "import os; os.kill(os.getpid(), 9)": -9,
+    "import atexit, os; atexit.register(os._exit, 6)": 6,
+    "import threading, time, os; threading.Thread(target=lambda: (time.sleep(0.1), os._exit(7))).start()": 7,
+}
+
+
+def test_it_ends_as_one_that_was_started(program):
+    for text, ended in ENDS.items():
+        program.write_text(text)
+        with python(str(program)) as process:
+            assert process.process.wait(60) == ended, text
+            assert ("told" in process.output) == ("told" in text)
+            assert not process.runs
 
 
 def test_it_is_signalled_by_its_number_which_is_nobody_elses_before_its_end_is_known(program):
@@ -104,12 +104,12 @@ def test_two_draw_different_numbers(program):
         assert one.output != other.output
 
 
-@pytest.mark.parametrize("name", ["PYTHONHASHSEED", "LD_PRELOAD", "TZ"])
-def test_where_the_interpreter_reads_another_environment_it_is_started(program, name):
+def test_where_the_interpreter_reads_another_environment_it_is_started(program):
     program.write_text("import sys; print('django' in sys.modules)")
-    with python(str(program), environ={name: ""}) as process:
-        assert process.process.wait(60) == 0
-        assert process.output == "False\n"
+    for name in ("PYTHONHASHSEED", "LD_PRELOAD", "TZ"):
+        with python(str(program), environ={name: ""}) as process:
+            assert process.process.wait(60) == 0
+            assert process.output == "False\n", name
 
 
 def test_all_end_with_the_parent_that_ends_with_its_input(tmp_path, program):

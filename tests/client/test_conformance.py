@@ -304,14 +304,14 @@ SHOWN: dict[type[records.Record], list[dict[str, Any]]] = {
     Delivery: [examples.WEBHOOK_DELIVERY],
     HeardJob: [examples.WEBHOOK_JOB],
 }
-OURS = {SubmittedBatch: {"idempotency_key"}}
+OURS: dict[type[records.Record], set[str]] = {SubmittedBatch: {"idempotency_key"}}
 
 
 def test_a_record_reads_nothing_that_the_server_does_not_write():
     """The examples are those of the OpenAPI document, each of which is checked against its schema."""
     read_in_vain = {}
     for record, shown in SHOWN.items():
-        written = {"raw"}.union(OURS.get(record, ()), *shown)
+        written = {"raw"}.union(OURS.get(record, set()), *shown)
         if unwritten := {field.name for field in fields(record)} - written:
             read_in_vain[record.__name__] = unwritten
     assert read_in_vain == {}

@@ -211,13 +211,9 @@ def running(data_dir: Path) -> Iterator[EmbeddedServer]:
 def database_for_tests() -> Iterator[None]:
     """Have Django's connection go to a copy of the migrated database; the name is that of Django's test runner."""
     known = connection.settings_dict
-    name, before = connection.creation._get_test_db_name(), known["NAME"]
-    quoted = connection.ops.quote_name(name)
-    is_ours = not settings.QUEUEOPS.database_url
-    with connection._nodb_cursor() as server:
-        template = DATABASE_NAME if is_ours else _kept_in_the_server(server)
-        server.execute(f"DROP DATABASE IF EXISTS {quoted} WITH (FORCE)")  # of a run that was killed
-        server.execute(f"CREATE DATABASE {quoted} TEMPLATE {template}")
+    name, before = connection.creation._get_test_db_name(), known["NAME"]  # type: ignore[attr-defined]
+    _drop(name)  # of a run that was killed
+    copy_database(name)
     settings.DATABASES["default"]["NAME"] = known["NAME"] = name
     connection.close()
     try:
@@ -225,9 +221,38 @@ def database_for_tests() -> Iterator[None]:
     finally:
         connection.close()
         settings.DATABASES["default"]["NAME"] = known["NAME"] = before
-        if not is_ours:  # ours goes with its server
-            with connection._nodb_cursor() as server:
-                server.execute(f"DROP DATABASE {quoted} WITH (FORCE)")
+        if settings.QUEUEOPS.database_url:  # ours goes with its server
+            _drop(name)
+
+
+def copy_database(name: str) -> None:
+    """Make a migrated database in the tests' server, an installation of its own."""
+    from jobs.models import Epoch  # late, as models are: conftest.py imports this
+    from jobs.services.operate.epochs import ensure_epoch
+
+    with connection._nodb_cursor() as server:
+        template = _kept_in_the_server(server) if settings.QUEUEOPS.database_url else DATABASE_NAME
+        server.execute(f"CREATE DATABASE {connection.ops.quote_name(name)} TEMPLATE {template}")
+    with _at(name):
+        Epoch.objects.all().delete()  # by which one installation is told from another, and from its copy
+        ensure_epoch()
+
+
+def _drop(name: str) -> None:
+    with connection._nodb_cursor() as server:
+        server.execute(f"DROP DATABASE IF EXISTS {connection.ops.quote_name(name)} WITH (FORCE)")
+
+
+@contextmanager
+def _at(name: str) -> Iterator[None]:
+    connection.close()
+    before = connection.settings_dict["NAME"]
+    connection.settings_dict["NAME"] = name
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = before
 
 
 def _kept_in_the_server(server: Any) -> str:
@@ -240,12 +265,7 @@ def _kept_in_the_server(server: Any) -> str:
         for other in found:
             server.execute(f"DROP DATABASE {other} WITH (FORCE)")
         server.execute(f"CREATE DATABASE {name}_half")
-        before = connection.settings_dict["NAME"]
-        connection.settings_dict["NAME"] = f"{name}_half"
-        try:
+        with _at(f"{name}_half"):
             call_command("migrate", verbosity=0)
-        finally:
-            connection.close()
-            connection.settings_dict["NAME"] = before
         server.execute(f"ALTER DATABASE {name}_half RENAME TO {name}")
     return name

@@ -14,7 +14,6 @@ import gc
 import importlib
 import json
 import os
-import random
 import runpy
 import signal
 import sys
@@ -124,14 +123,13 @@ def _kill(pid: int) -> None:
 
 
 def become(order: Mapping[str, Any]) -> None:
-    """What a process that is started by itself has: a session, its three files, its environment, chances of its own."""
+    """What a process that is started by itself has: a session, its three files, its environment."""
     os.setsid()
     output = os.open(order["log"], os.O_WRONLY | os.O_APPEND)
     for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
         os.dup2(file, number)
     os.environ.clear()
     os.environ.update(order["environ"])
-    random.seed()
 
 
 def main() -> None:
