@@ -21,7 +21,7 @@ from tests.security.world import World
 from tests.support import screens
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar")]
 
 HOSTILE = (
     "\0",

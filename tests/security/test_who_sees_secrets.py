@@ -23,7 +23,7 @@ from tests.security.world import PROJECT, World, cursor_before_its_events
 from tests.support.issuers import make_issuer, shared_token
 from tests.support.people import signed_in
 
-pytestmark = [pytest.mark.django_db, pytest.mark.proves("S11")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar"), pytest.mark.proves("S11")]
 
 SECRET = "sk-live-51H8canary"
 USER = UUID("018f6a52-0000-7000-8000-000000000001")
