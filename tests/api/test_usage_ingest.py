@@ -211,10 +211,8 @@ NO_LIST: list[tuple[bytes, tuple[int, str]]] = [
     (b'["\xff"]', (400, "malformed_json")),
     (b"[" * 100_000 + b"]" * 100_000, (400, "too_deep")),
     (b" " * 3_000_000, (413, "body_too_large")),
-    *(
-        (json.dumps(one).encode(), (422, "invalid_input"))
-        for one in ({"evnts": []}, {"events": [], "user_id": str(USER)})
-    ),
+    (b'{"evnts": []}', (422, "invalid_input")),
+    (b'{"events": [], "user_id": "018f6a52-0000-7000-8000-000000000001"}', (422, "invalid_input")),
 ]
 
 
