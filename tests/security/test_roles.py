@@ -148,7 +148,8 @@ def may_take(role: str | None, verb: Verb) -> bool:
 def test_a_verb_is_carried_out_for_those_with_its_permission_alone(role):
     world, client = World.make(), signed_in(role)
     rows = rows_in_their_state(world)
-    trail, faults = AuditEntry.objects.filter(actor__startswith="user:"), {}
+    trail = AuditEntry.objects.filter(actor__startswith="user:")
+    faults: dict[tuple[str, str], Any] = {}
     for screen, name, verb in VERBS:
         with undone():
             told = trail.filter(reason="tested") if screen in OF_LIMITS else trail
