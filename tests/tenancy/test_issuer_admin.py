@@ -200,7 +200,8 @@ def test_a_token_of_an_issuer_that_is_off_can_be_tried_and_that_is_said(admin):
 
 
 def test_only_administrators_see_issuers():
-    of_row = [f"{make_issuer().pk}/{page}/" for page in ("change", "try", "fetch", "delete")]
+    issuer = make_issuer()
+    of_row = [f"{issuer.pk}/{page}/" for page in ("change", "try", "fetch", "delete")]
     for role in ("viewer", "operator", "limits manager"):
         client = signed_in(role)
         for path in ("", "add/", *of_row):
