@@ -16,7 +16,6 @@ from django.test import AsyncClient, Client
 from django.test.utils import CaptureQueriesContext
 
 from jobs.models import Job
-from jobs.states import JobState
 from queueops.core.values.rate import Rate
 from queueops.tenancy.callers.throttles import CallerThrottle
 from queueops.tenancy.models import ProducerKey
@@ -61,6 +60,11 @@ STATED = {
     "GET usage/me/": ("usage", "view_usagetracking"),
     "GET usage/": ("usage", "view_usagetracking"),
     "GET usage/events/": ("usage", "view_usageevent"),
+    "GET audit/": ("audit", "view_auditentry"),
+    "POST jobs/": ("submit", "add_job"),
+    "POST batches/": ("submit", "add_job"),
+    "POST forecast/": ("submit", "add_job"),
+    "POST jobs/cancel/": ("operate", "cancel_job"),
     "POST ratelimits/decide/": ("decide", "add_charge"),
     "POST ratelimits/settle/": ("decide", "add_charge"),
 }
@@ -177,12 +181,13 @@ def test_another_projects_rows_are_neither_shown_nor_touched(world):
 
 
 def test_every_address_answers_options_and_refuses_other_methods(world):
-    api, faults = key("acme", ALL_SCOPES), {}
+    api = key("acme", ALL_SCOPES)
+    faults: dict[tuple[str, str], Any] = {}
     for address in VIEWS:
         offered = {place.method for place in PLACES if place.address == address}
         path = address.path(world)
         if api.generic("OPTIONS", path).status_code != 200:
-            faults[address.route] = "OPTIONS"
+            faults[address.route, "OPTIONS"] = "refused"
         for method in set(METHODS) - offered:
             answer = api.generic(method, path, "{}", content_type="application/json")
             allowed = set(answer.headers.get("Allow", "").split(", "))
@@ -246,15 +251,6 @@ def test_an_operators_session_acts_for_the_project_it_names(db):
     assert error_of(client.get(f"{ROOT}/jobs/"), 400)["code"] == "project_required"
     assert error_of(client.get(f"{ROOT}/jobs/?project=nobody"), 404)["code"] == "unknown_project"
     assert error_of(client.get(f"{ROOT}/jobs/?project={quote(chr(0))}"), 404)["code"] == "unknown_project"
-
-
-def test_an_operator_needs_the_permission_of_each_action(db):
-    job = make_job(project="acme")
-    path = f"{ROOT}/jobs/{job.pk}/cancel/?project=acme"
-    error = error_of(permitted("view_job").post(path, {}, content_type="application/json"), 403)
-    assert (error["code"], error["details"]["needed"]) == ("missing_permission", "jobs.cancel_job")
-    assert permitted("cancel_job").post(path, {}, content_type="application/json").status_code == 200
-    assert Job.objects.get().status == JobState.CANCELLED
     assert error_of(permitted(is_staff=False).get(f"{ROOT}/jobs/?project=acme"), 403)["code"] == "staff_only"
 
 
@@ -294,15 +290,12 @@ def test_a_session_posts_json_over_asgi_as_in_production():
     assert Job.objects.get().payload == SPEC["payload"]
 
 
-@pytest.mark.parametrize(
-    "media_type", ["multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "text/plain"]
-)
-def test_a_session_that_posts_a_form_is_told_that_bodies_are_json(db, media_type):
+def test_a_session_that_posts_a_form_is_told_that_bodies_are_json(db):
     make_project("acme")
     client = permitted("add_job", enforce_csrf_checks=True)
     client.cookies["csrftoken"] = token = "a" * 32
-    answer = client.post(
-        f"{ROOT}/jobs/?project=acme", b"kind=x", content_type=media_type, headers={"X-CSRFToken": token}
-    )
-    assert error_of(answer, 415)["code"] == "unsupported_media_type"
+    for media_type in ("multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "text/plain"):
+        path, headers = f"{ROOT}/jobs/?project=acme", {"X-CSRFToken": token}
+        answer = client.post(path, b"kind=x", content_type=media_type, headers=headers)
+        assert error_of(answer, 415)["code"] == "unsupported_media_type"
     assert not Job.objects.exists()

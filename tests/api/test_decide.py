@@ -161,7 +161,8 @@ def test_wrong_input_is_refused_by_the_path_of_the_field_and_charges_nothing(ask
     for seconds in (0, 86_401, "60"):
         answer = asker.post(DECIDE, {"calls": [CALL], "hold_seconds": seconds})
         assert told(answer) == (422, "invalid_input", ["hold_seconds"])
-    for body in ({}, {"calls": []}, {"calls": [CALL] * 1001}, CALL, {"calls": CALL}):
+    no_calls: list[Any] = [{}, {"calls": []}, {"calls": [CALL] * 1001}, CALL, {"calls": CALL}]
+    for body in no_calls:
         assert told(asker.post(DECIDE, body))[:2] == (422, "invalid_input")
     for settled in ({}, {"holder": ""}, {"holder": "api:acme:x", "actual": -1}, {"holder": 7}):
         assert told(asker.post("/ratelimits/settle", settled))[:2] == (422, "invalid_input")

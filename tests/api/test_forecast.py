@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from jobs.models import BatchPace, Executor, FlowSample, Job, PauseSwitch
+from jobs.models import BatchPace, Executor, FlowSample, PauseSwitch
 from jobs.models.flow import SINCE_EVER
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
@@ -22,7 +22,7 @@ from ratelimits.models import Budget, CostEstimate, Limit, Price
 from ratelimits.services.limiter import estimates
 from ratelimits.services.limits import catalogue
 from ratelimits.services.money import budgets, prices
-from tests.api.conftest import SPEC, Api, error_of, key_for
+from tests.api.conftest import SPEC, Api, error_of
 from tests.factories import make_jobs, make_project
 from tests.support.undone import undone
 
@@ -371,13 +371,6 @@ def test_the_room_that_a_callback_takes_is_foreseen(api: Api):
     for path in ("/forecast/", "/batches/"):
         assert error_of(api.post(path, {"jobs": [SPEC], "on_finish": CALLBACK}), 429)["code"] == "queue_full"
     assert forecast(api, [SPEC])["accepted"]
-
-
-def test_who_may_submit_may_ask_and_nobody_else(api: Api):
-    error_of(Api(key_for("acme", scopes=["read"])).post("/forecast/", {"jobs": [SPEC]}), 403)
-    error_of(Api().post("/forecast/", {"jobs": [SPEC]}), 401)
-    assert Api(key_for("acme", scopes=["submit"])).post("/forecast/", {"jobs": [SPEC]}).status_code == 200
-    assert not Job.objects.exists()
 
 
 def test_each_job_is_priced_by_the_length_of_its_own_input(api):

@@ -14,7 +14,7 @@ from ratelimits.api.inputs import LARGEST_USE
 from ratelimits.models import Allowance, UsageReservation, UsageTracking
 from tests.api.conftest import Api, error_of, key_for
 from tests.api.usage import OTHER, RESERVE, USER, reserve
-from tests.factories import make_allowance, make_project, make_reservation, make_usage_event, make_usage_month
+from tests.factories import make_allowance, make_reservation, make_usage_event, make_usage_month
 from tests.support.api import pages, told
 
 CANCEL, ME = "/usage/cancel/", "/usage/me/"
@@ -129,14 +129,6 @@ def test_a_reservation_that_is_over_stays_as_it_is(key: Api):
         assert (answer["status"], answer["released"]) == (status, False)
 
 
-def test_the_reservation_of_another_project_is_not_there(key: Api):
-    theirs = make_reservation(USER, project="other")
-    for reservation_id in (theirs.pk, uuid4()):
-        assert error_of(key.post(CANCEL, {"reservation_id": str(reservation_id)}), 404)["code"] == "not_found"
-    theirs.refresh_from_db()
-    assert theirs.status == "active"
-
-
 def test_what_names_no_reservation_cancels_none(key: Api):
     for body in ({}, {"reservation_id": "7"}, {"reservation_id": 7}, {"reservation_id": None}):
         assert told(key.post(CANCEL, body))[::2] == (422, ["reservation_id"]), body
@@ -237,11 +229,3 @@ def test_the_addresses_are_taken_with_and_without_their_last_slash(key: Api):
             assert key.post(spelling, {"user_id": str(USER)}).status_code == 201
     for address in (f"/usage/me?user_id={USER}", "/usage", f"/usage/events?user_id={USER}"):
         assert key.get(address).status_code == 200
-
-
-def test_an_allowance_is_a_projects_own(key: Api):
-    make_project("other")
-    other = Api(key_for("other", scopes=["usage"]))
-    reserve(key)
-    assert other.get("/usage/").json()["results"] == []
-    assert other.get(f"/usage/events/?user_id={USER}").json()["results"] == []

@@ -17,8 +17,6 @@ from tests.factories import make_allowance, make_reservation, make_usage_event, 
 from tests.support.issuers import OTHER_USER, USER, make_issuer, shared_token
 from tests.support.people import permitted
 
-GETS = ("/usage/me/", "/usage/", "/usage/events/")
-
 
 def an_event(**fields: Any) -> dict[str, Any]:
     return {"event_id": str(uuid4()), "tokens": 10, "ts": timezone.now().isoformat(), **fields}
@@ -171,11 +169,3 @@ def test_two_users_may_choose_the_same_key_and_each_has_a_reservation_of_its_own
     assert theirs.json()["user_id"] == str(OTHER_USER)
     assert error_of(mine.post("/usage/reserve/", {**body, "amount": 6}), 422)["code"] == "idempotency_key_reused"
     assert UsageReservation.objects.count() == 2
-
-
-def test_a_project_that_shows_itself_to_everybody_shows_nobodys_use(db):
-    make_usage_event(USER)
-    type(make_allowance("acme").project).objects.update(anonymous_read=True)
-    for path in GETS:
-        response = Api().get(f"{path}?user_id={USER}", **{"X-Project": "acme"})
-        assert error_of(response, 401)["code"] == "not_authenticated"

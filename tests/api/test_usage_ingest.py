@@ -211,10 +211,8 @@ NO_LIST: list[tuple[bytes, tuple[int, str]]] = [
     (b'["\xff"]', (400, "malformed_json")),
     (b"[" * 100_000 + b"]" * 100_000, (400, "too_deep")),
     (b" " * 3_000_000, (413, "body_too_large")),
-    *(
-        (json.dumps(one).encode(), (422, "invalid_input"))
-        for one in ({"evnts": []}, {"events": [], "user_id": str(USER)})
-    ),
+    (b'{"evnts": []}', (422, "invalid_input")),
+    (b'{"events": [], "user_id": "018f6a52-0000-7000-8000-000000000001"}', (422, "invalid_input")),
 ]
 
 
@@ -279,7 +277,7 @@ def as_sent(drawn: Any) -> Any:
     return drawn
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(GOOD | BAD, min_size=1, max_size=8))
 def test_whatever_comes_with_it_a_good_event_is_counted_and_no_body_is_an_error_of_ours(key: Api, drawn):
     events = [as_sent(one) for one in drawn]
@@ -298,7 +296,7 @@ def test_whatever_comes_with_it_a_good_event_is_counted_and_no_body_is_an_error_
     assert sum(row.used for row in rows) == sum(event.amount for event in UsageEvent.objects.all())
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(body=st.binary(max_size=200) | st.text(alphabet='[]{}",:\\u0019eE+-. ', max_size=60).map(str.encode))
 def test_no_bytes_are_an_error_of_ours(key: Api, body):
     assert key.send("POST", INGEST, body).status_code in {200, 400, 422}

@@ -78,11 +78,6 @@ def test_a_viewer_may_not_act_on_all_that_match():
     assert everything() == before
 
 
-def test_a_viewer_may_not_pause_work():
-    assert signed_in("viewer").post("/admin/jobs/pauseswitch/pause/", {"scope": "global"}).status_code == 403
-    assert not PauseSwitch.objects.exists()
-
-
 def test_acting_on_every_job_that_matches_needs_the_verbs_permission():
     make_job(state=JobState.RETRIED)
     faults = {}

@@ -358,7 +358,7 @@ def test_what_could_not_be_read_does_not_take_the_place_of_what_was(keys):
     make_encrypted()
     make_schedule(jobs=[{"kind": "test.note", "payload": {"text": WORD}}])
     keys(NEW)
-    with pytest.raises(encryption.CannotRead):
+    with pytest.raises(encryption.CannotRead), transaction.atomic():
         Schedule.objects.get().save()
     keys(NEW, OLD)
     assert Schedule.objects.get().jobs[0]["payload"] == {"text": WORD}

@@ -16,7 +16,7 @@ from tests.security.people import person
 from tests.security.world import MARK, PROJECT, World, everything
 from tests.support.people import signed_in
 
-pytestmark = [pytest.mark.django_db, pytest.mark.proves("S1")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar"), pytest.mark.proves("S1")]
 
 Rows = dict[str, list[dict[str, Any]]]  # of each table
 ADDRESSES = every_address()
