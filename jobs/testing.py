@@ -25,6 +25,7 @@ from queueops.core.clock import Now, TransactionNow
 from queueops.tenancy.credentials import OpenCredential
 
 POLL_SECONDS = 0.02
+BUSY_SECONDS = 5.0  # what is due is carried out even where nothing is waited for
 _LIMITED = Q(status=JobState.RATE_LIMITED) | Q(lane__isnull=False)
 
 
@@ -166,16 +167,19 @@ def _drain_here(options: ExecutorSettings, seconds: float) -> None:
 
 def _take_turns(executors: Sequence[InlinePump], deadline: float) -> None:
     brought_forward = 0.0
+    for executor in executors:
+        executor.take_turn(is_idle=True)
     while True:
         # Duties come with an idle turn: what they find may be more to do.
-        if any(executor.take_turn(is_idle=is_idle) for is_idle in (False, True) for executor in executors):
-            continue
+        is_busy = any(executor.take_turn(is_idle=is_idle) for is_idle in (False, True) for executor in executors)
         now = time.monotonic()
+        if is_busy and now < deadline + BUSY_SECONDS:
+            continue
         horizon = deadline - now - brought_forward
         left = _due_within(horizon)
         if not left:
             return
-        if step := _bring_forward(horizon):
+        if not is_busy and (step := _bring_forward(horizon)):
             brought_forward += step
         elif now < deadline and Job.objects.unfinished().filter(_LIMITED).exists():
             time.sleep(POLL_SECONDS)  # the limits' clock goes on

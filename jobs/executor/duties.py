@@ -65,6 +65,10 @@ class Duties:
         """Judge nobody's silence before that time."""
         self._sweep_at = until
 
+    def put_off_alerts(self, until: float) -> None:
+        """Look for nothing to tell of before that time."""
+        self._alert_at = until
+
     def do(self, now: float, *, quiet: bool = False) -> bool:
         """
         Do what is due; call it each DUTY_SECONDS.

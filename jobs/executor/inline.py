@@ -123,6 +123,8 @@ class InlinePump(ExecutorPump):
         if is_idle:
             self._gate = LaneGate(self.settings.pool)
         self._cycle()
+        if is_idle:
+            self._duties.put_off_alerts(math.inf)  # once a drain: what it ends would begin others
         end_commit()
         is_busy = self.loop.active > 0
         self.loop.run()

@@ -40,6 +40,7 @@ from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, make_project
+from tests.support.cases import every_case
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -60,7 +61,7 @@ RAW = re.compile(r"<script>alert|<img src=x|<svg onload|<[^>]*' onmouseover='ale
 SECRET = "sk-7f3a9c-very-secret"
 
 
-@pytest.mark.parametrize("text", CORPUS)
+@every_case("text", CORPUS, undone=True)
 def test_what_producers_and_providers_wrote_is_shown_as_text_on_every_page(text):
     batch = make_batch(name=text, submitted_by=text)
     letter = make_dead_letter(
@@ -146,7 +147,7 @@ def test_secrets_are_masked_wherever_a_payload_or_message_is_shown():
     assert masked_text("page=2&token=abc") == f"page=2&token={MASK}"
 
 
-@pytest.mark.parametrize("unit", ["x", "token", "token ", "a://b:", "Bearer ", "token=  ", "cookie-", '"api_key": "'])
+@every_case("unit", ["x", "token", "token ", "a://b:", "Bearer ", "token=  ", "cookie-", '"api_key": "'], undone=True)
 def test_masking_a_hostile_text_takes_time_in_proportion_to_its_length(unit):
     """Were an expression to try every start against every end, this would not come back for hours."""
     assert masked_text(unit * (1_000_000 // len(unit)))
@@ -199,7 +200,7 @@ def test_a_large_payload_is_cut_and_says_so():
     assert len(page) < 150_000
 
 
-@pytest.mark.parametrize("state", sorted(JobState))
+@every_case("state", sorted(JobState), undone=True)
 def test_the_path_of_a_job_is_its_states_in_order(state):
     job = make_job(state=state)
     events = read_history(job, most=500).events
@@ -413,7 +414,7 @@ def test_a_schedule_may_name_only_a_function_of_the_list():
     assert not schedules.get().args
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_work_is_paused_and_resumed_from_the_list_of_pauses():
     job = make_job()
     client = signed_in("operator")
@@ -455,7 +456,7 @@ def test_what_is_paused_is_resumed_in_its_row_by_those_who_may():
     assert f"/admin/jobs/pauseswitch/{own.pk}/resume/" not in operator["pauseswitch"]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("address", "title"),
     [
         ("/admin/", "Overview"),
@@ -463,6 +464,7 @@ def test_what_is_paused_is_resumed_in_its_row_by_those_who_may():
         ("/admin/ratelimits/alertsilence/", "Alerts"),
         ("/admin/jobs/webhookdelivery/", "Projects"),
     ],
+    undone=True,
 )
 def test_the_sidebar_marks_the_screen_that_is_shown_and_no_other(address, title):
     page = signed_in("viewer").get(address).content.decode()
@@ -541,7 +543,7 @@ def test_a_project_is_paused_from_the_list_of_projects():
     assert 'value="acme"' in client.get(address.replace("&amp;", "&")).content.decode()
 
 
-@pytest.mark.parametrize("scope", ["global", "project", "service", "kind", "batch"])
+@every_case("scope", ["global", "project", "service", "kind", "batch"], undone=True)
 def test_a_pause_says_how_many_jobs_it_keeps_from_starting(scope):
     batch = make_batch()
     job = make_jobs(3, batch=batch)[0]

@@ -17,6 +17,7 @@ from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.position import aging_rules
 from jobs.states import Priority
 from tests.factories import make_job
+from tests.support.cases import every_case
 
 URGENT, NORMAL, LOW = Priority.URGENT, Priority.NORMAL, Priority.LOW
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -49,7 +50,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("tier", "age", "score"), TABLE)
+@every_case(("tier", "age", "score"), TABLE)
 def test_a_job_rises_exactly_as_the_table_says(tier, age, score):
     assert effective_priority(tier, age) == score
 
@@ -80,7 +81,7 @@ def test_an_aged_job_never_reaches_the_urgent(tier, age, other):
     assert class_of(effective_priority(tier, age)) != URGENT
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("score", "tier"),
     [(0, LOW), (1, LOW), (9, LOW), (10, NORMAL), (20, NORMAL), (99, NORMAL), (100, URGENT), (1000, URGENT)],
 )
@@ -144,7 +145,7 @@ def test_the_claim_orders_one_projects_jobs_by_the_same_function(data):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("tier", "age", "score"), [row for row in TABLE if 1 < row[2] < 100])
+@every_case(("tier", "age", "score"), [row for row in TABLE if 1 < row[2] < 100], undone=True)
 def test_the_claim_prefers_a_job_by_a_single_point_of_the_table(tier, age, score):
     """Against an older one whose tier is fixed at the score and at one point less."""
     rules = {tier: DEFAULT_RULES[tier], LOW: DEFAULT_RULES[LOW], NORMAL: DEFAULT_RULES[NORMAL]}

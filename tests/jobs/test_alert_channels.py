@@ -26,7 +26,7 @@ from tests.support.background import in_background
 from tests.support.deliveries import deliver
 from tests.support.http_server import serving
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 KEY = "0123456789abcdef0123456789ABCDEF"
 HOSTILE = "<!channel> <https://evil.example|look> & *bold* [a](https://evil.example)"

@@ -27,7 +27,7 @@ from tests.support.http_server import serving
 from tests.support.people import signed_in
 from tests.support.racing import run_together
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
@@ -158,6 +158,7 @@ def test_a_crash_between_marking_and_handing_over_loses_none(mail):
     assert send_unsent(50) == 1
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.concurrency
 def test_another_leader_sends_no_digest_beside_one_that_is_not_committed(mail):
     email_route()

@@ -28,7 +28,7 @@ from tests.support.deliveries import deliver
 from tests.support.http_server import serving
 from tests.support.processes import wait_for
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 KEY = "0123456789abcdef0123456789abcdef"
 
@@ -143,6 +143,7 @@ def test_nobody_is_told_that_somebody_looks_after_what_they_were_not_told_of(rec
     assert not Job.objects.filter(kind=KIND).exists()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_an_end_waits_for_a_beginning_that_is_still_on_its_way(receivers: Slow):
     receivers.seconds = 5.0
     route(receivers, "pagerduty")
@@ -180,6 +181,7 @@ def test_each_receiver_takes_what_it_is_sent_whatever_the_alert_says(receivers: 
     assert (receivers.refused, len(receivers.taken[channel])) == ([], 2)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_receiver_that_hangs_delays_no_other_and_none_of_the_alerts(receivers: Slow):
     receivers.seconds = 30.0
     route(receivers, "pagerduty")

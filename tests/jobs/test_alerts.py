@@ -48,9 +48,6 @@ def small_thresholds(settings):
     settings.QUEUEOPS = replace(
         django_settings.QUEUEOPS, alert_dead_letters=4, alert_open_dead_letters=10, alert_oldest_ready_minutes=30.0
     )
-    catalogue.forget()
-    yield
-    catalogue.forget()
 
 
 def opened(kind: str) -> list[tuple[str, str, str]]:

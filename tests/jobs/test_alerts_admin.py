@@ -21,6 +21,7 @@ from ratelimits.models import AlertRoute, Budget, BudgetPeriod, Limit, QuotaAler
 from ratelimits.services.alerts.alerts import note_saturated, open_alert, tell_exceeded
 from ratelimits.services.limits import catalogue
 from tests.factories import make_project, make_route
+from tests.support.cases import every_case
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -132,7 +133,7 @@ def test_a_saturated_alert_says_when_it_clears():
     assert "Clears (forecast)" in page(signed_in("viewer"), f"{ALERTS}{QuotaAlert.objects.get().pk}/change/")
 
 
-@pytest.mark.parametrize("kind", QuotaAlert.Kind.values)
+@every_case("kind", QuotaAlert.Kind.values, undone=True)
 def test_every_kinds_runbook_is_a_page(kind):
     text = page(signed_in("viewer"), reverse("admin:ratelimits_quotaalert_runbook", args=[kind]))
     assert "What to do" in text

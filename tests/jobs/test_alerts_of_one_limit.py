@@ -14,7 +14,7 @@ from ratelimits.services.alerts.alerts import COMES_BACK
 from tests.factories import make_route
 from tests.ratelimits.counting import make_limit
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from tests.support.deliveries import deliver
 from tests.support.http_server import serving
 from tests.support.racing import run_together
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 def open_alert(
@@ -135,6 +135,7 @@ def test_the_same_event_is_never_handed_over_twice(mail):
     assert Job.objects.count() == 1
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.concurrency
 def test_two_leaders_at_once_hand_over_each_alert_once(mail):
     email_route()

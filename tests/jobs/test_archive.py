@@ -29,6 +29,7 @@ from queueops.core.stores.directory import DirectoryStore
 from queueops.site.diagnosis.upkeep import examine_retention
 from tests.factories import make_batch, make_dead_letter, make_job
 from tests.support.archiving import THEN, age, day, parts, said, state
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -217,7 +218,7 @@ def test_one_works_on_the_archive_at_a_time(tmp_path: Path):
     archive(DirectoryStore(tmp_path), say=len, actor="user:1")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("words", "message"),
     [
         (["archive"], "Say where to"),
@@ -232,6 +233,7 @@ def test_one_works_on_the_archive_at_a_time(tmp_path: Path):
         (["unarchive", "--from", ".", "--project", "nobody", "--day", "2026-01-01"], "There is no project nobody"),
         (["unarchive", "--from", ".", "--show", str(uuid4())], "No file of the archive has a job"),
     ],
+    undone=True,
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(words: list[str], message: str):
     with pytest.raises(CommandError, match=message):

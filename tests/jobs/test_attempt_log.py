@@ -17,6 +17,7 @@ from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.finish.finish import GivenBack, Outcome, Succeeded
 from jobs.states import JobState
+from jobs.testing import drain
 from jobs.tracebacks import MAX_LINE
 from queueops.tenancy.credentials import OpenCredential
 from queueops.tenancy.models import ProducerKey, Project, Scope
@@ -155,11 +156,10 @@ def test_the_first_and_the_last_lines_are_kept_and_the_number_of_the_others():
 
 
 @pytest.fixture
-def letter(handlers: None, transactional_db: None) -> DeadLetter:
+def letter(handlers: None, db: None) -> DeadLetter:
     """Of a job that a real executor carried out and whose handler logged before it failed."""
     job = make_job(kind="test.says_and_fails", payload="{}")
-    with executing():
-        wait_for(lambda: Job.objects.get(pk=job.pk).status == JobState.FAILED, what="the job's end")
+    drain()
     return DeadLetter.objects.get(job_id=job.pk)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.backoff import LIMITED_JITTER, TEMPLATES, Policy, ceiling, delay, exhausted
 from queueops.core.values.retry_after import spread
+from tests.support.cases import every_case
 
 MODERATE, AGGRESSIVE = TEMPLATES["moderate"], TEMPLATES["aggressive"]
 
@@ -27,7 +27,7 @@ chances = st.floats(0, 1, exclude_max=True)
 askings = st.none() | st.floats(0, 86_400)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("policy", "ceilings"),
     [(MODERATE, [1, 3, 9, 27, 60, 60]), (AGGRESSIVE, [1, 2, 4, 8, 16, 32, 64, 64, 64, 64, 64])],
 )

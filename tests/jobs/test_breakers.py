@@ -288,7 +288,7 @@ def test_a_probe_that_is_being_claimed_as_the_next_falls_due_is_the_only_one():
     assert claim() == []
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_a_probe_that_nobody_claims_gives_way_to_the_next():
     go_out(count=THRESHOLD + 1)
     ServiceBreaker.objects.update(next_probe_at=Now())

@@ -21,8 +21,6 @@ from jobs.states import JobState
 from jobs.testing import drain
 from ratelimits.costs import Usage
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Price, QuotaAlert, Spend
-from ratelimits.services.limiter import estimates
-from ratelimits.services.limits import catalogue
 from ratelimits.services.money import budgets, prices
 from ratelimits.services.money.reports import total
 from ratelimits.services.money.save_budget import change_budget, create_budget, delete_budget
@@ -30,20 +28,11 @@ from tests.factories import make_project
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
 from tests.support.money import set_prices
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 WORDS = "word " * 80  # 100 tokens in 400 bytes
 COST = 100 * 2 + OUTPUT_TOKENS * 8
 BOUND = (400 + 2 * 32) * 2 + OUTPUT_TOKENS * 8
-
-
-@pytest.fixture(autouse=True)
-def nothing_cached():
-    for one in (catalogue, estimates, prices, budgets):
-        one.forget()
-    yield
-    for one in (catalogue, estimates, prices, budgets):
-        one.forget()
 
 
 @pytest.fixture
@@ -205,6 +194,7 @@ def test_a_job_that_never_fits_keeps_no_other_waiting(model):
     assert states() == {"queued held": 1, JobState.COMPLETED: 2}
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_end_of_a_call_that_a_budget_counts_shares_no_commit_with_a_claim(model):
     """Both lock budgets' periods: two executors, each with the end of the other's next budget, would deadlock."""
     set_prices(model.service)

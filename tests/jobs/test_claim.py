@@ -19,6 +19,7 @@ from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs, make_project
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -209,8 +210,8 @@ def test_many_projects_are_all_reached_in_one_claim():
 PAUSES = {"global": "", "project": "acme", "service": SERVICE, "kind": KIND}
 
 
-@pytest.mark.parametrize("scope", [*PAUSES, "batch"])
-@pytest.mark.parametrize("crashes", [0, 2])
+@every_case("scope", [*PAUSES, "batch"])
+@every_case("crashes", [0, 2], undone=True)
 def test_paused_work_is_never_claimed(scope, crashes):
     batch = make_batch()
     job = make_job(batch=batch, crash_count=crashes)
@@ -220,7 +221,7 @@ def test_paused_work_is_never_claimed(scope, crashes):
     assert claim_somehow() == [job.pk]
 
 
-@pytest.mark.parametrize("scope", ["project", "service", "kind", "batch"])
+@every_case("scope", ["project", "service", "kind", "batch"], undone=True)
 def test_a_pause_of_something_else_holds_nothing_up(scope):
     job = make_job(batch=make_batch())
     PauseSwitch.objects.create(scope=scope, key=str(uuid4()), paused_by="user:1")
@@ -310,10 +311,11 @@ def of_a_silent_service(job: Job) -> None:
     ServiceBreaker.objects.create(service=SERVICE, project_id="acme", failures=10, opened_at=Now())
 
 
-@pytest.mark.parametrize("crashes", [0, 2])
-@pytest.mark.parametrize(
+@every_case("crashes", [0, 2])
+@every_case(
     "take_out",
     [future, due_but_not_promoted, held, rate_limited, retried, cancelled, expired, of_a_silent_service],
+    undone=True,
 )
 def test_a_job_that_may_not_run_now_is_never_claimed(take_out: Callable[[Job], None], crashes):
     job = make_job(crash_count=crashes)
@@ -321,7 +323,7 @@ def test_a_job_that_may_not_run_now_is_never_claimed(take_out: Callable[[Job], N
     assert not claim_somehow()
 
 
-@pytest.mark.parametrize("take_out", [held, future, expired, rate_limited, crashed_twice])
+@every_case("take_out", [held, future, expired, rate_limited, crashed_twice], undone=True)
 def test_beside_jobs_that_are_not_ready_the_one_that_is_counts_as_alone(take_out: Callable[[Job], None]):
     other, job = make_jobs(2)
     take_out(other)

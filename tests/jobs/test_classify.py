@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
-import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from jobs.classify import (
@@ -26,13 +25,14 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import UnknownKind
 from queueops.core.outbound.client import OutboundResponse
 from ratelimits.feedback import PushBack
+from tests.support.cases import every_case
 
 
 def failure(status: int | None = None, *, outcome="answered", code="x") -> Failure:
     return Failure(code=code, error_class="E", message="m", outcome=outcome, status=status)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "when_repeatable", "when_not"),
     [
         (failure(429), True, True),
@@ -68,7 +68,7 @@ def test_of_all_answers_only_a_429_lets_work_that_may_not_be_repeated_run_again(
     assert [status for status in range(100, 600) if is_retryable(failure(status), repeatable=False)] == [429]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "outage"),
     [
         (failure(500), True),
@@ -88,7 +88,7 @@ def test_only_a_service_that_does_not_answer_or_breaks_speaks_for_an_outage(give
     assert is_outage(given) is outage
 
 
-@pytest.mark.parametrize("status", [400, 403, 404, 429])
+@every_case("status", [400, 403, 404, 429])
 def test_the_specified_statuses_have_their_own_remedy(status):
     assert failure(status).remedy == REMEDIES[status] != DEFAULT_REMEDY
 
@@ -113,14 +113,14 @@ def test_what_a_handler_raises_is_described():
     assert failure_of(KeyError("x")) == Failure("handler_error", "builtins.KeyError", "KeyError: 'x'")
 
 
-@pytest.mark.parametrize("text", ["a\0b", "lone \udc80 surrogate", "x" * 5000])
+@every_case("text", ["a\0b", "lone \udc80 surrogate", "x" * 5000])
 def test_a_message_can_be_stored(text):
     cleaned = clean(text)
     assert "\0" not in cleaned
     assert len(cleaned.encode()) <= MAX_MESSAGE
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("one", "other"),
     [
         ("row 17 of sheet 'Q1' is locked", "row 4711 of sheet 'Q2' is locked"),
@@ -146,7 +146,7 @@ def test_failures_with_different_causes_have_different_fingerprints():
     assert len(set(others)) == len(others)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("asked", "kept"),
     [(7, 7), (0, 0), (-1, None), (float("nan"), None), (float("inf"), 604800), (1e18, 604800), (None, None)],
 )

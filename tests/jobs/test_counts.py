@@ -23,6 +23,7 @@ from jobs.states import RUNNING, TRANSITIONS, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 from tests.factories import make_batch, make_job, make_jobs, make_project
+from tests.support.cases import every_case
 from tests.support.finishing import BROKEN, NOT_FOUND, STEADY
 from tests.support.processes import wait_for
 
@@ -92,7 +93,7 @@ def test_counts_are_those_of_the_rows_after_any_history(seed):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("edge", sorted(TRANSITIONS.keys() - {"claim", "dispatch"}))
+@every_case("edge", sorted(TRANSITIONS.keys() - {"claim", "dispatch"}), undone=True)
 def test_every_edge_counts_both_of_its_ends(edge):
     batch = make_batch()
     transition = TRANSITIONS[edge]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -51,16 +51,11 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Lanes are listed at every look, and nothing is remembered of another test."""
+def looked_at_always(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes are listed at every look."""
     monkeypatch.setattr(lanes, "READING_SHARE", 1e9)
     monkeypatch.setattr(lanes, "CLOSED_LOOK_SECONDS", 0.0)
-    pools.forget()
     Limit.objects.all().delete()
-    catalogue.forget()
-    yield
-    pools.forget()
-    catalogue.forget()
 
 
 def limit_keys(capacity: float, **figures: Any) -> None:
@@ -491,7 +486,7 @@ def test_the_room_of_a_pool_is_its_members_added_up():
     assert read_headroom([subject])[subject].calls == 12
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_a_key_that_is_revoked_while_jobs_run_fails_none_of_them(sandbox):
     sandbox.turn(google_sheets=dict.fromkeys(("writes_per_project", "writes_per_user")))
     make_pool(members=["key-1", "key-2", "key-3"], url=sandbox.url)

@@ -10,11 +10,12 @@ from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.models import Project
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("limits", "is_crowded"),
     [
         ({"requests": 10}, False),
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.django_db
         ({"requests": 100, "input_tokens": 900}, True),
         ({"requests": 9, "input_tokens": 100_000}, True),
     ],
+    undone=True,
 )
 def test_a_lane_is_crowded_by_calls_or_by_tokens(limits, is_crowded):
     Limit.objects.all().delete()

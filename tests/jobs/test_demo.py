@@ -29,6 +29,7 @@ from ratelimits.models import Allowance, Limit, UsageTracking
 from ratelimits.services.limits import catalogue
 from ratelimits.services.usage.ledger import check_ledger
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
+from tests.support.cases import every_case
 from tests.support.sandbox import Sandbox
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
@@ -68,13 +69,13 @@ def test_the_facts_of_a_zone():
     assert zones.facts_of("America/New_York", at=NOON).row()["utc_offset_then"] == "-04:00"
 
 
-@pytest.mark.parametrize("name", ["America/New_York", "../../_sandbox/reset", "São Paulo", "東京", "a?b#c%2F d"])
+@every_case("name", ["America/New_York", "../../_sandbox/reset", "São Paulo", "東京", "a?b#c%2F d"])
 def test_a_name_of_any_kind_is_one_part_of_the_path(name):
     path = urlsplit(zones.row_url("http://127.0.0.1:1", name)).path
     assert re.fullmatch(r"/plain/sheets/timezones/rows/[A-Za-z0-9_.~%-]+", path)
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_the_demo_is_submitted_once_and_goes_through(sandbox: Sandbox, monkeypatch):
     names = ["Africa/Abidjan", "America/New_York", "Antarctica/Troll", "Etc/GMT+1"]
     monkeypatch.setattr(zones, "zone_names", lambda: names)
@@ -169,9 +170,7 @@ def test_the_addresses_shown_at_the_end_are_those_of_the_admin():
     assert reverse("admin:jobs_deadletter_changelist") in output.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0 s"), (59.7, "1 min 0 s"), (185, "3 min 5 s"), (7800, "2 h 10 min")]
-)
+@every_case(("seconds", "text"), [(0.4, "0 s"), (59.7, "1 min 0 s"), (185, "3 min 5 s"), (7800, "2 h 10 min")])
 def test_durations_are_told_in_two_units(seconds, text):
     assert duration_text(timedelta(seconds=seconds)) == text
 

@@ -30,9 +30,10 @@ from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
 from queueops.tenancy.models import Project, ProjectMove
 from tests.factories import KIND, make_batch, make_dead_letter, make_job, make_jobs, make_project, move_along
+from tests.support.cases import every_case
 from tests.support.racing import about_to_commit, run_together, stay_until_waited_for
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 ACME = "acme"
 PAYLOAD = {"method": "GET", "url": "http://127.0.0.1:9/"}
@@ -70,6 +71,7 @@ def end(state_wanted: JobState, job: Job) -> None:
             move_along(edge, [job.pk])
 
 
+@pytest.mark.django_db(transaction=True)  # now() moves between its steps
 def test_a_job_waits_for_all_it_names_and_then_begins_to_wait_for_its_turn():
     first, second = make_jobs(2)
     job = submit(first.pk, second.pk)
@@ -288,7 +290,7 @@ def test_what_a_job_waits_for_is_explained():
     assert told.forecast is None
 
 
-@pytest.mark.parametrize(
+@every_case(
     "fields",
     [
         {"after": [str(uuid4())]},
@@ -296,6 +298,7 @@ def test_what_a_job_waits_for_is_explained():
         {"after": [str(new_id()) for _ in range(101)]},
         {"after": [], "on_failure": "explode"},
     ],
+    undone=True,
 )
 def test_what_cannot_be_waited_for_is_refused_and_nothing_is_stored(fields):
     make_project()
@@ -390,6 +393,7 @@ def assert_none_is_stranded_or_released_twice(waited: Sequence[UUID]) -> None:
     assert set(released(waited).values()) == {1}
 
 
+@pytest.mark.django_db(transaction=True)
 def test_none_is_stranded_or_released_twice_by_eight_that_end_submit_and_release_at_once():
     waited = race(160)
     assert len(waited) == 160
@@ -403,6 +407,7 @@ def test_none_of_ten_thousand_is_stranded_or_released_twice():
     assert_none_is_stranded_or_released_twice(waited)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_two_that_look_at_once_release_the_jobs_of_a_batch_once():
     first = make_job()
     jobs = a_waiting_batch(first.pk, count=200)
@@ -411,6 +416,7 @@ def test_two_that_look_at_once_release_the_jobs_of_a_batch_once():
     assert_none_is_stranded_or_released_twice([job.pk for job in jobs])
 
 
+@pytest.mark.django_db(transaction=True)
 def test_what_is_being_cancelled_as_its_wait_ends_is_not_let_go():
     first = make_job()
     job = submit(first.pk)
@@ -429,6 +435,7 @@ def held_by_a_pause_and_waiting_no_longer() -> Job:
     return job
 
 
+@pytest.mark.django_db(transaction=True)
 def test_of_two_that_let_a_job_go_at_once_the_second_waits_and_does_nothing(monkeypatch):
     job = held_by_a_pause_and_waiting_no_longer()
     let_go, calls = threading.Event(), iter(range(10))

@@ -1,12 +1,12 @@
 """`@task` functions through the queue: real rows, real executors."""
 
-import asyncio
 import sys
 from datetime import timedelta
 from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.apps import apps
 from django.db import transaction
 from django.test import Client, override_settings
@@ -29,12 +29,13 @@ from jobs.task_framework import (
 from jobs.testing import StillUnfinished, drain
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from tests.factories import make_project
+from tests.support.cases import every_case
 from tests.support.processes import manage, wait_for
 from tests.support.sample_app import tasks
 
 PATH = "tests.support.sample_app.tasks"
 
-database = pytest.mark.django_db(transaction=True)
+database = pytest.mark.django_db
 
 
 @database
@@ -54,12 +55,12 @@ def test_a_task_runs_and_its_value_comes_back():
 
 @database
 def test_async_tasks_run_with_their_priority_and_queue():
-    result = asyncio.run(tasks.shout.aenqueue("hello", mark="?"))
+    result = async_to_sync(tasks.shout.aenqueue)("hello", mark="?")
     job = Job.objects.get(pk=result.id)
     assert (job.priority, job.service) == ("urgent", "task:mail")
     counting = tasks.count_projects.enqueue()
     drain()
-    shouted = asyncio.run(default_task_backend.aget_result(result.id))
+    shouted = async_to_sync(default_task_backend.aget_result)(result.id)
     assert shouted.return_value == "HELLO?"
     assert default_task_backend.get_result(counting.id).return_value == 1
 
@@ -171,7 +172,7 @@ def test_results_of_others_are_not_found():
 
 
 @database
-@pytest.mark.parametrize(
+@every_case(
     "path",
     [f"{PATH}.no_task", f"{PATH}.missing", "os.system", "antigravity.fly", "jobs.models.Job", "add", ""],
 )
@@ -206,14 +207,14 @@ def test_another_project_may_not_run_tasks():
     assert DeadLetter.objects.get(job_id=job.id).error_code == "target_refused"
 
 
-@database
+@pytest.mark.django_db(transaction=True)
 def test_a_queue_that_does_not_empty_is_reported():
     tasks.never_end.enqueue()
     with pytest.raises(StillUnfinished, match=r"django\.task"):
         drain(seconds=0)
 
 
-@database
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.faults
 def test_a_real_worker_runs_tasks_of_an_app_of_ones_own():
     result = tasks.add.enqueue(20, 22)
@@ -229,9 +230,7 @@ def test_a_real_worker_runs_tasks_of_an_app_of_ones_own():
         assert cluster.stop() == 0
 
 
-@pytest.mark.parametrize(
-    ("number", "tier"), [(-100, "low"), (-1, "low"), (0, "normal"), (1, "urgent"), (100, "urgent")]
-)
+@every_case(("number", "tier"), [(-100, "low"), (-1, "low"), (0, "normal"), (1, "urgent"), (100, "urgent")])
 def test_priorities_become_tiers(number, tier):
     assert priority_of(number) == tier
 
@@ -241,7 +240,7 @@ def test_a_priority_out_of_range_is_refused():
         tasks.add.using(priority=101)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("options", "ids"),
     [
         ({"project": "tasks", "repeatable": ["a.b"]}, []),

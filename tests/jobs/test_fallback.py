@@ -38,6 +38,7 @@ from queueops.tenancy.models import Credential, Project
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
 from tests.factories import make_jobs
+from tests.support.cases import every_case
 from tests.support.plans import explain_file, nodes
 from tests.support.racing import run_together
 from tests.support.saturation import limits_changed
@@ -51,9 +52,6 @@ OTHER = {"provider": "gemini", "credential": "g", "model": "large-1"}
 @pytest.fixture(autouse=True)
 def no_limits():
     Limit.objects.all().delete()
-    catalogue.forget()
-    yield
-    catalogue.forget()
 
 
 def open_credentials(url: str = "http://127.0.0.1:9") -> None:
@@ -213,7 +211,7 @@ def test_an_input_that_is_too_long_goes_on_at_once_and_without_another_way_fails
     assert plain.status == JobState.FAILED
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("error", "too_long"),
     [
         ({"code": "context_length_exceeded", "message": "…"}, True),
@@ -222,6 +220,7 @@ def test_an_input_that_is_too_long_goes_on_at_once_and_without_another_way_fails
         ({"message": "The input token count (81881) exceeds the maximum number of tokens allowed (65536)."}, True),
         ({"type": "invalid_request_error", "message": "max_tokens: must be at least 1"}, False),
     ],
+    undone=True,
 )
 def test_providers_say_that_the_input_is_too_long_each_in_its_own_way(error, too_long):
     assert is_too_long(400, error) is too_long
@@ -311,7 +310,7 @@ def test_a_reroute_that_was_chosen_before_a_claim_changes_nothing_that_runs():
     connections.close_all()
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_a_row_whose_step_was_lost_gets_it_back_from_its_log():
     open_credentials()
     job = submit({"model": "large-1", "after_seconds": 0})
@@ -337,7 +336,7 @@ def test_who_names_no_other_way_is_in_neither_index_and_the_duty_reads_only_thos
     assert {"jobs_job_fallback_idx", "jobs_job_ways_idx"} <= used
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_a_question_too_long_for_its_model_is_answered_by_one_with_room(sandbox):
     sandbox.turn(openai={"context_tokens": {"small-1": 50}}, gemini={"requests_per_minute": None})
     open_credentials(sandbox.url)
@@ -357,7 +356,7 @@ def test_a_question_too_long_for_its_model_is_answered_by_one_with_room(sandbox)
     assert [(call["provider"], call["status"]) for call in sandbox.calls()] == [("openai", 400), ("gemini", 200)]
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_a_provider_that_is_down_is_left_for_the_next(sandbox):
     sandbox.turn(gemini={"requests_per_minute": None})
     open_credentials(sandbox.url)

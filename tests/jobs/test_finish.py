@@ -27,6 +27,7 @@ from jobs.services.upkeep.upkeep import LOST_WITH_HOST
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs
+from tests.support.cases import every_case
 from tests.support.finishing import BROKEN, NOT_FOUND, STEADY, claim, started
 
 pytestmark = pytest.mark.django_db
@@ -231,8 +232,8 @@ OUTCOMES: dict[str, Callable[[ClaimedJob], Outcome]] = {
 }
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
-@pytest.mark.parametrize(
+@every_case("outcome", OUTCOMES)
+@every_case(
     ("taken_by", "again", "operation"),
     [
         ("cancel", False, "late_answer"),
@@ -242,6 +243,7 @@ OUTCOMES: dict[str, Callable[[ClaimedJob], Outcome]] = {
         ("rescue", True, "lease_lost"),
         ("hand_back", True, "lease_lost"),
     ],
+    undone=True,
 )
 def test_a_write_without_the_lease_changes_nothing_and_is_logged_on_the_job(outcome, taken_by, again, operation):
     job = started()

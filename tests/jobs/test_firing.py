@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobs.firing import MISSED_AFTER, MOST_COUNTED, BadTimes, Missed, Times
+from tests.support.cases import every_case
 
 # Europe, both Americas, Australia: in winter and summer; Cairo and Santiago move their clocks at midnight;
 # Lord Howe's go forward and back by half an hour; no change.
@@ -206,7 +207,7 @@ CHANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CHANGES)
+@every_case("case", CHANGES)
 def test_clocks_that_are_moved(case):
     cron, zone, moment, wanted = CHANGES[case]
     assert local(Times(cron, zone), at(moment), len(wanted)) == wanted
@@ -224,7 +225,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cron", REFUSED)
+@every_case("cron", REFUSED)
 def test_what_never_fires_or_cannot_be_read_is_refused(cron):
     with pytest.raises(BadTimes) as refused:
         Times(cron).check(at("2026-01-01 00:00"))

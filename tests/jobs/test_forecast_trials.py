@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -36,11 +36,8 @@ CELLS = 3000
 
 
 @pytest.fixture(autouse=True)
-def no_limits(db: None) -> Iterator[None]:
+def no_limits(db: None) -> None:
     Limit.objects.all().delete()
-    catalogue.forget()
-    yield
-    catalogue.forget()
 
 
 def window(**figures: Any) -> Limit:

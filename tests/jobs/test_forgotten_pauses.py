@@ -24,7 +24,7 @@ from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from tests.factories import make_batch, make_job, make_jobs, make_project, make_route
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)

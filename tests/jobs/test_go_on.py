@@ -21,7 +21,7 @@ from tests.factories import KIND, make_job
 from tests.support.people import signed_in
 from tests.support.racing import run_together
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 LINE: dict[str, Any] = {"kind": KIND, "payload": {"method": "GET", "url": "http://127.0.0.1:9/"}}
 
@@ -71,6 +71,7 @@ def test_a_batch_goes_on_and_a_pause_counts_as_before():
     assert are_held(batch) == {False}
 
 
+@pytest.mark.django_db(transaction=True)
 def test_what_waits_for_nothing_is_left_alone_and_of_many_that_say_it_at_once_one_did():
     job, free = a_waiting_job(), make_job()
     told = run_together(6, lambda _: go_on([job.pk, free.pk], of_batch=False, actor="user:1").moved)

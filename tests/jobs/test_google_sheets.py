@@ -17,16 +17,12 @@ from jobs.handlers.google import sheets_api as google_sheets_api
 from jobs.handlers.google.group import owner_of, with_unreadable
 from jobs.handlers.registry import Bisect, Continue, Done, Poison, find_handler
 from tests.sandbox.providers import SheetsClient
+from tests.support.cases import every_case
 from tests.support.http_server import raw_server, serving
 from tests.support.sheets_jobs import TOKEN, attempt, closing, credential_of, run, run_to_the_end
 
 UPDATE, APPEND = "google_sheets.values_update", "google_sheets.values_append"
 GET, BATCH = "google_sheets.values_get", "google_sheets.batch_update"
-
-
-@pytest.fixture(autouse=True)
-def _no_kept_grids():
-    google_sheets_grids._kept.clear()
 
 
 @pytest.fixture
@@ -124,7 +120,7 @@ def test_all_writes_to_a_tab_that_is_not_there_are_cut_out_with_the_first(sandbo
     }
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("refused", "beside", "cut"),
     [
         ("NOPE", "NOPE!A2", True),
@@ -407,7 +403,7 @@ def test_a_batch_hidden_by_a_503_is_repeated_only_where_its_payload_says_so(sand
     assert handler.is_repeatable(repeatable)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("place", "owner"), [(0, (0, 0)), (1, (0, 1)), (2, (1, 0)), (3, (2, 0)), (5, (2, 2)), (6, None), (-1, None)]
 )
 def test_a_subrequest_belongs_to_the_job_that_brought_it(place, owner):

@@ -18,6 +18,7 @@ from jobs.classify import failure_of, is_retryable
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.google import auth as google_auth
 from jobs.handlers.google.sheets_api import SCOPE
+from tests.support.cases import every_case
 from tests.support.http_server import serving
 from tests.support.sheets_jobs import TOKEN, attempt, closing, credential_of
 
@@ -187,7 +188,7 @@ def test_a_stored_token_that_is_refused_is_not_shown_again(sandbox):
     assert (failed.value.status, failed.value.code, len(shown)) == (401, "unauthenticated", 1)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "secret",
     [
         {"api_key": "x"},
@@ -225,7 +226,7 @@ def test_an_account_that_is_gone_ends_the_job_and_says_why():
     assert refused(200, {"access_token": None}).code == "credential_unusable"
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@every_case("status", [429, 500, 503])
 def test_an_endpoint_that_fails_is_tried_again_for_any_work(status):
     error = refused(status, {})
     assert (error.code, error.outcome) == ("token_endpoint_failed", "not_sent")

@@ -12,6 +12,7 @@ from jobs.handlers.google.payloads import MAX_SHEETS_BODY_BYTES, BatchUpdate, Va
 from jobs.handlers.google.ranges import Box, Grid, column_name, read_range
 from jobs.handlers.registry import find_handler
 from sandbox.google_sheets import a1
+from tests.support.cases import every_case
 
 WRITE = {"spreadsheet_id": "1Ab-_9", "range": "Sheet1!A1", "values": [["x"]]}
 READ = {"spreadsheet_id": "s", "range": "A1"}
@@ -25,7 +26,7 @@ def faults(schema, payload):
     return {".".join(str(part) for part in error["loc"][:1]) for error in refused.value.errors()}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "field"),
     [
         ({"spreadsheet_id": "../x"}, "spreadsheet_id"),
@@ -48,7 +49,7 @@ def faults(schema, payload):
         ({"colour": "red"}, "colour"),
     ],
 )
-@pytest.mark.parametrize("schema", [ValuesUpdate, ValuesAppend])
+@every_case("schema", [ValuesUpdate, ValuesAppend])
 def test_a_write_that_the_provider_would_refuse_is_refused_at_once(schema, change, field):
     assert faults(schema, {**WRITE, **change}) == {field}
 
@@ -71,7 +72,7 @@ def test_more_than_a_call_takes_is_refused_with_its_size():
         BatchUpdate.model_validate({**REQUESTS, "requests": requests})
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "field"),
     [
         ({"requests": []}, "requests"),
@@ -98,7 +99,7 @@ def test_parts_are_of_rows():
     assert faults(ValuesGet, {**read, "page_rows": 0}) == {"page_rows"}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("kind", "one", "other", "together"),
     [
         ("values_update", {}, {"range": "B2"}, True),
@@ -137,7 +138,7 @@ def test_every_kind_counts_as_its_services_read_or_write():
     assert find_handler("google_sheets.values_get").call_type == "read"
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "box"),
     [
         ("A1", Box("", 1, 1, 1, 1)),

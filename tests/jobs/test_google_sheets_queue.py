@@ -16,7 +16,7 @@ from tests.support.audit import entries_written
 from tests.support.processes import wait_for
 from tests.support.saturation import SUBMITTER, Account, cell_write, limits_changed, open_accounts
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 ACCOUNT = Account("p1", "u1")
 

@@ -27,6 +27,7 @@ from jobs.handlers.registry import (
 )
 from jobs.models import new_id
 from jobs.states import CallType
+from tests.support.cases import every_case
 
 
 class Numbers(BaseModel):
@@ -90,7 +91,7 @@ def test_a_kind_that_nobody_registered_is_refused_with_the_known_ones():
     assert (caught.value.code, caught.value.status) == ("unknown_kind", 422)
 
 
-@pytest.mark.parametrize("kind", ["", "Upper", "a..b", ".a", "a.", "a b", "a-b", "a\n", "x" * 101, "é"])
+@every_case("kind", ["", "Upper", "a..b", ".a", "a.", "a b", "a-b", "a\n", "x" * 101, "é"])
 def test_a_malformed_kind_stops_the_start(kind):
     with pytest.raises(ImproperlyConfigured, match="lower-case"):
         declare(kind)
@@ -109,7 +110,7 @@ def test_a_call_type_may_be_given_by_its_name():
     assert find_handler("test.count").call_type is CallType.READ
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("option", "given", "rule"),
     [
         ("timeout", "20", "seconds"),

@@ -17,6 +17,7 @@ from jobs.handlers.http import request as http
 from jobs.handlers.http.payload import HttpRequest
 from jobs.handlers.registry import Done, RunningJob, find_handler
 from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
+from tests.support.cases import every_case
 from tests.support.http_server import canary, raw_server, serving
 
 SECRET = "s3cret-of-the-tenant"
@@ -86,7 +87,7 @@ def test_the_effect_key_reaches_the_provider_in_the_header_it_wants(sandbox):
     assert sandbox.effects(by="effect_key") == {"effect-1": 1}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("payload", "idempotent"),
     [
         ({"method": "GET"}, True),
@@ -157,7 +158,7 @@ def test_a_retry_after_without_sense_is_ignored(sandbox, style):
     assert failed.value.retry_after is None
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("value", "seconds"),
     [
         (None, None),
@@ -246,7 +247,7 @@ def test_secrets_of_the_request_appear_in_no_result():
     assert result["body"]["you sent"] == ["[masked]"]
 
 
-@pytest.mark.parametrize("cut", [1_000_000, 30])
+@every_case("cut", [1_000_000, 30])
 def test_secrets_of_the_request_appear_in_no_error(cut):
     async def answer(request):
         return web.Response(status=400, text="bad key: " + request.headers["X-Api-Key"] + " is unknown")
@@ -257,7 +258,7 @@ def test_secrets_of_the_request_appear_in_no_error(cut):
     assert SECRET[:8] not in error.message + json.dumps(error.details)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("body", "content_type", "kept"),
     [
         (b'{"a": [1.5, null]}', "application/json", {"a": [1.5, None]}),
@@ -345,7 +346,7 @@ def test_calls_of_one_loop_share_a_client_and_closing_forgets_it():
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("payload", "message"),
     [
         ({"url": None}, "valid string"),
@@ -387,7 +388,7 @@ def test_a_wrong_payload_is_refused_with_a_reason(payload, message):
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("by_alias", [True, False])
+@every_case("by_alias", [True, False])
 def test_a_payload_survives_being_stored(by_alias):
     payload = {"method": "POST", "url": "https://api.example/", "json": {"a": None}}
     request = HttpRequest.model_validate(payload)

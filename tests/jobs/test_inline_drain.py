@@ -13,10 +13,11 @@ from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 from django.utils import timezone
 
+from jobs import testing
 from jobs.fold import FoldedJob, fold
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.registry import Done, RunningJob, handler
+from jobs.handlers.registry import Continue, Done, RunningJob, handler
 from jobs.models import Batch, DeadLetter, Executor, Job, JobEvent, RetryPolicy
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch
@@ -74,7 +75,7 @@ def submit_all() -> None:
     make_project()
     RetryPolicy.objects.update(initial_seconds=0.2, jitter="none")
     Limit.objects.create(
-        name="narrow", service="narrow", algorithm="token_bucket", capacity=1, refill_per_second=0.8, scope="project"
+        name="narrow", service="narrow", algorithm="token_bucket", capacity=1, refill_per_second=0.3, scope="project"
     )
     catalogue.forget()
     for kind in (ALONE, FLAKY, IN_ONE_COMMIT, BROKEN, *[NARROW] * 2, *[KIND] * 4):
@@ -220,3 +221,15 @@ def test_what_cannot_end_is_told_at_once():
     drained()
     with pytest.raises(StillUnfinished, match=r"^1 jobs have not ended: test\.this .* rate_limited"):
         drained(seconds=0.1)
+
+
+@pytest.mark.django_db
+def test_what_goes_on_for_ever_is_told_at_the_deadline(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(testing, "BUSY_SECONDS", 0.1)
+
+    @carry_out()
+    async def handle(job: RunningJob[Piece]) -> Continue:
+        return Continue({})
+
+    with pytest.raises(StillUnfinished, match=r"^1 jobs have not ended: test\.this"):
+        drained(seconds=0)

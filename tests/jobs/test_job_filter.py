@@ -17,6 +17,7 @@ from jobs.states import JobState, Priority
 from queueops.audit.models import AuditEntry
 from queueops.core.values.reasons import ReasonRequired
 from tests.factories import make_batch, make_job, make_jobs
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -67,7 +68,7 @@ def test_jobs_that_come_after_the_start_are_left_alone():
     assert late.status == "queued"
 
 
-@pytest.mark.parametrize("field", ["user_id", "kind", "state", "batch_id", "priority"])
+@every_case("field", ["user_id", "kind", "state", "batch_id", "priority"], undone=True)
 def test_a_filter_means_the_jobs_that_fit(field):
     user, batch = uuid4(), make_batch()
     make_jobs(3)

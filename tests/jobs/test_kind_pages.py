@@ -14,6 +14,7 @@ from jobs.models import Executor, Job, Tag
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from tests.factories import KIND, make_job, make_jobs
+from tests.support.cases import every_case
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -134,7 +135,7 @@ def test_an_ended_jobs_work_is_done_once_more_with_another_payload():
     assert (entry.target, entry.after, entry.reason) == (f"job {job.pk}", {"job": str(new.pk)}, "the row moved")
 
 
-@pytest.mark.parametrize("payload", ["{", "[]", '{"method": "GET"}', '{"method": "NO", "url": "https://a.test/"}'])
+@every_case("payload", ["{", "[]", '{"method": "GET"}', '{"method": "NO", "url": "https://a.test/"}'], undone=True)
 def test_a_payload_that_its_kind_does_not_take_is_refused_and_nothing_is_submitted(payload: str):
     job = make_job(state=JobState.COMPLETED)
     answer = again(job, payload=payload, reason="tried")

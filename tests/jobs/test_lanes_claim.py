@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -28,6 +28,7 @@ from ratelimits.models import Counter as LimitCounter
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
 from tests.factories import KIND, make_batch, make_job, make_jobs, make_project
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -37,14 +38,12 @@ USERS = [UUID(int=number) for number in range(1, 6)]
 
 
 @pytest.fixture(autouse=True)
-def wide_limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def wide_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit with room for all, so that the order alone is seen; tests narrow it. Lanes are listed at every look."""
     monkeypatch.setattr(lanes, "READING_SHARE", 1e9)
     monkeypatch.setattr(lanes, "CLOSED_LOOK_SECONDS", 0.0)
     Limit.objects.all().delete()
     Limit.objects.create(name="writes", service=SHEETS, call_type="any", scope="project", capacity=10_000)
-    catalogue.forget()
-    yield
     catalogue.forget()
 
 
@@ -238,9 +237,9 @@ def test_lanes_that_share_a_limit_never_get_more_than_it_admits_together():
 PAUSES = {"global": "", "project": "acme", "service": SHEETS, "kind": KIND}
 
 
-@pytest.mark.parametrize("scope", [*PAUSES, "batch"])
-@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.RATE_LIMITED])
-@pytest.mark.parametrize("crashes", [0, 2])
+@every_case("scope", [*PAUSES, "batch"])
+@every_case("state", [JobState.QUEUED, JobState.RATE_LIMITED])
+@every_case("crashes", [0, 2], undone=True)
 def test_a_paused_lane_is_not_claimed_and_spends_no_quota(scope, state, crashes):
     batch = make_batch()
     in_lane(3, batch=batch, state=state, crash_count=crashes)
@@ -281,8 +280,8 @@ def of_a_silent_service(jobs: list[Job]) -> None:
     ServiceBreaker.objects.create(service=SHEETS, project_id="acme", failures=10, opened_at=DbNow())
 
 
-@pytest.mark.parametrize("crashes", [0, 2])
-@pytest.mark.parametrize("take_out", [expired, future, held, cancelled, retried, of_a_silent_service])
+@every_case("crashes", [0, 2])
+@every_case("take_out", [expired, future, held, cancelled, retried, of_a_silent_service], undone=True)
 def test_a_lane_job_that_may_not_run_now_is_never_claimed_and_spends_no_quota(
     take_out: Callable[[list[Job]], None], crashes
 ):

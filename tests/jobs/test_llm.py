@@ -8,6 +8,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.registry import Continue, Done, find_handler
 from queueops.tenancy.credentials import OpenCredential
+from tests.support.cases import every_case
 from tests.support.llm import API_KEY, Progress, ask_once, ask_to_the_end, payload_of
 
 PROVIDERS = ["gemini", "openai"]
@@ -127,9 +128,9 @@ def test_a_refusal_has_the_providers_code_and_words(sandbox, provider, knobs, an
     assert len(error.message) > 40
 
 
-@pytest.mark.parametrize("status", [400, 403, 499, 500, 503, 504])
-@pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize("stream", [False, True])
+@every_case("status", [400, 403, 499, 500, 503, 504])
+@every_case("provider", PROVIDERS)
+@every_case("stream", [False, True])
 def test_a_failure_keeps_its_status(sandbox, provider, status, stream):
     sandbox.turn(error_rates={str(status): 1})
     error = failing(sandbox.url, provider=provider, stream=stream)

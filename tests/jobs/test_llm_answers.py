@@ -14,6 +14,7 @@ from jobs.handlers.llm.events import EventReader
 from jobs.handlers.llm.gemini import GEMINI
 from jobs.handlers.llm.openai import OPENAI
 from jobs.handlers.llm.reading import AnswerReader
+from tests.support.cases import every_case
 from tests.support.http_server import raw_server, serving
 from tests.support.llm import API_KEY, ask
 
@@ -51,7 +52,7 @@ def test_thoughts_are_no_part_of_the_text():
     assert result_of({"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]})["text"] == "It is blue."
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("event", "reason"),
     [
         ({"candidates": [{"finishReason": "SAFETY"}]}, "SAFETY"),
@@ -69,16 +70,14 @@ def test_a_refusal_of_the_model_is_its_answer():
     assert result_of({"choices": [choice]}, provider="openai")["text"] == "I cannot say."
 
 
-@pytest.mark.parametrize(
-    "usage", [None, [], {"promptTokenCount": "5"}, {"promptTokenCount": -1}, {"promptTokenCount": True}]
-)
+@every_case("usage", [None, [], {"promptTokenCount": "5"}, {"promptTokenCount": -1}, {"promptTokenCount": True}])
 def test_a_usage_that_makes_no_sense_is_none(usage):
     done = answered_with(said(json.dumps({**STOPPED, "usageMetadata": usage})))
     assert (done.cost, done.result["usage"]) == (None, None)
 
 
-@pytest.mark.parametrize("text", ["", "<html>", "{", "[" * 100_000, '"text"', "null", "{}", "[]", '{"candidates": 5}'])
-@pytest.mark.parametrize("stream", [False, True])
+@every_case("text", ["", "<html>", "{", "[" * 100_000, '"text"', "null", "{}", "[]", '{"candidates": 5}'])
+@every_case("stream", [False, True])
 def test_a_success_that_holds_no_answer_leaves_the_outcome_unknown(text, stream):
     error = failure_of(said(text), stream=stream)
     assert (error.code, error.outcome, error.status) == ("malformed_answer", "unknown", None)
@@ -130,8 +129,8 @@ def test_a_connection_that_breaks_after_the_whole_text_is_no_failure():
     assert (done.result["text"], done.result["complete"], done.cost) == ("blue", True, None)
 
 
-@pytest.mark.parametrize("status", [400, 429, 500])
-@pytest.mark.parametrize(
+@every_case("status", [400, 429, 500])
+@every_case(
     "body",
     ["", "[]", "null", "[" * 100_000, '{"error": null}', '{"error": {"message": 5}}', '[{"error": {"details": [5]}}]'],
 )

@@ -11,6 +11,7 @@ from jobs.handlers.llm.openai import OPENAI
 from jobs.handlers.llm.payload import LlmGenerate
 from ratelimits.costs import Usage
 from ratelimits.feedback import Violation
+from tests.support.cases import every_case
 from tests.support.llm import ask_once, payload_of
 
 QUESTION = "word " * 84  # 105 tokens
@@ -101,7 +102,7 @@ def test_the_instruction_stands_at_the_top_and_the_largest_output_is_always_said
     }
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("base_url", "url"),
     [
         ("https://a.openai.azure.com", "https://a.openai.azure.com/openai/v1/chat/completions"),

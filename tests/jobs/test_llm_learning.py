@@ -13,7 +13,6 @@ from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
 from ratelimits.models import CostEstimate
 from ratelimits.services.limiter import estimates
-from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning.limits import create_limit
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model, document
 
@@ -21,15 +20,7 @@ WORDS = "word " * 80  # 100 tokens
 LARGEST_OUTPUT = 2_000
 
 
-@pytest.fixture(autouse=True)
-def nothing_cached():
-    catalogue.forget()
-    estimates.forget()
-    yield
-    estimates.forget()
-
-
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_the_output_of_the_next_call_is_taken_to_be_what_ten_needed(sandbox):
     model = Model("openai", 1, late_seconds=0.9)
     model.set_up(sandbox)
@@ -54,7 +45,7 @@ UNCACHED_QUOTA = 4_000  # a window
 SYSTEM_TOKENS = 1_000
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_an_instruction_that_a_cache_has_is_not_reserved_of_the_uncached_input(sandbox, figures):
     window = 2.0
     quota = {"window_seconds": window, "input_tokens_per_minute": UNCACHED_QUOTA, "requests_per_minute": None}

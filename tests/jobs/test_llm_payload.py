@@ -3,6 +3,7 @@ from pydantic import ValidationError
 
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.registry import Cost, find_handler
+from tests.support.cases import every_case
 from tests.support.llm import payload_of
 
 
@@ -10,7 +11,7 @@ def parsed(**fields):
     return LlmGenerate.model_validate(payload_of(**fields))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("fields", "words"),
     [
         ({"prompt": None}, "exactly one of"),

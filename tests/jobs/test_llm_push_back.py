@@ -8,13 +8,7 @@ from jobs.models import Job
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
-from ratelimits.services.limits import catalogue
 from tests.support.documents import PROJECT, TOKENS_PER_MINUTE, Model, document
-
-
-@pytest.fixture(autouse=True)
-def limits_read_again():
-    catalogue.forget()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -18,24 +18,12 @@ from jobs.states import JobState
 from jobs.testing import drain
 from ratelimits.costs import Usage
 from ratelimits.models import Spend
-from ratelimits.services.limiter import estimates
-from ratelimits.services.limits import catalogue
-from ratelimits.services.money import prices
 from ratelimits.services.money.reports import grouped, spent_between, spent_on_batch, total
 from tests.factories import make_jobs
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
 from tests.support.money import set_prices
 
 WORDS = "word " * 80  # 100 tokens
-
-
-@pytest.fixture(autouse=True)
-def nothing_cached():
-    for one in (catalogue, estimates, prices):
-        one.forget()
-    yield
-    for one in (catalogue, estimates, prices):
-        one.forget()
 
 
 def usage_of(job: Job) -> dict[str, int]:
@@ -48,7 +36,7 @@ def begin(count: int) -> list[ClaimedJob]:
     return claim_jobs(uuid4(), wanted=count, lease_seconds=30, turns=ClassTurns())
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 @pytest.mark.parametrize("provider", ["openai", "gemini"])
 def test_what_a_batch_cost_is_what_its_provider_counted(sandbox, provider):
     model = Model(provider, 1, late_seconds=0.9)
@@ -67,7 +55,7 @@ def test_what_a_batch_cost_is_what_its_provider_counted(sandbox, provider):
     assert (of_model.key, of_model.sum.output_tokens) == (f"{model.service}/small-1", 5 * OUTPUT_TOKENS)
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_each_part_of_a_long_document_is_a_call_of_its_own(sandbox):
     model = Model("openai", 1, late_seconds=0.9)
     model.set_up(sandbox)
