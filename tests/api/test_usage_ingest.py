@@ -20,6 +20,7 @@ from tests.api.conftest import Api, error_of, key_for
 from tests.api.usage import OTHER, USER, reserve
 from tests.factories import make_allowance, make_project, make_reservation
 from tests.support.api import told
+from tests.support.examples import examples
 
 INGEST = "/usage/ingest/"
 ADDRESSES = [INGEST, "/usage/ingest", "/functions/ingest-usage", "/functions/ingest-usage/"]
@@ -277,7 +278,7 @@ def as_sent(drawn: Any) -> Any:
     return drawn
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(GOOD | BAD, min_size=1, max_size=8))
 def test_whatever_comes_with_it_a_good_event_is_counted_and_no_body_is_an_error_of_ours(key: Api, drawn):
     events = [as_sent(one) for one in drawn]
@@ -296,7 +297,7 @@ def test_whatever_comes_with_it_a_good_event_is_counted_and_no_body_is_an_error_
     assert sum(row.used for row in rows) == sum(event.amount for event in UsageEvent.objects.all())
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(body=st.binary(max_size=200) | st.text(alphabet='[]{}",:\\u0019eE+-. ', max_size=60).map(str.encode))
 def test_no_bytes_are_an_error_of_ours(key: Api, body):
     assert key.send("POST", INGEST, body).status_code in {200, 400, 422}

@@ -15,8 +15,9 @@ from jobs.handlers.errors import ProviderError
 from jobs.models import Job, ProviderBatch
 from jobs.services.provider_batches.calls import CallLoop
 from queueops.core.outbound.client import OutboundResponse
-from tests.batch_lane.conftest import make_round
 from tests.support.batch_provider import Provider
+from tests.support.examples import examples
+from tests.support.provider_batches import make_round
 
 FATES = ["well", "lost", "refused", "died before", "died after", "cut"]
 MOST_STEPS = 200
@@ -54,7 +55,7 @@ class Wire(CallLoop):
         return OutboundResponse(200, CIMultiDictProxy(CIMultiDict()), content, is_truncated=False, charset=None)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(fates=st.lists(st.sampled_from(FATES), max_size=14))
 def test_whatever_becomes_of_the_calls_each_line_is_paid_for_once_and_each_job_is_completed(lane, fates):
     provider, given_fates = Provider(), list(fates)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from jobs.firing import MISSED_AFTER, MOST_COUNTED, BadTimes, Missed, Times
 from tests.support.cases import every_case
+from tests.support.examples import examples
 
 # Europe, both Americas, Australia: in winter and summer; Cairo and Santiago move their clocks at midnight;
 # Lord Howe's go forward and back by half an hour; no change.
@@ -32,7 +33,7 @@ CRONS = (
 MINUTE = timedelta(minutes=1)
 moments = st.datetimes(datetime(2024, 1, 1), datetime(2028, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 crons, zones = st.sampled_from(CRONS), st.sampled_from(ZONES)
-fast = settings(max_examples=150)
+fast = settings(max_examples=examples(150))
 
 
 def dues(times: Times, moment: datetime, count: int) -> list[datetime]:
@@ -100,7 +101,7 @@ def test_what_goes_by_time_fires_in_each_minute_that_a_clock_on_the_wall_shows(z
     assert dues(times, moment, len(wanted)) == wanted
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(zones, st.integers(0, 23), st.integers(0, 59), moments)
 def test_a_time_of_the_day_fires_once_a_day(zone, hour, minute, moment):
     found = dues(Times(f"{minute} {hour} * * *", zone), moment, 400)
@@ -108,7 +109,7 @@ def test_a_time_of_the_day_fires_once_a_day(zone, hour, minute, moment):
     assert days == [days[0] + timedelta(days=number) for number in range(400)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     crons, zones, moments, st.integers(0, 3 * 60 * 60), st.sampled_from(Missed), st.integers(1, 20),
     st.integers(0, 900), st.none() | st.integers(-7200, 7200),

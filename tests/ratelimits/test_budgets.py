@@ -24,6 +24,7 @@ from ratelimits.services.money.save_budget import change_budget, create_budget, 
 from ratelimits.services.money.spend import MadeCall, Payer, price_unpriced, record_calls
 from ratelimits.services.money.standings import begin_of, standing_of, standings_of
 from tests.factories import make_batch, make_project
+from tests.support.examples import examples
 
 TOKEN = 1_000_000  # a token of input costs as much as a micro-unit
 CAP = 1_000
@@ -226,7 +227,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_a_budget_is_never_passed_and_is_what_its_ledger_says(steps):
     with transaction.atomic():

@@ -36,6 +36,7 @@ from tests.ratelimits.counting import (
     used,
     versions,
 )
+from tests.support.examples import examples
 from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
@@ -546,7 +547,7 @@ def with_limits(drawn: list[dict[str, Any]]) -> tuple[catalogue.Rule, ...]:
     return catalogue.rules()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(limits, min_size=1, max_size=4), history=histories, data=st.data())
 def test_grants_never_pass_what_each_limit_promises_and_are_charged_to_all_or_none(clock, drawn, history, data):
     rules = with_limits(drawn)

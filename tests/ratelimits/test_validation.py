@@ -13,6 +13,7 @@ from ratelimits.models import Limit
 from ratelimits.services.limits.catalogue import rule_of
 from ratelimits.validation import KINDS, check_limit, check_override, figure, safe_figures
 from tests.ratelimits.one_counter import admit
+from tests.support.examples import examples
 
 
 def limit(**figures: Any) -> Limit:
@@ -47,7 +48,7 @@ def test_the_safe_bucket_of_300_a_minute_is_accepted_as_people_type_it():
     assert check_limit(bucket(capacity=9.01, refill_per_second=4.85, provider_quota=300)).faults
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     quota=st.integers(2, 600),
     window=st.sampled_from([1, 30, 60, 100, 3600]),

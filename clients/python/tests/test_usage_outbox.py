@@ -164,7 +164,7 @@ class Machine(RuleBasedStateMachine):
 
 TestTheOutboxAgainstAModel = Machine.TestCase
 TestTheOutboxAgainstAModel.settings = settings(
-    max_examples=30, stateful_step_count=30, phases=(Phase.reuse, Phase.generate)
+    max_examples=min(30, settings().max_examples), stateful_step_count=30, phases=(Phase.reuse, Phase.generate)
 )
 
 

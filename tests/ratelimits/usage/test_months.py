@@ -15,6 +15,7 @@ from ratelimits.services.usage.reserve import reserve
 from ratelimits.services.usage.standings import standing
 from tests.factories import make_allowance
 from tests.ratelimits.usage.reports import month_of, report, send
+from tests.support.examples import examples
 
 SECOND = timedelta(seconds=1)
 
@@ -49,7 +50,7 @@ def test_the_database_begins_the_next_month_at_that_very_moment(month, zone, end
     assert months_at(zone, end - SECOND, end)[1] > month
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     zone=st.sampled_from(
         ["Europe/Vienna", "America/Havana", "America/Sao_Paulo", "Asia/Beirut", "Africa/Cairo", "Pacific/Chatham"]
