@@ -14,6 +14,7 @@ from ratelimits.algorithms.measures import with_headroom
 from ratelimits.algorithms.pressure import Pressure, PressureRules, pressure_at, pushed_back
 from ratelimits.algorithms.token_bucket import TokenBucket, safe_bucket
 from tests.ratelimits.one_counter import admit
+from tests.support.cases import every_case
 
 chances = st.floats(0, 1, exclude_max=True)
 deficits = st.floats(0, 100_000)
@@ -36,7 +37,7 @@ def test_the_spread_stays_within_a_fifth_of_the_factored_deficit(deficit, fullne
         assert deferral_delay(deficit, fullness, chance) >= middle * 0.8 * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("deficit", "fullness", "chance", "delay"),
     [
         (10, 0.0, 0.0, 10),
@@ -65,7 +66,7 @@ def test_jobs_deferred_together_do_not_wake_together():
     assert len(delays) == 100
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("quota", "bucket"),
     [
         (300, TokenBucket(9, 291 / 60.25)),
@@ -100,7 +101,7 @@ def test_a_safe_bucket_lets_no_more_than_the_quota_through_in_a_saturated_minute
     assert sum(60 <= t < 120 for t in sent) >= 0.96 * 300
 
 
-@pytest.mark.parametrize("quota", [1, 0.5, 0, -3, float("nan"), True])
+@every_case("quota", [1, 0.5, 0, -3, float("nan"), True])
 def test_a_quota_too_small_for_a_burst_and_a_rate_is_refused(quota):
     with pytest.raises(ValueError, match=r"quota"):
         safe_bucket(quota)
@@ -110,12 +111,12 @@ def test_a_bucket_for_large_calls_holds_one():
     assert safe_bucket(30_000, largest_cost=6_000, slack_seconds=0) == TokenBucket(6_000, 400.0)
 
 
-@pytest.mark.parametrize(("percent", "left"), [(0, 300), (10, 270), (2.5, 292.5)])
+@every_case(("percent", "left"), [(0, 300), (10, 270), (2.5, 292.5)])
 def test_headroom_is_kept_off_the_quota(percent, left):
     assert with_headroom(300, percent) == left
 
 
-@pytest.mark.parametrize("percent", [-1, 100, float("nan")])
+@every_case("percent", [-1, 100, float("nan")])
 def test_headroom_leaves_something(percent):
     with pytest.raises(ValueError, match="headroom"):
         with_headroom(300, percent)
@@ -204,7 +205,7 @@ def test_a_clock_gone_back_recovers_nothing():
     assert pressure_at(Pressure(0.5, 1000), 400) == 0.5
 
 
-@pytest.mark.parametrize(
+@every_case(
     "rules",
     [
         {"decrease": 1},

@@ -14,6 +14,7 @@ from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.catalogue import Override, rule_of, seconds_to_send
 from tests.ratelimits.counting import ADA, change, kinds, make_limit, override
+from tests.support.cases import every_case
 
 KEY = "project:acme"
 BUCKET = {"algorithm": "token_bucket", "refill_per_second": 2.0}
@@ -27,7 +28,7 @@ def limit(**figures):
     return Limit(pk=7, name="limit", service="svc", **{"capacity": 10.0, "window_seconds": 60.0, **figures})
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "pressure", "expected"),
     [
         ({"slack_seconds": 1.0}, 1, SlidingWindow(10, 60, 1.0, ceiling=10)),
@@ -47,7 +48,7 @@ def test_a_limits_figures_become_an_algorithm(figures, pressure, expected):
     assert rule_of(limit(**figures)).algorithm(KEY, pressure) == expected
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "own", "expected"),
     [
         ({}, Override(4), SlidingWindow(4, 60, None, ceiling=4)),
@@ -62,7 +63,7 @@ def test_an_override_replaces_the_figures_of_its_key(figures, own, expected):
     assert rule.algorithm("project:beta") == rule_of(limit(**figures)).algorithm(KEY)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "pressure", "pace"),
     [
         ({}, 1, 10 / 61),
@@ -78,7 +79,7 @@ def test_a_queue_drains_at_the_pace_of_its_limit(figures, pressure, pace):
     assert rule_of(limit(**figures)).rate_per_second(KEY, pressure) == pytest.approx(pace)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "hard"),
     [({}, False), (BUCKET, False), (HOURLY, False), (DAILY, True), (HOURLY | {"window_seconds": 86_400.0}, True)],
 )
@@ -86,7 +87,7 @@ def test_only_a_daily_limit_comes_back_at_a_reset(figures, hard):
     assert rule_of(limit(**figures)).hard_reset is hard
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "seconds"),
     [
         ({}, 0.5),

@@ -9,6 +9,7 @@ from ratelimits.models import CallTally, Charge
 from ratelimits.services.limiter.decide import Call, Settlement, decide, reclaim, settle
 from ratelimits.services.limiter.start_forecast import Asked, look_ahead
 from tests.ratelimits.counting import ADA, START, binding, kinds, make_limit, used
+from tests.support.cases import every_case
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
 
@@ -21,7 +22,7 @@ def at_the_start(clock):
     clock.at = START
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("unit", "known", "amounts", "expected"),
     [
         ("tokens", 60, {}, (90, 60)),
@@ -40,7 +41,7 @@ def test_what_a_call_does_not_state_of_a_unit_follows_from_its_cost(unit, known,
     assert estimate(unit, 90, known, amounts) == expected
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("unit", "actual", "amounts", "expected"),
     [
         ("tokens", 80, {"tokens": 90}, 80),

@@ -36,6 +36,7 @@ from tests.ratelimits.counting import (
     used,
     versions,
 )
+from tests.support.cases import every_case
 from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
@@ -58,7 +59,7 @@ def test_calls_without_a_limit_proceed_and_leave_no_trace():
 # All scopes or none
 
 
-@pytest.mark.parametrize("full", ["global", "project", "user", "project_user"])
+@every_case("full", ["global", "project", "user", "project_user"], undone=True)
 def test_a_call_that_one_scope_refuses_is_charged_to_none_and_nothing_is_written(full):
     for scope in ("global", "project", "user", "project_user"):
         make_limit(scope, scope=scope, capacity=1 if scope == full else 5)
@@ -119,7 +120,7 @@ def test_a_call_refused_by_its_users_limit_does_not_close_the_projects():
 # Which limits count a call
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "subject", "key"),
     [
         ({}, ADA, "project:acme"),
@@ -134,6 +135,7 @@ def test_a_call_refused_by_its_users_limit_does_not_close_the_projects():
         ({"service": "another"}, ADA, None),
         ({"enabled": False}, ADA, None),
     ],
+    undone=True,
 )
 def test_a_limit_counts_the_calls_that_it_is_about_under_their_key(figures, subject, key):
     make_limit(**figures)
@@ -205,7 +207,7 @@ def test_a_shadow_limit_counts_what_it_would_refuse_and_blocks_nothing():
     assert used(limit) == 5
 
 
-@pytest.mark.parametrize("figures", [{"capacity": 0}, {"unit": "tokens", "capacity": 5}])
+@every_case("figures", [{"capacity": 0}, {"unit": "tokens", "capacity": 5}], undone=True)
 def test_what_a_shadow_limit_would_reject_goes_too(figures):
     make_limit(shadow=True, **figures)
     assert kinds(decide([Call(ADA, cost=9)])) == "p"
@@ -285,7 +287,7 @@ def press(factor: float) -> None:
     Counter.objects.update(pressure=factor, pressure_changed_at=datetime.fromtimestamp(START, UTC))
 
 
-@pytest.mark.parametrize("algorithm", ["sliding_window", "token_bucket", "fixed_window"])
+@every_case("algorithm", ["sliding_window", "token_bucket", "fixed_window"], undone=True)
 def test_pressure_rejects_nothing_that_the_full_size_admits(clock, algorithm):
     clock.at = START
     make_limit(unit="tokens", algorithm=algorithm, capacity=10, refill_per_second=0.1)
@@ -312,7 +314,7 @@ def test_pressure_leaves_a_place_in_flight(clock):
 # Rejections
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "cost", "known", "reason"),
     [
         ({"capacity": 0}, 1, None, "capacity is 0"),
@@ -327,6 +329,7 @@ def test_pressure_leaves_a_place_in_flight(clock):
         ({"unit": "tokens", "capacity": 10}, 4, math.nan, "finite number"),
         ({"unit": "tokens", "capacity": 10}, math.inf, 4, "finite number"),
     ],
+    undone=True,
 )
 def test_what_no_wait_will_help_is_rejected_and_holds_nobody_up(figures, cost, known, reason):
     make_limit(scope="project_user", **figures)
@@ -338,9 +341,10 @@ def test_what_no_wait_will_help_is_rejected_and_holds_nobody_up(figures, cost, k
     assert used(everyone, "*") == (0 if figures["capacity"] == 0 else 1)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("cost", "known", "taken"),
     [(30, None, 30), (80, None, 80), (30, 10, 30), (80, 10, 50), (80, 60, 60), (300, 10, 50), (100, 100, 100)],
+    undone=True,
 )
 def test_a_guess_takes_at_most_half_the_limit_and_what_is_known_is_never_cut(cost, known, taken):
     limit = make_limit(unit="tokens", capacity=100)
@@ -348,7 +352,7 @@ def test_a_guess_takes_at_most_half_the_limit_and_what_is_known_is_never_cut(cos
     assert used(limit) == taken
 
 
-@pytest.mark.parametrize("call", [Call(ADA, 11), Call(ADA, 20, 11), Call(ADA, 20, 3), Call(ADA, 5), Call(BOB, 11)])
+@every_case("call", [Call(ADA, 11), Call(ADA, 20, 11), Call(ADA, 20, 3), Call(ADA, 5), Call(BOB, 11)], undone=True)
 def test_what_is_foreseen_to_be_rejected_is_what_is_rejected(call):
     override(make_limit(unit="tokens", capacity=10, scope="user"), "user:bob", capacity=12)
     assert (unfit(call) is not None) is (decide([call])[0].kind == "reject")

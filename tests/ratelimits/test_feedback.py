@@ -21,6 +21,7 @@ from ratelimits.feedback import (
 )
 from ratelimits.quota_names import QuotaName, read_quota_name
 from tests.sandbox.providers import SheetsClient, ask, complete, generate
+from tests.support.cases import every_case
 
 LONG = {"window_seconds": 3600, "window_mode": "sliding"}
 SHEETS_MESSAGE = (
@@ -52,7 +53,7 @@ def google(body, **headers):
     return found
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "read"),
     [
         ("WriteRequestsPerMinutePerUser", QuotaName("user", "requests", "write", "minute")),
@@ -90,7 +91,7 @@ def of_a_user(name, cap=None):
     return Violation(name, "user", "requests", "write", stated_cap=cap)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("message", "metadata", "violation"),
     [
         (SHEETS_MESSAGE, FULL, of_a_user("WriteRequestsPerMinutePerUser", 60)),
@@ -123,7 +124,7 @@ def test_error_info_may_lack_any_key(message, metadata, violation):
     assert google(google_body(message, *details)) == PushBack((violation,))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "body",
     [
         b"",
@@ -151,7 +152,7 @@ def test_retry_after_is_read_beside_any_body():
     assert google(b"", **{"RETRY-AFTER": then, "Date": now}).retry_after == 90
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("delay", "seconds"),
     [
         ("26s", 26),
@@ -184,7 +185,7 @@ def entry(quota_id, **fields):
     return {"quotaMetric": "g/generate_content", "quotaId": quota_id, "quotaDimensions": dimensions, **fields}
 
 
-@pytest.mark.parametrize("backwards", [False, True])
+@every_case("backwards", [False, True])
 def test_violations_that_share_a_short_delay_are_told_apart(backwards):
     details = [
         {"@type": "type.googleapis.com/google.rpc.Help", "links": [{"url": "https://x/"}]},
@@ -214,13 +215,13 @@ def test_one_quota_named_twice_is_one_violation():
     assert len(google(google_body("", quota_failure(*[entry(PER_DAY)] * 3))).violations) == 1
 
 
-@pytest.mark.parametrize("value", ["-1", "0", -1, 0, "", "many", True, None, [], "1e3", "9" * 29, 10**13, "NaN"])
+@every_case("value", ["-1", "0", -1, 0, "", "many", True, None, [], "1e3", "9" * 29, 10**13, "NaN"])
 def test_a_cap_that_makes_no_sense_is_none(value):
     info = error_info(**{**FULL, "quota_limit_value": value})
     assert google(google_body("", info)).violations[0].stated_cap is None
 
 
-@pytest.mark.parametrize("status", [200, 400, 402, 403, 500, 503])
+@every_case("status", [200, 400, 402, 403, 500, 503])
 def test_only_a_429_is_a_push_back(status):
     body = google_body(SHEETS_MESSAGE, error_info(**FULL))
     assert parse_google(status, {"Retry-After": "3"}, body) is None
@@ -257,7 +258,7 @@ def headers_of(unit, limit="60", remaining="0", reset="1s"):
     }
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("reset", "seconds"),
     [
         ("1s", 1),
@@ -290,7 +291,7 @@ def test_a_headers_limit_is_no_cap_where_its_period_may_be_a_day():
     assert found.violations[0].stated_cap is None
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("limit", "remaining"),
     [("-1", "-1"), ("0", "0"), ("60", "61"), ("60", "-1"), ("sixty", "0"), ("", ""), ("1e9", "0"), ("60", "nan")],
 )
@@ -320,7 +321,7 @@ def header_quota(cap=None, **fields):
     return Violation(scope="project", unit="requests", stated_cap=cap, **fields)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("headers", "violations", "retry_after"),
     [
         ({}, (), None),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from ratelimits.models import Limit
 from ratelimits.services.limits.catalogue import rule_of
 from ratelimits.validation import KINDS, check_limit, check_override, figure, safe_figures
 from tests.ratelimits.one_counter import admit
+from tests.support.cases import every_case
 
 
 def limit(**figures: Any) -> Limit:
@@ -73,7 +73,7 @@ def test_a_quota_too_small_for_a_bucket_is_told_to_take_a_window():
     assert fault.endswith("Take a sliding window of 1.")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "field"),
     [
         ({"capacity": None}, "capacity"),
@@ -109,7 +109,7 @@ def test_figures_that_cannot_be_are_refused_at_their_field(figures, field):
     assert set(check_limit(limit(**figures)).faults) == {field}
 
 
-@pytest.mark.parametrize(
+@every_case(
     "figures",
     [
         {"algorithm": "leaky_bucket", "refill_per_second": 5, "provider_quota": 300},
@@ -126,7 +126,7 @@ def test_figures_that_an_algorithm_can_take_make_a_rule_that_works(figures):
     assert admit(rule_of(sound).algorithm("*"), state, 1e9, [1]).granted == (0 if figures.get("capacity") == 0 else 1)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "words"),
     [
         ({"capacity": 0}, "rejects every call"),
@@ -141,7 +141,7 @@ def test_what_may_surprise_is_warned_of(figures, words):
     assert any(words in warning for warning in found.warnings)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("scope", "per_model", "key", "fits"),
     [
         ("global", False, "*", True),
@@ -174,8 +174,6 @@ def test_every_algorithm_reads_figures_that_limits_have():
     assert all(algorithm.reads <= names for algorithm in KINDS.values())
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [(300.0, "300"), (4.85, "4.85"), (30_000, "30,000"), (59 / 60, "0.983333"), (0, "0")]
-)
+@every_case(("value", "shown"), [(300.0, "300"), (4.85, "4.85"), (30_000, "30,000"), (59 / 60, "0.983333"), (0, "0")])
 def test_figures_are_written_as_people_write_them(value, shown):
     assert figure(value) == shown
