@@ -14,17 +14,16 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ratelimits.models import CallTally, Charge, Counter, Limit, LimitOverride
+from ratelimits.models import CallTally, Charge, Counter, Limit
 from ratelimits.services.limiter import decide as deciding
 from ratelimits.services.limiter.counters import OpenCounter, Place, lock_counters
 from ratelimits.services.limiter.decide import Call, decide, unfit
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.alternatives import Alternative
-from ratelimits.subjects import Subject, counter_id
+from ratelimits.subjects import counter_id
 from tests.ratelimits.counting import (
     ADA,
     BOB,
-    SERVICE,
     START,
     binding,
     change,
@@ -37,6 +36,7 @@ from tests.ratelimits.counting import (
     versions,
 )
 from tests.support.cases import every_case
+from tests.support.drawn_limits import histories, limits, with_limits
 from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
@@ -499,55 +499,6 @@ def somebody_waits() -> bool:
 
 
 # Any limits, calls and times
-
-SHAPES = [
-    {"algorithm": "sliding_window", "window_seconds": 10},
-    {"algorithm": "sliding_window", "window_seconds": 60},
-    {"algorithm": "token_bucket", "refill_per_second": 0.7},
-    {"algorithm": "leaky_bucket", "refill_per_second": 0.7, "capacity": 1},
-    {"algorithm": "fixed_window", "window_seconds": 10},
-    {"algorithm": "concurrency", "unit": "in_flight", "lease_seconds": 20},
-]
-limits = st.fixed_dictionaries(
-    {
-        "shape": st.sampled_from(SHAPES),
-        "scope": st.sampled_from(list(Limit.Scope)),
-        "capacity": st.integers(1, 12),
-        "headroom_percent": st.sampled_from([0, 0, 10]),
-        "unit": st.sampled_from(["requests", "tokens", "input_tokens", "output_tokens"]),
-        "counts_cached": st.booleans(),
-        "call_type": st.sampled_from(["any", "write"]),
-        "per_model": st.booleans(),
-    }
-)
-subjects = st.builds(
-    Subject,
-    st.just(SERVICE),
-    st.sampled_from(["read", "write"]),
-    st.sampled_from(["acme", "beta"]),
-    st.sampled_from(["", "ada", "bob"]),
-    st.sampled_from(["", "small"]),
-)
-NOTHING_STATED: dict[str, int] = {}
-vectors = st.just(NOTHING_STATED) | st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(["input_tokens", "cached_tokens", "output_tokens", "tokens"], st.integers(0, 8))
-)
-calls = st.tuples(
-    subjects, st.integers(1, 8), st.none() | st.integers(0, 8), st.booleans(), st.booleans(), vectors
-).map(lambda drawn: Call(drawn[0], drawn[1], drawn[2], paced=drawn[3], crowded=drawn[4], amounts=drawn[5]))
-histories = st.lists(st.tuples(st.floats(0, 15), st.lists(calls, max_size=8)), min_size=1, max_size=8)
-
-
-def with_limits(drawn: list[dict[str, Any]]) -> tuple[catalogue.Rule, ...]:
-    Counter.objects.all().delete()
-    LimitOverride.objects.all().delete()
-    Limit.objects.all().delete()
-    for number, one in enumerate(drawn):
-        figures = {name: value for name, value in one.items() if name != "shape"} | one["shape"]
-        if figures["algorithm"] == "leaky_bucket":
-            figures["unit"] = "requests"
-        make_limit(f"limit-{number}", **figures)
-    return catalogue.rules()
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])

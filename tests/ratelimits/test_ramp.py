@@ -25,6 +25,7 @@ from ratelimits.services.limiter.gauges import gauges
 from ratelimits.services.limiter.headroom import read_headroom
 from ratelimits.services.limits import catalogue, ramps
 from ratelimits.subjects import Subject
+from tests.support.cases import every_case
 from tests.support.processes import wait_for
 
 SUBJECT = Subject("svc", "write", "acme")
@@ -117,7 +118,7 @@ def granted(count: int, *, subject: Subject = SUBJECT, **more: Any) -> int:
     return sum(one.kind == "proceed" for one in decide([Call(subject, **more)] * count))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "let_through"),
     [
         ({}, 10),
@@ -323,7 +324,7 @@ def test_who_changes_a_ramp_waits_for_who_is_changing_it():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("seconds", [0, 0.5, -1, 8 * 86_400, math.nan, math.inf])
+@every_case("seconds", [0, 0.5, -1, 8 * 86_400, math.nan, math.inf])
 def test_a_ramp_of_no_or_endless_time_is_refused(seconds):
     with pytest.raises(InvalidRamp):
         ramps.prepare_ramp(over_seconds=seconds, slots=1, actor=ACTOR)

@@ -29,6 +29,7 @@ from ratelimits.services.tuning import simulate as simulating
 from ratelimits.services.tuning.simulate import Tallied, asks_of, simulate
 from ratelimits.subjects import Subject
 from tests.ratelimits.one_counter import admit
+from tests.support.cases import every_case
 
 START = 1_732_118_400.0
 TAKEN = {"input_tokens": 700, "cached_tokens": 500, "output_tokens": 250}
@@ -86,7 +87,7 @@ def test_a_call_that_can_never_fit_is_counted_and_holds_nobody_up():
     assert played.waits == [(0.0, 1)]
 
 
-@pytest.mark.parametrize("algorithm", [SlidingWindow(0, 60), LeakyBucket(0, 1), Concurrency(0, 60)])
+@every_case("algorithm", [SlidingWindow(0, 60), LeakyBucket(0, 1), Concurrency(0, 60)])
 def test_a_cap_of_none_rejects_everything(algorithm):
     assert replay(algorithm, [Ask(START, 1.0, 5)]).rejected == 5
 
