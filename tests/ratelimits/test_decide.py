@@ -501,7 +501,7 @@ def somebody_waits() -> bool:
 # Any limits, calls and times
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(limits, min_size=1, max_size=4), history=histories, data=st.data())
 def test_grants_never_pass_what_each_limit_promises_and_are_charged_to_all_or_none(clock, drawn, history, data):
     rules = with_limits(drawn)

@@ -124,7 +124,7 @@ def test_the_room_of_a_queue_behind_a_full_window_is_that_of_its_stream(clock):
     assert room().calls == 99
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     drawn=st.lists(limits, min_size=1, max_size=3),
     history=histories,
@@ -153,7 +153,7 @@ def test_the_decision_admits_what_the_room_says_and_refuses_where_there_is_none(
         assert went == min(found.calls, asked)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(limits, min_size=1, max_size=3), history=histories, subject=subjects)
 def test_a_closed_subject_opens_when_its_room_says_and_not_sooner(clock, drawn, history, subject):
     with_limits(drawn)

@@ -132,6 +132,7 @@ def granted(count: int, *, subject: Subject = SUBJECT, **more: Any) -> int:
         # A day's quota is no pace: a tenth of it would take the other calls away.
         ({"algorithm": "fixed_window", "window_seconds": None, "reset_zone": "UTC", "guard_seconds": 0}, 40),
     ],
+    undone=True,
 )
 def test_a_limit_lets_the_share_of_its_cap_through_and_at_least_one(ramp, figures, let_through):
     limit(**figures)

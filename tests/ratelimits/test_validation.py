@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimits.algorithms.admission import State
@@ -47,7 +47,6 @@ def test_the_safe_bucket_of_300_a_minute_is_accepted_as_people_type_it():
     assert check_limit(bucket(capacity=9.01, refill_per_second=4.85, provider_quota=300)).faults
 
 
-@settings(max_examples=40)
 @given(
     quota=st.integers(2, 600),
     window=st.sampled_from([1, 30, 60, 100, 3600]),
