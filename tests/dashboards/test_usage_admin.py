@@ -102,20 +102,10 @@ def test_an_allowance_is_set_with_a_reason_and_audited():
     assert entry.actor.startswith("user:")
 
 
-@every_case(
-    ("field", "value"),
-    [
-        ("quota", "-1"),
-        ("quota", "9" * 30),
-        ("quota", "many"),
-        ("unit", "calls"),
-        ("policy", "lax"),
-        ("time_zone", "Vienna"),
-        ("reservation_seconds", "0"),
-        ("reservation_seconds", "86401"),
-        ("project", "nobody"),
-    ],
-)
+@every_case(("field", "value"), [
+    ("quota", "-1"), ("quota", "9" * 30), ("quota", "many"), ("unit", "calls"), ("policy", "lax"),
+    ("time_zone", "Vienna"), ("reservation_seconds", "0"), ("reservation_seconds", "86401"), ("project", "nobody"),
+])  # fmt: skip
 def test_what_cannot_be_is_said_at_its_field(field, value):
     make_project("acme")
     response = signed_in("limits manager").post(f"{ALLOWANCES}add/", {**FORM, field: value})
@@ -133,16 +123,12 @@ def test_another_quota_reaches_the_current_month_and_is_told():
     assert any("1 month of a user has another quota now" in one for one in said(response))
 
 
-@every_case(
-    ("changes", "words"),
-    [
-        ({"unit": "requests"}, "the same numbers are requests"),
-        ({"quota": "100"}, "1 of the users without a quota of their own"),
-        ({"time_zone": "Asia/Tokyo"}, "Months begin at another instant"),
-        ({"policy": "record_overage"}, "nothing stops it"),
-    ],
-    undone=True,
-)
+@every_case(("changes", "words"), [
+    ({"unit": "requests"}, "the same numbers are requests"),
+    ({"quota": "100"}, "1 of the users without a quota of their own"),
+    ({"time_zone": "Asia/Tokyo"}, "Months begin at another instant"),
+    ({"policy": "record_overage"}, "nothing stops it"),
+], undone=True)  # fmt: skip
 def test_a_change_that_bites_is_saved_only_once_it_was_read(user, changes, words):
     make_allowance(unit="tokens", time_zone="Europe/Vienna")
     make_usage_month(user, used=150)

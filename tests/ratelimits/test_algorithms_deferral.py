@@ -37,21 +37,10 @@ def test_the_spread_stays_within_a_fifth_of_the_factored_deficit(deficit, fullne
         assert deferral_delay(deficit, fullness, chance) >= middle * 0.8 * (1 - 1e-9)
 
 
-@every_case(
-    ("deficit", "fullness", "chance", "delay"),
-    [
-        (10, 0.0, 0.0, 10),
-        (10, 0.0, 0.5, 11),
-        (10, 1.0, 0.0, 24),
-        (10, 1.0, 0.5, 30),
-        (10, 0.5, 0.5, 10 * 3**0.5),
-        (10, 7.0, 0.5, 30),
-        (-5, 1.0, 0.5, 0),
-        (290, 1.0, 0.5, 295),
-        (4000, 1.0, 0.0, 240),
-        (4000, 1.0, 0.5, 270),
-    ],
-)
+@every_case(("deficit", "fullness", "chance", "delay"), [
+    (10, 0.0, 0.0, 10), (10, 0.0, 0.5, 11), (10, 1.0, 0.0, 24), (10, 1.0, 0.5, 30), (10, 0.5, 0.5, 10 * 3**0.5),
+    (10, 7.0, 0.5, 30), (-5, 1.0, 0.5, 0), (290, 1.0, 0.5, 295), (4000, 1.0, 0.0, 240), (4000, 1.0, 0.5, 270),
+])  # fmt: skip
 def test_delays_grow_from_one_to_three_times_the_deficit(deficit, fullness, chance, delay):
     assert deferral_delay(deficit, fullness, chance) == pytest.approx(delay)
 
@@ -66,15 +55,10 @@ def test_jobs_deferred_together_do_not_wake_together():
     assert len(delays) == 100
 
 
-@every_case(
-    ("quota", "bucket"),
-    [
-        (300, TokenBucket(9, 291 / 60.25)),
-        (60, TokenBucket(1, 59 / 60.25)),
-        (30_000, TokenBucket(900, 29_100 / 60.25)),
-        (2, TokenBucket(1, 1 / 60.25)),
-    ],
-)
+@every_case(("quota", "bucket"), [
+    (300, TokenBucket(9, 291 / 60.25)), (60, TokenBucket(1, 59 / 60.25)), (30_000, TokenBucket(900, 29_100 / 60.25)),
+    (2, TokenBucket(1, 1 / 60.25)),
+])  # fmt: skip
 def test_the_default_bucket_of_a_quota(quota, bucket):
     made = safe_bucket(quota)
     assert made.capacity == bucket.capacity
@@ -205,18 +189,10 @@ def test_a_clock_gone_back_recovers_nothing():
     assert pressure_at(Pressure(0.5, 1000), 400) == 0.5
 
 
-@every_case(
-    "rules",
-    [
-        {"decrease": 1},
-        {"decrease": 0},
-        {"recovery_per_minute": 0},
-        {"lowest": 0},
-        {"lowest": 2},
-        {"least": 0.4},
-        {"gain": 0},
-    ],
-)
+@every_case("rules", [
+    {"decrease": 1}, {"decrease": 0}, {"recovery_per_minute": 0}, {"lowest": 0}, {"lowest": 2}, {"least": 0.4},
+    {"gain": 0},
+])  # fmt: skip
 def test_rules_that_could_stop_or_never_slow_are_refused(rules):
     with pytest.raises(ValueError, match="pressure"):
         PressureRules(**rules)

@@ -120,23 +120,15 @@ def test_a_call_refused_by_its_users_limit_does_not_close_the_projects():
 # Which limits count a call
 
 
-@every_case(
-    ("figures", "subject", "key"),
-    [
-        ({}, ADA, "project:acme"),
-        ({"call_type": "write"}, ADA, "project:acme"),
-        ({"call_type": "read"}, ADA, None),
-        ({"call_type": "read"}, ADA._replace(call_type="read"), "project:acme"),
-        ({"model": "small"}, ADA, "project:acme"),
-        ({"model": "large"}, ADA, None),
-        ({"per_model": True}, ADA, "project:acme/model:small"),
-        ({"per_model": True, "scope": "global"}, ADA._replace(model="large"), "*/model:large"),
-        ({"scope": "user"}, ADA._replace(user=""), "user:-"),
-        ({"service": "another"}, ADA, None),
-        ({"enabled": False}, ADA, None),
-    ],
-    undone=True,
-)
+@every_case(("figures", "subject", "key"), [
+    ({}, ADA, "project:acme"), ({"call_type": "write"}, ADA, "project:acme"), ({"call_type": "read"}, ADA, None),
+    ({"call_type": "read"}, ADA._replace(call_type="read"), "project:acme"),
+    ({"model": "small"}, ADA, "project:acme"), ({"model": "large"}, ADA, None),
+    ({"per_model": True}, ADA, "project:acme/model:small"),
+    ({"per_model": True, "scope": "global"}, ADA._replace(model="large"), "*/model:large"),
+    ({"scope": "user"}, ADA._replace(user=""), "user:-"), ({"service": "another"}, ADA, None),
+    ({"enabled": False}, ADA, None),
+], undone=True)  # fmt: skip
 def test_a_limit_counts_the_calls_that_it_is_about_under_their_key(figures, subject, key):
     make_limit(**figures)
     assert kinds(decide([Call(subject)])) == "p"
@@ -314,23 +306,19 @@ def test_pressure_leaves_a_place_in_flight(clock):
 # Rejections
 
 
-@every_case(
-    ("figures", "cost", "known", "reason"),
-    [
-        ({"capacity": 0}, 1, None, "capacity is 0"),
-        ({"unit": "tokens", "capacity": 10}, 11, None, "above the limit's capacity of 10"),
-        ({"unit": "tokens", "capacity": 10, "headroom_percent": 50}, 6, None, "above the limit's capacity of 5"),
-        ({"unit": "tokens", "capacity": 10}, 12, 11, "above the limit's capacity of 10"),
-        ({"unit": "tokens", "capacity": 10}, -1, None, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, math.nan, None, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, math.inf, None, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, True, None, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, "3", None, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, 4, math.nan, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, math.inf, 4, "finite number"),
-    ],
-    undone=True,
-)
+@every_case(("figures", "cost", "known", "reason"), [
+    ({"capacity": 0}, 1, None, "capacity is 0"),
+    ({"unit": "tokens", "capacity": 10}, 11, None, "above the limit's capacity of 10"),
+    ({"unit": "tokens", "capacity": 10, "headroom_percent": 50}, 6, None, "above the limit's capacity of 5"),
+    ({"unit": "tokens", "capacity": 10}, 12, 11, "above the limit's capacity of 10"),
+    ({"unit": "tokens", "capacity": 10}, -1, None, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, math.nan, None, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, math.inf, None, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, True, None, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, "3", None, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, 4, math.nan, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, math.inf, 4, "finite number"),
+], undone=True)  # fmt: skip
 def test_what_no_wait_will_help_is_rejected_and_holds_nobody_up(figures, cost, known, reason):
     make_limit(scope="project_user", **figures)
     everyone = make_limit("everyone", scope="global")

@@ -53,28 +53,24 @@ def google(body, **headers):
     return found
 
 
-@every_case(
-    ("name", "read"),
-    [
-        ("WriteRequestsPerMinutePerUser", QuotaName("user", "requests", "write", "minute")),
-        ("ReadRequestsPerMinutePerProject", QuotaName("project", "requests", "read", "minute")),
-        ("Write requests per minute", QuotaName("project", "requests", "write", "minute")),
-        ("Read requests per minute per user", QuotaName("user", "requests", "read", "minute")),
-        ("sheets.googleapis.com/write_requests", QuotaName("", "requests", "write", "")),
-        ("1/min/{project}/{user}", QuotaName("project_user", "", "", "minute")),
-        ("1/d/{project}", QuotaName("project", "", "", "day")),
-        ("GenerateRequestsPerMinutePerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "minute")),
-        ("GenerateRequestsPerDayPerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "day")),
-        ("GenerateContentInputTokensPerModelPerMinute-FreeTier", QuotaName("project", "input_tokens", "", "minute")),
-        ("GenerateContentPaidTierInputTokensPerModelPerMinute", QuotaName("project", "input_tokens", "", "minute")),
-        ("generate_content_free_tier_input_token_count", QuotaName("", "input_tokens", "", "")),
-        ("tokens per min (TPM)", QuotaName("project", "tokens", "", "minute")),
-        ("requests per day (RPD)", QuotaName("project", "requests", "", "day")),
-        ("RequestsPer100SecondsPerUser", QuotaName("user", "requests", "", "other")),
-        ("rewrites of spreadsheets", QuotaName()),
-        ("", QuotaName()),
-    ],
-)
+@every_case(("name", "read"), [
+    ("WriteRequestsPerMinutePerUser", QuotaName("user", "requests", "write", "minute")),
+    ("ReadRequestsPerMinutePerProject", QuotaName("project", "requests", "read", "minute")),
+    ("Write requests per minute", QuotaName("project", "requests", "write", "minute")),
+    ("Read requests per minute per user", QuotaName("user", "requests", "read", "minute")),
+    ("sheets.googleapis.com/write_requests", QuotaName("", "requests", "write", "")),
+    ("1/min/{project}/{user}", QuotaName("project_user", "", "", "minute")),
+    ("1/d/{project}", QuotaName("project", "", "", "day")),
+    ("GenerateRequestsPerMinutePerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "minute")),
+    ("GenerateRequestsPerDayPerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "day")),
+    ("GenerateContentInputTokensPerModelPerMinute-FreeTier", QuotaName("project", "input_tokens", "", "minute")),
+    ("GenerateContentPaidTierInputTokensPerModelPerMinute", QuotaName("project", "input_tokens", "", "minute")),
+    ("generate_content_free_tier_input_token_count", QuotaName("", "input_tokens", "", "")),
+    ("tokens per min (TPM)", QuotaName("project", "tokens", "", "minute")),
+    ("requests per day (RPD)", QuotaName("project", "requests", "", "day")),
+    ("RequestsPer100SecondsPerUser", QuotaName("user", "requests", "", "other")),
+    ("rewrites of spreadsheets", QuotaName()), ("", QuotaName()),
+])  # fmt: skip
 def test_a_quotas_name_says_whom_and_what_it_counts(name, read):
     assert read_quota_name(name) == read
 
@@ -124,22 +120,12 @@ def test_error_info_may_lack_any_key(message, metadata, violation):
     assert google(google_body(message, *details)) == PushBack((violation,))
 
 
-@every_case(
-    "body",
-    [
-        b"",
-        b"<html><title>429 Too Many Requests</title></html>",
-        b"[]",
-        b"null",
-        b"{}",
-        b'{"error": "slow down"}',
-        b'{"error": {"message": "Resource has been exhausted (e.g. check quota)."}}',
-        b'{"error": {"details": [{"metadata": {"service": "sheets.googleapis.com"}}, 7, null]}}',
-        b"[" * 100_000,
-        b"\xff\xfe",
-        b'{"error": {"message": "' + b"x" * 1_000_000 + b'"}}',
-    ],
-)
+@every_case("body", [
+    b"", b"<html><title>429 Too Many Requests</title></html>", b"[]", b"null", b"{}", b'{"error": "slow down"}',
+    b'{"error": {"message": "Resource has been exhausted (e.g. check quota)."}}',
+    b'{"error": {"details": [{"metadata": {"service": "sheets.googleapis.com"}}, 7, null]}}', b"[" * 100_000,
+    b"\xff\xfe", b'{"error": {"message": "' + b"x" * 1_000_000 + b'"}}',
+])  # fmt: skip
 def test_a_refusal_that_names_no_quota_is_one_still(body):
     assert google(body) == PushBack()
 
@@ -152,25 +138,12 @@ def test_retry_after_is_read_beside_any_body():
     assert google(b"", **{"RETRY-AFTER": then, "Date": now}).retry_after == 90
 
 
-@every_case(
-    ("delay", "seconds"),
-    [
-        ("26s", 26),
-        ("45.837906927s", 45.837906927),
-        ("0.5s", 0.5),
-        ("0s", None),
-        ("-5s", None),
-        ("26", None),
-        ("26.s", None),
-        ("1.0000000001s", None),
-        (26, None),
-        (None, None),
-        ({"seconds": 26}, None),
-        ("1000000000s", MAX_RETRY_AFTER_SECONDS),
-        ("999999999999999999999s", MAX_RETRY_AFTER_SECONDS),
-        ("9" * 400 + "s", None),
-    ],
-)
+@every_case(("delay", "seconds"), [
+    ("26s", 26), ("45.837906927s", 45.837906927), ("0.5s", 0.5), ("0s", None), ("-5s", None), ("26", None),
+    ("26.s", None), ("1.0000000001s", None), (26, None), (None, None), ({"seconds": 26}, None),
+    ("1000000000s", MAX_RETRY_AFTER_SECONDS), ("999999999999999999999s", MAX_RETRY_AFTER_SECONDS),
+    ("9" * 400 + "s", None),
+])  # fmt: skip
 def test_a_retry_delay_is_a_string_of_seconds_and_bounded(delay, seconds):
     assert google(google_body("", retry_info(delay))).retry_after == seconds
 
@@ -258,25 +231,11 @@ def headers_of(unit, limit="60", remaining="0", reset="1s"):
     }
 
 
-@every_case(
-    ("reset", "seconds"),
-    [
-        ("1s", 1),
-        ("6m0s", 360),
-        ("12ms", 0.012),
-        ("1h0m0.5s", 3600.5),
-        ("2d", MAX_RETRY_AFTER_SECONDS),
-        ("90s", 90),
-        ("0", None),
-        ("-1", None),
-        ("0s", None),
-        ("", None),
-        ("soon", None),
-        ("1s1s", None),
-        ("1000000000s", None),
-        ("999999999s", MAX_RETRY_AFTER_SECONDS),
-    ],
-)
+@every_case(("reset", "seconds"), [
+    ("1s", 1), ("6m0s", 360), ("12ms", 0.012), ("1h0m0.5s", 3600.5), ("2d", MAX_RETRY_AFTER_SECONDS), ("90s", 90),
+    ("0", None), ("-1", None), ("0s", None), ("", None), ("soon", None), ("1s1s", None), ("1000000000s", None),
+    ("999999999s", MAX_RETRY_AFTER_SECONDS),
+])  # fmt: skip
 def test_resets_are_spans_of_time(reset, seconds):
     assert openai(**headers_of("requests", reset=reset)).retry_after == seconds
 

@@ -111,20 +111,12 @@ def not_spread(request, monkeypatch):
         monkeypatch.setattr("random.random", lambda: 0.0)
 
 
-@every_case(
-    ("violation", "slowed"),
-    [
-        (OF_USER, ["user"]),
-        (OF_PROJECT, ["project"]),
-        (Violation(unit="requests", call_type="write"), ["user"]),
-        (Violation(scope="project"), ["project"]),
-        (Violation(scope="global"), ["project"]),
-        (Violation(unit="tokens", scope="user"), ["user"]),
-        (Violation(scope="project", per_day=True), ["project"]),
-        (Violation(), ["user"]),
-    ],
-    undone=True,
-)
+@every_case(("violation", "slowed"), [
+    (OF_USER, ["user"]), (OF_PROJECT, ["project"]), (Violation(unit="requests", call_type="write"), ["user"]),
+    (Violation(scope="project"), ["project"]), (Violation(scope="global"), ["project"]),
+    (Violation(unit="tokens", scope="user"), ["user"]), (Violation(scope="project", per_day=True), ["project"]),
+    (Violation(), ["user"]),
+], undone=True)  # fmt: skip
 def test_only_the_scope_that_was_violated_is_slowed(sheets, violation, slowed):
     assert names(refuse(violation)) == slowed
     touched = Counter.objects.exclude(pressure=1, blocked_until=None)

@@ -251,20 +251,14 @@ def test_a_bad_file_is_refused_and_nothing_is_half_done(tmp_path: Path, text):
     assert not Price.objects.exists()
 
 
-@every_case(
-    ("options", "message"),
-    [
-        (["--provider", "openia"], r"has no provider openia. It has, among others, openai\."),
-        (["--as", "zzz=x"], "has no provider zzz. It has, among others, gemini, openai"),
-        (["--as", "openai"], "write PROVIDER=SERVICE"),
-        (["--rate", "0"], "is no rate"),
-        (["--rate", "0.9"], "leave --rate out"),
-        (["--valid-from", "soon"], "is no day"),
-        (["--valid-from", "9999-12-31T23:59:59-12:00"], "outside the calendar"),
-        (["--valid-from", "0001-01-01T00:00:00+12:00"], "outside the calendar"),
-    ],
-    undone=True,
-)
+@every_case(("options", "message"), [
+    (["--provider", "openia"], r"has no provider openia. It has, among others, openai\."),
+    (["--as", "zzz=x"], "has no provider zzz. It has, among others, gemini, openai"),
+    (["--as", "openai"], "write PROVIDER=SERVICE"), (["--rate", "0"], "is no rate"),
+    (["--rate", "0.9"], "leave --rate out"), (["--valid-from", "soon"], "is no day"),
+    (["--valid-from", "9999-12-31T23:59:59-12:00"], "outside the calendar"),
+    (["--valid-from", "0001-01-01T00:00:00+12:00"], "outside the calendar"),
+], undone=True)  # fmt: skip
 def test_a_wrong_option_is_refused_with_what_is_wrong_and_stores_nothing(load, options, message):
     with pytest.raises(CommandError, match=message):
         load(PRICE_MAP, *options)

@@ -169,17 +169,11 @@ def test_closing_drops_what_waits_and_says_why():
     assert taken(one) == [{"type": "error", "code": "silent", "detail": "why"}]
 
 
-@every_case(
-    ("given", "passes"),
-    [
-        ({}, True),
-        ({"project": "acme"}, True),
-        ({"project": "other"}, False),
-        ({"service": "gemini", "state": "failed"}, True),
-        ({"state": "completed"}, False),
-        ({"service": None, "project": ""}, True),
-    ],
-)
+@every_case(("given", "passes"), [
+    ({}, True), ({"project": "acme"}, True), ({"project": "other"}, False),
+    ({"service": "gemini", "state": "failed"}, True), ({"state": "completed"}, False),
+    ({"service": None, "project": ""}, True),
+])  # fmt: skip
 def test_a_filter_lets_through_what_it_names(given: dict[str, Any], passes: bool):
     shown = event(1, service="gemini", to_status="failed")
     assert EventFilter.of(given).lets_through(shown) is passes

@@ -45,23 +45,11 @@ def test_giving_it_again_changes_nothing_and_is_not_told():
     assert (give().changed, AuditEntry.objects.count()) == ((), 1)
 
 
-@every_case(
-    ("figure", "value"),
-    [
-        ("unit", "bytes"),
-        ("quota", -1),
-        ("quota", MAX_QUOTA + 1),
-        ("quota", None),
-        ("policy", "lax"),
-        ("time_zone", "Europe/Nowhere"),
-        ("time_zone", "europe/vienna"),
-        ("time_zone", ""),
-        ("time_zone", "UTC\0"),
-        ("reservation_seconds", 0),
-        ("reservation_seconds", 86_401),
-    ],
-    undone=True,
-)
+@every_case(("figure", "value"), [
+    ("unit", "bytes"), ("quota", -1), ("quota", MAX_QUOTA + 1), ("quota", None), ("policy", "lax"),
+    ("time_zone", "Europe/Nowhere"), ("time_zone", "europe/vienna"), ("time_zone", ""), ("time_zone", "UTC\0"),
+    ("reservation_seconds", 0), ("reservation_seconds", 86_401),
+], undone=True)  # fmt: skip
 def test_figures_that_cannot_be_are_refused_by_their_name(figure, value):
     make_project()
     with pytest.raises(InvalidAllowance) as refused:

@@ -27,18 +27,10 @@ DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 
 
-@every_case(
-    ("ago", "status"),
-    [
-        (-6 * MINUTE, "from_future"),
-        (-4 * MINUTE, "accepted"),
-        (timedelta(), "accepted"),
-        (35 * DAY - MINUTE, "accepted"),
-        (35 * DAY + MINUTE, "too_old"),
-        (3000 * DAY, "too_old"),
-    ],
-    undone=True,
-)
+@every_case(("ago", "status"), [
+    (-6 * MINUTE, "from_future"), (-4 * MINUTE, "accepted"), (timedelta(), "accepted"),
+    (35 * DAY - MINUTE, "accepted"), (35 * DAY + MINUTE, "too_old"), (3000 * DAY, "too_old"),
+], undone=True)  # fmt: skip
 def test_an_event_counts_when_it_is_neither_too_old_nor_from_the_future(user, ago, status):
     make_allowance()
     ingested = send(report(user, ago=ago))
