@@ -6,14 +6,13 @@ import random
 from bisect import bisect_left
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimits.algorithms.admission import State
 from ratelimits.algorithms.measures import MICRO, seconds
 from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.algorithms.stream import Stream, stream_of
-from tests.support.examples import examples
 
 BEGIN = 1_000_000_000
 MINUTE = 60
@@ -61,7 +60,6 @@ def test_what_was_late_by_more_than_three_sub_buckets_is_made_up_in_part_and_a_r
     assert late == [1, 2, 3, 4, 4, 4, 1, 1]
 
 
-@settings(max_examples=examples(200))
 @given(
     capacity=st.integers(20, 5000),
     steps=st.lists(st.tuples(st.integers(0, 20 * MICRO), st.integers(1, 30), st.integers(1, 40)), max_size=30),
