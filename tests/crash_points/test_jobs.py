@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from jobs.models import DeadLetter, Job
+from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim import push_back
 from jobs.services.claim.claim import promote_due
 from jobs.services.finish.finish import Progress
 from jobs.services.operate.dead_letters import requeue_dead_letters
+from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.operate import cancel_jobs, reset_to_pending
-from jobs.services.submit.spec import JobSpec
-from jobs.services.submit.submit import submit_job
+from jobs.services.submit.spec import JobSpec, parse_spec
+from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.services.upkeep.executors import hand_back_unknown
 from jobs.services.upkeep.upkeep import expire_waiting, rescue_lapsed
 from ratelimits.models import Limit
@@ -118,11 +119,20 @@ def several_ends(queue: Queue) -> Operation:
 
 
 def come_late(queue: Queue) -> Operation:
-    jobs = queue.running(REPEATABLE, ONCE)
+    """The jobs are another's by then: id and state are what the one taken for dead expects, only the token is not."""
+    late = [queue.succeeded(job) for job in queue.running(REPEATABLE, REPEATABLE)]
     queue.run(AGED)
     rescue_lapsed()
-    outcomes = [queue.succeeded(job) for job in jobs]
-    return lambda: queue.write(*outcomes)
+    queue.run(DUE)
+    promote_due()
+    queue.under_way = queue.claim()
+    for job in queue.under_way:
+        queue.call(job)
+
+    def write() -> None:
+        assert queue.write(*late) == {job.id for job in queue.under_way}, "a stale write was accepted"
+
+    return write
 
 
 def rescue(queue: Queue) -> Operation:
@@ -160,6 +170,16 @@ def cancel(queue: Queue) -> Operation:
     return lambda: cancel_jobs(jobs, actor="user:1", reason="not wanted")
 
 
+def let_a_callback_go(queue: Queue) -> Operation:
+    line = {"kind": REPEATABLE, "payload": {}}
+    submit_batch([line, line], project_id=PROJECT, actor="key:test", on_finish=parse_spec(line))
+    jobs = queue.claim()
+    for job in jobs:
+        queue.call(job)
+    queue.write(*map(queue.succeeded, jobs))
+    return lambda: DependantsDuty().do()
+
+
 def submit(_: Queue) -> Operation:
     return lambda: submit_job(
         JobSpec(kind=REPEATABLE, payload={}, idempotency_key="one"), project_id=PROJECT, actor="key:test"
@@ -167,9 +187,16 @@ def submit(_: Queue) -> Operation:
 
 
 def end_late_and_recover(queue: Queue) -> None:
-    """The executor lives from which jobs were taken; it finds out when it writes what became of them."""
+    """The executor of what was under way lives; if it was taken away, it finds out when it writes what became of it."""
     queue.write(*map(queue.succeeded, queue.under_way))
     queue.recover()
+
+
+def let_go_and_recover(queue: Queue) -> None:
+    DependantsDuty().do()
+    queue.recover()
+    callback = Job.objects.get(batch=None)
+    assert JobEvent.objects.filter(job_id=callback.pk, data__operation="waited").count() == 1, "it was let go twice"
 
 
 def ask_again_and_recover(queue: Queue) -> None:
@@ -181,7 +208,7 @@ def ask_again_and_recover(queue: Queue) -> None:
 # With how many points there are, before and after each statement.
 POINTS: dict[Callable[[Queue], Operation], int] = {
     claim: 44,
-    claim_of_what_is_new: 4,
+    claim_of_what_is_new: 24,
     claim_of_a_suspect: 32,
     park: 70,
     promote: 4,
@@ -203,8 +230,15 @@ POINTS: dict[Callable[[Queue], Operation], int] = {
     reset: 14,
     cancel: 12,
     submit: 14,
+    let_a_callback_go: 12,
 }
-RECOVERED_BY = {reset: end_late_and_recover, cancel: end_late_and_recover, submit: ask_again_and_recover}
+RECOVERED_BY = {
+    come_late: end_late_and_recover,
+    reset: end_late_and_recover,
+    cancel: end_late_and_recover,
+    submit: ask_again_and_recover,
+    let_a_callback_go: let_go_and_recover,
+}
 
 
 @pytest.mark.parametrize("operation", POINTS, ids=lambda one: one.__name__)
