@@ -6,7 +6,7 @@ import pytest
 
 from jobs.models import Job, ProviderBatch
 from jobs.services.operate.operate import cancel_jobs
-from tests.support.provider_batches import tend_interrupted
+from tests.support.provider_batches import refuse_for_now, tend_interrupted
 
 LONG = {"processing": {"mode": "fixed", "seconds": 60}}
 
