@@ -1,7 +1,7 @@
 """
 Answers in forms that providers and the servers that copy them really send; sources in docs/reference/wire-facts.md.
 
-What is in `wire/` is sent as it is, and what each form means is said here: its text, its end, its usage, or its failure.
+What is in `wire/` is sent as it is. What each form means is said here: its text, its end, its usage, or its failure.
 """
 
 from __future__ import annotations
