@@ -29,6 +29,7 @@ _TOO_LONG = re.compile(
     r"|longer than the maximum model length|context ?window ?exceeded",
     re.IGNORECASE,
 )
+_CREDIT_TOO_LOW = re.compile(r"^your credit balance is too low", re.IGNORECASE)
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 
 
@@ -38,8 +39,8 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
     excerpt = excerpt_of(response, secrets)
     push_back = dialect.push_back(response.status, response.headers, response.body)
     said = _said(error, secrets) or excerpt
-    if response.status == HTTPStatus.PAYMENT_REQUIRED or _codes(error) & _NO_CREDIT:
-        # OpenAI says this with a 429, but no wait brings the credit back.
+    if response.status == HTTPStatus.PAYMENT_REQUIRED or _codes(error) & _NO_CREDIT or _CREDIT_TOO_LOW.search(said):
+        # OpenAI says this with a 429, Anthropic with a 400; no wait brings the credit back.
         return ProviderError(
             HTTPStatus.PAYMENT_REQUIRED.value,
             f"{service} wants to be paid: {said}" if said else f"{service} wants to be paid.",
