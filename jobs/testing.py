@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pydantic_core
 from django.conf import settings
-from django.db.models import Case, When
-from django.db.models.functions import Coalesce, Now
+from django.db import connection
+from django.db.models import Case, F, Min, Q, When
+from django.db.models.functions import Coalesce
 
+from jobs.executor.inline import InlineEventLoop, InlinePump, end_commit, kept_open
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.handlers.registry import Continue, Done, EndedBatch, Handler, RunningJob, close_handlers, find_handler
 from jobs.models import Job, new_id
 from jobs.states import JobState
+from queueops.core.clock import Now, TransactionNow
 from queueops.tenancy.credentials import OpenCredential
 
 POLL_SECONDS = 0.02
+_LIMITED = Q(status=JobState.RATE_LIMITED) | Q(lane__isnull=False)
 
 
 class StillUnfinished(AssertionError):
@@ -105,10 +109,15 @@ async def arun_handler(
 
 def drain(*, seconds: float = 30.0, slots: int = 20) -> None:
     """
-    Carry out what is queued, with real executors in this process, until every job has ended.
+    Carry out what is queued, as executors do, until every job has ended. Held jobs, and jobs not due within
+    `seconds`, are left alone.
 
-    Retries are waited for. Held jobs, and jobs not due within `seconds`, are left alone. The test must commit
-    (`@pytest.mark.django_db(transaction=True)`), or the executors see nothing of it.
+    In a test that rolls back (`@pytest.mark.django_db`) all of it happens in the test's transaction and thread,
+    synchronous handlers included. Retries and jobs scheduled for later do not wait: their time is brought forward.
+    What was to happen on commit happens. Batch APIs are not called, and no connection but the test's takes part.
+
+    In a test that commits (`transaction=True`) real executors in this process do it, each with threads and
+    connections of its own, and retries are waited for.
 
     Args:
         slots: Jobs carried out at once.
@@ -124,8 +133,11 @@ def drain(*, seconds: float = 30.0, slots: int = 20) -> None:
         sweep_seconds=chosen.sweep_seconds,
         poll_seconds=POLL_SECONDS,
         drain_grace_seconds=5.0,
-        listen=chosen.listen,
+        listen=chosen.listen and not connection.in_atomic_block,
     )
+    if connection.in_atomic_block:
+        _drain_here(options, seconds)
+        return
     # The first of a cluster takes the quarantine seat, so one alone would carry out suspects only.
     executors = [ExecutorPump(options, cluster_pid=os.getpid()) for _ in range(2)]
     for executor in executors:
@@ -135,6 +147,56 @@ def drain(*, seconds: float = 30.0, slots: int = 20) -> None:
     finally:
         for executor in executors:
             executor.stop()
+
+
+def _drain_here(options: ExecutorSettings, seconds: float) -> None:
+    executors = [InlinePump(options, cluster_pid=os.getpid()) for _ in range(2)]
+    loop = InlineEventLoop()
+    with kept_open():
+        try:
+            for executor in executors:
+                executor.begin_on(loop)
+            end_commit()
+            _take_turns(executors, time.monotonic() + seconds)
+        finally:
+            loop.finish()
+            for executor in executors:
+                executor.leave()
+
+
+def _take_turns(executors: Sequence[InlinePump], deadline: float) -> None:
+    brought_forward = 0.0
+    while True:
+        # Duties come with an idle turn: what they find may be more to do.
+        if any(executor.take_turn(is_idle=is_idle) for is_idle in (False, True) for executor in executors):
+            continue
+        now = time.monotonic()
+        horizon = deadline - now - brought_forward
+        left = _due_within(horizon)
+        if not left:
+            return
+        if step := _bring_forward(horizon):
+            brought_forward += step
+        elif now < deadline and Job.objects.unfinished().filter(_LIMITED).exists():
+            time.sleep(POLL_SECONDS)  # the limits' clock goes on
+        else:
+            raise StillUnfinished(f"{len(left)} jobs have not ended: " + "; ".join(left))
+
+
+def _bring_forward(seconds: float) -> float:
+    """Make the next of the jobs that wait for a time due, and the others as much sooner; returns the seconds."""
+    # now() stands still until the test ends: by it nothing becomes due, not even what the clock has passed.
+    Job.objects.filter(status=JobState.RATE_LIMITED, scheduled_at__lte=Now()).update(scheduled_at=TransactionNow())
+    waiting = Job.objects.filter(
+        status__in=[JobState.QUEUED, JobState.RETRIED],
+        scheduled_at__gt=TransactionNow(),
+        scheduled_at__lte=Now() + timedelta(seconds=max(0.0, seconds)),
+    )
+    until = waiting.aggregate(step=Min("scheduled_at") - TransactionNow())["step"]
+    if until is None:
+        return 0.0
+    waiting.update(scheduled_at=F("scheduled_at") - until)
+    return float(until.total_seconds())
 
 
 def _prepare(

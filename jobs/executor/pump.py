@@ -111,6 +111,8 @@ class ExecutorPump:
     A lost database stops claiming, not the handlers: outcomes are kept and written after the reconnect.
     """
 
+    loop_class = HandlerLoop
+
     def __init__(
         self, settings: ExecutorSettings, *, cluster_pid: int, is_orphan: Callable[[], bool] = lambda: False
     ) -> None:
@@ -140,7 +142,7 @@ class ExecutorPump:
             self._spans = JobSpans(tracer, executor_id=self.id, pool=settings.pool)
         store = result_store()
         self._results = ResultWriter(store) if store else None
-        self.loop = HandlerLoop(
+        self.loop = self.loop_class(
             slots=settings.slots,
             wake=self._wake,
             spans=self._spans,
@@ -664,6 +666,16 @@ class ExecutorPump:
             os.write(self._mouth, b".")
 
     def _leave(self) -> None:
+        self._close_loop()
+        try:
+            self._sign_off()
+        except (DatabaseError, psycopg.Error):
+            logger.warning("executor %s could not deregister; its row is forgotten later", self.id)
+        connection.close()
+        if self.loop.has_lost_threads or self._is_orphan():
+            os._exit(0)  # Python would wait for them, or for the next task, for ever
+
+    def _close_loop(self) -> None:
         self._duties.batch_lane.stop()
         self.loop.stop()
         if self._spans:
@@ -671,17 +683,13 @@ class ExecutorPump:
         if self._outcome_log:
             self._log_ends()
             self._outcome_log.close()
-        try:
-            self._learning.write(float("inf"))
-            if self._results:
-                add_figures(self._results.take_figures())
-            executors.deregister(self.id)
-            notify(Channel.READY)  # what it gave back is for the others
-        except (DatabaseError, psycopg.Error):
-            logger.warning("executor %s could not deregister; its row is forgotten later", self.id)
-        connection.close()
-        if self.loop.has_lost_threads or self._is_orphan():
-            os._exit(0)  # Python would wait for them, or for the next task, for ever
+
+    def _sign_off(self) -> None:
+        self._learning.write(float("inf"))
+        if self._results:
+            add_figures(self._results.take_figures())
+        executors.deregister(self.id)
+        notify(Channel.READY)  # what it gave back is for the others
 
 
 def _drain(pipe: int) -> None:

@@ -161,10 +161,7 @@ def test_only_its_owner_may_reach_the_socket_even_where_the_path_is_too_long_for
 def test_root_is_refused_a_directory_below_a_private_one_and_no_permission_is_opened(tmp_path: Path):
     private = tmp_path / "home"
     private.mkdir(mode=0o700)
-    with (
-        pytest.raises(EmbeddedServerError, match="closed to other users"),
-        EmbeddedServer(private / "data").use(),
-    ):
+    with pytest.raises(EmbeddedServerError, match="closed to other users"), EmbeddedServer(private / "data").use():
         pass
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     assert default_data_dir(private).is_relative_to("/var/lib/queueops")
@@ -173,15 +170,7 @@ def test_root_is_refused_a_directory_below_a_private_one_and_no_permission_is_op
 def test_the_development_key_is_made_once_and_is_private(tmp_path: Path):
     keys = {
         subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                KEY,
-                str(tmp_path / "data"),
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
+            [sys.executable, "-c", KEY, str(tmp_path / "data")], capture_output=True, text=True, check=True
         ).stdout.strip()
         for _ in range(2)
     }

@@ -18,7 +18,7 @@ from ratelimits.services.alerts.alerts import open_alert
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 DATA = ("/live/ops.json", "/live/charts.json?span=15m", "/live/users.json", "/live/feed.json?state=failed")
 

@@ -7,6 +7,11 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
+from tests.support.alert_mail import mail  # noqa: F401
+from tests.support.archiving import old_work  # noqa: F401
+from tests.support.executing import stage  # noqa: F401
+from tests.support.plans import backlog  # noqa: F401
+
 
 @pytest.fixture
 def nobody_clears() -> Iterator[None]:

@@ -20,7 +20,7 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts import alerts
 from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
 from tests.factories import make_allowance, make_project, make_route, make_usage_event
-from tests.jobs.test_alerts_sent import email_route, mail, text_of  # noqa: F401 - its fixture
+from tests.support.alert_mail import email_route, text_of
 from tests.support.background import in_background
 from tests.support.deliveries import deliver
 from tests.support.http_server import serving
@@ -55,7 +55,7 @@ def subjects(sink: Any) -> list[str]:
     return sorted(" ".join(message["Subject"].split()) for message in sink.messages)
 
 
-def test_users_who_reach_a_level_are_told_of_in_one_mail(mail):  # noqa: F811
+def test_users_who_reach_a_level_are_told_of_in_one_mail(mail):
     email_route()
     use(8, users=7)
     assert (send_unsent(50), unsent()) == (1, 0)
@@ -68,7 +68,7 @@ def test_users_who_reach_a_level_are_told_of_in_one_mail(mail):  # noqa: F811
     assert "https://queue.example.org/admin/ratelimits/quotaalert/?project=acme&kind=allowance&severity=warning" in text
 
 
-def test_the_link_leads_to_the_alerts_of_that_project(mail):  # noqa: F811
+def test_the_link_leads_to_the_alerts_of_that_project(mail):
     email_route()
     make_allowance("other", quota=10)
     use(8, users=2)
@@ -82,7 +82,7 @@ def test_the_link_leads_to_the_alerts_of_that_project(mail):  # noqa: F811
     assert "other, user " not in listed
 
 
-def test_each_project_kind_and_severity_has_its_own_message(mail):  # noqa: F811
+def test_each_project_kind_and_severity_has_its_own_message(mail):
     email_route(least_severity="notice")
     make_allowance("other", quota=10)
     for amount in (6, 8, 12):  # the last are critical, and overage as well
@@ -91,7 +91,7 @@ def test_each_project_kind_and_severity_has_its_own_message(mail):  # noqa: F811
     assert send_unsent(50) == Job.objects.count() == 5
 
 
-def test_one_user_is_told_of_like_any_alert(mail):  # noqa: F811
+def test_one_user_is_told_of_like_any_alert(mail):
     email_route()
     use(8)
     send_unsent(50)
@@ -100,7 +100,7 @@ def test_one_user_is_told_of_like_any_alert(mail):  # noqa: F811
 
 
 @pytest.mark.parametrize("first", [1, 2])
-def test_the_next_of_a_group_wait_and_are_then_told_together(mail, first):  # noqa: F811
+def test_the_next_of_a_group_wait_and_are_then_told_together(mail, first):
     email_route()
     use(8, users=first)
     assert send_unsent(50) == 1
@@ -114,7 +114,7 @@ def test_the_next_of_a_group_wait_and_are_then_told_together(mail, first):  # no
     assert any("acme, 4 users" in subject for subject in subjects(mail))
 
 
-def test_critical_ones_do_not_wait_and_their_end_is_one_message(mail):  # noqa: F811
+def test_critical_ones_do_not_wait_and_their_end_is_one_message(mail):
     email_route()
     for _ in range(2):
         use(10, users=2)
@@ -128,7 +128,7 @@ def test_critical_ones_do_not_wait_and_their_end_is_one_message(mail):  # noqa: 
     assert "acme, 4 users" in subjects(mail)[-1]
 
 
-def test_lesser_ones_that_end_while_they_wait_are_not_told(mail):  # noqa: F811
+def test_lesser_ones_that_end_while_they_wait_are_not_told(mail):
     email_route()
     use(8)
     send_unsent(50)
@@ -137,7 +137,7 @@ def test_lesser_ones_that_end_while_they_wait_are_not_told(mail):  # noqa: F811
     assert (send_unsent(50), unsent()) == (0, 0)
 
 
-def test_a_group_that_waits_holds_up_no_other_alert(mail):  # noqa: F811
+def test_a_group_that_waits_holds_up_no_other_alert(mail):
     email_route()
     use(8)
     send_unsent(50)
@@ -148,7 +148,7 @@ def test_a_group_that_waits_holds_up_no_other_alert(mail):  # noqa: F811
     assert unsent() == 3
 
 
-def test_a_crash_between_marking_and_handing_over_loses_none(mail):  # noqa: F811
+def test_a_crash_between_marking_and_handing_over_loses_none(mail):
     email_route()
     use(8, users=3)
     with transaction.atomic():
@@ -159,7 +159,7 @@ def test_a_crash_between_marking_and_handing_over_loses_none(mail):  # noqa: F81
 
 
 @pytest.mark.concurrency
-def test_another_leader_sends_no_digest_beside_one_that_is_not_committed(mail):  # noqa: F811
+def test_another_leader_sends_no_digest_beside_one_that_is_not_committed(mail):
     email_route()
     make_project(PROJECT)
     use(8, users=2)

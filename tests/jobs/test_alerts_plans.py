@@ -12,7 +12,7 @@ from jobs.lanes import lane_name
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.upkeep import watch
 from ratelimits.subjects import Subject
-from tests.jobs.test_plans import assert_bounded, explain_file, explain_reads
+from tests.support.plans import assert_bounded, explain_file, explain_reads
 
 pytestmark = pytest.mark.django_db
 
@@ -54,7 +54,7 @@ def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 
 
 def test_a_lane_is_counted_to_its_bound_and_no_further(backlog):
-    plan = explain_file("count_lanes", lanes=[LANE], most=1000, sampled=50)
+    plan = explain_file("jobs", "count_lanes", lanes=[LANE], most=1000, sampled=50)
     assert_bounded(plan, rows=1001, blocks=1500)
 
 

@@ -6,12 +6,9 @@ import base64
 import hashlib
 import hmac
 import json
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from aiohttp import web
-from django.conf import settings as django_settings
 from django.db import transaction
 from django.utils import timezone
 
@@ -22,32 +19,13 @@ from jobs.testing import drain
 from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services.alerts import alerts
 from tests.factories import SIGNING_SECRET, make_route
+from tests.support.alert_mail import email_route, text_of
 from tests.support.background import in_background
 from tests.support.deliveries import deliver
 from tests.support.http_server import serving
-from tests.support.mail_sink import MailSink, mail_sink
 from tests.support.racing import run_together
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def mail(settings):
-    with in_background(mail_sink()) as sink:
-        settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
-        settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", sink.port
-        settings.QUEUEOPS = replace(
-            django_settings.QUEUEOPS,
-            email_url=f"smtp://127.0.0.1:{sink.port}",
-            public_url="https://queue.example.org",
-        )
-        yield sink
-
-
-def email_route(**fields: Any) -> AlertRoute:
-    return AlertRoute.objects.create(
-        **{"name": "on call", "channel": "email", "target": "oncall@example.org", **fields}
-    )
 
 
 def open_alert(
@@ -56,12 +34,6 @@ def open_alert(
     alert = alerts.open_alert("dead_letters", subject, severity=severity, message=message, figures={"open": 20})
     assert alert is not None
     return alert
-
-
-def text_of(sink: MailSink) -> str:
-    payload = sink.messages[-1].get_payload(decode=True)
-    assert isinstance(payload, bytes)
-    return payload.decode()
 
 
 def test_an_alert_is_mailed_once_with_its_runbook_and_a_link(mail):

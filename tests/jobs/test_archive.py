@@ -5,17 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connection
 from django.utils import timezone
 
-from jobs.models import Batch, DeadLetter, DutyLease, Job, JobCount, JobEvent, RestoredJob, Tag
+from jobs.models import Batch, DutyLease, Job, JobCount, JobEvent, RestoredJob
 from jobs.services.archive import archive as archiving
 from jobs.services.archive.archive import ArchiveBusy, archive, stop_archiving
 from jobs.services.archive.day_files import ArchiveError, DayFiles
@@ -28,24 +27,10 @@ from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.stores.directory import DirectoryStore
 from queueops.site.diagnosis.upkeep import examine_retention
-from tests.factories import make_batch, make_dead_letter, make_job, make_jobs
-from tests.jobs.test_retention import old_part, parts
+from tests.factories import make_batch, make_dead_letter, make_job
+from tests.support.archiving import THEN, age, day, parts, said, state
 
 pytestmark = pytest.mark.django_db
-
-DAYS = 40
-THEN = timedelta(days=DAYS)
-PAYLOAD = json.dumps({"figure": 1.10, "large": 12345678901234567890, "text": "zoë\u2028\\N\t", "password": "hush"})
-
-
-def age() -> None:
-    """Everything that is there came and ended long ago."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        for table, column in (("job", "created_at"), ("job", "finished_at"), ("jobevent", "created_at")):
-            statement = f"UPDATE jobs_{table} SET {column} = {column} - %s::interval"  # noqa: S608
-            cursor.execute(statement, [f"{DAYS} days"])
-        cursor.execute("SET LOCAL session_replication_role = origin")
 
 
 def archived(root: Path, *options: str) -> str:
@@ -54,37 +39,6 @@ def archived(root: Path, *options: str) -> str:
 
 def unarchived(root: Path, *options: str) -> str:
     return said("unarchive", "--from", str(root), *options)
-
-
-def said(*words: str) -> str:
-    out = StringIO()
-    call_command(*words, stdout=out)
-    return out.getvalue()
-
-
-def day() -> str:
-    return str((timezone.now() - THEN).astimezone(UTC).date())
-
-
-def state() -> list[Any]:
-    """All of the tables but the transactions that wrote the events."""
-    kept = [list(model._default_manager.order_by("pk").values()) for model in (Job, Batch, DeadLetter)]
-    tags = list(Tag.objects.order_by("owner_id", "name").values())
-    events = [{**row, "xid": None} for row in JobEvent.objects.order_by("pk").values()]
-    return [*kept, tags, events]
-
-
-@pytest.fixture
-def old_work() -> list[Job]:
-    """Ended jobs of two projects with a discarded dead letter, a batch and tags; in two jobs' parts."""
-    old_part(EVENTS, days=DAYS)
-    batch = make_batch(name="monthly", total=3)
-    made = make_jobs(3, state=JobState.COMPLETED, payload=PAYLOAD, batch=batch, tags=["blue", "red"])
-    made += make_jobs(2, state=JobState.CANCELLED, project="globex", idempotency_key=None)
-    letter = make_dead_letter()
-    discard_dead_letters([letter.pk], actor="user:1", reason="late")
-    age()
-    return [*made, letter.job]
 
 
 def test_what_is_archived_comes_back_as_it_was(old_work: list[Job], tmp_path: Path):

@@ -10,9 +10,8 @@ from django.core.management import CommandError
 from jobs.models import Job, JobEvent
 from jobs.services.archive.day_files import DayFiles
 from jobs.services.upkeep.retention import is_archived
-from tests.core.test_stores import server, use  # noqa: F401 - fixtures
-from tests.jobs.test_archive import day, old_work, said, state  # noqa: F401
-from tests.support.s3_server import BUCKET, S3Server, s3_server
+from tests.support.archiving import day, said, state
+from tests.support.s3_server import BUCKET, S3Server, s3_server, shared_server, use_server  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.django_db
 
@@ -20,13 +19,13 @@ PLACE = f"s3://{BUCKET}/queueops"
 
 
 @pytest.fixture
-def mortal(use: Callable[[S3Server], None]) -> Iterator[S3Server]:  # noqa: F811
+def mortal(use: Callable[[S3Server], None]) -> Iterator[S3Server]:
     with s3_server() as running:
         use(running)
         yield running
 
 
-def test_what_is_archived_in_a_bucket_comes_back_as_it_was(server: S3Server, use, old_work: list[Job]):  # noqa: F811
+def test_what_is_archived_in_a_bucket_comes_back_as_it_was(server: S3Server, use, old_work: list[Job]):
     use(server)
     before = state()
     assert f"{PLACE}: 6 jobs, 0 batches and " in said("archive", "--to", PLACE)
@@ -41,7 +40,7 @@ def test_what_is_archived_in_a_bucket_comes_back_as_it_was(server: S3Server, use
 @pytest.mark.parametrize("point", ["_write", "verify", "_write_manifest", "_read_manifest"])
 def test_a_server_that_goes_away_while_something_is_archived_costs_nothing(
     mortal: S3Server,
-    old_work: list[Job],  # noqa: F811
+    old_work: list[Job],
     monkeypatch,
     point: str,
 ):
@@ -58,7 +57,7 @@ def test_a_server_that_goes_away_while_something_is_archived_costs_nothing(
     assert state() == before
 
 
-def test_without_the_bucket_nothing_says_that_there_is_an_archive(server: S3Server, use):  # noqa: F811
+def test_without_the_bucket_nothing_says_that_there_is_an_archive(server: S3Server, use):
     use(server)
     for words in (["archive", "--to"], ["unarchive", "--verify", "--from"]):
         with pytest.raises(CommandError, match="there is no such bucket"):

@@ -27,8 +27,8 @@ from ratelimits.services.money import budgets, prices
 from ratelimits.services.money.reports import total
 from ratelimits.services.money.save_budget import change_budget, create_budget, delete_budget
 from tests.factories import make_project
-from tests.jobs.test_spend import set_prices
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
+from tests.support.money import set_prices
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

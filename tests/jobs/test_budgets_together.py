@@ -29,7 +29,7 @@ from ratelimits.services.money.holds import recount_periods
 from ratelimits.services.money.save_budget import create_budget
 from tests.factories import make_batch, make_project
 from tests.jobs.merging import Piece, claim, groups, submit
-from tests.jobs.test_executor_loop import Driven
+from tests.support.executing import Driven
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.django_db

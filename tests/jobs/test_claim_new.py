@@ -23,7 +23,6 @@ from queueops.core.notify import Channel
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
 from tests.factories import make_jobs, make_project
-from tests.jobs.test_executor_loop import stage  # noqa: F401 (a fixture)
 from tests.support.processes import wait_for
 from tests.support.racing import waiting_for
 
@@ -34,7 +33,7 @@ WAITING = 3
 
 
 @pytest.fixture
-def pump(stage, monkeypatch) -> Iterator[ExecutorPump]:  # noqa: F811
+def pump(stage, monkeypatch) -> Iterator[ExecutorPump]:
     """A general executor whose cycles the test makes, in the thread `database`."""
     monkeypatch.setattr(lanes, "READING_SHARE", 1e9)  # all lanes are looked at in each cycle
     monkeypatch.setattr(heads, "DEAR_SECONDS", 1e9)  # or a look that a busy machine held up would begin nothing ahead
@@ -94,7 +93,7 @@ def parameters() -> dict[str, Any]:
     return connection.get_connection_params() | {"cursor_factory": None}
 
 
-def test_before_an_outcome_is_written_nothing_is_begun_ahead_of_it(pump, stage, monkeypatch):  # noqa: F811
+def test_before_an_outcome_is_written_nothing_is_begun_ahead_of_it(pump, stage, monkeypatch):
     """It may be a refusal, whose counters have yet to cool down."""
     ahead: list[bool] = []
     real = claim.claim_new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -29,34 +29,11 @@ from jobs.transitions import Move, move_jobs
 from queueops.core.errors import IdempotencyKeyReused
 from tests.factories import KIND, make_batch, make_dead_letter, make_jobs, make_project
 from tests.support.processes import wait_for
+from tests.support.racing import at_once
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
 
 EXECUTORS = 8
-
-
-def at_once(*actions: Callable[[], None]) -> None:
-    """Run each on a connection of its own, all from one barrier; an error of any is the test's."""
-    start = threading.Barrier(len(actions))
-    errors: list[Exception] = []
-
-    def run(action: Callable[[], None]) -> None:
-        try:
-            start.wait(timeout=20)
-            action()
-        except Exception as error:  # noqa: BLE001 (raised again below)
-            errors.append(error)
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert not any(thread.is_alive() for thread in threads)
-    if errors:
-        raise errors[0]
 
 
 @pytest.mark.parametrize("wanted", [1, 7])

@@ -24,9 +24,9 @@ from ratelimits.services.limits import catalogue
 from tests.factories import make_batch
 from tests.jobs import merging
 from tests.jobs.merging import MOST, Piece, claim, groups, submit
-from tests.jobs.test_executor_loop import Driven
-from tests.jobs.test_executor_loop import claimed as claimed_alone
 from tests.ratelimits.counting import used
+from tests.support.executing import Driven
+from tests.support.executing import claimed as claimed_alone
 from tests.support.processes import wait_for
 
 Answers = Callable[[Sequence[RunningJob[Piece]]], Any]

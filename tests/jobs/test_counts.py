@@ -23,9 +23,8 @@ from jobs.states import RUNNING, TRANSITIONS, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 from tests.factories import make_batch, make_job, make_jobs, make_project
+from tests.support.finishing import BROKEN, NOT_FOUND, STEADY
 from tests.support.processes import wait_for
-
-from .test_finish import BROKEN, NOT_FOUND, STEADY
 
 PROJECTS = ("acme", "globex")
 

@@ -27,25 +27,13 @@ from jobs.services.upkeep.upkeep import LOST_WITH_HOST
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs
+from tests.support.finishing import BROKEN, NOT_FOUND, STEADY, claim, started
 
 pytestmark = pytest.mark.django_db
 
-STEADY = {"moderate": Policy(initial=4, multiplier=2, max_delay=60, max_retries=3, jitter="none", window=500)}
 
-BROKEN = Failure("broken", "ConnectionError", "the connection broke", outcome="unknown")
 TOO_MANY = Failure("http_429", "ProviderError", "HTTP 429", outcome="answered", status=429)
-NOT_FOUND = Failure("http_404", "ProviderError", "HTTP 404", outcome="answered", status=404)
 UNAVAILABLE = Failure("http_503", "ProviderError", "HTTP 503", outcome="answered", status=503)
-
-
-def started(**fields: Any) -> ClaimedJob:
-    make_job(**fields)
-    return claim()
-
-
-def claim() -> ClaimedJob:
-    [job] = claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=ClassTurns())
-    return job
 
 
 def failed(job: ClaimedJob, failure: Failure, *, repeatable: bool = True, took_ms: float = 5.0) -> Failed:

@@ -23,7 +23,7 @@ from queueops.core.logs import JsonFormatter
 from queueops.core.outbound.client import CallNotes, OutboundClient, OutboundFailed, call_notes
 from queueops.core.outbound.policy import OutboundRefused
 from tests.factories import make_project
-from tests.jobs.test_executor_loop import executing
+from tests.support.executing import executing
 from tests.support.flow import count_all
 from tests.support.processes import wait_for
 

@@ -12,7 +12,7 @@ from jobs.models import PauseSwitch
 from jobs.services.upkeep.has_work import calls_service, is_held_by
 from jobs.states import JobState
 from tests.factories import make_jobs, make_project
-from tests.jobs.test_plans import assert_bounded, explain_reads
+from tests.support.plans import assert_bounded, explain_reads
 
 pytestmark = pytest.mark.django_db
 

@@ -15,7 +15,7 @@ from jobs.services.finish.lost_claims import find_lost
 from jobs.services.upkeep.watch import watch_executors
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import QuotaAlert
-from tests.jobs.test_finish import started
+from tests.support.finishing import started
 
 pytestmark = pytest.mark.django_db
 

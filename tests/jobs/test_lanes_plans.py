@@ -15,7 +15,7 @@ from jobs.services.explain.waiting import explain_waiting
 from queueops.core.sql import load_sql
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
-from tests.jobs.test_plans import BATCH, assert_bounded, explain_file, explain_reads
+from tests.support.plans import BATCH, assert_bounded, explain_file, explain_reads
 
 pytestmark = pytest.mark.django_db
 
@@ -78,8 +78,9 @@ def last_of(lane: str, **conditions: Any) -> Job:
 def test_a_claim_reads_heads_of_the_open_lanes_and_nothing_behind_them(lanes, wanted, opened):
     heads = 2 * wanted // opened + 2
     plan = explain_file(
-        "choose_jobs", wanted=wanted, starved_after=9.0, starved_every=9.0, turn_classes=[2], turn_projects=["wide"],
-        turn_passes=[3.0], turn_nows=[0.0, 2.0], lanes=names(opened), rooms=[heads] * opened, passes=[0.0] * opened,
+        "jobs", "choose_jobs", wanted=wanted, starved_after=9.0, starved_every=9.0, turn_classes=[2],
+        turn_projects=["wide"], turn_passes=[3.0], turn_nows=[0.0, 2.0],
+        lanes=names(opened), rooms=[heads] * opened, passes=[0.0] * opened,
         resting=[], flow_projects=["wide"], flow_passes=[0.0], strange=[],
         known_projects=None, known_priorities=None, known_since=None, everywhere=True,
     )  # fmt: skip
@@ -89,13 +90,13 @@ def test_a_claim_reads_heads_of_the_open_lanes_and_nothing_behind_them(lanes, wa
 
 def test_a_list_of_lanes_reads_two_rows_a_lane(lanes):
     assert Job.objects.values("lane").distinct().count() == LANES + 1
-    plan = explain_file("list_lanes", after="", most=LANES * 2)
+    plan = explain_file("jobs", "list_lanes", after="", most=LANES * 2)
     assert_bounded(plan, rows=2 * LANES + 10, blocks=2 * LANES * BLOCKS_A_ROW * 2)
 
 
 def test_lanes_that_share_a_limit_are_found_by_four_probes_a_lane(lanes):
     assert "ORDER BY lane LIMIT 1" in load_sql("jobs", "find_waiting_lanes")
-    plan = explain_file("find_waiting_lanes", from_lane="google-sheets/", most=MOST_SHARERS_READ)
+    plan = explain_file("jobs", "find_waiting_lanes", from_lane="google-sheets/", most=MOST_SHARERS_READ)
     assert_bounded(plan, rows=MOST_SHARERS_READ + 10, blocks=4 * MOST_SHARERS_READ * BLOCKS_A_ROW * 2)
 
 

@@ -23,8 +23,8 @@ from jobs.states import JobState
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
 from tests.factories import make_job, make_jobs
-from tests.jobs.test_executor_loop import executing
 from tests.support.awake import awake
+from tests.support.executing import executing
 from tests.support.processes import wait_for
 
 

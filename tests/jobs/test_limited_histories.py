@@ -27,7 +27,7 @@ from ratelimits.models import Counter, Limit
 from ratelimits.services.limits import catalogue
 from tests.jobs import merging
 from tests.jobs.merging import ALONE, KIND, claim, submit
-from tests.jobs.test_executor_loop import executing
+from tests.support.executing import executing
 from tests.support.processes import wait_for
 
 STEPS = 60

@@ -38,43 +38,17 @@ from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
 from tests.factories import make_jobs, make_project, move_along
 from tests.support.flow import count_all
+from tests.support.objectives import MINUTE, an_objective, jobs_that
 from tests.support.processes import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-MINUTE = 60
-LONG_AGO = timedelta(days=20)
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
 def counted() -> None:
     count_all()
-
-
-def an_objective(**figures: Any) -> Objective:
-    """One that counts all jobs of this test, also those that are given earlier times."""
-    given = {"name": f"objective {uuid4()}", "aim": "start", "percent": Decimal(95), "within_seconds": 5 * MINUTE}
-    made = save_objective(None, {**given, **figures}, actor="user:1")
-    assert begin_objectives() == 1
-    Objective.objects.filter(pk=made.pk).update(counts_from=F("created_at") - LONG_AGO)
-    made.refresh_from_db()
-    return made
-
-
-def began(ids: list[UUID], *, seconds_ago: float) -> None:
-    """Move the clock of some jobs: they were submitted so long ago."""
-    moment = timezone.now() - timedelta(seconds=seconds_ago)
-    Job.objects.filter(pk__in=ids).update(created_at=moment, eligible_since=moment)
-
-
-def jobs_that(*, began_ago: float, count: int = 1, start: bool = False, **fields: Any) -> list[UUID]:
-    ids = [job.pk for job in make_jobs(count, **fields)]
-    began(ids, seconds_ago=began_ago)
-    if start:
-        move_along("dispatch", ids)
-        move_along("start", ids)
-    return ids
 
 
 def standing(objective: Objective, *, at: float | None = None) -> ObjectiveStanding:

@@ -19,8 +19,8 @@ from jobs.services.upkeep.watch_objectives import begin_objectives
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
-from tests.jobs.test_objectives import an_objective, jobs_that
 from tests.support.flow import count_all
+from tests.support.objectives import an_objective, jobs_that
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)

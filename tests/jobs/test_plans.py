@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection, transaction
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from psycopg.types.json import Json
 
@@ -23,43 +21,20 @@ from jobs.states import TRANSITIONS
 from queueops.core.sql import load_sql
 from queueops.tenancy.models import Project
 from tests.factories import make_webhook
-from tests.support import plans
-from tests.support.plans import blocks_touched, nodes, rows_read
+from tests.support.plans import (
+    BATCH,
+    BIG_TABLES,
+    JOBS,
+    PROJECTS,
+    assert_bounded,
+    blocks_touched,
+    explain_file,
+    explain_reads,
+    nodes,
+    rows_read,
+)
 
 pytestmark = pytest.mark.django_db
-
-JOBS = 100_000
-PROJECTS = 40
-BATCH = UUID(int=7)
-BIG_TABLES = re.compile(r"jobs_job$|jobs_jobevent")
-SCOPES_OF_SETTINGS = ("SET LOCAL", "SAVEPOINT", "ROLLBACK TO", "RELEASE")
-
-# Of every 20 jobs 12 are ready, and one or two each of the others.
-SEED = """
-INSERT INTO tenancy_project (id, name) SELECT 'p' || i, 'p' || i FROM generate_series(1, {projects}) AS i;
-INSERT INTO jobs_batch (id, project_id, name, total, submitted_by) VALUES ('{batch}', 'p1', '', 1, 'key:test');
-ALTER TABLE jobs_job DISABLE TRIGGER USER;
-INSERT INTO jobs_job (id, project_id, batch_id, kind, service, call_type, priority, status, payload, effect_key,
-                      eligible_since, scheduled_at, lease_expires_at, finished_at, expires_at, held, crash_count,
-                      fencing_token)
-SELECT gen_random_uuid(), 'p' || 1 + i % {projects}, CASE WHEN i % 40 = 0 THEN uuid '{batch}' END,
-       'http.request', 'http', 'write', (ARRAY['urgent', 'normal', 'low'])[1 + i % 3], state, '{{}}', i,
-       now() - i * interval '1 second',
-       CASE WHEN state = 'retried' OR i % 20 = 13 THEN now() + (i - 2000) * interval '1 second' END,
-       CASE WHEN state = 'in_progress' THEN now() + (i - 500) * interval '1 second' END,
-       CASE WHEN state IN ('completed', 'failed') THEN now() - i * interval '1 minute' END,
-       CASE WHEN i % 20 IN (1, 2) THEN now() + (i - 500) * interval '1 second' END,
-       i % 20 = 12, CASE WHEN i % 20 = 11 THEN 2 ELSE 0 END, i
-  FROM generate_series(1, {jobs}) AS i,
-       LATERAL (SELECT CASE i % 20 WHEN 14 THEN 'rate_limited' WHEN 15 THEN 'retried' WHEN 16 THEN 'in_progress'
-                       WHEN 17 THEN 'completed' WHEN 18 THEN 'completed' WHEN 19 THEN 'failed'
-                       ELSE 'queued' END AS state) AS chosen;
-SELECT setval('jobs_fencing_token', greatest({jobs}, last_value)) FROM jobs_fencing_token;
-INSERT INTO jobs_jobevent (job_id, project_id, event_type, to_status)
-SELECT id, project_id, 'state_change', 'queued' FROM jobs_job LIMIT {jobs} / 4;
-SET CONSTRAINTS ALL IMMEDIATE;
-ALTER TABLE jobs_job ENABLE TRIGGER USER;
-"""
 
 # Stored in the order of their ids, as jobs come, which makes the index of a project's jobs look cheap.
 ONE_PROJECT = """
@@ -72,23 +47,6 @@ UPDATE jobs_job SET status = 'cancelled', finished_at = now() WHERE id < '000000
 """
 
 
-@pytest.fixture(scope="module")
-def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """The tables at depth, for this module."""
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
-        with transaction.atomic():
-            cursor.execute(SEED.format(jobs=JOBS, projects=PROJECTS, batch=BATCH))
-        # Index scans count dead entries too, and other tests leave some everywhere.
-        cursor.execute("VACUUM ANALYZE jobs_job, jobs_pauseswitch")
-        cursor.execute("VACUUM jobs_deadletter, jobs_webhookdelivery")
-        cursor.execute("ANALYZE jobs_jobevent")
-    try:
-        yield
-    finally:
-        with django_db_blocker.unblock(), connection.cursor() as cursor:
-            cursor.execute("TRUNCATE tenancy_project, jobs_job, jobs_batch, jobs_jobcount, jobs_jobevent CASCADE")
-
-
 @pytest.fixture
 def as_executor(backlog: None) -> Iterator[None]:
     """The session settings that the executor's pump makes."""
@@ -97,43 +55,6 @@ def as_executor(backlog: None) -> Iterator[None]:
             cursor.execute("SELECT set_config(%s, %s, true)", [name, value])
         yield
         transaction.set_rollback(True)
-
-
-def explain_file(name: str, **parameters: Any) -> dict[str, Any]:
-    return plans.explain_file("jobs", name, **parameters)
-
-
-def explain_reads(call: Callable[[], object]) -> list[dict[str, Any]]:
-    """The plans of the SELECTs that a service makes, each under the settings that it makes for it."""
-    with transaction.atomic():
-        with CaptureQueriesContext(connection) as made:
-            call()
-        transaction.set_rollback(True)
-    found = []
-    with transaction.atomic(), connection.cursor() as cursor:
-        for statement in [query["sql"] for query in made.captured_queries]:
-            if statement.startswith("SELECT"):
-                found.append(plans.explain(statement))
-            elif statement.startswith(SCOPES_OF_SETTINGS):
-                cursor.execute(statement)
-        transaction.set_rollback(True)
-    return found
-
-
-def assert_bounded(plan: dict[str, Any], *, rows: int, blocks: int) -> None:
-    """
-    No sequential scan of the jobs or the log, and no node that reads, sorts or passes on more than `rows` rows.
-
-    Args:
-        blocks: Most 8 kB pages touched by the whole statement.
-    """
-    for node in nodes(plan):
-        name = f"{node['Node Type']} {node.get('Relation Name', '')} {node.get('Index Name', '')}"
-        if BIG_TABLES.match(node.get("Relation Name", "")):
-            assert "Seq Scan" not in node["Node Type"] or not rows_read(node), name  # the log's future days are empty
-        assert rows_read(node) <= rows, f"{name} read {rows_read(node):,.0f} rows"
-    touched = blocks_touched(plan)
-    assert touched <= blocks, f"{touched} blocks"
 
 
 def some(state: str, number: int = 50, **conditions: Any) -> list[tuple[UUID, int]]:
@@ -145,7 +66,7 @@ def test_a_claim_reads_heads_and_not_the_backlog(as_executor, wanted):
     tiers = 3  # each head is held against the rule of each tier, where the planner joins them so
     heads = tiers * (2 * wanted + 16)
     plan = explain_file(
-        "choose_jobs", wanted=wanted, starved_after=9.0, starved_every=9.0,
+        "jobs", "choose_jobs", wanted=wanted, starved_after=9.0, starved_every=9.0,
         turn_classes=[2, 2], turn_projects=["p1", "p2"], turn_passes=[3.0, 4.0], turn_nows=[0.0, 2.0],
         lanes=[], rooms=[], passes=[], resting=[], flow_projects=["p3"], flow_passes=[2.0], strange=[],
         known_projects=None, known_priorities=None, known_since=None, everywhere=True,
@@ -159,7 +80,7 @@ def test_a_claim_reads_none_of_an_active_projects_finished_jobs(as_executor):
     with connection.cursor() as cursor:
         cursor.execute(ONE_PROJECT)
     plan = explain_file(
-        "choose_jobs", wanted=50, starved_after=9.0, starved_every=9.0,
+        "jobs", "choose_jobs", wanted=50, starved_after=9.0, starved_every=9.0,
         turn_classes=[], turn_projects=[], turn_passes=[], turn_nows=[],
         lanes=[], rooms=[], passes=[], resting=[], flow_projects=[], flow_passes=[], strange=[],
         known_projects=None, known_priorities=None, known_since=None, everywhere=True,
@@ -181,7 +102,7 @@ def test_a_look_at_those_that_wait_for_others_reads_what_they_wait_for(as_execut
         for on in (running[number % len(running)], BATCH)
     ]
     Dependency.objects.bulk_create(waits)
-    plan = explain_file("choose_dependants", after=UUID(int=0), most=500)
+    plan = explain_file("jobs", "choose_dependants", after=UUID(int=0), most=500)
     assert plan["Actual Rows"] == 500
     assert_bounded(plan, rows=2_500, blocks=12_000)
 
@@ -189,15 +110,15 @@ def test_a_look_at_those_that_wait_for_others_reads_what_they_wait_for(as_execut
 def test_a_claim_in_quarantine_reads_one_suspect(as_executor):
     with connection.cursor() as cursor:
         cursor.execute(claim.OLDEST_FIRST)
-    assert_bounded(explain_file("choose_suspect", strange=[]), rows=20, blocks=200)
+    assert_bounded(explain_file("jobs", "choose_suspect", strange=[]), rows=20, blocks=200)
 
 
 def test_a_claim_of_what_is_new_looks_at_twenty_jobs(as_executor):
-    assert_bounded(explain_file("choose_new", strange=[]), rows=20, blocks=50)
+    assert_bounded(explain_file("jobs", "choose_new", strange=[]), rows=20, blocks=50)
 
 
 def test_a_promotion_reads_what_is_due_and_no_more_than_it_was_asked(as_executor):
-    assert_bounded(explain_file("promote_jobs", most=20, target="queued"), rows=60, blocks=3_000)
+    assert_bounded(explain_file("jobs", "promote_jobs", most=20, target="queued"), rows=60, blocks=3_000)
 
 
 @pytest.mark.parametrize("edge", ["claim", "dispatch", "start", "complete", "retry", "cancel", "release"])
@@ -209,7 +130,8 @@ def test_a_transition_reads_the_jobs_it_was_given(as_executor, edge):
     nothing = [None] * len(ids)
     executor = uuid4() if edge in {"claim", "dispatch"} else None
     plan = explain_file(
-        "transition_jobs", target=transition.target.value, sources=[state.value for state in transition.sources],
+        "jobs", "transition_jobs", target=transition.target.value,
+        sources=[state.value for state in transition.sources],
         needs_lease=transition.needs_lease, attempt=int(transition.consumes_attempt), crash=0, deferral=0,
         ids=ids, tokens=tokens, delays=[1.0] * len(ids), codes=nothing, messages=nothing, results=nothing,
         data=nothing, keys=nothing, through=transition.through, message="x", executor=executor, lease=30.0, via="live",
@@ -255,7 +177,7 @@ def test_deletion_reads_one_chunk_of_old_jobs_and_of_many_dead_letters_those_tha
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(LETTERS)
         before = timezone.now() - timedelta(minutes=30)
-        plan = explain_file("delete_finished_jobs", before=before, most=100)
+        plan = explain_file("jobs", "delete_finished_jobs", before=before, most=100)
         assert not [node for node in nodes(plan) if "Seq Scan" in node["Node Type"] and rows_read(node) > 100]
         assert rows_read(plan) == 100 or blocks_touched(plan) < 20_000
         # What PostgreSQL asks for each row deleted, and no plan shows.
@@ -264,20 +186,20 @@ def test_deletion_reads_one_chunk_of_old_jobs_and_of_many_dead_letters_those_tha
             for one in explain_reads(named.exists):
                 assert_bounded(one, rows=10, blocks=20)
         cursor.execute(retention.BY_INDEX)
-        assert_bounded(explain_file("keep_timelines", before=before, most=100), rows=3_000, blocks=12_000)
+        assert_bounded(explain_file("jobs", "keep_timelines", before=before, most=100), rows=3_000, blocks=12_000)
         transaction.set_rollback(True)
 
 
 def test_deletion_of_batches_reads_those_that_ended(backlog):
-    assert_bounded(explain_file("delete_ended_batches", before=timezone.now(), most=100), rows=100, blocks=200)
+    assert_bounded(explain_file("jobs", "delete_ended_batches", before=timezone.now(), most=100), rows=100, blocks=200)
 
 
 def test_taking_off_a_pause_reads_one_chunk_of_held_jobs(as_executor):
-    assert_bounded(explain_file("release_held_jobs", after=UUID(int=0), most=100), rows=300, blocks=8_000)
+    assert_bounded(explain_file("jobs", "release_held_jobs", after=UUID(int=0), most=100), rows=300, blocks=8_000)
 
 
 def test_a_chunk_of_retention_reads_the_oldest_finished_jobs(backlog):
-    plan = explain_file("delete_finished_jobs", before="2099-01-01T00:00Z", most=100)
+    plan = explain_file("jobs", "delete_finished_jobs", before="2099-01-01T00:00Z", most=100)
     assert_bounded(plan, rows=400, blocks=8_000)
 
 
@@ -311,8 +233,8 @@ def test_a_submission_reads_no_jobs(backlog):
         "priorities": ["normal"], "payloads": "[{}]", "idempotency_keys": ["k"], "effect_keys": ["e"], "project": "p1",
         "held": False, "submitted_by": "key:test", "targets": [""], "paths": [0],
     }  # fmt: skip
-    assert_bounded(explain_file("insert_jobs", **given), rows=10, blocks=500)
-    assert_bounded(explain_file("read_room", project="p1"), rows=100, blocks=100)
+    assert_bounded(explain_file("jobs", "insert_jobs", **given), rows=10, blocks=500)
+    assert_bounded(explain_file("jobs", "read_room", project="p1"), rows=100, blocks=100)
 
 
 def test_a_look_for_traces_reads_those_of_the_claimed_jobs_alone(as_executor):
@@ -327,7 +249,11 @@ def test_a_look_for_traces_reads_those_of_the_claimed_jobs_alone(as_executor):
         assert cursor.fetchone() == (True,)  # it is on every part
     since = timezone.now() - timedelta(hours=1)
     plan = explain_file(
-        "find_traces", ids=[pk for pk, _ in jobs], projects=sorted({project for _, project in jobs}), since=since
+        "jobs",
+        "find_traces",
+        ids=[pk for pk, _ in jobs],
+        projects=sorted({project for _, project in jobs}),
+        since=since,
     )
     assert plan["Actual Rows"] == len(traced)
     version = connection.connection.info.server_version
@@ -348,14 +274,14 @@ def test_a_jobs_events_are_found_by_its_id(backlog):
 
 
 def test_the_end_of_an_id_is_looked_for_in_one_window_of_the_primary_key(backlog):
-    plan = explain_file("find_by_ending", before=None, most=500, ending=b"abcd")
+    plan = explain_file("jobs", "find_by_ending", before=None, most=500, ending=b"abcd")
     assert_bounded(plan, rows=500, blocks=1500)
 
 
 def test_counting_objectives_reads_the_jobs_of_the_part_of_the_log(backlog):
     objective = Objective.objects.create(name="x", within_seconds=60, counts_from=timezone.now() - timedelta(days=1))
     newest = JobEvent.objects.order_by("-id").values_list("id", flat=True)[0]
-    plan = explain_file("count_objectives", after=newest - 50, upto=newest)
+    plan = explain_file("jobs", "count_objectives", after=newest - 50, upto=newest)
     assert sum(node.get("Index Name") == "jobs_job_pkey" for node in nodes(plan)) == 1
     assert_bounded(plan, rows=200, blocks=2000)
     objective.delete()
@@ -379,7 +305,7 @@ def test_noting_ended_jobs_for_webhooks_reads_the_jobs_of_the_part_of_the_log(ba
         newest = JobEvent.objects.order_by("-id").values_list("id", flat=True)[0]
         part = {"after": newest - 50, "upto": newest, "internal": ["queueops.webhook"]}
         part |= {"names": ["test.former"], "others": ["test.now"]}
-        plan = explain_file("note_ended_jobs", **part)
+        plan = explain_file("jobs", "note_ended_jobs", **part)
         assert sum(node.get("Index Name") == "jobs_job_pkey" for node in nodes(plan)) == 1
         assert_bounded(plan, rows=200, blocks=2000)
         hook.delete()
@@ -398,7 +324,7 @@ def test_what_waits_for_webhooks_that_are_switched_off_is_not_read_to_know_what_
             )
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE jobs_webhookjob")
-    plan = explain_file("look_around", logs=[], sequences=[], passes=0)
+    plan = explain_file("jobs", "look_around", logs=[], sequences=[], passes=0)
     read = [rows_read(node) for node in nodes(plan) if node.get("Relation Name") == "jobs_webhookjob"]
     assert read
     assert sum(read) == 0
@@ -416,6 +342,6 @@ def test_a_page_of_a_batchs_results_reads_the_batch_and_not_the_table(backlog):
             cursor.execute("UPDATE jobs_job SET batch_id = %s WHERE id < %s", [BATCH, UUID(int=2_000)])
             cursor.execute("ANALYZE jobs_job")
         for after in (0, 1_980):  # the last page, which a walk along the ids would look for to the table's end
-            plan = explain_file("choose_results", batch=BATCH, after=UUID(int=after), most=101)
+            plan = explain_file("jobs", "choose_results", batch=BATCH, after=UUID(int=after), most=101)
             assert_bounded(plan, rows=2_100, blocks=4_500)
         transaction.set_rollback(True)

@@ -31,7 +31,7 @@ from queueops.core.database import UnsuitableDatabase
 from ratelimits.models import Limit, QuotaAlert
 from ratelimits.services.limits import catalogue
 from tests.factories import make_job, make_jobs
-from tests.jobs.test_claim_races import at_once
+from tests.support.racing import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,8 +11,7 @@ from django.db import connection, transaction
 from jobs.executor import pump
 from jobs.models import POOLED, Job
 from queueops.core.sql import load_sql
-from tests.jobs.test_plans import JOBS, assert_bounded, explain_file
-from tests.support.plans import nodes
+from tests.support.plans import JOBS, assert_bounded, explain_file, nodes
 
 pytestmark = pytest.mark.django_db
 
@@ -67,20 +66,20 @@ def as_executor(backlog: None) -> Iterator[None]:
 
 
 def test_a_pools_claim_reads_its_own_jobs_alone(as_executor):
-    plan = explain_file("choose_jobs", variant=POOLED, pool="slow", **CLAIM)
+    plan = explain_file("jobs", "choose_jobs", variant=POOLED, pool="slow", **CLAIM)
     assert plan["Actual Rows"] == OWN
     assert_bounded(plan, rows=10 * OWN, blocks=4_000)
 
 
 def test_a_pool_without_jobs_reads_next_to_nothing(as_executor):
-    plan = explain_file("choose_jobs", variant=POOLED, pool="none", **CLAIM)
+    plan = explain_file("jobs", "choose_jobs", variant=POOLED, pool="none", **CLAIM)
     assert plan["Actual Rows"] == 0
     assert_bounded(plan, rows=50, blocks=200)
 
 
 def test_lanes_of_a_pool_are_listed_without_reading_the_others_jobs(as_executor):
     for pool, lanes in (("slow", 1), ("none", 0)):
-        plan = explain_file("list_lanes", variant=POOLED, pool=pool, after="", most=2000)
+        plan = explain_file("jobs", "list_lanes", variant=POOLED, pool=pool, after="", most=2000)
         assert plan["Actual Rows"] == lanes
         assert_bounded(plan, rows=20, blocks=60)
 
@@ -88,13 +87,13 @@ def test_lanes_of_a_pool_are_listed_without_reading_the_others_jobs(as_executor)
 def test_the_suspect_of_a_pool_is_found_behind_those_of_others(as_executor):
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_sort = off")
-    plan = explain_file("choose_suspect", variant=POOLED, pool="slow", strange=[])
+    plan = explain_file("jobs", "choose_suspect", variant=POOLED, pool="slow", strange=[])
     assert plan["Actual Rows"] == 1
     assert_bounded(plan, rows=10, blocks=200)
 
 
 def test_what_is_new_in_a_pool_is_found_behind_the_jobs_of_others(as_executor):
-    plan = explain_file("choose_new", variant=POOLED, pool="slow", strange=[])
+    plan = explain_file("jobs", "choose_new", variant=POOLED, pool="slow", strange=[])
     # What small tables take, such as that of switches, goes by the dead rows that earlier tests have left there.
     blocks = {node["Relation Name"]: 0 for node in nodes(plan) if "Relation Name" in node}
     for node in nodes(plan):
@@ -119,14 +118,14 @@ def test_a_claim_without_a_pool_uses_no_index_of_pools(as_executor):
 
 def test_a_part_that_follows_new_rules_looks_at_no_more_than_its_share(backlog):
     first = Job.objects.order_by("id").values_list("pk", flat=True)[0]
-    plan = explain_file("assign_pools", after=first, most=500)
+    plan = explain_file("jobs", "assign_pools", after=first, most=500)
     assert_bounded(plan, rows=1_100, blocks=20_000)
 
 
 def test_depths_read_a_bounded_part_of_each_pool(backlog):
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(TWO_POOLS)
-        plan = explain_file("count_pools", most=1000, most_heads=500)
+        plan = explain_file("jobs", "count_pools", most=1000, most_heads=500)
         assert_bounded(plan, rows=3_500, blocks=9_000)
-        assert_bounded(explain_file("find_poolless", most=1000), rows=50, blocks=100)
+        assert_bounded(explain_file("jobs", "find_poolless", most=1000), rows=50, blocks=100)
         transaction.set_rollback(True)

@@ -59,7 +59,7 @@ from tests.factories import (
     make_webhook,
     make_window,
 )
-from tests.jobs.test_executor_loop import Number, executing
+from tests.support.executing import Number, executing
 from tests.support.processes import wait_for
 
 AT_ONCE = 60.0  # seconds: a busy machine takes some; the executor would sleep for more than three times as long

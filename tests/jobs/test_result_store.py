@@ -63,13 +63,12 @@ from queueops.site.diagnosis.upkeep import examine_results
 from queueops.tenancy import encryption
 from queueops.tenancy.models import Project
 from tests.api.conftest import Api, error_of, key_for
-from tests.core.test_stores import server, use  # noqa: F401 - fixtures
 from tests.factories import make_job, make_project
-from tests.jobs.test_archive import said
 from tests.security.people import person
+from tests.support.archiving import said
 from tests.support.processes import database_url, wait_for
 from tests.support.racing import run_together
-from tests.support.s3_server import BUCKET, S3Server, s3_server
+from tests.support.s3_server import BUCKET, S3Server, s3_server, shared_server, use_server  # noqa: F401 - fixtures
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -131,7 +130,7 @@ def configure(settings) -> Configure:
 
 
 @pytest.fixture
-def bucket(server: S3Server, use) -> None:  # noqa: F811
+def bucket(server: S3Server, use) -> None:
     use(server)
 
 
@@ -143,7 +142,7 @@ def place(request, bucket: None, tmp_path: Path, configure: Configure) -> str:
 
 
 @pytest.fixture
-def mortal(use, configure: Configure, tmp_path: Path) -> Iterator[S3Server]:  # noqa: F811
+def mortal(use, configure: Configure, tmp_path: Path) -> Iterator[S3Server]:
     with s3_server() as running:
         use(running)
         configure(f"s3://{BUCKET}/{tmp_path.name}")

@@ -33,7 +33,7 @@ from jobs.models import (
 from jobs.services.explain.history import read_history
 from jobs.services.operate.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.services.upkeep import retention
-from jobs.services.upkeep.partitions import AUDIT, EVENTS, Partitioned, make_partitions
+from jobs.services.upkeep.partitions import AUDIT, EVENTS, make_partitions
 from jobs.services.upkeep.retention import LONGEST_PERIOD, RULES, apply_retention, find_overdue
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
@@ -45,23 +45,11 @@ from queueops.site.diagnosis.upkeep import examine_retention
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, QuotaAlert, Spend
 from ratelimits.services.money.standings import BEGINNING
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project
+from tests.support.archiving import old_part, parts
 
 pytestmark = pytest.mark.django_db
 
 LONG_AGO = timedelta(days=40)
-
-
-def parts(kept: Partitioned) -> set[str]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass", [kept.table])
-        return {name for (name,) in cursor.fetchall()}
-
-
-def old_part(kept: Partitioned, *, days: int) -> str:
-    name, first, last = kept.part_of(datetime.now(UTC).date() - timedelta(days=days))
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE TABLE {name} PARTITION OF {kept.table} FOR VALUES FROM ('{first}') TO ('{last}')")
-    return name
 
 
 def apply(**options: Any) -> Mapping[str, int]:

@@ -17,15 +17,15 @@ from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
 from ratelimits.costs import Usage
-from ratelimits.models import Price, Spend
+from ratelimits.models import Spend
 from ratelimits.services.limiter import estimates
 from ratelimits.services.limits import catalogue
 from ratelimits.services.money import prices
 from ratelimits.services.money.reports import grouped, spent_between, spent_on_batch, total
 from tests.factories import make_jobs
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
+from tests.support.money import set_prices
 
-INPUT, OUTPUT = 2_000_000, 8_000_000  # for a million: 2 and 8 of the currency
 WORDS = "word " * 80  # 100 tokens
 
 
@@ -36,14 +36,6 @@ def nothing_cached():
     yield
     for one in (catalogue, estimates, prices):
         one.forget()
-
-
-def set_prices(service: str) -> None:
-    for unit, amount in (("input_tokens", INPUT), ("output_tokens", OUTPUT)):
-        Price.objects.create(
-            provider=service, model="small-1", unit=unit, amount=amount, valid_from="2026-01-01T00:00Z"
-        )
-    prices.forget()
 
 
 def usage_of(job: Job) -> dict[str, int]:

@@ -29,7 +29,7 @@ from queueops.site import roles
 from queueops.tenancy.credentials import OpenCredential
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from tests.factories import make_job
-from tests.jobs.test_executor_loop import Driven, Number, claimed, executing
+from tests.support.executing import Driven, Number, claimed, executing
 from tests.support.issuers import make_issuer, shared_token
 from tests.support.people import signed_in
 from tests.support.processes import wait_for

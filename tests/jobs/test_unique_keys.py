@@ -33,7 +33,7 @@ from jobs.states import TERMINAL, UNFINISHED, WAITING, JobState
 from queueops.core.errors import IdempotencyKeyReused
 from ratelimits.services.limits import catalogue
 from tests.factories import KIND, WAYS, make_dead_letter, make_job, make_project, move_along
-from tests.jobs.test_plans import assert_bounded, explain_file
+from tests.support.plans import assert_bounded, explain_file
 from tests.support.processes import database_url, wait_for
 from tests.support.racing import about_to_commit, run_together
 
@@ -383,7 +383,7 @@ def test_the_job_of_a_key_is_found_by_its_index():
     cancel_jobs(Job.objects.filter(batch_id=ended.id).values_list("pk", flat=True), actor="user:1", reason="x")
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE jobs_job")
-    plan = explain_file("find_unique_jobs", project=ACME, keys=[f"{KIND}/k1", f"{KIND}/e2"])
+    plan = explain_file("jobs", "find_unique_jobs", project=ACME, keys=[f"{KIND}/k1", f"{KIND}/e2"])
     assert_bounded(plan, rows=20, blocks=40)
 
 

@@ -30,8 +30,7 @@ from queueops.tenancy.models import Project, ProjectMove
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts import alerts
 from tests.factories import KIND, SERVICE, make_batch, make_jobs, make_project, make_route
-from tests.jobs.test_plans import explain_reads
-from tests.support.plans import nodes, rows_read
+from tests.support.plans import explain_reads, nodes, rows_read
 
 HOUR = timedelta(hours=1)
 BERLIN = ZoneInfo("Europe/Berlin")

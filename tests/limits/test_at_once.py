@@ -18,8 +18,8 @@ from ratelimits.services.tuning.at_once import at_once_of, remove_at_once, set_a
 from tests.factories import KIND, PAYLOAD, make_project
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
-from tests.jobs.test_claim_races import at_once
 from tests.support.processes import wait_for
+from tests.support.racing import at_once
 from tests.support.sandbox import Sandbox
 from tests.support.saturation import limits_changed
 

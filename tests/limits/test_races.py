@@ -21,8 +21,8 @@ from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import KIND, PAYLOAD, make_project
 from tests.faults.records import database_time
-from tests.jobs.test_claim_races import at_once
 from tests.ratelimits.one_counter import gauge
+from tests.support.racing import at_once
 from tests.support.saturation import limits_changed
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]

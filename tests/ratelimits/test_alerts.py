@@ -18,8 +18,8 @@ from ratelimits.services.limiter.decide import Call, Settlement, decide, settle
 from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.subjects import Subject, counter_id
-from tests.jobs.test_plans import assert_bounded
 from tests.support.audit import entries_written
+from tests.support.plans import assert_bounded
 from tests.support.racing import run_together
 
 NOW = datetime(2026, 3, 2, 14, 30, tzinfo=UTC).timestamp()

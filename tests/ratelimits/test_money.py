@@ -187,9 +187,8 @@ def test_a_call_is_written_once_and_a_corrected_price_does_not_rewrite_it():
     assert list(Spend.objects.values_list("money", "input_tokens", "kind")) == [(1_000, 500, "call")]
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("fresh_prices")
 def test_a_missing_price_is_told_once_a_model_and_filled_when_there_is_one():
-    prices.forget()
     record_calls([a_call(Usage(500, 0, None)), a_call(Usage(1_000, 0, None)), a_call(Usage(7, 0, None), model="odd")])
     alerts = QuotaAlert.objects.filter(kind="missing_price", resolved_at=None)
     assert sorted(alerts.values_list("subject", flat=True)) == ["openai/odd/live", "openai/small-1/live"]

@@ -18,8 +18,7 @@ from jobs.services.explain.event_log import Cursor
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
 from queueops.tenancy.models import ProducerKey, Project, Scope
-from tests.security.addresses import every_address
-from tests.security.test_every_address import send
+from tests.security.addresses import every_address, send
 from tests.security.world import PROJECT, World, cursor_before_its_events
 from tests.support.issuers import make_issuer, shared_token
 from tests.support.people import signed_in

@@ -78,3 +78,27 @@ def about_to_commit(change: Callable[[], object]) -> Iterator[None]:
         assert changed.wait(60)
         yield
         made.result(60)
+
+
+def at_once(*actions: Callable[[], None]) -> None:
+    """Run each on a connection of its own, all from one barrier; an error of any is the test's."""
+    start = threading.Barrier(len(actions))
+    errors: list[Exception] = []
+
+    def run(action: Callable[[], None]) -> None:
+        try:
+            start.wait(timeout=20)
+            action()
+        except Exception as error:  # noqa: BLE001 (raised again below)
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not any(thread.is_alive() for thread in threads)
+    if errors:
+        raise errors[0]

@@ -6,13 +6,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.request import Request, urlopen
 
 import boto3
+import pytest
+from django.conf import settings as django_settings
 
+from queueops.core.stores import s3
 from tests.support.processes import free_port
 
 REGION = "us-east-1"
@@ -79,3 +82,22 @@ def _set_up(url: str) -> tuple[str, str]:
     key = people.create_access_key(UserName="queueops")["AccessKey"]
     urlopen(Request(f"{url}/moto-api/reset-auth", b"0", {"Content-Type": "text/plain"}), timeout=20).close()  # noqa: S310
     return key["AccessKeyId"], key["SecretAccessKey"]
+
+
+@pytest.fixture(scope="module", name="server")
+def shared_server() -> Iterator[S3Server]:
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture(name="use")
+def use_server(settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[S3Server], None]:
+    """Take a server for the bucket's, as an operator does."""
+
+    def use(server: S3Server) -> None:
+        settings.QUEUEOPS = replace(django_settings.QUEUEOPS, s3_endpoint=server.url)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.keys[0])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.keys[1])
+        monkeypatch.setattr(s3, "RETRIES", 1)
+
+    return use

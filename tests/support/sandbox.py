@@ -1,15 +1,15 @@
 """The sandbox provider, for tests that judge QueueOps from its side: a server of this process, or one of its own."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -17,8 +17,7 @@ import pytest
 
 from sandbox.server import serving
 from tests.support.background import in_background
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.processes import python
 
 
 class SandboxAnsweredError(AssertionError):
@@ -109,23 +108,13 @@ def _text(value: Any) -> str:
 @contextmanager
 def running_sandbox() -> Iterator[Sandbox]:
     """Start a sandbox on a free port and stop it, by its pid, with SIGTERM."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sandbox", "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("sandbox listening on "), f"the sandbox did not start: {line!r}"
-        yield Sandbox(line.split()[-1], process.pid)
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+    with python("-m", "sandbox", "--port", "0") as process:
+        process.wait_for_output("\n")
+        assert process.output.startswith("sandbox listening on "), f"the sandbox did not start: {process.output!r}"
+        yield Sandbox(process.output.splitlines()[0].split()[-1], process.pid)
+        process.send(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.process.wait(10)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,7 @@ from jobs.models import Batch, DeadLetter, Job, JobEvent
 from jobs.services.explain.snapshots import batch_counts, project_counts
 from queueops.audit.models import ProjectAuditEntry
 from queueops.tenancy.scope import acting_for
-from tests.jobs.test_plans import BATCH, JOBS, PROJECTS, backlog, explain_reads  # noqa: F401 - a fixture
-from tests.support.plans import nodes, rows_read
+from tests.support.plans import BATCH, JOBS, PROJECTS, backlog, explain_reads, nodes, rows_read  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.django_db
 

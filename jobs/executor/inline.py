@@ -1,0 +1,166 @@
+"""An executor without threads: for tests that roll back, whose rows no other connection sees."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from django.db import connection, transaction
+from psycopg.pq import TransactionStatus
+
+from jobs.handlers.registry import close_handlers
+from jobs.models import DutyLease
+from jobs.services.claim.lanes import LaneGate
+from jobs.services.finish.claimed import ClaimedJob
+
+from .attempt_log import KEEPER
+from .loop import CANCELLED, HandlerLoop, Opened
+from .pump import ExecutorPump
+
+
+class InlineEventLoop(asyncio.SelectorEventLoop):
+    """
+    Runs on its caller's thread, and so does all that asks for another thread.
+
+    What a thread would do waits for the loop to pause: no loop runs around it, so it may use the database, and it
+    uses the caller's connection.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+
+    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        """What handlers' threads are given; see concurrent.futures.Executor."""
+        call: Future[Any] = Future()
+        self._calls.append((call, partial(function, *args)))
+        self.stop()
+        return call
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        return asyncio.wrap_future(self.submit(func, *args), loop=self)
+
+    def run_while(self, goes_on: Callable[[], bool]) -> None:
+        """Run until it ends; whoever ends it calls `stop`."""
+        while goes_on():
+            self.run_forever()
+            while self._calls:
+                call, function = self._calls.popleft()
+                if call.set_running_or_notify_cancel():
+                    try:
+                        call.set_result(_apart(function))
+                    except BaseException as error:  # noqa: BLE001 - it is the handler's to deal with
+                        call.set_exception(error)
+
+    def finish(self) -> None:
+        """Let handlers close what they keep open, and end."""
+        closing = self.create_task(close_handlers())
+        closing.add_done_callback(lambda _: self.stop())
+        self.run_while(lambda: not closing.done())
+        closing.result()
+        self.close()
+
+
+class InlineLoop(HandlerLoop):
+    """Carries jobs out in turns: `run` returns when each has its outcome."""
+
+    def begin_on(self, loop: InlineEventLoop) -> None:
+        logging.getLogger().addHandler(KEEPER)
+        self._loop.close()
+        self._loop = self._inline = loop
+        self.wake = loop.stop
+        self._threads = loop  # type: ignore[assignment]
+
+    def carry_out(self, jobs: Sequence[ClaimedJob], credentials: Mapping[str, Opened] | None = None) -> None:
+        copy_context().run(self._begin, jobs, credentials or {})
+
+    def cancel(self, jobs: Sequence[ClaimedJob], *, reason: str = CANCELLED) -> None:
+        self._interrupt(jobs, reason)
+
+    def run(self) -> None:
+        self._inline.run_while(lambda: self.active > 0)
+
+    def stop(self) -> None:
+        if self._results is not None:
+            self._results.stop()
+
+
+class InlinePump(ExecutorPump):
+    """Does what a pump does, when it is told to and on its caller's connection."""
+
+    loop_class = InlineLoop
+    loop: InlineLoop
+
+    def begin_on(self, loop: InlineEventLoop) -> None:
+        """Register."""
+        self.loop.begin_on(loop)
+        if self._spans:
+            self._spans.start()
+        self._connect()
+
+    def take_turn(self, *, is_idle: bool) -> bool:
+        """
+        Write what has ended, claim, and carry out what was claimed, to the end.
+
+        Args:
+            is_idle: Nothing was left to claim: do everybody's duties, and look at each lane anew.
+
+        Returns:
+            Whether anything was carried out.
+        """
+        due = self._next if is_idle else ("claim", "promote", "progress")
+        self._next = dict.fromkeys(self._next, math.inf) | dict.fromkeys(due, 0.0)
+        self._hint = True
+        if is_idle:
+            self._gate = LaneGate(self.settings.pool)
+        self._cycle()
+        end_commit()
+        is_busy = self.loop.active > 0
+        self.loop.run()
+        return is_busy
+
+    def leave(self) -> None:
+        """Deregister."""
+        self._close_loop()
+        self._sign_off()
+        DutyLease.objects.filter(holder=self.id).delete()  # no term ends while the test's transaction lasts
+        os.close(self._ears)
+        os.close(self._mouth)
+
+
+def end_commit() -> None:
+    """Do what waits for the commit: to the jobs all is committed that was done before."""
+    while connection.run_on_commit:
+        connection.run_on_commit.pop(0)[1]()
+
+
+@contextmanager
+def kept_open() -> Iterator[None]:
+    """Keep handlers from closing the connection: what they do with a thread's own would end the transaction here."""
+    connection.close_if_unusable_or_obsolete = lambda: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del connection.close_if_unusable_or_obsolete
+
+
+def _apart(function: Callable[[], Any]) -> Any:
+    """Call it as if each of its statements were committed: one that fails spoils none of the transaction around."""
+    before = transaction.savepoint()
+    try:
+        return function()
+    finally:
+        if connection.connection.info.transaction_status == TransactionStatus.INERROR:
+            transaction.savepoint_rollback(before)
+        else:
+            transaction.savepoint_commit(before)
+            end_commit()
