@@ -233,6 +233,24 @@ def test_what_never_fires_or_cannot_be_read_is_refused(cron):
     assert refused.value.field == REFUSED[cron]
 
 
+def test_what_cannot_be_read_is_named_with_its_field_and_what_may_be_meant():
+    said = {}
+    for cron in ("@daily", "0 0 ? * MON", "0 0 * * fri-mon", "61 * * * *", "0 0 31 4 *", "* * * *"):
+        with pytest.raises(BadTimes) as refused:
+            Times(cron).check(at("2026-01-01 00:00"))
+        said[cron] = str(refused.value)
+    assert said == {
+        "@daily": "In place of @daily write 0 0 * * *.",
+        "0 0 ? * MON": "It cannot be read: write * in place of ? for the day of the month.",
+        "0 0 * * fri-mon": (
+            "It cannot be read: fri-mon is no day of the week; a range goes upwards, and commas stand between several."
+        ),
+        "61 * * * *": "It cannot be read: 61 is no minute.",
+        "0 0 31 4 *": "It never fires: there is no such day.",
+        "* * * *": "Write five fields: minute, hour, day of the month, month, day of the week.",
+    }
+
+
 def test_a_zone_that_is_not_there_and_an_end_before_the_next_fire_are_refused():
     for times, field in (
         (Times("0 * * * *", "Mars/Olympus"), "time_zone"),

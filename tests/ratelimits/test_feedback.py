@@ -194,8 +194,8 @@ def test_a_cap_that_makes_no_sense_is_none(value):
     assert google(google_body("", info)).violations[0].stated_cap is None
 
 
-@every_case("status", [200, 400, 402, 403, 500, 503])
-def test_only_a_429_is_a_push_back(status):
+@every_case("status", [200, 400, 402, 500, 503])
+def test_a_status_that_never_speaks_of_a_quota_is_no_push_back(status):
     body = google_body(SHEETS_MESSAGE, error_info(**FULL))
     assert parse_google(status, {"Retry-After": "3"}, body) is None
     assert parse_openai(status, {"Retry-After": "3"}, body) is None
