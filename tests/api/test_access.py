@@ -64,7 +64,7 @@ STATED = {
     "POST jobs/": ("submit", "add_job"),
     "POST batches/": ("submit", "add_job"),
     "POST forecast/": ("submit", "add_job"),
-    "POST jobs/cancel/": ("operate", "cancel_job"),
+    "POST jobs/cancel/": ("submit", "cancel_job"),
     "POST ratelimits/decide/": ("decide", "add_charge"),
     "POST ratelimits/settle/": ("decide", "add_charge"),
 }
