@@ -4,12 +4,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 ARGS ?=
+LIGHT := not process and not browser and not matrix and not soak
 
 .DEFAULT_GOAL := help
-.PHONY: help run test versions check audit format bench soak docs proofs site lock clean
+.PHONY: help run test test-all versions check audit format bench soak docs proofs site lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The stamp is older than the lock after every change of the lock, so the set-up runs again exactly then.
 # The client is built by what the lock has, and its command ends in .venv/bin/queueops.
@@ -24,7 +25,11 @@ $(READY): requirements.lock clients/python/pyproject.toml
 run: $(READY) ## Start everything on this machine (web, workers, sandbox, PostgreSQL); Ctrl-C stops it
 	@exec $(BIN)/python manage.py up $(ARGS)
 
-test: $(READY) ## Run the tests (ARGS="-k name" for some of them)
+test: $(READY) ## Run the tests that start no process, minutes (ARGS=tests/jobs or ARGS="-k name" for some of them)
+	@$(BIN)/python -m pytest --numprocesses 2 -m "$(LIGHT)" $(ARGS) || { code=$$?; \
+		[ $$code != 5 ] || echo "None of these does without a process or the browser; run them with: make test-all ARGS=..."; exit $$code; }
+
+test-all: $(READY) ## Run all tests: processes, the browser and the matrices, too (ARGS as of test)
 	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
 versions: ## Run a part of the tests on each Python and Django that is promised and here (ARGS="3.13:6.0" for one)

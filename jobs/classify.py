@@ -15,6 +15,7 @@ from jobs.handlers.registry import UnknownKind
 from jobs.tracebacks import traceback_of
 from queueops.core.outbound.client import OutboundResponse
 from queueops.core.sealing import defused
+from queueops.core.values.retry_after import MAY_SPEAK_OF_A_QUOTA
 from ratelimits.feedback import PushBack, parse_refusal
 
 MAX_MESSAGE = 2000
@@ -143,16 +144,19 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
 
 def with_push_back(failure: Failure, refusal: OutboundResponse | None) -> Failure:
     """
-    Say which quota a 429 speaks of, where its handler did not.
+    Say which quota a refusal speaks of, where its handler did not.
 
     A 429 that says the credit is gone speaks of none and stays an ordinary failure.
 
     Args:
-        refusal: The last 429 that the handler's calls were answered with; None: they were made by other means.
+        refusal: The last answer to the handler's calls that may speak of a quota; None: they were made by other means.
     """
-    if failure.status != HTTPStatus.TOO_MANY_REQUESTS or failure.push_back is not None:
+    if failure.status not in MAY_SPEAK_OF_A_QUOTA or failure.push_back is not None:
         return failure
-    found = PushBack() if refusal is None else parse_refusal(refusal.status, refusal.headers, refusal.body)
+    if refusal is not None and refusal.status == failure.status:
+        found = parse_refusal(refusal.status, refusal.headers, refusal.body)
+    else:
+        found = PushBack() if failure.status == HTTPStatus.TOO_MANY_REQUESTS else None
     if found is not None and found.retry_after is None:
         found = replace(found, retry_after=failure.retry_after)
     return replace(failure, push_back=found)

@@ -25,7 +25,6 @@ import django_q.cluster
 import django_q.scheduler
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections, connection, transaction
-from django.db.models.functions import Now
 from django_q.brokers.orm import ORM
 from django_q.conf import Conf
 from django_q.management.commands import qcluster
@@ -43,7 +42,7 @@ from jobs.services.results import keep, sweep
 from jobs.services.submit import uploads
 from jobs.services.upkeep import executors, partitions, retention, upkeep
 from queueops.audit import stream
-from queueops.core.clock import database_now
+from queueops.core.clock import Now, database_now, with_clocks
 from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.garbage import spare_the_collector
@@ -85,7 +84,7 @@ HOUSE_KEEPING = {
     "sweep_result_store": 60,
 }
 
-HAS_TASKS = "SELECT 1 FROM django_q_ormq WHERE key = %s AND lock <= now() LIMIT 1"
+HAS_TASKS = "SELECT 1 FROM django_q_ormq WHERE key = %s AND lock <= {{now}} LIMIT 1"
 POLL_QUEUE_SECONDS = 1.0  # it ends at once when something comes
 READ_AGAIN_SECONDS = 0.005  # another worker reads what came
 RETENTION_SECONDS = 10.0
@@ -127,7 +126,7 @@ class SkipLockedBroker(ORM):  # django_q has no types
     def _has_some(self) -> bool:
         """A look without a transaction, each second of an installation that has nothing to do."""
         with connection.cursor() as cursor:
-            cursor.execute(HAS_TASKS, [self.list_key])
+            cursor.execute(with_clocks(HAS_TASKS), [self.list_key])
             return cursor.fetchone() is not None
 
     def _take(self) -> list[tuple[int, str]]:

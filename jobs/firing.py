@@ -31,6 +31,18 @@ TICK = timedelta(microseconds=1)
 SHARES = 2**32
 
 
+FIELD_NAMES = ("minute", "hour", "day of the month", "month", "day of the week")
+FOR_WORDS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
 class Missed(models.TextChoices):
     """What becomes of fires that nobody made in time."""
 
@@ -112,13 +124,13 @@ class Times:
         """
         check_zone(self.time_zone)
         if len(self.cron.split()) != FIELDS or len(self.cron) > LONGEST_CRON:
-            raise BadTimes("cron", "Write five fields: minute, hour, day of the month, month, day of the week.")
+            raise BadTimes("cron", _meant(self.cron))
         try:
             endless = Times(self.cron, self.time_zone)
             if next(endless.after(now), None) is None:
                 raise BadTimes("cron", "It never fires: there is no such day.")
-        except CronSimError as error:
-            raise BadTimes("cron", f"It cannot be read: {str(error).lower()}.") from None
+        except CronSimError:
+            raise BadTimes("cron", _unread(self.cron)) from None
         following = next(self.after(now), None)
         if following is None:
             raise BadTimes("ends_at", "It ends before it fires.")
@@ -208,3 +220,24 @@ class Times:
         most = min(self.jitter_seconds, int((next_due_at - due_at).total_seconds()))
         digest = hashlib.sha256(f"{self.seed} {due_at.isoformat()}".encode()).digest()
         return timedelta(seconds=int.from_bytes(digest[:4]) * most // SHARES)
+
+
+def _meant(cron: str) -> str:
+    """What to write in place of a text that has not five fields."""
+    if instead := FOR_WORDS.get(cron.strip().lower()):
+        return f"In place of {cron.strip()} write {instead}."
+    return f"Write five fields: {', '.join(FIELD_NAMES)}."
+
+
+def _unread(cron: str) -> str:
+    """Which field cannot be read, and what may be meant."""
+    fields = cron.split()
+    for place, (name, text) in enumerate(zip(FIELD_NAMES, fields, strict=True)):
+        try:
+            CronSim(" ".join(text if at == place else "*" for at in range(FIELDS)), datetime.now(UTC))
+        except CronSimError:
+            if text == "?":
+                return f"It cannot be read: write * in place of ? for the {name}."
+            upwards = "; a range goes upwards, and commas stand between several" if "-" in text else ""
+            return f"It cannot be read: {text} is no {name}{upwards}."
+    return "It never fires: there is no such day."

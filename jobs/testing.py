@@ -12,16 +12,16 @@ from uuid import UUID
 
 import pydantic_core
 from django.conf import settings
-from django.contrib.postgres.functions import TransactionNow
 from django.db import connection
 from django.db.models import Case, F, Min, Q, When
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Coalesce
 
 from jobs.executor.inline import InlineEventLoop, InlinePump, end_commit, kept_open
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.handlers.registry import Continue, Done, EndedBatch, Handler, RunningJob, close_handlers, find_handler
 from jobs.models import Job, new_id
 from jobs.states import JobState
+from queueops.core.clock import Now, TransactionNow
 from queueops.tenancy.credentials import OpenCredential
 
 POLL_SECONDS = 0.02

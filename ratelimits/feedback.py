@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
+from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, MAY_SPEAK_OF_A_QUOTA, told_delay
 from ratelimits.quota_names import CallKind, CountedUnit, QuotaName, Scope, read_quota_name
 from ratelimits.rate_headers import StatedQuota, parse_span, read_quotas, read_rate_headers
 
@@ -24,6 +24,11 @@ MAX_QUOTA_NAME = 200
 MAX_CAP = 1e12
 
 _TOO_MANY_REQUESTS = 429
+_FORBIDDEN = 403
+_QUOTA_REASONS = frozenset(
+    {"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED", "rate_limit_exceeded", "capacity_exceeded"}
+)
+_QUOTA_WORDS = re.compile(r"rate limit exceeded|secondary rate limit", re.IGNORECASE)
 MINUTE_SECONDS = 60.0
 _A_DAY = 86_400.0
 
@@ -42,6 +47,26 @@ _STATED_UNITS: dict[str, CountedUnit] = {
     "input_tokens": "input_tokens",
     "output_tokens": "output_tokens",
 }
+
+
+def is_of_a_quota(status: int, headers: Mapping[str, str], body: bytes) -> bool:
+    """
+    Whether an answer refuses because of a quota: a 429, and others that say so.
+
+    GitHub and Google's older APIs say it with a 403, Groq with a 413 and a 498; see docs/reference/wire-facts.md. A 403
+    that says nothing of it is a right that is missing, which no wait brings.
+    """
+    if status == _TOO_MANY_REQUESTS:
+        return True
+    if status not in MAY_SPEAK_OF_A_QUOTA:
+        return False
+    if status == _FORBIDDEN and _header(headers, "x-ratelimit-remaining").strip() == "0":
+        return True
+    error = _error_of(body)
+    reasons = {_text(one.get("reason")) for name in ("errors", "details") for one in _objects(error.get(name))}
+    if not _QUOTA_REASONS.isdisjoint({*reasons, _text(error.get("code")), _text(error.get("status"))}):
+        return True
+    return status == _FORBIDDEN and _QUOTA_WORDS.search(_text(error.get("message"))) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +112,7 @@ def parse_refusal(status: int, headers: Mapping[str, str], body: bytes) -> PushB
     `Retry-After`; empty where it says nothing.
 
     Returns:
-        None unless the status is 429, and for a 429 that says the credit is gone.
+        None where it refuses for no quota, see `is_of_a_quota`, and for a 429 that says the credit is gone.
     """
     google = parse_google(status, headers, body)
     if google is None or google.violations:
@@ -101,18 +126,18 @@ def parse_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     Read a refusal of a Google API: Sheets, Gemini, others with the same envelope.
 
     Returns:
-        None unless the status is 429: the words RESOURCE_EXHAUSTED also come with a 402, which no wait mends.
+        None where it refuses for no quota: the words RESOURCE_EXHAUSTED also come with a 402, which no wait mends.
     """
-    if status != _TOO_MANY_REQUESTS:
+    if not is_of_a_quota(status, headers, body):
         return None
     error = _error_of(body)
     message = _text(error.get("message"), most=10_000)
-    details = [detail for detail in _items(error.get("details"))[:MAX_DETAILS] if isinstance(detail, dict)]
+    details = _objects(error.get("details"))
     found = list(dict.fromkeys(_google_violations(details, message)))[:MAX_VIOLATIONS]
     hints = (_google_duration(detail.get("retryDelay")) for detail in details)
     in_message = _GOOGLE_RETRY.search(message)
     retry_after = (
-        _retry_after(headers)
+        told_delay(headers)
         or next((hint for hint in hints if hint is not None), None)
         or (_google_duration(in_message[1]) if in_message else None)
     )
@@ -128,9 +153,9 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     is a time. A header's limit states no period, so it is a cap only where all of it is back within a minute.
 
     Returns:
-        None unless the status is 429, and for a 429 that says the credit is gone.
+        None where it refuses for no quota, and for a 429 that says the credit is gone.
     """
-    if status != _TOO_MANY_REQUESTS:
+    if not is_of_a_quota(status, headers, body):
         return None
     error = _error_of(body)
     if {_text(error.get("code")), _text(error.get("type"))} & _OPENAI_CREDIT_GONE:
@@ -141,7 +166,7 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     in_message = _OPENAI_RETRY.search(message)
     gauge = gauges.get(violation.unit) if violation else None
     retry_after = (
-        _retry_after(headers)
+        told_delay(headers)
         or (_span(in_message[1]) if in_message else None)
         or (gauge.reset_seconds if gauge else None)
     )
@@ -160,7 +185,7 @@ def parse_anthropic(status: int, headers: Mapping[str, str], body: bytes) -> Pus
     if status != _TOO_MANY_REQUESTS:
         return None
     said = _ANTHROPIC_LIMIT.search(_text(_error_of(body).get("message"), most=10_000))
-    retry_after = _retry_after(headers)
+    retry_after = told_delay(headers)
     if said:
         read = read_quota_name(said[2])
         cap = _cap(said[1].replace(",", "")) if read.period == "minute" else None
@@ -284,13 +309,6 @@ def _gauge(headers: Mapping[str, str], unit: str) -> _Gauge | None:
     return _Gauge(limit, float(remaining), _span(_header(headers, f"x-ratelimit-reset-{unit}")))
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    exact = _header(headers, "retry-after-ms").strip()
-    if _NUMBER.fullmatch(exact) and float(exact) > 0:
-        return min(float(exact) / 1000, MAX_RETRY_AFTER_SECONDS)
-    return parse_retry_after(_header(headers, "retry-after"), date=_header(headers, "date"))
-
-
 def _header(headers: Mapping[str, str], name: str) -> str:
     for key, value in headers.items():
         if key.lower() == name:
@@ -315,6 +333,10 @@ def _error_of(body: bytes) -> dict[str, Any]:
             error = envelope.get("error", envelope)
             return dict(error) if isinstance(error, dict) else {"message": error}
     return {}
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in _items(value)[:MAX_DETAILS] if isinstance(one, dict)]
 
 
 def _items(value: Any) -> list[Any]:

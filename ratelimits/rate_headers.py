@@ -21,6 +21,7 @@ MAX_POLICIES = 20
 MAX_POLICY_NAME = 100
 MAX_AMOUNT = 1e12
 A_MOMENT = 1_000_000_000.0  # a reset above it is no span: GitHub and others state seconds since 1970
+MILLISECONDS = 100 * A_MOMENT  # above it they are milliseconds since then, as OpenRouter states them
 
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
 _ANTHROPIC = "anthropic-ratelimit"
@@ -171,7 +172,9 @@ def _amount(text: str | None) -> float | None:
 
 
 def _span(text: str | None) -> float | None:
-    seconds = _amount(text)
-    if seconds is None:
+    if text is None or not _NUMBER.fullmatch(text.strip()):
         return None
-    return max(0.0, seconds - time.time()) if seconds > A_MOMENT else seconds
+    seconds = float(text)
+    if seconds > MILLISECONDS:
+        seconds /= 1000
+    return max(0.0, seconds - time.time()) if seconds > A_MOMENT else min(seconds, MAX_AMOUNT)

@@ -3,7 +3,8 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 from aiohttp import web
@@ -48,9 +49,26 @@ def make_app() -> web.Application:
     return app
 
 
+@asynccontextmanager
+async def serving(port: int) -> AsyncIterator[str]:
+    """
+    Serve on 127.0.0.1 as long as the block lasts; gives the address.
+
+    Raises:
+        OSError: The port is taken.
+    """
+    runner = web.AppRunner(make_app(), access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port, backlog=1024).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
 async def serve(port: int) -> None:
     """
-    Serve on 127.0.0.1 until SIGTERM or SIGINT, having printed the address.
+    Serve until SIGTERM or SIGINT, having printed the address.
 
     Raises:
         OSError: The port is taken.
@@ -58,15 +76,10 @@ async def serve(port: int) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = web.AppRunner(make_app(), access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port, backlog=1024).start()
-        sys.stdout.write(f"sandbox listening on http://127.0.0.1:{runner.addresses[0][1]}\n")
+    async with serving(port) as address:
+        sys.stdout.write(f"sandbox listening on {address}\n")
         sys.stdout.flush()
         await stop.wait()
-    finally:
-        await runner.cleanup()
 
 
 @web.middleware

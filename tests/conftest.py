@@ -1,21 +1,24 @@
-"""One PostgreSQL server for the whole session: DATABASE_URL's, or an embedded one of our own."""
+"""One PostgreSQL server for the whole session: DATABASE_URL's, or a copy of an embedded one that is kept."""
 
 import shutil
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import hypothesis
-import psycopg
 import pytest
 from django.conf import settings
 
 from queueops.core.embedded.cluster import EmbeddedServer
 from tests.support.browser import find_chromium
+from tests.support.templates import copy_template, database_for_tests
 
 pytest_plugins = [
     "tests.support.sandbox",
+    "tests.support.clock",
     "tests.support.earlier",
     "tests.support.figures",
     "tests.support.where_time_went",
+    "tests.support.tiers",
     "tests.support.emptying",
     "tests.support.forgetting",
     "tests.support.workers",
@@ -23,33 +26,46 @@ pytest_plugins = [
     "tests.support.ordinary_login",
 ]
 
-# A run draws what the last one drew, or it would be red for what no change has made; draw anew with
-# --hypothesis-profile=default. A busy machine draws slowly, too.
-hypothesis.settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+# A busy machine draws slowly.
+_slow = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# A run draws what the last one drew, or it would be red for what no change has made. The nightly form draws anew, with
+# --hypothesis-profile=nightly, and keeps in .hypothesis what failed.
+hypothesis.settings.register_profile("repeatable", _slow, max_examples=25, derandomize=True)
+hypothesis.settings.register_profile("nightly", _slow, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "django_db_setup"})
-DURABLE = ("fsync", "full_page_writes")
+DURABLE = (
+    "fsync",
+    "full_page_writes",
+)  # nobody cuts this server's power, and each emptied table is a file to be synced
 
 
 @pytest.fixture(scope="session")
-def database_server() -> Iterator[None]:
+def database_server(django_db_blocker: Any) -> Iterator[None]:
     """Run the server for as long as the session lasts."""
     if settings.QUEUEOPS.database_url:
         yield
         return
-    with EmbeddedServer(settings.QUEUEOPS.data_dir).use() as server:
-        with psycopg.connect(server.dsn(), autocommit=True) as connection:
-            for setting in DURABLE:  # nobody cuts this server's power, and each emptied table is a file to be synced
-                connection.execute(f"ALTER SYSTEM SET {setting} = off")
-            connection.execute("SELECT pg_reload_conf()")
+    with django_db_blocker.unblock():
+        server = copy_template(settings.QUEUEOPS.data_dir)
+    with (server.cluster / "postgresql.auto.conf").open("a") as conf:
+        conf.writelines(f"{name} = off\n" for name in DURABLE)
+    with server.use():
         yield
 
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(database_server: None, django_db_modify_db_settings_parallel_suffix: None) -> None:
-    """Start the server before pytest-django creates the test database, and only if a test needs it."""
+    """Start the server before the test database is made, and only if a test needs it."""
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    django_test_environment: None, django_db_modify_db_settings: None, django_db_blocker: Any
+) -> Iterator[None]:
+    """In place of pytest-django's, which migrates each time."""
+    with django_db_blocker.unblock(), database_for_tests():
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

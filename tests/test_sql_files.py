@@ -12,55 +12,62 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from django.conf import settings
 
 from jobs.states import JobState
-from queueops.core.sql import load_sql
 from ratelimits.models import UsageReservation
+from tests.support.all_faults import all_faults
+from tests.support.sql_files import APPS, FILES, FRAGMENTS, package_of, statement_of
 
-APPS = ("jobs", "ratelimits", "dashboards", "queueops")
-FILES = sorted(path for app in APPS for path in (settings.BASE_DIR / app).rglob("sql/*.sql"))
-FRAGMENTS = sorted(path for app in APPS for path in (settings.BASE_DIR / app).rglob("sql/fragments/*.sql"))
 RUNS_SQL = {"run_sql", "run_sql_as", "load_sql"}
 KEYS = ("params", "locks", "clock", "returns")
 STATUS = r"(?:\b\w*status|%\(target\)s::text)"
 STATUSES = {"jobs": set(JobState.values), "ratelimits": set(UsageReservation.Status.values)}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_header_is_whole_and_says_what_the_statement_takes(path):
-    purpose, parts = _header(path)
-    statement = _statement(path)
-    assert re.match(r"[A-Z].*[.]$", purpose, flags=re.DOTALL), "no sentence says what it does"
-    assert [key for key in parts if key in KEYS] == list(KEYS)
-    assert _named(parts["params"]) == set(re.findall(r"%\((\w+)\)s", statement))
-    for clock in re.findall(r"\b(?:now|(?:clock|statement)_timestamp)\(\)", statement):
-        assert clock in parts["clock"]
+def test_a_header_is_whole_and_says_what_the_statement_takes():
+    with all_faults() as of:
+        for path in FILES:
+            with of(path.stem):
+                purpose, parts = _header(path)
+                statement = statement_of(path)
+                assert re.match(r"[A-Z].*[.]$", purpose, flags=re.DOTALL), "no sentence says what it does"
+                assert [key for key in parts if key in KEYS] == list(KEYS)
+                assert _named(parts["params"]) == set(re.findall(r"%\((\w+)\)s", statement))
+                for clock in re.findall(r"\b(?:now|(?:clock|statement)_timestamp)\(\)", statement):
+                    assert clock in parts["clock"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_statement_has_a_caller(path):
-    assert path.stem in NAMED_BY_CALLERS
+def test_a_statement_has_a_caller():
+    named = _named_by_callers()
+    with all_faults() as of:
+        for path in FILES:
+            with of(path.stem):
+                assert path.stem in named, "nobody runs it"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_statement_quotes_states_that_exist(path):
-    statement = _statement(path)
-    quoted = re.findall(rf"{STATUS}\s*(?:=|<>|(?:NOT )?IN)\s*(\(?(?:'\w+'(?:,\s*)?)+)", statement)
-    quoted += re.findall(rf"CASE (?:\w+\.)?{STATUS} (WHEN .*?)END", statement, flags=re.DOTALL)
-    words = {word for text in quoted for word in re.findall(r"(?<!THEN )(?<!ELSE )'(\w+)'", text)}
-    assert words <= STATUSES.get(_package(path), set())
+def test_a_statement_quotes_states_that_exist():
+    with all_faults() as of:
+        for path in FILES:
+            with of(path.stem):
+                statement = statement_of(path)
+                quoted = re.findall(rf"{STATUS}\s*(?:=|<>|(?:NOT )?IN)\s*(\(?(?:'\w+'(?:,\s*)?)+)", statement)
+                quoted += re.findall(rf"CASE (?:\w+\.)?{STATUS} (WHEN .*?)END", statement, flags=re.DOTALL)
+                words = {word for text in quoted for word in re.findall(r"(?<!THEN )(?<!ELSE )'(\w+)'", text)}
+                assert words <= STATUSES.get(package_of(path), set())
 
 
-@pytest.mark.parametrize("path", FRAGMENTS, ids=lambda path: path.stem)
-def test_a_fragment_says_what_it_is_and_stands_in_several_statements_and_nowhere_by_hand(path):
-    assert next(_lines(path)).startswith("-- ")
-    own = [file for file in FILES if file.parent == path.parent.parent]
-    text = path.read_text(encoding="utf-8").partition("\n")[2]
-    words = r"\s+".join(re.escape(word).replace(r"job\.", r"(?:\w+\.)?") for word in text.split())
-    assert sum(bool(re.search(rf"\{{\{{{path.stem}[ }}]", file.read_text(encoding="utf-8"))) for file in own) > 1
-    assert [file.stem for file in own if re.search(words, file.read_text(encoding="utf-8"))] == []
+def test_a_fragment_says_what_it_is_and_stands_in_several_statements_and_nowhere_by_hand():
+    texts = {path: path.read_text(encoding="utf-8") for path in FILES}
+    with all_faults() as of:
+        for path in FRAGMENTS:
+            with of(path.stem):
+                assert next(_lines(path)).startswith("-- ")
+                own = {file: text for file, text in texts.items() if file.parent == path.parent.parent}
+                text = path.read_text(encoding="utf-8").partition("\n")[2]
+                words = r"\s+".join(re.escape(word).replace(r"job\.", r"(?:\w+\.)?") for word in text.split())
+                assert sum(bool(re.search(rf"\{{\{{{path.stem}[ }}]", text)) for text in own.values()) > 1
+                assert [file.stem for file, text in own.items() if re.search(words, text)] == []
 
 
 def _header(path: Path) -> tuple[str, dict[str, str]]:
@@ -86,14 +93,6 @@ def _lines(path: Path) -> Iterator[str]:
         yield line
 
 
-def _statement(path: Path) -> str:
-    return re.sub(r"--.*", "", load_sql(_package(path), path.stem))
-
-
-def _package(path: Path) -> str:
-    return ".".join(path.relative_to(settings.BASE_DIR).parts[:-2])
-
-
 def _named(params: str) -> set[str]:
     if params == "none":
         return set()
@@ -107,13 +106,8 @@ def _named_by_callers() -> set[str]:
     named: set[str] = set()
     for app in APPS:
         for module in (settings.BASE_DIR / app).rglob("*.py"):
-            tree = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
-            if any(
-                isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"run_sql", "run_sql_as", "load_sql"}
-                for node in tree
-            ):
+            source = module.read_text(encoding="utf-8")
+            tree = list(ast.walk(ast.parse(source))) if any(f"{name}(" in source for name in RUNS_SQL) else []
+            if any(isinstance(node, ast.Call) and getattr(node.func, "id", "") in RUNS_SQL for node in tree):
                 named |= {node.value for node in tree if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return named
-
-
-NAMED_BY_CALLERS = _named_by_callers()

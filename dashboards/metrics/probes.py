@@ -7,10 +7,10 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import DatabaseError
-from django.db.models.functions import Now
 from psycopg import Error as DriverError
 
 from jobs.models import Executor
+from queueops.core.clock import Now
 from queueops.core.postgres.conditions import ServerCondition, standing_condition
 from queueops.core.upgrade import is_migrated
 

@@ -232,8 +232,7 @@ def _refused(code: int, message: str) -> ProviderError:
 
 def _note(route_id: int, error: str) -> None:
     """Keep what became of the last message where the route is shown."""
-    from django.db.models.functions import Now
-
+    from queueops.core.clock import Now
     from ratelimits.models import AlertRoute
 
     rows = AlertRoute.objects.filter(pk=route_id)

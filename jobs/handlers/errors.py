@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import OutboundRefused
-from queueops.core.values.retry_after import parse_retry_after
+from queueops.core.values.retry_after import told_delay
 
 if TYPE_CHECKING:
     from ratelimits.feedback import PushBack
@@ -67,4 +67,4 @@ def retry_after_of(response: OutboundResponse, push_back: PushBack | None = None
     """Return the seconds for which a provider asked us to wait: of a refused quota, wherever it says so."""
     if push_back is not None:
         return push_back.retry_after
-    return parse_retry_after(response.headers.get("Retry-After"), date=response.headers.get("Date"))
+    return told_delay(response.headers)

@@ -25,11 +25,11 @@ WITH held AS MATERIALIZED (
     UPDATE jobs_flowcursor AS flow
        SET counted = part.upto,
            mark = CASE WHEN part.upto = part.mark THEN greatest(part.mark, part.drawn) ELSE part.mark END,
-           marked_at = CASE WHEN part.upto = part.mark THEN clock_timestamp() ELSE part.marked_at END,
+           marked_at = CASE WHEN part.upto = part.mark THEN {{clock_now}} ELSE part.marked_at END,
            horizon = CASE
                WHEN part.upto = part.mark OR part.is_foreign THEN NULL
                WHEN part.horizon IS NULL
-                    AND clock_timestamp() >= part.marked_at + %(settle)s::float8 * interval '1 second'
+                    AND {{clock_now}} >= part.marked_at + %(settle)s::float8 * interval '1 second'
                THEN pg_snapshot_xmax(pg_current_snapshot())::text::bigint
                ELSE part.horizon END
       FROM part

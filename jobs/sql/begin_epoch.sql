@@ -10,13 +10,13 @@
 WITH begun AS (
     UPDATE jobs_epoch
        SET value = left(replace(gen_random_uuid()::text, '-', ''), 16),
-           began_at = greatest(clock_timestamp(), began_at + interval '1 microsecond')
+           began_at = greatest({{clock_now}}, began_at + interval '1 microsecond')
      WHERE began_at <= %(since)s::timestamptz
     RETURNING value
 ), paused AS (
     INSERT INTO jobs_pauseswitch (scope, key, reason, paused_by)
     SELECT 'global', '', %(reason)s, %(actor)s FROM begun
         ON CONFLICT (scope, key, pool, window_id)
-        DO UPDATE SET reason = excluded.reason, paused_by = excluded.paused_by, created_at = now()
+        DO UPDATE SET reason = excluded.reason, paused_by = excluded.paused_by, created_at = {{now}}
 )
 SELECT value, setval('jobs_fencing_token', nextval('jobs_fencing_token') + 1000000000) FROM begun

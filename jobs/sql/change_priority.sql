@@ -12,7 +12,7 @@ WITH candidate AS MATERIALIZED (
        FOR UPDATE
 ), moved AS (
     UPDATE jobs_job AS job
-       SET priority = %(priority)s::text, updated_at = now()
+       SET priority = %(priority)s::text, updated_at = {{now}}
       FROM candidate
      WHERE job.id = candidate.id
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, candidate.priority AS from_priority

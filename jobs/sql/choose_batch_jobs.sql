@@ -27,7 +27,7 @@ WITH claim AS MATERIALIZED (
            row_number() OVER in_order AS place,
            sum(bytes) OVER in_order AS bytes_until,
            complete_by - live.at AS slack, first_value(complete_by) OVER in_order - live.at AS least
-      FROM waiting, (SELECT now() + %(margin)s::float8 * interval '1 second' AS at) AS live
+      FROM waiting, (SELECT {{now}} + %(margin)s::float8 * interval '1 second' AS at) AS live
     WINDOW in_order AS (ORDER BY complete_by, id ROWS UNBOUNDED PRECEDING)
 )
 SELECT id, token, complete_by, bytes, cost FROM measured

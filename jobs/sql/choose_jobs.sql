@@ -55,7 +55,7 @@ WITH RECURSIVE first AS (
     -- Full joins, here and below, are hashed: the planner does not know how long lists are, and would compare each with
     -- each. What stands alone in them is left out afterwards.
     SELECT job.*, rule.base, job.age >= rule.first_after_seconds AS waited_long, {{score_of_age job}} AS score
-      FROM (SELECT front.*, date_part('epoch', now() - eligible_since) AS age
+      FROM (SELECT front.*, date_part('epoch', {{now}} - eligible_since) AS age
               FROM front
              WHERE NOT EXISTS (SELECT FROM pause WHERE {{stands_still front}})
             OFFSET 0) AS job  -- or each mention of the age would work it out again
@@ -130,7 +130,7 @@ WITH RECURSIVE first AS (
                       AND {{in_lane}} AND {{of_pool}}
                     ORDER BY eligible_since, id
                     LIMIT open.room + 16) AS first
-            WHERE expires_at IS NULL OR expires_at > now()
+            WHERE expires_at IS NULL OR expires_at > {{now}}
             LIMIT open.room) AS job
       JOIN tenancy_project AS project ON project.id = job.project_id
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'project' AND key = job.project_id)
@@ -151,7 +151,7 @@ WITH RECURSIVE first AS (
     SELECT job.id, job.eligible_since, job.project_id, job.weight, job.lane, job.pass, job.is_probe,
            job.age >= rule.first_after_seconds AS waited_long,
            {{score_of_age job}} AS score
-      FROM (SELECT *, date_part('epoch', now() - eligible_since) AS age FROM foremost OFFSET 0) AS job
+      FROM (SELECT *, date_part('epoch', {{now}} - eligible_since) AS age FROM foremost OFFSET 0) AS job
       JOIN rule ON rule.tier = job.tier
 ), classed AS MATERIALIZED (
     SELECT head.*,

@@ -12,14 +12,14 @@
 -- returns the ids of the jobs
 WITH due AS MATERIALIZED (
     SELECT DISTINCT ON (service, target) id FROM jobs_servicebreaker AS breaker
-     WHERE opened_at IS NOT NULL AND next_probe_at <= now()
+     WHERE opened_at IS NOT NULL AND next_probe_at <= {{now}}
        AND NOT EXISTS (SELECT FROM jobs_job AS job
                         WHERE job.id = probe_job_id
                           -- A late one that is ready still, though parked by choose_stranded, is just being claimed.
                           AND (status IN {{running}} OR {{ready job}}))
        AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS other
                         WHERE other.service = breaker.service AND other.target = breaker.target
-                          AND other.probed_at > now() - %(first)s::float8 * interval '1 second')
+                          AND other.probed_at > {{now}} - %(first)s::float8 * interval '1 second')
        -- Work that is paused would never be claimed, and the target never asked.
        AND NOT EXISTS (SELECT FROM jobs_pauseswitch
                         WHERE {{stands_still breaker}})
@@ -42,9 +42,9 @@ WITH due AS MATERIALIZED (
               retry_count > 0, eligible_since, waiting.id
 ), written AS (
     UPDATE jobs_servicebreaker AS breaker
-       SET probe_job_id = chosen.id, probed = (chosen.id || breaker.probed)[:%(most_probed)s::int], probed_at = now(),
+       SET probe_job_id = chosen.id, probed = (chosen.id || breaker.probed)[:%(most_probed)s::int], probed_at = {{now}},
            probes = probes + 1,
-           next_probe_at = now() + least(%(longest)s::float8,
+           next_probe_at = {{now}} + least(%(longest)s::float8,
                                          %(first)s::float8 * 2 ^ least(probes, %(last_doubling)s::int))
                                    * interval '1 second'
       FROM chosen WHERE breaker.id = chosen.breaker_id

@@ -9,7 +9,7 @@
 -- returns why, and what its way is made of
 WITH waited AS MATERIALIZED (
     SELECT id, 'rate_limited' AS reason FROM jobs_job
-     WHERE fallback_at <= now() AND status = 'rate_limited' AND scheduled_at IS NOT NULL AND NOT held
+     WHERE fallback_at <= {{now}} AND status = 'rate_limited' AND scheduled_at IS NOT NULL AND NOT held
      ORDER BY fallback_at
      LIMIT %(most)s::int
        FOR UPDATE SKIP LOCKED
@@ -31,6 +31,6 @@ WITH waited AS MATERIALIZED (
 )
 SELECT job.id, chosen.reason, job.kind, job.payload::text, job.fallback_step, job.project_id, job.user_id,
        job.service, job.model, job.credential,
-       extract(epoch FROM now() - job.eligible_since)::float8 AS waited
+       extract(epoch FROM {{now}} - job.eligible_since)::float8 AS waited
   FROM chosen JOIN jobs_job AS job USING (id)
  ORDER BY job.id

@@ -11,7 +11,7 @@ SELECT job.id, breaker.service, breaker.target
        SELECT id FROM jobs_job
         WHERE service = breaker.service AND call_type = ANY('{read,write}') AND project_id = breaker.project_id
           AND target = breaker.target AND {{ready}}
-          AND (id IS DISTINCT FROM breaker.probe_job_id OR breaker.next_probe_at <= now())
+          AND (id IS DISTINCT FROM breaker.probe_job_id OR breaker.next_probe_at <= {{now}})
         LIMIT %(most)s::int
           FOR UPDATE SKIP LOCKED) AS job
  WHERE breaker.opened_at IS NOT NULL

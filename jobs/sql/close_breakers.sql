@@ -20,9 +20,9 @@ WITH answered AS MATERIALIZED (
 UPDATE jobs_servicebreaker AS breaker
    SET spared = (ARRAY(SELECT unnest(CASE WHEN opened_at IS NULL THEN spared ELSE spared || breaker.paths END)
                        EXCEPT SELECT unnest(candidate.paths)))[:%(most_paths)s::int],
-       closed_at = CASE WHEN opened_at IS NULL THEN closed_at ELSE now() END,
+       closed_at = CASE WHEN opened_at IS NULL THEN closed_at ELSE {{now}} END,
        failures = 0, calls = '{}', paths = '{}', opened_at = NULL, probe_job_id = NULL, probed_at = NULL,
-       next_probe_at = NULL, probes = 0, holds = 0, updated_at = now()
+       next_probe_at = NULL, probes = 0, holds = 0, updated_at = {{now}}
   FROM candidate
  WHERE breaker.id = candidate.id
 RETURNING breaker.id

@@ -44,8 +44,8 @@ WITH failure AS MATERIALIZED (
     INSERT INTO jobs_servicebreaker AS breaker
            (service, target, project_id, failures, calls, paths, spared, probed, last_error, opened_at, next_probe_at)
     SELECT service, target, project_id, failures, calls, paths, '{}', '{}', error,
-           CASE WHEN is_enough THEN now() END,
-           CASE WHEN is_enough THEN now() + %(first_probe)s::float8 * interval '1 second' END
+           CASE WHEN is_enough THEN {{now}} END,
+           CASE WHEN is_enough THEN {{now}} + %(first_probe)s::float8 * interval '1 second' END
       FROM (SELECT *, failures >= enough AND cardinality(calls) >= %(least_calls)s::int AS is_enough
               FROM summed) AS new
      ORDER BY service, target, project_id
@@ -59,7 +59,7 @@ WITH failure AS MATERIALIZED (
                                       WHERE evidence.service = breaker.service AND evidence.target = breaker.target
                                         AND evidence.project_id = breaker.project_id)
                                THEN NULL ELSE breaker.probe_job_id END,
-           updated_at = now()
+           updated_at = {{now}}
     RETURNING service, target, project_id, opened_at IS NOT NULL AS is_open
 )
 SELECT job_id FROM judged JOIN counted USING (service, target, project_id)

@@ -22,7 +22,7 @@ WITH RECURSIVE first AS (
 SELECT found.project_id, found.kind, found.service, found.credential, found.model, waiting.jobs, waiting.seconds
   FROM first AS found
  CROSS JOIN LATERAL (
-       SELECT count(*)::int AS jobs, extract(epoch FROM now() - min(updated_at))::float8 AS seconds
+       SELECT count(*)::int AS jobs, extract(epoch FROM {{now}} - min(updated_at))::float8 AS seconds
          FROM (SELECT updated_at FROM jobs_job AS job
                 WHERE project_id = found.project_id AND kind = found.kind AND service = found.service
                   AND credential = found.credential AND model = found.model AND {{waits_for_batch}}

@@ -9,20 +9,20 @@
 -- returns executors let go, leases ended, and executors that live
 WITH gone AS (
     UPDATE jobs_executor
-       SET heartbeat_at = now() - %(aged)s * interval '1 second'
+       SET heartbeat_at = {{now}} - %(aged)s * interval '1 second'
      WHERE %(every)s
-        OR heartbeat_at < greatest(pg_postmaster_start_time(), now() - %(silent)s * interval '1 second')
+        OR heartbeat_at < greatest(pg_postmaster_start_time(), {{now}} - %(silent)s * interval '1 second')
     RETURNING id
 ), running AS MATERIALIZED (
     SELECT id FROM jobs_job
-     WHERE lease_expires_at > now()
+     WHERE lease_expires_at > {{now}}
        AND (executor IN (SELECT id FROM gone) OR NOT EXISTS (SELECT FROM jobs_executor WHERE id = jobs_job.executor))
        -- What a provider's batch holds needs no executor: whoever does the duty goes on with it.
        AND NOT EXISTS (SELECT FROM jobs_providerbatch WHERE id = jobs_job.executor)
      ORDER BY id
        FOR UPDATE
 ), ended AS (
-    UPDATE jobs_job SET lease_expires_at = now()
+    UPDATE jobs_job SET lease_expires_at = {{now}}
      WHERE id IN (SELECT id FROM running)
     RETURNING id
 ), freed AS (

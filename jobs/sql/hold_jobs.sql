@@ -54,7 +54,7 @@ WITH switch AS MATERIALIZED (
      ORDER BY id
        FOR UPDATE
 ), moved AS (
-    UPDATE jobs_job AS job SET held = true, updated_at = now()
+    UPDATE jobs_job AS job SET held = true, updated_at = {{now}}
       FROM candidate
      WHERE job.id = candidate.id
     RETURNING job.id

@@ -23,8 +23,8 @@ WITH given AS MATERIALIZED (
            coalesce(call_type, (%(call_types)s::text[])[1]) AS call_type, coalesce(cost, (%(costs)s::int[])[1]) AS cost,
            coalesce(priority, (%(priorities)s::text[])[1]) AS priority,
            coalesce(target, (%(targets)s::text[])[1]) AS target, coalesce(path, (%(paths)s::int[])[1]) AS path,
-           CASE WHEN coalesce(at, now() + delay * interval '1 second') > now()
-                THEN coalesce(at, now() + delay * interval '1 second') END AS due
+           CASE WHEN coalesce(at, {{now}} + delay * interval '1 second') > {{now}}
+                THEN coalesce(at, {{now}} + delay * interval '1 second') END AS due
       FROM ROWS FROM (
         unnest(%(ids)s::uuid[], %(kinds)s::text[], %(services)s::text[], %(models)s::text[], %(call_types)s::text[],
                %(costs)s::int[], %(priorities)s::text[], %(user_ids)s::uuid[], %(idempotency_keys)s::text[],
@@ -53,10 +53,10 @@ WITH given AS MATERIALIZED (
                                                                    WHERE scope = 'unknown' AND key = job.kind),
            payload, idempotency_key, coalesce(effect_key, id::text), retry_policy, due,
            -- Later than created_at: it has not begun to wait for its turn.
-           coalesce(due, CASE WHEN waits IS NOT NULL THEN now() + interval '1 microsecond' ELSE now() END),
-           expires_at, origin, now(),  -- the column's default is the statement's clock, the log has the transaction's
+           coalesce(due, CASE WHEN waits IS NOT NULL THEN {{now}} + interval '1 microsecond' ELSE {{now}} END),
+           expires_at, origin, {{now}},  -- the column's default is the statement's clock, the log has the transaction's
            known_cost, costs::jsonb, credential, lane, coalesce_key, target, path, complete_by, via, ended_batch::jsonb,
-           unique_key, now() + debounce * interval '1 second', {{pool_of job}}
+           unique_key, {{now}} + debounce * interval '1 second', {{pool_of job}}
       FROM (SELECT given.*, %(project)s::text AS project_id FROM given) AS job
      ORDER BY CASE WHEN unique_key IS NULL THEN idempotency_key END COLLATE "C", id
         ON CONFLICT DO NOTHING

@@ -12,15 +12,15 @@
 SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
     OR EXISTS (SELECT FROM jobs_job WHERE status = 'queued' AND scheduled_at IS NULL AND held = false)
     OR EXISTS (SELECT FROM jobs_job WHERE status = 'rate_limited' AND held = false) AS is_under_way,
-       EXISTS (SELECT FROM jobs_job WHERE expires_at <= now() AND status IN {{waiting}})
+       EXISTS (SELECT FROM jobs_job WHERE expires_at <= {{now}} AND status IN {{waiting}})
     OR EXISTS (SELECT FROM jobs_batch WHERE finished_at IS NULL)
     OR EXISTS (SELECT FROM jobs_dependency)
     OR EXISTS (SELECT FROM jobs_budgetwait)
     OR EXISTS (SELECT FROM jobs_servicebreaker)
     OR EXISTS (SELECT FROM jobs_poolsweep WHERE passes < %(passes)s::int)
-    OR EXISTS (SELECT FROM jobs_schedule WHERE next_fire_at <= now())
+    OR EXISTS (SELECT FROM jobs_schedule WHERE next_fire_at <= {{now}})
     OR EXISTS (SELECT FROM jobs_maintenancewindow AS planned
-                WHERE next_change_at <= now()
+                WHERE next_change_at <= {{now}}
                   AND NOT EXISTS (SELECT FROM tenancy_project
                                    WHERE planned.scope = 'project' AND id = planned.key AND move <> ''))
     -- From the webhooks on: what waits for one that is switched off, or has moved away, waits for long, and may be much.
@@ -38,8 +38,8 @@ SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
     OR EXISTS (SELECT FROM jobs_flowcursor AS flow
                  JOIN unnest(%(logs)s::text[], %(sequences)s::text[]) AS given (log, sequence) USING (log)
                 WHERE flow.counted < flow.mark OR pg_sequence_last_value(sequence::regclass) > flow.mark)
-    OR EXISTS (SELECT FROM ratelimits_charge WHERE expires_at < now())
-    OR EXISTS (SELECT FROM ratelimits_budgethold WHERE expires_at < now() AND NOT lost)
+    OR EXISTS (SELECT FROM ratelimits_charge WHERE expires_at < {{now}})
+    OR EXISTS (SELECT FROM ratelimits_budgethold WHERE expires_at < {{now}} AND NOT lost)
     OR EXISTS (SELECT FROM ratelimits_resumeramp
                 WHERE started_at IS NULL OR held_share IS NOT NULL
-                   OR started_at + over_seconds * interval '1 second' > now()) AS is_due
+                   OR started_at + over_seconds * interval '1 second' > {{now}}) AS is_due

@@ -17,7 +17,7 @@ WITH given AS MATERIALIZED (
      ORDER BY job.id
        FOR UPDATE OF job
 ), counted AS (
-    UPDATE jobs_job AS job SET crash_count = candidate.crashes, updated_at = now()
+    UPDATE jobs_job AS job SET crash_count = candidate.crashes, updated_at = {{now}}
       FROM candidate
      WHERE job.id = candidate.id
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, job.fencing_token, job.crash_count,

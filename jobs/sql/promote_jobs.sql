@@ -7,18 +7,18 @@
 -- returns one row: how many were promoted, and the seconds until the next is due (null: none waits for a time)
 WITH candidate AS MATERIALIZED (
     SELECT id, status, via FROM jobs_job
-     WHERE status IN {{waiting}} AND scheduled_at <= now()
+     WHERE status IN {{waiting}} AND scheduled_at <= {{now}}
        AND (NOT status = 'rate_limited' OR lane IS NULL)
      ORDER BY scheduled_at
      LIMIT %(most)s::int
        FOR UPDATE SKIP LOCKED
 ), moved AS (
     UPDATE jobs_job AS job
-       SET status = %(target)s::text, scheduled_at = NULL, updated_at = now(),
+       SET status = %(target)s::text, scheduled_at = NULL, updated_at = {{now}},
            -- As in transition_jobs.sql: the retry window stands still while a limit holds a job back.
            deferred_seconds = job.deferred_seconds
                + CASE WHEN job.first_attempt_at IS NULL OR job.deferred_since IS NULL THEN 0
-                      ELSE greatest(0, extract(epoch FROM now() - job.deferred_since)) END,
+                      ELSE greatest(0, extract(epoch FROM {{now}} - job.deferred_since)) END,
            deferred_since = NULL,
            via = CASE WHEN job.via IS NOT NULL THEN 'live' END
       FROM candidate
@@ -46,6 +46,6 @@ WITH candidate AS MATERIALIZED (
     {{add_counts}}
 )
 SELECT (SELECT count(*) FROM moved)::int AS promoted,
-       (SELECT extract(epoch FROM min(scheduled_at) - now()) FROM jobs_job
-         WHERE status IN {{waiting}} AND scheduled_at > now()
+       (SELECT extract(epoch FROM min(scheduled_at) - {{now}}) FROM jobs_job
+         WHERE status IN {{waiting}} AND scheduled_at > {{now}}
            AND (NOT status = 'rate_limited' OR lane IS NULL))::float8 AS next_due

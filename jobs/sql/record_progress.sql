@@ -15,7 +15,7 @@ WITH given AS MATERIALIZED (
        FOR UPDATE OF job
 ), moved AS (
     UPDATE jobs_job AS job
-       SET progress = candidate.percent, progress_message = candidate.message, updated_at = now()
+       SET progress = candidate.percent, progress_message = candidate.message, updated_at = {{now}}
       FROM candidate
      WHERE job.id = candidate.id
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, candidate.percent, candidate.message

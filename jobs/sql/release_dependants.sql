@@ -28,10 +28,10 @@ WITH candidate AS MATERIALIZED (
                                        SELECT to_jsonb(total)
                                          FROM (SELECT {{sum_counts}} FROM jobs_jobcount
                                                 WHERE batch_id = (job.ended_batch ->> 'batch')::uuid) AS total)) END,
-           eligible_since = greatest(job.eligible_since, now()),
+           eligible_since = greatest(job.eligible_since, {{now}}),
            -- How long it may wait for a limit counts from now, too.
-           fallback_at = job.fallback_at + (greatest(job.eligible_since, now()) - job.eligible_since),
-           updated_at = now()
+           fallback_at = job.fallback_at + (greatest(job.eligible_since, {{now}}) - job.eligible_since),
+           updated_at = {{now}}
       FROM candidate
      WHERE job.id = candidate.id AND waits_on IS NULL
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, job.scheduled_at

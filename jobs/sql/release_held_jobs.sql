@@ -19,7 +19,7 @@ WITH looked_at AS MATERIALIZED (
      ORDER BY id
        FOR UPDATE OF job
 ), moved AS (
-    UPDATE jobs_job AS job SET held = false, updated_at = now()
+    UPDATE jobs_job AS job SET held = false, updated_at = {{now}}
       FROM candidate
      WHERE job.id = candidate.id
     RETURNING job.id

@@ -14,7 +14,7 @@ WITH given AS MATERIALIZED (
        FOR UPDATE OF job SKIP LOCKED
 ), renewed AS (
     UPDATE jobs_job AS job
-       SET lease_expires_at = now() + %(lease)s::float8 * interval '1 second'
+       SET lease_expires_at = {{now}} + %(lease)s::float8 * interval '1 second'
      WHERE job.id = ANY(ARRAY(SELECT id FROM candidate))
 )
 SELECT given.id

@@ -17,8 +17,8 @@ WITH given AS MATERIALIZED (
            progress_message = given.progress_message, last_error_code = given.last_error_code,
            last_error_message = given.last_error_message, created_at = given.created_at,
            first_attempt_at = given.first_attempt_at, started_at = given.started_at, finished_at = given.finished_at,
-           deferred_since = CASE WHEN given.status = 'rate_limited' THEN coalesce(job.deferred_since, now()) END,
-           updated_at = now()
+           deferred_since = CASE WHEN given.status = 'rate_limited' THEN coalesce(job.deferred_since, {{now}}) END,
+           updated_at = {{now}}
       FROM given
      WHERE job.id = given.id AND job.status NOT IN {{running}}
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, given.differences

@@ -8,8 +8,8 @@
 -- clock   now(): the transaction's start
 -- returns the ids; a missing one was claimed or has ended meanwhile
 WITH given AS MATERIALIZED (
-    SELECT t.*, CASE WHEN coalesce(at, now() + delay * interval '1 second') > now()
-                     THEN coalesce(at, now() + delay * interval '1 second') END AS due
+    SELECT t.*, CASE WHEN coalesce(at, {{now}} + delay * interval '1 second') > {{now}}
+                     THEN coalesce(at, {{now}} + delay * interval '1 second') END AS due
       FROM ROWS FROM (
         unnest(%(ids)s::uuid[], %(services)s::text[], %(models)s::text[], %(costs)s::int[], %(known_costs)s::int[],
                %(costs_by_unit)s::text[], %(credentials)s::text[], %(lanes)s::text[], %(targets)s::text[],
@@ -31,7 +31,7 @@ WITH given AS MATERIALIZED (
                OR EXISTS (SELECT FROM jobs_dependency WHERE owner_id IN (job.id, job.batch_id)) AS is_held,
            {{pool_of job}} AS of_pool
       FROM (SELECT given.*, project_id, batch_id, kind, pool, last_error_code, last_error_message,
-                   CASE WHEN least(due, debounce_until) > now() THEN least(due, debounce_until) END AS starts
+                   CASE WHEN least(due, debounce_until) > {{now}} THEN least(due, debounce_until) END AS starts
               FROM candidate JOIN given USING (id)) AS job
 ), moved AS (
     UPDATE jobs_job AS job
@@ -41,8 +41,8 @@ WITH given AS MATERIALIZED (
            retry_policy_id = made.retry_policy, expires_at = made.expires_at, held = made.is_held, pool = made.of_pool,
            fallback_step = 0, fallback_reason = '', fallback_at = NULL, fallback_on_outage = false,
            scheduled_at = made.starts,
-           eligible_since = coalesce(made.starts, least(job.eligible_since, now())),
-           updated_at = now()
+           eligible_since = coalesce(made.starts, least(job.eligible_since, {{now}})),
+           updated_at = {{now}}
       FROM made
      WHERE job.id = made.id
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, job.scheduled_at

@@ -24,13 +24,13 @@ WITH given AS MATERIALIZED (
 ), moved AS (
     UPDATE jobs_job AS row
        SET fallback_step = given.to_step, fallback_reason = given.reason,
-           fallback_at = now() + given.after * interval '1 second', fallback_on_outage = given.on_outage,
+           fallback_at = {{now}} + given.after * interval '1 second', fallback_on_outage = given.on_outage,
            service = given.service, model = given.model, credential = given.credential, target = given.target,
            path = given.path, lane = given.lane, cost = given.cost, known_cost = given.known_cost,
            costs = given.costs::jsonb, coalesce_key = NULL, via = NULL,
            pool = (SELECT {{pool_of job}}
                      FROM (SELECT given.service, row.kind, row.project_id) AS job (service, kind, project_id)),
-           updated_at = now()
+           updated_at = {{now}}
       FROM candidate JOIN given USING (id)
      WHERE row.id = candidate.id
     RETURNING row.id, row.project_id, row.user_id, row.batch_id, row.service, row.status, given.message, given.data

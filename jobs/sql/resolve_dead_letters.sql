@@ -16,7 +16,7 @@ WITH given AS MATERIALIZED (
        FOR UPDATE
 ), moved AS (
     UPDATE jobs_deadletter AS letter
-       SET resolution = %(resolution)s::text, resolved_by = %(actor)s::text, resolved_at = now(),
+       SET resolution = %(resolution)s::text, resolved_by = %(actor)s::text, resolved_at = {{now}},
            note = %(note)s::text, requeued_as_id = given.new_job,
            operation_id = %(operation)s::uuid
       FROM candidate JOIN given USING (id)

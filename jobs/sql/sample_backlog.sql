@@ -5,7 +5,7 @@
 -- clock   now(): the transaction's start
 -- returns nothing that matters
 INSERT INTO jobs_flowsample AS kept (span_seconds, at, service, answers, sizes, latencies, delays, backlog)
-SELECT span.seconds, date_bin(span.seconds * interval '1 second', now(), 'epoch'), '', '{}', '{}', '{}', '{}',
+SELECT span.seconds, date_bin(span.seconds * interval '1 second', {{now}}, 'epoch'), '', '{}', '{}', '{}', '{}',
        ARRAY[{{backlog}}]
   FROM (SELECT {{sum_counts}}
           FROM jobs_jobcount

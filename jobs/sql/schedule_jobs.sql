@@ -15,10 +15,10 @@ WITH candidate AS MATERIALIZED (
     -- The ready index holds queued jobs without a time; the other states reach it by promotion, which goes by time.
     UPDATE jobs_job AS job
        SET scheduled_at = CASE WHEN job.status <> 'queued' OR %(delay)s::float8 > 0
-                               THEN now() + %(delay)s::float8 * interval '1 second' END,
-           eligible_since = CASE WHEN job.eligible_since > now() THEN now() + %(delay)s::float8 * interval '1 second'
+                               THEN {{now}} + %(delay)s::float8 * interval '1 second' END,
+           eligible_since = CASE WHEN job.eligible_since > {{now}} THEN {{now}} + %(delay)s::float8 * interval '1 second'
                                  ELSE job.eligible_since END,
-           updated_at = now()
+           updated_at = {{now}}
       FROM candidate
      WHERE job.id = candidate.id
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, job.scheduled_at

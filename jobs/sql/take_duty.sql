@@ -5,7 +5,7 @@
 -- clock   now(): the transaction's start
 -- returns one row when `holder` has the duty, none when somebody else has
 INSERT INTO jobs_dutylease AS lease (duty, holder, expires_at)
-VALUES (%(duty)s, %(holder)s::uuid, now() + %(term)s::float8 * interval '1 second')
+VALUES (%(duty)s, %(holder)s::uuid, {{now}} + %(term)s::float8 * interval '1 second')
 ON CONFLICT (duty) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
- WHERE lease.holder = excluded.holder OR lease.expires_at < now()
+ WHERE lease.holder = excluded.holder OR lease.expires_at < {{now}}
 RETURNING duty

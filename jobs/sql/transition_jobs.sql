@@ -32,20 +32,20 @@ WITH given AS MATERIALIZED (
            -- The retry window stands still while a limit or an outage holds a job back, or a long one would bury it.
            deferred_seconds = job.deferred_seconds
                + CASE WHEN job.first_attempt_at IS NULL OR job.deferred_since IS NULL THEN 0
-                      ELSE greatest(0, extract(epoch FROM now() - job.deferred_since)) END,
-           deferred_since = CASE WHEN %(target)s::text = 'rate_limited' THEN now() END,
-           scheduled_at = CASE WHEN candidate.delay IS NOT NULL THEN now() + candidate.delay * interval '1 second' END,
+                      ELSE greatest(0, extract(epoch FROM {{now}} - job.deferred_since)) END,
+           deferred_since = CASE WHEN %(target)s::text = 'rate_limited' THEN {{now}} END,
+           scheduled_at = CASE WHEN candidate.delay IS NOT NULL THEN {{now}} + candidate.delay * interval '1 second' END,
            executor = coalesce(%(executor)s::uuid, job.executor),
            fencing_token = CASE WHEN %(executor)s::uuid IS NULL THEN job.fencing_token ELSE candidate.token END,
            lease_expires_at = CASE WHEN %(executor)s::uuid IS NOT NULL
-                                   THEN now() + %(lease)s::float8 * interval '1 second'
+                                   THEN {{now}} + %(lease)s::float8 * interval '1 second'
                                    WHEN %(target)s::text = 'in_progress' THEN job.lease_expires_at END,
            coalesce_key = coalesce(candidate.key, job.coalesce_key),
            via = CASE WHEN job.via IS NOT NULL THEN coalesce(%(via)s::text, job.via) END,
-           started_at = CASE WHEN %(target)s::text = 'in_progress' THEN now() ELSE job.started_at END,
-           first_attempt_at = CASE WHEN %(target)s::text = 'in_progress' THEN coalesce(job.first_attempt_at, now())
+           started_at = CASE WHEN %(target)s::text = 'in_progress' THEN {{now}} ELSE job.started_at END,
+           first_attempt_at = CASE WHEN %(target)s::text = 'in_progress' THEN coalesce(job.first_attempt_at, {{now}})
                                    ELSE job.first_attempt_at END,
-           finished_at = CASE WHEN %(target)s::text IN {{ended}} THEN now() END,
+           finished_at = CASE WHEN %(target)s::text IN {{ended}} THEN {{now}} END,
            -- Who has a part of its result goes on where that part ends.
            progress = CASE WHEN %(target)s::text = 'completed' THEN 100
                            WHEN %(target)s::text = 'in_progress' AND job.result IS NULL THEN 0 ELSE job.progress END,
@@ -55,7 +55,7 @@ WITH given AS MATERIALIZED (
            last_error_code = coalesce(candidate.code, job.last_error_code),
            last_error_message = CASE WHEN candidate.code IS NULL THEN job.last_error_message
                                      ELSE coalesce(candidate.message, '') END,
-           updated_at = now()
+           updated_at = {{now}}
       FROM candidate
      WHERE job.id = candidate.id
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, job.scheduled_at, job.retry_count,

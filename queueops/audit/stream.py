@@ -16,9 +16,9 @@ from uuid import UUID, uuid4
 
 from django.db import connection
 from django.db.models import Q, QuerySet
-from django.db.models.functions import Now
 from django.utils import timezone
 
+from queueops.core.clock import Now
 from queueops.core.values.masking import masked
 
 from .models import AuditEntry, AuditStream

@@ -1,18 +1,48 @@
-"""The one clock that counts: the database's."""
+"""
+The one clock that counts: the database's.
+
+Whatever is compared with a stored time (a lease, a schedule, a window, an expiry) is read by what stands here: SQL by
+`{{now}}`, `{{clock_now}}` or `{{statement_now}}`, the ORM by `Now`. So a test can move time for all of them at once.
+"""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from typing import Any
 
+from django.contrib.postgres import functions as postgres
 from django.db import connection
+from django.db.models import functions
 
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)  # that is told: no datetime is after that year
+
+CLOCKS = {"now": "now()", "clock_now": "clock_timestamp()", "statement_now": "statement_timestamp()"}
+
+
+def with_clocks(statement: str) -> str:
+    """A statement that stands in code, with its clocks filled in; those of files have them from `load_sql`."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: CLOCKS[found[1]], statement)
+
+
+class Now(functions.Now):
+    """Django's, where it is compared or stored. A column's default has Django's own: it is real in any case."""
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        return self.as_sql(compiler, connection, **context, template=CLOCKS["statement_now"])
+
+
+class TransactionNow(postgres.TransactionNow):
+    """The transaction's start, as hot SQL has it."""
+
+    def as_sql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        return super().as_sql(compiler, connection, **context, template=CLOCKS["now"])
 
 
 def database_now() -> float:
     """Seconds since 1970 at this moment, not at the transaction's start."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+        cursor.execute(with_clocks("SELECT extract(epoch FROM {{clock_now}})::float8"))
         [now] = cursor.fetchone()
     return float(now)
 

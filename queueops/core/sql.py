@@ -3,8 +3,8 @@ Hot and locking SQL lives in files: `<app>/sql/<verb>_<noun>.sql`.
 
 What several statements say alike stands once, in `<app>/sql/fragments/<name>.sql`, as of a table `job`: `{{name}}` is
 that text with bare columns, `{{name parked}}` as of `parked`. What follows from an enumeration is written from it, and
-given a name by `define_fragments`. A statement has variants where one of its fragments has: `name@variant` stands in
-for `name` there.
+given a name by `define_fragments`; the clocks of `clock.py` are fragments of every app. A statement has variants where
+one of its fragments has: `name@variant` stands in for `name` there.
 """
 
 import re
@@ -19,6 +19,7 @@ import psycopg
 from django.db import connection
 from psycopg.rows import RowFactory, RowMaker, class_row, tuple_row
 
+from queueops.core.clock import CLOCKS
 from queueops.core.postgres.local_settings import of_the_block
 
 Row = TypeVar("Row")
@@ -56,6 +57,8 @@ def load_sql(package: str, name: str, variant: str = "") -> str:
 
 def _fragment(package: str, name: str, variant: str) -> str:
     written = _written.get((package, f"{name}@{variant}"), _written.get((package, name)))
+    if written is None:
+        written = CLOCKS.get(name)
     return _without_header(package, f"fragments/{name}").strip() if written is None else written
 
 

@@ -15,7 +15,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -198,6 +198,20 @@ class VerbsMixin:
     Instead of `allowed_permissions`: Django looks for a method of that name, and unfold's check of a full name reads
     the database, which has no tables before the first migration.
     """
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """
+        Raises:
+            BadRequest: A row was chosen by what is no key of one.
+        """
+        key = self.opts.pk  # type: ignore[attr-defined]
+        try:
+            for chosen in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME):
+                key.to_python(chosen)
+        except ValidationError as error:
+            raise BadRequest("What was chosen is no row.") from error
+        response: HttpResponse = super().changelist_view(request, extra_context)  # type: ignore[misc]
+        return response
 
     def _filter_actions_by_permissions(self, request: HttpRequest, actions: Sequence[Any]) -> list[Any]:
         return [offered for offered in actions if _is_allowed(request, offered[0])]

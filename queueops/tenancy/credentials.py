@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.db.models import Value
-from django.db.models.functions import Now
 
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.secret_key import development_credential_key
 

@@ -15,6 +15,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.db.models.functions import Now, Upper
 
+from queueops.core import clock
 from queueops.core.sealing import payload_keys
 
 LONGEST_LABEL = 100  # characters of what a user is called
@@ -156,7 +157,7 @@ def digest_of(secret: str) -> str:
 class ProducerKeyQuerySet(models.QuerySet["ProducerKey"]):
     def usable(self) -> ProducerKeyQuerySet:
         """Keys neither revoked nor expired, by the database's clock."""
-        return self.filter(revoked_at=None).filter(models.Q(expires_at=None) | models.Q(expires_at__gt=Now()))
+        return self.filter(revoked_at=None).filter(models.Q(expires_at=None) | models.Q(expires_at__gt=clock.Now()))
 
 
 class ProducerKey(models.Model):

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from django.db.models import Q
-from django.db.models.functions import Now
 
+from queueops.core.clock import Now
 from queueops.core.sql import run_sql, run_sql_as
 
 from .models import CredentialRefusal

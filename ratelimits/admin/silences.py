@@ -7,11 +7,11 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminSelectWidget
 
+from queueops.core.clock import Now
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ReasonForm

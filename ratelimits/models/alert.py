@@ -8,6 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
+from queueops.core import clock
 from ratelimits.subjects import LONGEST_ID
 
 from .limit import Limit
@@ -106,7 +107,7 @@ class QuotaAlert(models.Model):
 
 class AlertSilenceQuerySet(models.QuerySet["AlertSilence"]):
     def standing(self) -> AlertSilenceQuerySet:
-        return self.filter(until__gt=Now())
+        return self.filter(until__gt=clock.Now())
 
 
 class AlertSilence(models.Model):

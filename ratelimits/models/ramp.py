@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
 
+from queueops.core.clock import Now
 from ratelimits.algorithms.ramp import Ramp
 
 

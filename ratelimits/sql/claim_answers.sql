@@ -5,7 +5,7 @@
 -- clock   now(): the transaction's start
 -- returns project and key of those that were free
 INSERT INTO ratelimits_decideanswer (project_id, idempotency_key, digest, answer, created_at)
-SELECT project, key, digest, 'null', now()
+SELECT project, key, digest, 'null', {{now}}
   FROM unnest(%(projects)s::text[], %(keys)s::text[], %(digests)s::text[]) AS given (project, key, digest)
  ORDER BY project, key
     ON CONFLICT (project_id, idempotency_key) DO NOTHING

@@ -9,7 +9,7 @@
 WITH stale AS MATERIALIZED (
     SELECT id, project_id, user_id, month_year, amount
       FROM ratelimits_usagereservation
-     WHERE status = 'active' AND expires_at <= statement_timestamp()
+     WHERE status = 'active' AND expires_at <= {{statement_now}}
        AND (project_id, user_id, month_year)
            NOT IN (SELECT * FROM unnest(%(project_ids)s::text[], %(user_ids)s::uuid[], %(months)s::text[]))
      ORDER BY expires_at

@@ -10,6 +10,6 @@ SELECT alert.id
   FROM ratelimits_quotaalert AS alert
   LEFT JOIN ratelimits_allowance AS allowance ON allowance.project_id = alert.figures ->> 'project'
  WHERE alert.kind = ANY(%(kinds)s::text[]) AND alert.resolved_at IS NULL
-   AND alert.subject < to_char(statement_timestamp() AT TIME ZONE 'UTC' + interval '14 hours', 'YYYY-MM')
-   AND alert.subject < to_char(statement_timestamp() AT TIME ZONE coalesce(allowance.time_zone, 'UTC'), 'YYYY-MM')
+   AND alert.subject < to_char({{statement_now}} AT TIME ZONE 'UTC' + interval '14 hours', 'YYYY-MM')
+   AND alert.subject < to_char({{statement_now}} AT TIME ZONE coalesce(allowance.time_zone, 'UTC'), 'YYYY-MM')
  LIMIT %(most)s

@@ -6,7 +6,7 @@
 -- returns one row an answer deleted
 DELETE FROM ratelimits_decideanswer AS answer
  USING (SELECT project_id, idempotency_key FROM ratelimits_decideanswer
-         WHERE created_at < now() - interval '1 day'
+         WHERE created_at < {{now}} - interval '1 day'
          ORDER BY created_at
          LIMIT %(most)s
            FOR UPDATE SKIP LOCKED) AS old

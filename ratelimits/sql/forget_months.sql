@@ -8,7 +8,7 @@
 WITH old AS MATERIALIZED (
     SELECT id, project_id, user_id, month_year
       FROM ratelimits_usagetracking
-     WHERE month_year < to_char((statement_timestamp() - %(days)s * interval '1 day') AT TIME ZONE 'UTC', 'YYYY-MM')
+     WHERE month_year < to_char(({{statement_now}} - %(days)s * interval '1 day') AT TIME ZONE 'UTC', 'YYYY-MM')
        AND reserved = 0
      ORDER BY month_year, id
      LIMIT %(most)s

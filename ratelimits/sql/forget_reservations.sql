@@ -9,7 +9,7 @@ DELETE FROM ratelimits_usagereservation
  WHERE id IN (
        SELECT id
          FROM ratelimits_usagereservation
-        WHERE id < (lpad(to_hex((extract(epoch FROM statement_timestamp() - %(days)s * interval '1 day') * 1000)::bigint),
+        WHERE id < (lpad(to_hex((extract(epoch FROM {{statement_now}} - %(days)s * interval '1 day') * 1000)::bigint),
                          12, '0') || repeat('0', 20))::uuid
           AND status <> 'active'
         ORDER BY id

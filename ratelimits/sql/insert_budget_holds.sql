@@ -14,7 +14,7 @@ WITH given AS MATERIALIZED (
     INSERT INTO ratelimits_budgethold
            (period_id, job_id, token, amount, project_id, user_id, batch_id, provider, model, via, at, expires_at)
     SELECT period, job, token, amount, project, user_id, batch, provider, model, via, to_timestamp(at),
-           now() + hold * interval '1 second'
+           {{now}} + hold * interval '1 second'
       FROM given
 )
 UPDATE ratelimits_budgetperiod AS own SET held = own.held + change.amount

@@ -5,7 +5,7 @@
 -- clock   now(): the transaction's start
 -- returns nothing that matters
 INSERT INTO ratelimits_charge (holder, entries, granted_at, expires_at)
-SELECT holder, entries::jsonb, now(), now() + hold * interval '1 second'
+SELECT holder, entries::jsonb, {{now}}, {{now}} + hold * interval '1 second'
   FROM unnest(%(holders)s::text[], %(entries)s::text[], %(holds)s::float8[]) AS given (holder, entries, hold)
     ON CONFLICT (holder) DO NOTHING
 RETURNING holder

@@ -7,7 +7,7 @@
 -- returns nothing that matters
 INSERT INTO ratelimits_calltally (at, service, call_type, model, project, "user", kind, calls, tokens, waited_seconds,
                                   amounts)
-SELECT clock_timestamp(), service, call_type, model, project, "user", kind, calls, tokens, wait, amounts::jsonb
+SELECT {{clock_now}}, service, call_type, model, project, "user", kind, calls, tokens, wait, amounts::jsonb
   FROM unnest(%(services)s::text[], %(call_types)s::text[], %(models)s::text[], %(projects)s::text[],
               %(users)s::text[], %(kinds)s::text[], %(calls)s::int[], %(tokens)s::float8[], %(waits)s::float8[],
               %(amounts)s::text[])

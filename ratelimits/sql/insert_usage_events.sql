@@ -11,7 +11,7 @@
 -- An event that names a reservation of its own user counts in that one's month, whatever became of it. Of an id that
 -- comes several times the first place whose event is not refused is the new one.
 WITH rule AS MATERIALIZED (
-    SELECT unit, time_zone, statement_timestamp() AS now
+    SELECT unit, time_zone, {{statement_now}} AS now
       FROM ratelimits_allowance
      WHERE project_id = %(project_id)s
        -- Once it is copied nothing comes behind: whoever was let in before finds out here.

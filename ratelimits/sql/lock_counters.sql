@@ -14,4 +14,4 @@ WITH locked AS MATERIALIZED (
      ORDER BY id COLLATE "C"  -- as Python sorts, whatever the database collates by
        FOR UPDATE
 )
-SELECT locked.*, extract(epoch FROM clock_timestamp())::float8 AS now FROM locked
+SELECT locked.*, extract(epoch FROM {{clock_now}})::float8 AS now FROM locked

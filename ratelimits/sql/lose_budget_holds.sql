@@ -13,7 +13,7 @@ WITH gone AS MATERIALIZED (
      WHERE NOT hold.lost
      UNION
     (SELECT * FROM ratelimits_budgethold
-      WHERE expires_at < now() AND NOT lost
+      WHERE expires_at < {{now}} AND NOT lost
       ORDER BY expires_at
       LIMIT %(expired)s::int)
 ), locked AS MATERIALIZED (

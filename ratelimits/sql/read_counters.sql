@@ -4,7 +4,7 @@
 -- locks   none
 -- clock   clock_timestamp()
 -- returns one row a counter that exists, or a single one with the time alone
-SELECT extract(epoch FROM clock_timestamp())::float8 AS now, counter.id, counter.state::text,
+SELECT extract(epoch FROM {{clock_now}})::float8 AS now, counter.id, counter.state::text,
        extract(epoch FROM counter.blocked_until)::float8, counter.blocked_reason, counter.pressure,
        extract(epoch FROM counter.pressure_changed_at)::float8
   FROM (SELECT) AS once

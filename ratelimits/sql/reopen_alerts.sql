@@ -12,12 +12,12 @@ UPDATE ratelimits_quotaalert AS alert
          CROSS JOIN LATERAL (
                SELECT old.id
                  FROM ratelimits_quotaalert AS old
-                WHERE old.opened_at > now() - interval '1 day'  -- bounds what is read
+                WHERE old.opened_at > {{now}} - interval '1 day'  -- bounds what is read
                   AND (old.kind, old.subject, old.threshold) = (given.kind, given.subject, given.threshold)
                 ORDER BY old.id DESC
                 LIMIT 1) AS last
           JOIN ratelimits_quotaalert AS closed ON closed.id = last.id
-         WHERE closed.resolved_at > now() - %(seconds)s::float8 * interval '1 second'
+         WHERE closed.resolved_at > {{now}} - %(seconds)s::float8 * interval '1 second'
          ORDER BY given.kind, given.subject, given.threshold
            FOR UPDATE OF closed) AS found
  WHERE alert.id = found.id

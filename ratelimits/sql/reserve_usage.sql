@@ -11,10 +11,10 @@
 -- Of two statements with one new key the later fails with a unique violation and is to be sent again: counting for
 -- a reservation that turns out to exist would count twice.
 WITH rule AS MATERIALIZED (
-    SELECT to_char(statement_timestamp() AT TIME ZONE allowance.time_zone, 'YYYY-MM') AS month_year,
+    SELECT to_char({{statement_now}} AT TIME ZONE allowance.time_zone, 'YYYY-MM') AS month_year,
            allowance.time_zone, allowance.policy = 'record_overage' AS is_lenient,
            coalesce(personal.quota, allowance.quota) AS quota,
-           statement_timestamp() + allowance.reservation_seconds * interval '1 second' AS expires_at
+           {{statement_now}} + allowance.reservation_seconds * interval '1 second' AS expires_at
       FROM ratelimits_allowance AS allowance
       LEFT JOIN ratelimits_allowanceoverride AS personal
              ON personal.project_id = allowance.project_id AND personal.user_id = %(user_id)s

@@ -6,7 +6,7 @@
 -- returns holder and entries (JSON text)
 WITH expired AS MATERIALIZED (
     SELECT holder FROM ratelimits_charge
-     WHERE expires_at < now() AND %(expired)s::int > 0
+     WHERE expires_at < {{now}} AND %(expired)s::int > 0
      ORDER BY expires_at
      LIMIT %(expired)s::int
        FOR UPDATE SKIP LOCKED

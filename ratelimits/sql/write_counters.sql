@@ -5,7 +5,7 @@
 -- clock   clock_timestamp()
 -- returns nothing that matters
 UPDATE ratelimits_counter AS counter
-   SET state = given.state::jsonb, alert_level = given.level, updated_at = clock_timestamp(),
+   SET state = given.state::jsonb, alert_level = given.level, updated_at = {{clock_now}},
        shadow_denials = counter.shadow_denials + given.denials
   FROM unnest(%(ids)s::text[], %(states)s::text[], %(levels)s::int[], %(denials)s::int[])
        AS given (id, state, level, denials)

@@ -10,7 +10,7 @@ from django.test import Client
 
 from queueops.tenancy.models import ProducerKey
 from tests.api import described
-from tests.factories import make_project
+from tests.factories import make_allowance, make_project
 
 ROOT = "/api/v1"
 ALL_SCOPES = ["read", "submit", "operate", "decide", "limits", "usage", "audit"]
@@ -76,3 +76,10 @@ def answers_are_as_described(monkeypatch: pytest.MonkeyPatch) -> None:
 def api(db: None) -> Api:
     """A key of the project acme with every scope."""
     return Api(key_for("acme"))
+
+
+@pytest.fixture
+def key(db: None) -> Api:
+    """A key of acme, whose users may use 1,000 tokens a month."""
+    make_allowance("acme", unit="tokens")
+    return Api(key_for("acme", scopes=["usage"]))

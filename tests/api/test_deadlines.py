@@ -6,7 +6,6 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
 from django.utils import timezone
 
 from jobs.models import Batch, Job
@@ -41,32 +40,20 @@ def is_told(error: dict[str, Any], code: str, told: str) -> None:
     assert said.startswith(told)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_job_is_refused_by_its_field(api: Api, case):
-    job, code, told = job_of(case)
-    is_told(error_of(api.post("/jobs/", job), 422), code, told)
-    assert not Job.objects.exists()
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_batch_is_refused_by_its_line(api: Api, case):
-    job, code, told = job_of(case)
-    lines = f"{json.dumps(SPEC)}\n{json.dumps(job)}"
-    for answer in (api.post("/batches/", {"jobs": [SPEC, job]}), api.lines(lines)):
-        error = error_of(answer, 422)
-        [line] = error["details"]["errors"]
-        assert (error["code"], line["line"]) == ("batch_rejected", 2)
+def test_a_job_a_line_of_a_batch_and_a_forecast_are_refused_by_the_field(api: Api):
+    for case in CASES:
+        job, code, told = job_of(case)
+        is_told(error_of(api.post("/jobs/", job), 422), code, told)
+        lines = f"{json.dumps(SPEC)}\n{json.dumps(job)}"
+        for answer in (api.post("/batches/", {"jobs": [SPEC, job]}), api.lines(lines)):
+            error = error_of(answer, 422)
+            [line] = error["details"]["errors"]
+            assert (error["code"], line["line"]) == ("batch_rejected", 2)
+            is_told(line, code, told)
+        forecast = api.post("/forecast/", {"jobs": [SPEC, job]}).json()
+        assert (forecast["accepted"], forecast["rejected"]["count"]) == (False, 1)
+        [line] = forecast["rejected"]["jobs"]
+        assert line["line"] == 2
         is_told(line, code, told)
     assert not Job.objects.exists()
     assert not Batch.objects.exists()
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_forecast_says_that_it_would_be_refused_and_why(api: Api, case):
-    job, code, told = job_of(case)
-    answer = api.post("/forecast/", {"jobs": [SPEC, job]}).json()
-    assert (answer["accepted"], answer["rejected"]["count"]) == (False, 1)
-    [line] = answer["rejected"]["jobs"]
-    assert line["line"] == 2
-    is_told(line, code, told)
-    assert not Job.objects.exists()

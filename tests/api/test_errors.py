@@ -17,18 +17,14 @@ def test_a_code_belongs_to_one_error(db):
     assert [code for code, count in owners.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("path", ["/", "/nothing/", "/jobs/not-an-id/", "/jobs/7/events/"])
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-def test_an_unknown_address_is_a_404_in_the_same_shape(db, path, method):
-    assert error_of(Api().send(method, path, ""), 404)["code"] == "not_found"
-
-
-@pytest.mark.parametrize("path", ["/functions/", "/functions/reserve", "/functions/reserve-usage/x"])
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-def test_below_functions_it_is_too(db, path, method):
+def test_an_unknown_address_is_a_404_in_the_same_shape(db):
     strict = Client(enforce_csrf_checks=True)
-    error = error_of(strict.generic(method, path, "{", content_type="application/json"), 404)
-    assert error == {"code": "not_found", "message": f"There is no address {path}."}
+    for method in ("GET", "POST", "DELETE"):
+        for path in ("/", "/nothing/", "/jobs/not-an-id/", "/jobs/7/events/"):
+            assert error_of(Api().send(method, path, ""), 404)["code"] == "not_found"
+        for path in ("/functions/", "/functions/reserve", "/functions/reserve-usage/x"):
+            error = error_of(strict.generic(method, path, "{", content_type="application/json"), 404)
+            assert error == {"code": "not_found", "message": f"There is no address {path}."}
 
 
 def test_a_host_name_that_is_not_ours_is_refused_below_functions_too(db):

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from jobs.models import BatchPace, Executor, FlowSample, Job, PauseSwitch
+from jobs.models import BatchPace, Executor, FlowSample, PauseSwitch
 from jobs.models.flow import SINCE_EVER
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
@@ -22,8 +22,9 @@ from ratelimits.models import Budget, CostEstimate, Limit, Price
 from ratelimits.services.limiter import estimates
 from ratelimits.services.limits import catalogue
 from ratelimits.services.money import budgets, prices
-from tests.api.conftest import SPEC, Api, error_of, key_for
+from tests.api.conftest import SPEC, Api, error_of
 from tests.factories import make_jobs, make_project
+from tests.support.undone import undone
 
 WORDS = "word " * 80  # 100 tokens
 USER = UUID(int=0x4000_8000_0000_0000_0001)
@@ -282,32 +283,42 @@ BODIES: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("form", ["document", "lines"])
 @pytest.mark.parametrize("partial", [False, True])
-@pytest.mark.parametrize("name", BODIES)
-def test_what_a_forecast_would_reject_is_what_the_batch_rejects(api: Api, name: str, partial: bool, form: str):
+def test_what_a_forecast_would_reject_is_what_the_batch_rejects(api: Api, partial: bool, form: str):
     api.post("/jobs/", {**SPEC, "idempotency_key": "before"})
-    jobs = BODIES[name]
-    document: dict[str, Any] = {"jobs": jobs, "partial": partial}
-    text = "\n".join(map(json.dumps, jobs))
 
-    def send(path: str) -> Any:
+    def send(path: str, jobs: list[Any]) -> Any:
         if form == "document":
-            return api.post(path, document)
+            return api.post(path, {"jobs": jobs, "partial": partial})
+        text = "\n".join(map(json.dumps, jobs))
         return api.send("POST", f"{path}?partial={partial}", text, "application/x-ndjson")
 
-    told, made = send("/forecast/"), send("/batches/")
-    if told.status_code != 200:
-        assert (told.status_code, told.json()) == (made.status_code, made.json())
-        return
-    told = told.json()
-    assert told["accepted"] is (made.status_code == 201)
-    if made.status_code == 201:
-        made = made.json()
-        assert (told["jobs"]["count"], told["jobs"]["duplicates"]) == (made["accepted"], made["duplicates"])
-        errors, count = made["errors"], made["error_count"]
-    else:
-        details = error_of(made, 422)["details"]
-        errors, count = details["errors"], details["error_count"]
-    assert (told["rejected"]["jobs"], told["rejected"]["count"]) == (errors, count)
+    different = {}
+    for name, jobs in BODIES.items():
+        with undone():
+            told, made = send("/forecast/", jobs), send("/batches/", jobs)
+        foreseen, became = foretold(told), done(made)
+        if (foreseen if told.status_code == 200 else (told.status_code, told.json())) != became:
+            different[name] = (foreseen, became)
+    assert different == {}
+
+
+def foretold(answer: Any) -> Any:
+    """What a forecast says of a submission, as `done` says it of the submission itself."""
+    told = answer.json()
+    if answer.status_code != 200:
+        return None
+    counts = (told["jobs"]["count"], told["jobs"]["duplicates"]) if told["accepted"] else ()
+    return told["accepted"], *counts, told["rejected"]["jobs"], told["rejected"]["count"]
+
+
+def done(answer: Any) -> Any:
+    made = answer.json()
+    if answer.status_code == 201:
+        return True, made["accepted"], made["duplicates"], made["errors"], made["error_count"]
+    details = made["error"].get("details") or {}
+    if "errors" not in details:
+        return answer.status_code, made
+    return False, details["errors"], details["error_count"]
 
 
 def test_a_hundred_rejected_jobs_are_listed_and_all_are_counted(api: Api):
@@ -339,18 +350,18 @@ OPTIONS: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_callback_and_dependencies_are_checked_as_the_batch_checks_them(api: Api, name: str):
-    options, status = OPTIONS[name]
+def test_callback_and_dependencies_are_checked_as_the_batch_checks_them(api: Api):
     before = rows()
-    told = api.post("/forecast/", {"jobs": [SPEC], **options})
-    assert rows() == before
-    made = api.post("/batches/", {"jobs": [SPEC], **options})
-    assert made.status_code == status, made.content
-    if status == 201:
-        assert (told.status_code, told.json()["accepted"], told.json()["jobs"]["count"]) == (200, True, 1)
-    else:
-        assert (told.status_code, told.json()) == (status, made.json())
+    for name, (options, status) in OPTIONS.items():
+        with undone():
+            told = api.post("/forecast/", {"jobs": [SPEC], **options})
+            assert rows() == before
+            made = api.post("/batches/", {"jobs": [SPEC], **options})
+        assert made.status_code == status, name
+        if status == 201:
+            assert (told.status_code, told.json()["accepted"], told.json()["jobs"]["count"]) == (200, True, 1)
+        else:
+            assert (told.status_code, told.json()) == (status, made.json()), name
 
 
 def test_the_room_that_a_callback_takes_is_foreseen(api: Api):
@@ -360,13 +371,6 @@ def test_the_room_that_a_callback_takes_is_foreseen(api: Api):
     for path in ("/forecast/", "/batches/"):
         assert error_of(api.post(path, {"jobs": [SPEC], "on_finish": CALLBACK}), 429)["code"] == "queue_full"
     assert forecast(api, [SPEC])["accepted"]
-
-
-def test_who_may_submit_may_ask_and_nobody_else(api: Api):
-    error_of(Api(key_for("acme", scopes=["read"])).post("/forecast/", {"jobs": [SPEC]}), 403)
-    error_of(Api().post("/forecast/", {"jobs": [SPEC]}), 401)
-    assert Api(key_for("acme", scopes=["submit"])).post("/forecast/", {"jobs": [SPEC]}).status_code == 200
-    assert not Job.objects.exists()
 
 
 def test_each_job_is_priced_by_the_length_of_its_own_input(api):

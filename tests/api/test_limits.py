@@ -12,41 +12,17 @@ from django.test.utils import CaptureQueriesContext
 
 from queueops.audit.models import AuditEntry
 from ratelimits.api.inputs import LimitFigures
-from ratelimits.api.urls import urlpatterns
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services.limiter.answers import Asking, ask
 from ratelimits.services.limiter.decide import Call
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
-from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
-from tests.api.test_access import signed_in
+from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_project
+from tests.support.api import faults_of, pages
+from tests.support.people import permitted
 
 FIGURES: dict[str, Any] = {"name": "hot", "service": "sheets", "capacity": 300}
-
-CALLS: dict[tuple[str, str], tuple[str, dict[str, Any] | None, str, str]] = {
-    ("GET", "limits/"): ("/limits/", None, "read", "view_limit"),
-    ("POST", "limits/"): ("/limits/", {**FIGURES, "name": "new"}, "limits", "add_limit"),
-    ("GET", "limits/<int:pk>/"): ("/limits/{pk}/", None, "read", "view_limit"),
-    ("PATCH", "limits/<int:pk>/"): ("/limits/{pk}/", {"capacity": 7}, "limits", "change_limit"),
-    ("DELETE", "limits/<int:pk>/"): ("/limits/{pk}/?reason=x", None, "limits", "delete_limit"),
-    ("GET", "limits/<int:pk>/counters/"): ("/limits/{pk}/counters/", None, "read", "view_limit"),
-    ("POST", "limits/<int:pk>/overrides/"): (
-        "/limits/{pk}/overrides/",
-        {"key": "project:acme", "capacity": 7},
-        "limits",
-        "change_limit",
-    ),
-    ("DELETE", "limits/<int:pk>/overrides/"): (
-        "/limits/{pk}/overrides/?key=project:acme",
-        None,
-        "limits",
-        "change_limit",
-    ),
-    ("POST", "limits/<int:pk>/simulate/"): ("/limits/{pk}/simulate/", {"changes": {}}, "limits", "change_limit"),
-}
-# What counts for every project is not a project's key's to change.
-OPERATORS = {("POST", "limits/"), ("PATCH", "limits/<int:pk>/"), ("DELETE", "limits/<int:pk>/")}
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +41,7 @@ def operator(db: None) -> Api:
     """A session that sees and changes limits."""
     api = Api()
     permissions = ("view_limit", "add_limit", "change_limit", "delete_limit")
-    api.client = signed_in(*permissions, headers={"X-Project": make_project("acme").pk})
+    api.client = permitted(*permissions, headers={"X-Project": make_project("acme").pk})
     return api
 
 
@@ -84,54 +60,18 @@ def call(api: Api, method: str, path: str, body: dict[str, Any] | None = None) -
     return api.send(method, path, "" if body is None else json.dumps(body))
 
 
-def test_every_method_of_every_address_is_tried_below():
-    views = {str(pattern.pattern): vars(pattern.callback)["cls"] for pattern in urlpatterns}
-    offered = {
-        (method, route)
-        for route, view in views.items()
-        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
-        if route.startswith("limits") and hasattr(view, method.lower())
-    }
-    assert offered == set(CALLS)
-
-
-@pytest.mark.parametrize("scope", [*ALL_SCOPES, None])
-@pytest.mark.parametrize("place", CALLS, ids=" ".join)
-def test_a_key_needs_the_scope_of_what_it_does(db, place, scope):
-    limit = make_limit()
-    path, body, needed, _ = CALLS[place]
-    before = list(Limit.objects.values()), list(LimitOverride.objects.values())
-    response = call(Api(key_for("acme", scopes=[scope] if scope else [])), place[0], path.format(pk=limit.pk), body)
-    if scope == needed and place in OPERATORS:
-        assert error_of(response, 403)["code"] == "shared_limit"
-        assert (list(Limit.objects.values()), list(LimitOverride.objects.values())) == before
-    elif scope == needed:
-        assert response.status_code in {200, 201}, response.content
-    else:
-        error = error_of(response, 403)
-        assert (error["code"], error["details"]["needed"]) == ("missing_scope", needed)
-        assert (list(Limit.objects.values()), list(LimitOverride.objects.values())) == before
-
-
-@pytest.mark.parametrize("place", CALLS, ids=" ".join)
-def test_an_operator_needs_the_permission_of_what_it_does(db, place):
-    limit = make_limit()
-    make_project("acme")
-    path, body, _, needed = CALLS[place]
-    address = f"/api/v1{path.format(pk=limit.pk)}{'&' if '?' in path else '?'}project=acme"
-    others = [name for name in ("view_limit", "add_limit", "change_limit", "delete_limit") if name != needed]
-    sent = "" if body is None else json.dumps(body)
-    refused = signed_in(*others).generic(place[0], address, sent, content_type="application/json")
-    assert error_of(refused, 403)["details"]["needed"] == f"ratelimits.{needed}"
-    allowed = signed_in(needed).generic(place[0], address, sent, content_type="application/json")
-    assert allowed.status_code in {200, 201}, allowed.content
-
-
-@pytest.mark.parametrize("place", [place for place in CALLS if "<" in place[1]], ids=" ".join)
-def test_a_limit_that_does_not_exist_is_not_found(manager: Api, place):
-    path, body, *_ = CALLS[place]
-    error = error_of(call(manager, place[0], path.format(pk=4711), body), 404)
-    assert (error["code"], error["details"]) == ("unknown_limit", {"limit_id": 4711})
+def test_a_limit_that_does_not_exist_is_not_found(manager: Api, operator: Api):
+    asked = [
+        manager.get("/limits/4711/"),
+        manager.get("/limits/4711/counters/"),
+        call(operator, "PATCH", "/limits/4711/", {"capacity": 7}),
+        call(operator, "DELETE", "/limits/4711/?reason=x"),
+        manager.post("/limits/4711/overrides/", {"key": "project:acme", "capacity": 7}),
+        call(manager, "DELETE", "/limits/4711/overrides/?key=project:acme"),
+        manager.post("/limits/4711/simulate/", {"changes": {}}),
+    ]
+    errors = [error_of(answer, 404) for answer in asked]
+    assert [(error["code"], error["details"]) for error in errors] == [("unknown_limit", {"limit_id": 4711})] * 7
 
 
 def test_the_list_shows_each_limit_with_its_live_counters(manager: Api):
@@ -185,33 +125,19 @@ def test_limits_are_found_by_service_and_scope(manager: Api):
     assert found("call_type=read") == ["mail"]
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [("scop=user", "scop"), ("scope=galaxy", "scope"), ("page_size=0", "page_size"), ("cursor=%ff", "cursor")],
-)
-def test_a_wrong_filter_is_refused_by_name(manager: Api, query, field):
-    error = error_of(manager.get(f"/limits/?{query}"), 400)
-    assert (error["code"], set(error["fields"])) == ("invalid_query", {field})
-
-
-def pages(api: Api, path: str, field: str) -> list[Any]:
-    found, cursor = [], ""
-    while True:
-        page = api.get(f"{path}?page_size=3{cursor}").json()
-        found += [row[field] for row in page["results"]]
-        if page["next_cursor"] is None:
-            return found
-        cursor = f"&cursor={page['next_cursor']}"
+def test_a_wrong_filter_is_refused_by_name(manager: Api):
+    asked = {"scop=user": "scop", "scope=galaxy": "scope", "page_size=0": "page_size", "cursor=%ff": "cursor"}
+    assert faults_of({query: manager.get(f"/limits/?{query}") for query in asked}, 400, "invalid_query", asked) == {}
 
 
 def test_lists_are_paged(manager: Api):
     limits = [make_limit(name=f"limit-{number}", scope="project_user") for number in range(7)]
-    assert pages(manager, "/limits/", "id") == [limit.pk for limit in reversed(limits)]
+    assert pages(manager, "/limits/") == [limit.pk for limit in reversed(limits)]
     users = [f"user-{number}-ü" for number in range(8)]
     for user in users:
         use(user=user)
     keys = [f"project:acme/user:{user}" for user in reversed(users)]
-    assert pages(manager, f"/limits/{limits[3].pk}/counters/", "key") == keys
+    assert pages(manager, f"/limits/{limits[3].pk}/counters/", field="key") == keys
 
 
 def test_a_projects_key_sees_no_other_projects_counters_and_overrides(manager: Api):
@@ -226,14 +152,14 @@ def test_a_projects_key_sees_no_other_projects_counters_and_overrides(manager: A
     def seen(api: Api) -> set[str]:
         rows = api.get("/limits/").json()["results"]
         listed = {counter["key"] for row in rows for counter in row["counters"]}
-        apart = {key for limit in limits for key in pages(api, f"/limits/{limit.pk}/counters/", "key")}
+        apart = {key for limit in limits for key in pages(api, f"/limits/{limit.pk}/counters/", field="key")}
         single = {counter["key"] for limit in limits for counter in api.get(f"/limits/{limit.pk}/").json()["counters"]}
         assert listed == apart == single
         return listed
 
     own = {"*", "project:acme", "project:acme/user:u"}
     assert seen(acme) == seen(manager) == own
-    operator = signed_in("view_limit")
+    operator = permitted("view_limit")
     listed = operator.get("/api/v1/limits/?project=acme").json()["results"]
     assert {counter["key"] for limit in listed for counter in limit["counters"]} == {
         *own,
@@ -308,32 +234,36 @@ def test_every_default_of_the_document_is_the_limits_own():
             assert field.default == getattr(Limit(), name), name
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "field"),
-    [
-        ({"name": None}, "invalid_input", "name"),
-        ({"capacity": "300"}, "invalid_input", "capacity"),
-        ({"capacity": True}, "invalid_input", "capacity"),
-        ({"enabled": "yes"}, "invalid_input", "enabled"),
-        ({"scope": "galaxy"}, "invalid_input", "scope"),
-        ({"colour": "red"}, "invalid_input", "colour"),
-        ({"proposed_capacity": 7}, "invalid_input", "proposed_capacity"),
-        ({"capacity": None}, "invalid_limit", "capacity"),
-        ({"capacity": -1}, "invalid_limit", "capacity"),
-        ({"name": "no slug"}, "invalid_limit", "name"),
-        ({"service": ""}, "invalid_limit", "service"),
-        ({"service": "x" * 65}, "invalid_limit", "service"),
-        ({"headroom_percent": 100}, "invalid_limit", "headroom_percent"),
-        ({"notice_percent": 90}, "invalid_limit", "warning_percent"),
-        ({"capacity": 400, "provider_quota": 300}, "invalid_limit", "capacity"),
-        ({"algorithm": "token_bucket", "refill_per_second": 5, "provider_quota": 300}, "invalid_limit", "capacity"),
-        ({"algorithm": "fixed_window", "reset_zone": "Mars/Olympus"}, "invalid_limit", "reset_zone"),
-    ],
-)
-def test_a_limit_that_is_wrong_is_refused_by_field_and_not_stored(operator: Api, change, code, field):
-    error = error_of(operator.post("/limits/", {**FIGURES, **change}), 422)
-    assert (error["code"], list(error["fields"])) == (code, [field])
-    assert all(isinstance(fault, str) for fault in error["fields"][field])
+WRONG_LIMITS: list[tuple[dict[str, Any], str, str]] = [
+    ({"name": None}, "invalid_input", "name"),
+    ({"capacity": "300"}, "invalid_input", "capacity"),
+    ({"capacity": True}, "invalid_input", "capacity"),
+    ({"enabled": "yes"}, "invalid_input", "enabled"),
+    ({"scope": "galaxy"}, "invalid_input", "scope"),
+    ({"colour": "red"}, "invalid_input", "colour"),
+    ({"proposed_capacity": 7}, "invalid_input", "proposed_capacity"),
+    ({"capacity": None}, "invalid_limit", "capacity"),
+    ({"capacity": -1}, "invalid_limit", "capacity"),
+    ({"name": "no slug"}, "invalid_limit", "name"),
+    ({"service": ""}, "invalid_limit", "service"),
+    ({"service": "x" * 65}, "invalid_limit", "service"),
+    ({"headroom_percent": 100}, "invalid_limit", "headroom_percent"),
+    ({"notice_percent": 90}, "invalid_limit", "warning_percent"),
+    ({"capacity": 400, "provider_quota": 300}, "invalid_limit", "capacity"),
+    ({"algorithm": "token_bucket", "refill_per_second": 5, "provider_quota": 300}, "invalid_limit", "capacity"),
+    ({"algorithm": "fixed_window", "reset_zone": "Mars/Olympus"}, "invalid_limit", "reset_zone"),
+]
+
+
+def test_a_limit_that_is_wrong_is_refused_by_field_and_not_stored(operator: Api):
+    faults = {}
+    for change, code, field in WRONG_LIMITS:
+        answer = operator.post("/limits/", {**FIGURES, **change})
+        error = answer.json().get("error", {})
+        told = answer.status_code, error.get("code"), list(error.get("fields", {}))
+        if told != (422, code, [field]) or not all(isinstance(fault, str) for fault in error["fields"][field]):
+            faults[str(change)] = told
+    assert faults == {}
     assert not Limit.objects.exists()
 
 

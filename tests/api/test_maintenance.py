@@ -18,7 +18,7 @@ from tests.api.conftest import Api, error_of
 from tests.factories import make_project
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 WEEKLY: dict[str, object] = {
     "weekdays": [5],

@@ -14,8 +14,7 @@ from queueops.rest import views
 from queueops.tenancy.models import ProducerKey, Project, ProjectMove, Scope
 from ratelimits.models import LimitOverride
 from tests.api.described import document, path_of
-from tests.security.addresses import Address, every_address
-from tests.security.test_every_address import UNSAFE
+from tests.security.addresses import UNSAFE, Address, every_address
 from tests.security.world import PROJECT, World, everything
 
 # Each statement commits by itself, as in production.

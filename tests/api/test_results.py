@@ -7,8 +7,8 @@ import pytest
 from jobs.models import Job
 from jobs.states import JobState
 from tests.api.conftest import Api, error_of, key_for
-from tests.api.test_lists import pages
 from tests.factories import make_batch, make_job, make_jobs
+from tests.support.api import pages
 
 pytestmark = pytest.mark.django_db
 

@@ -12,42 +12,14 @@ from django.utils import timezone
 
 from queueops.audit.models import AuditEntry
 from ratelimits.models import Allowance, UsageEvent, UsageReservation, UsageTracking
-from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
-from tests.api.test_access import signed_in
+from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_allowance, make_reservation, make_usage_event, make_usage_month
 from tests.support.issuers import OTHER_USER, USER, make_issuer, shared_token
-
-POSTS = {
-    "/usage/reserve/": "add_usageevent",
-    "/usage/ingest/": "add_usageevent",
-    "/usage/cancel/": "cancel_reservation",
-    "/functions/reserve-usage": "add_usageevent",
-    "/functions/ingest-usage": "add_usageevent",
-    "/functions/cancel-reservation": "cancel_reservation",
-}
-GETS = {
-    "/usage/me/": "view_usagetracking",
-    "/usage/": "view_usagetracking",
-    "/usage/events/": "view_usageevent",
-}
-NEEDS = {**{("POST", path): needed for path, needed in POSTS.items()}, **{("GET", path): GETS[path] for path in GETS}}
+from tests.support.people import permitted
 
 
 def an_event(**fields: Any) -> dict[str, Any]:
     return {"event_id": str(uuid4()), "tokens": 10, "ts": timezone.now().isoformat(), **fields}
-
-
-def body_of(path: str) -> Any:
-    """What a caller who is no user sends."""
-    if "reserve" in path:
-        return {"user_id": str(USER)}
-    if "ingest" in path:
-        return [an_event(user_id=str(USER))]
-    return {"reservation_id": str(make_reservation(USER).pk)}
-
-
-def ask(api: Api, method: str, path: str) -> Any:
-    return api.get(f"{path}?user_id={USER}") if method == "GET" else api.post(path, body_of(path))
 
 
 @pytest.fixture(autouse=True)
@@ -62,32 +34,6 @@ def mine() -> Api:
     return Api(shared_token(USER))
 
 
-@pytest.mark.parametrize(("method", "path"), NEEDS)
-def test_only_the_scope_usage_opens_it(method, path):
-    for scope in ALL_SCOPES:
-        response = ask(Api(key_for("acme", scopes=[scope])), method, path)
-        assert (response.status_code < 300) is (scope == "usage"), (scope, response.content)
-    assert error_of(ask(Api(), method, path), 401)["code"] == "not_authenticated"
-
-
-@pytest.mark.parametrize(("method", "path"), NEEDS)
-def test_an_operator_needs_its_permission_and_names_the_user(method, path):
-    needed = NEEDS[method, path]
-    address = f"{path if path.startswith('/functions') else f'/api/v1{path}'}?project=acme"
-
-    def asked(client: Client) -> Any:
-        if method == "GET":
-            return client.get(f"{address}&user_id={USER}")
-        return client.post(address, json.dumps(body_of(path)), content_type="application/json")
-
-    error = error_of(asked(signed_in("view_job")), 403)
-    assert (error["code"], error["details"]["needed"]) == ("missing_permission", f"ratelimits.{needed}")
-    assert asked(signed_in(needed)).status_code < 300
-    if method == "POST":  # a session counts with its token alone
-        forged = signed_in(needed, enforce_csrf_checks=True)
-        assert error_of(asked(forged), 403)["code"] == "permission_denied"
-
-
 def posted(client: Client, path: str, body: Any) -> Any:
     response = client.post(f"/api/v1/usage/{path}/?project=acme", json.dumps(body), content_type="application/json")
     assert response.status_code < 300, response.content
@@ -96,7 +42,7 @@ def posted(client: Client, path: str, body: Any) -> Any:
 
 def test_the_audit_trail_tells_once_what_an_operator_did_to_a_users_month(db):
     make_allowance()
-    client = signed_in("add_usageevent", "cancel_reservation")
+    client = permitted("add_usageevent", "cancel_reservation")
     event, again = an_event(user_id=str(USER)), an_event(user_id=str(USER))
     of_user = {"user_id": str(USER), "month": f"{timezone.now():%Y-%m}"}
     reservation_id = ""
@@ -124,7 +70,7 @@ def test_a_refusal_to_an_operator_is_counted_and_leaves_no_entry(db):
     make_allowance(quota=1)
     body = json.dumps({"user_id": str(USER), "amount": 2})
     make_usage_month(USER)
-    answer = signed_in("add_usageevent").post(
+    answer = permitted("add_usageevent").post(
         "/api/v1/usage/reserve/?project=acme", body, content_type="application/json"
     )
     assert error_of(answer, 409)["code"] == "quota_exceeded"
@@ -153,17 +99,6 @@ def test_a_reservation_is_cancelled_also_where_the_allowance_is_gone(mine: Api):
         "resets_at": None,
     })  # fmt: skip
     assert UsageTracking.objects.get().reserved == 0
-
-
-@pytest.mark.parametrize(("method", "path"), NEEDS)
-def test_other_methods_are_refused_and_named(method, path):
-    api = Api(key_for("acme", scopes=["usage"]))
-    others = {"GET", "POST", "PUT", "PATCH", "DELETE"} - {method}
-    for other in others:
-        response = api.send(other, path, "{}")
-        assert error_of(response, 405)["code"] == "method_not_allowed"
-        assert method in response["Allow"]
-    assert api.send("OPTIONS", path, "").status_code == 200
 
 
 @pytest.mark.parametrize("named", [{}, {"user_id": str(USER)}])
@@ -234,11 +169,3 @@ def test_two_users_may_choose_the_same_key_and_each_has_a_reservation_of_its_own
     assert theirs.json()["user_id"] == str(OTHER_USER)
     assert error_of(mine.post("/usage/reserve/", {**body, "amount": 6}), 422)["code"] == "idempotency_key_reused"
     assert UsageReservation.objects.count() == 2
-
-
-def test_a_project_that_shows_itself_to_everybody_shows_nobodys_use(db):
-    make_usage_event(USER)
-    type(make_allowance("acme").project).objects.update(anonymous_read=True)
-    for path in GETS:
-        response = Api().get(f"{path}?user_id={USER}", **{"X-Project": "acme"})
-        assert error_of(response, 401)["code"] == "not_authenticated"

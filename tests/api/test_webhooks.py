@@ -16,7 +16,7 @@ from tests.api.conftest import Api, error_of
 from tests.factories import make_batch, make_job, make_project, make_webhook, move_along
 from tests.support.flow import count_all
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 URL = "https://app.example.org/hook"
 EVERY_JOB: dict[str, Any] = {"kinds": [], "tags": [], "any_tag": [], "outcomes": [], "user_id": None, "batch_id": None}
@@ -89,12 +89,13 @@ BAD: dict[str, tuple[Any, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_faults_are_told_by_their_field(api: Api, case: str):
-    body, field, words = BAD[case]
-    error = error_of(api.post("/webhooks/", body), 422)
-    assert list(error["fields"]) == [field]
-    assert words in error["fields"][field][0]
+def test_faults_are_told_by_their_field(api: Api):
+    faults = {}
+    for case, (body, field, words) in BAD.items():
+        said = error_of(api.post("/webhooks/", body), 422)["fields"]
+        if list(said) != [field] or words not in said[field][0]:
+            faults[case] = said
+    assert faults == {}
     assert not Webhook.objects.exists()
 
 
@@ -104,6 +105,7 @@ def test_a_project_without_its_own_batch_cannot_name_anothers(api: Api):
     assert (error["code"], list(error["fields"])) == ("bad_webhook", ["jobs.batch_id"])
 
 
+@pytest.mark.django_db(transaction=True)  # the events are counted behind the horizon of transactions
 def test_messages_and_what_they_tell_are_listed_also_what_waits(api: Api):
     count_all()
     made = make(api, jobs={"outcomes": ["completed"]}, batches=False)

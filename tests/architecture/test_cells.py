@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.test_sql_files import FILES, _statement
+from tests.support.sql_files import FILES, statement_of
 
 # Parameters that are ids of jobs, or of what belongs to one job, such as its dead letter.
 IDS = re.compile(r"%\((?:\w*_)?(?:ids?|jobs?)\)s")
@@ -33,7 +33,7 @@ NAME_NO_PROJECT = {
 
 
 def names_no_project(path: Path) -> bool:
-    statement = _statement(path)
+    statement = statement_of(path)
     return bool(IDS.search(statement) and OF_JOBS.search(statement) and not GIVES_PROJECT.search(statement))
 
 

@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.core import signing
 
 from jobs.models import BulkOperation, Job, PauseSwitch
 from jobs.services.operate.pauses import pause_scope
 from queueops.assistant import confirmations
-from queueops.audit.models import AuditEntry
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert
 from ratelimits.services.limits import catalogue
-from tests.assistant.assistants import Answered, Assistant, assistant_of
 from tests.factories import make_batch, make_dead_letters, make_jobs
 from tests.security.world import everything
+from tests.support.assistants import Answered, assistant_of, confirm, made, previewed
 
 pytestmark = pytest.mark.django_db
 
 PAUSE = {"scope": "project", "reason": "the provider asked for it"}
-
-
-def previewed(assistant: Assistant, tool: str, **arguments: Any) -> Answered:
-    """What the preview says; it has written nothing."""
-    assistant.call("executors")
-    before = everything()
-    answer = assistant.call(tool, **arguments)
-    assert everything() == before
-    return answer
-
-
-def confirm(assistant: Assistant, tool: str, answer: Answered, **arguments: Any) -> Answered:
-    token = answer.data["confirmation"]
-    return assistant.call("confirm", change=tool, arguments=arguments, confirmation=token)
-
-
-def made(assistant: Assistant, tool: str, **arguments: Any) -> Answered:
-    shown = previewed(assistant, tool, **arguments)
-    assert shown.says.startswith("Nothing has changed yet.")
-    done = confirm(assistant, tool, shown, **arguments)
-    assert done.error == {}
-    assert AuditEntry.objects.filter(reason__endswith="(through the assistant)", actor__startswith="key:").exists()
-    return shown
 
 
 def test_dead_letters_of_one_cause_are_found_and_requeued_after_confirming():
@@ -112,12 +86,6 @@ def test_a_pause_that_holds_other_projects_is_not_a_keys_to_set():
     assert answer.code == "shared_pause"
 
 
-def refused_without_a_trace(assistant: Assistant, code: str, answer: Answered, **arguments: Any) -> None:
-    before = everything()
-    assert confirm(assistant, "preview_pause", answer, **arguments).code == code
-    assert everything() == before
-
-
 @pytest.mark.proves("S2")
 def test_a_confirmation_is_good_once_for_one_key_and_for_what_was_shown(monkeypatch: pytest.MonkeyPatch):
     make_jobs(2)
@@ -126,22 +94,32 @@ def test_a_confirmation_is_good_once_for_one_key_and_for_what_was_shown(monkeypa
     for one in (assistant, other, spy, reader):
         one.call("executors")
     shown = previewed(assistant, "preview_pause", **PAUSE)
-    refused_without_a_trace(other, "bad_confirmation", shown, **PAUSE)
-    refused_without_a_trace(spy, "bad_confirmation", shown, **PAUSE)
-    refused_without_a_trace(reader, "missing_scope", shown, **PAUSE)
-    refused_without_a_trace(assistant, "bad_confirmation", shown, **{**PAUSE, "reason": "another"})
-    refused_without_a_trace(assistant, "bad_confirmation", Answered("", {"confirmation": "made up"}, {}), **PAUSE)
+    before, made_up = everything(), Answered("", {"confirmation": "made up"}, {})
+    for one, code, given, arguments in (
+        (other, "bad_confirmation", shown, PAUSE),
+        (spy, "bad_confirmation", shown, PAUSE),
+        (reader, "missing_scope", shown, PAUSE),
+        (assistant, "bad_confirmation", shown, {**PAUSE, "reason": "another"}),
+        (assistant, "bad_confirmation", made_up, PAUSE),
+    ):
+        assert confirm(one, "preview_pause", given, **arguments).code == code
+        assert everything() == before
     token = shown.data["confirmation"]
     wrong_tool = assistant.call("confirm", change="preview_resume", arguments=PAUSE, confirmation=token)
     assert wrong_tool.code == "bad_confirmation"
     with monkeypatch.context() as later:
         later.setattr(confirmations, "CONFIRMATION_SECONDS", -1)
-        refused_without_a_trace(assistant, "confirmation_expired", shown, **PAUSE)
+        assert confirm(assistant, "preview_pause", shown, **PAUSE).code == "confirmation_expired"
+    assert everything() == before
     assert confirm(assistant, "preview_pause", shown, **PAUSE).error == {}
     assert PauseSwitch.objects.count() == 1
-    refused_without_a_trace(assistant, "bad_confirmation", shown, **PAUSE)  # it is paused now
+    paused = everything()
+    assert confirm(assistant, "preview_pause", shown, **PAUSE).code == "bad_confirmation"  # it is paused now
+    assert everything() == paused
     PauseSwitch.objects.all().delete()
-    refused_without_a_trace(assistant, "confirmation_used", shown, **PAUSE)
+    resumed = everything()
+    assert confirm(assistant, "preview_pause", shown, **PAUSE).code == "confirmation_used"
+    assert everything() == resumed
 
 
 def test_what_has_changed_since_the_preview_is_not_touched():

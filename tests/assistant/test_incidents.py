@@ -29,15 +29,14 @@ from ratelimits.services.limiter import estimates
 from ratelimits.services.limits import catalogue
 from ratelimits.services.money import budgets, prices
 from ratelimits.services.money.save_budget import create_budget
-from tests.assistant.assistants import Assistant, assistant_of
-from tests.assistant.test_changes import made
 from tests.factories import make_batch, make_jobs
 from tests.security.world import everything
+from tests.support.assistants import Assistant, assistant_of, made
 from tests.support.documents import PROJECT, Model
 from tests.support.money import set_prices
 from tests.support.sandbox import Sandbox
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)

@@ -14,22 +14,15 @@ from jobs.executor.outcome_log import OutcomeLog
 from jobs.models import BatchSearch, Job, ProviderBatch
 from jobs.services.provider_batches.calls import CallLoop
 from jobs.services.provider_batches.collect import room_was_made
-from jobs.services.provider_batches.tend import LATE, Rounds, kinds_with_batches
 from jobs.services.submit.submit import BatchReceipt, submit_batch
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
 from ratelimits.services.limits import catalogue
 from tests.factories import make_project
 from tests.support.processes import wait_for
+from tests.support.provider_batches import make_round
 
 DEADLINE = timedelta(hours=30)
-
-
-def make_round(calls: CallLoop, log: OutcomeLog | None = None) -> None:
-    """One round of a holder of all duties, and the end of its steps."""
-    rounds = Rounds(calls, is_over=lambda kind: False, log=log)
-    rounds.make([LATE, *kinds_with_batches()])
-    rounds.wait()
 
 
 @dataclass

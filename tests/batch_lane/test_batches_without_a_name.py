@@ -12,9 +12,9 @@ from django.utils import timezone
 from jobs.handlers.errors import ProviderError
 from jobs.models import ProviderBatch
 from jobs.services.provider_batches.calls import CallLoop
-from tests.batch_lane.conftest import Lane, make_round
-from tests.batch_lane.test_one_batch_for_each_row import tend_interrupted
+from tests.batch_lane.conftest import Lane
 from tests.support.processes import wait_for
+from tests.support.provider_batches import make_round, tend_interrupted
 from tests.support.sandbox import Sandbox
 
 LONG = {"processing": {"mode": "fixed", "seconds": 60}}

@@ -14,8 +14,8 @@ from jobs.handlers.errors import ProviderError
 from jobs.models import ProviderBatch
 from jobs.services.operate.operate import cancel_jobs
 from jobs.services.provider_batches.calls import CallLoop
-from tests.batch_lane.conftest import Lane, make_round
-from tests.batch_lane.test_one_batch_for_each_row import refuse_for_now, tend_interrupted
+from tests.batch_lane.conftest import Lane
+from tests.support.provider_batches import make_round, refuse_for_now, tend_interrupted
 from tests.support.sandbox import Sandbox
 
 SOON = {"processing": {"mode": "fixed", "seconds": 0.05}}

@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
-
 import pytest
 
-from jobs.handlers.errors import ProviderError
 from jobs.models import Job, ProviderBatch
 from jobs.services.operate.operate import cancel_jobs
-from jobs.services.provider_batches.calls import CallLoop
-from tests.batch_lane.conftest import make_round
+from tests.support.provider_batches import refuse_for_now, tend_interrupted
 
 LONG = {"processing": {"mode": "fixed", "seconds": 60}}
-
-
-class Interrupted(CallLoop):
-    """Something happens before the first call that makes a batch."""
-
-    def __init__(self, event: Callable[[], object]) -> None:
-        super().__init__()
-        self._events = [event]
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        try:
-            if getattr(work, "__name__", "") == "create" and self._events:
-                self._events.pop()()
-        except BaseException:
-            work.close()
-            raise
-        return super().run(work)
-
-
-def tend_interrupted(event: Callable[[], object]) -> None:
-    calls = Interrupted(event)
-    try:
-        make_round(calls)
-    finally:
-        calls.close()
-
-
-def refuse_for_now() -> None:
-    raise ProviderError(429, "too many calls", code="http_429", outcome="answered")
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
-from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -19,7 +15,9 @@ from jobs.handlers.errors import ProviderError
 from jobs.models import Job, ProviderBatch
 from jobs.services.provider_batches.calls import CallLoop
 from queueops.core.outbound.client import OutboundResponse
-from tests.batch_lane.conftest import make_round
+from tests.support.batch_provider import Provider
+from tests.support.examples import examples
+from tests.support.provider_batches import make_round
 
 FATES = ["well", "lost", "refused", "died before", "died after", "cut"]
 MOST_STEPS = 200
@@ -28,53 +26,6 @@ _round = count()
 
 class Died(BaseException):
     """The process was killed in the middle of a call."""
-
-
-@dataclass
-class Provider:
-    """OpenAI's files and batches; a batch is worked through, and paid for, when it is made."""
-
-    files: dict[str, bytes] = field(default_factory=dict)
-    batches: dict[str, dict[str, Any]] = field(default_factory=dict)
-    paid: Counter[str] = field(default_factory=Counter)
-
-    def answer(self, method: str, path: str, body: bytes | None) -> bytes:
-        match method, path.split("?", maxsplit=1)[0].strip("/").split("/"):
-            case "POST", ["files"]:
-                name = f"file-{len(self.files) + len(self.batches)}-{next(_round)}"
-                self.files[name] = (body or b"").split(b"\r\n\r\n")[2].rpartition(b"\r\n--")[0]
-                return _json({"id": name})
-            case "DELETE", ["files", name]:
-                self.files.pop(name, None)
-                return _json({"deleted": True})
-            case "GET", ["files", name, "content"]:
-                return self.files[name]
-            case "POST", ["batches"]:
-                return _json(self._make(json.loads(body or b"{}")))
-            case "GET", ["batches"]:
-                return _json({"data": list(self.batches.values()), "has_more": False})
-            case "GET", ["batches", name]:
-                return _json(self.batches[name])
-        raise AssertionError(f"{method} {path}")
-
-    def _make(self, asked: dict[str, Any]) -> dict[str, Any]:
-        lines = [json.loads(line) for line in self.files[asked["input_file_id"]].split(b"\n")]
-        results = []
-        for line in lines:
-            prompt = line["body"]["messages"][-1]["content"]
-            self.paid[prompt] += 1
-            message = {"choices": [{"message": {"content": f"to {prompt}"}, "finish_reason": "stop"}]}
-            results.append({"custom_id": line["custom_id"], "response": {"status_code": 200, "body": message}})
-        name = f"batch-{len(self.batches)}-{next(_round)}"
-        self.files[f"out-{name}"] = b"\n".join(_json(one) for one in reversed([*results, *results[:2]])) + b"\n"
-        self.batches[name] = {
-            "id": name,
-            "status": "completed",
-            "metadata": asked["metadata"],
-            "request_counts": {"completed": len(lines)},
-            "output_file_id": f"out-{name}",
-        }
-        return self.batches[name]
 
 
 class Wire(CallLoop):
@@ -104,11 +55,7 @@ class Wire(CallLoop):
         return OutboundResponse(200, CIMultiDictProxy(CIMultiDict()), content, is_truncated=False, charset=None)
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(fates=st.lists(st.sampled_from(FATES), max_size=14))
 def test_whatever_becomes_of_the_calls_each_line_is_paid_for_once_and_each_job_is_completed(lane, fates):
     provider, given_fates = Provider(), list(fates)

@@ -16,6 +16,7 @@ from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, expect, sync_playwright
 
 from tests.support.browser import find_chromium
+from tests.support.busy_dashboard import busy, fresh_figures  # noqa: F401 - fixtures
 
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
 DRAWN = bool(os.environ.get("WRITE_SCREENSHOTS"))

@@ -12,8 +12,8 @@ from django.urls import reverse
 from playwright.sync_api import Page
 
 from tests.browser.conftest import VARIANTS
-from tests.browser.test_every_screen import LISTS
 from tests.security.world import World
+from tests.support.screens import LISTS
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

@@ -11,43 +11,9 @@ from queueops.tenancy.models import Credential
 from ratelimits.models import Price
 from tests.browser.conftest import CUT_OFF, DRAWN, PHONE, SCREENSHOTS, VARIANTS
 from tests.security.world import World
+from tests.support.screens import LISTS
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-
-# Those that other tests do not draw already, by the name of their picture.
-LISTS = {
-    "batches": "jobs_batch",
-    "provider-batches": "jobs_providerbatch",
-    "batch-policies": "jobs_batchpolicy",
-    "pauses": "jobs_pauseswitch",
-    "windows": "jobs_maintenancewindow",
-    "bulk-operations": "jobs_bulkoperation",
-    "uploads": "jobs_upload",
-    "alerts": "ratelimits_quotaalert",
-    "objectives": "jobs_objective",
-    "silences": "ratelimits_alertsilence",
-    "user-quotas": "ratelimits_allowanceoverride",
-    "executors": "jobs_executor",
-    "pools": "jobs_pool",
-    "breakers": "jobs_servicebreaker",
-    "audit-trail": "audit_auditentry",
-    "webhooks": "jobs_webhook",
-    "deliveries": "jobs_webhookdelivery",
-    "retry-policies": "jobs_retrypolicy",
-    "aging-rules": "jobs_agingrule",
-    "schedules": "jobs_schedule",
-    "house-keeping": "django_q_schedule",
-    "alert-routes": "ratelimits_alertroute",
-    "projects": "tenancy_project",
-    "producer-keys": "tenancy_producerkey",
-    "credentials": "tenancy_credential",
-    "credential-pools": "tenancy_credentialpool",
-    "issuers": "tenancy_issuer",
-    "accounts": "auth_user",
-    "personal-tokens": "access_personaltoken",
-    "roles": "auth_group",
-    "sign-in-counts": "access_signincount",
-}
 
 
 def test_every_list_fits_a_phone(page: Page):

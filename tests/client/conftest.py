@@ -1,4 +1,4 @@
-"""A web process for all tests of a module, clients of it, and a proxy that misbehaves on demand."""
+"""A web process for all tests of this package, clients of it, and a proxy that misbehaves on demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.factories import make_project
 from tests.support.background import in_background
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")  # not longer: tests elsewhere copy the database, which nobody may use then
 def address(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
     with django_db_blocker.unblock(), web_process() as (address, _):
         yield address

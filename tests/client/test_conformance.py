@@ -236,6 +236,14 @@ CALLS: dict[str, tuple[Call, Any]] = {
 }
 
 
+# After these the stage is as it was.
+READING = {
+    *("forecast", "job", "batch", "waiting", "operation", "find", "project", "handlers", "jobs", "batches"),
+    *("dead_letters", "results", "result", "watch", "wait", "windows", "window", "audit", "schedules", "schedule"),
+    *("fires", "preview_schedule", "webhooks", "webhook", "deliveries", "heard_jobs"),
+}
+
+
 def methods_of(kind: type) -> set[str]:
     return {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
 
@@ -254,8 +262,11 @@ def test_the_typescript_client_has_them_too():
 
 
 def test_each_call_is_answered_with_what_its_type_promises(client: Both):
+    stage = set_stage(client)
     for name, (call, promised) in CALLS.items():
-        answer = call(client, set_stage(client))
+        answer = call(client, stage)
+        if name not in READING:
+            stage = set_stage(client)
         found = answer if isinstance(answer, list) else [answer]
         assert found, name
         for one in found:
@@ -293,14 +304,17 @@ SHOWN: dict[type[records.Record], list[dict[str, Any]]] = {
     Delivery: [examples.WEBHOOK_DELIVERY],
     HeardJob: [examples.WEBHOOK_JOB],
 }
-OURS = {SubmittedBatch: {"idempotency_key"}}
+OURS: dict[type[records.Record], set[str]] = {SubmittedBatch: {"idempotency_key"}}
 
 
-@pytest.mark.parametrize("record", SHOWN)
-def test_a_record_reads_nothing_that_the_server_does_not_write(record):
+def test_a_record_reads_nothing_that_the_server_does_not_write():
     """The examples are those of the OpenAPI document, each of which is checked against its schema."""
-    written = {name for example in SHOWN[record] for name in example}
-    assert {field.name for field in fields(record)} - {"raw"} - OURS.get(record, set()) <= written
+    read_in_vain = {}
+    for record, shown in SHOWN.items():
+        written = {"raw"}.union(OURS.get(record, set()), *shown)
+        if unwritten := {field.name for field in fields(record)} - written:
+            read_in_vain[record.__name__] = unwritten
+    assert read_in_vain == {}
 
 
 Refusal = tuple[Call, type[ApiError], int, str]
@@ -325,8 +339,8 @@ REFUSALS: dict[str, Refusal] = {
 
 
 def test_each_refusal_is_an_error_of_its_class_with_code_and_cause(client: Both):
+    on = set_stage(client)
     for name, (call, expected, status, code) in REFUSALS.items():
-        on = set_stage(client)
         with pytest.raises(ApiError) as raised:
             call(client, on)
         error = raised.value

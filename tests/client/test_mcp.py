@@ -14,9 +14,9 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from jobs.models import PauseSwitch
-from tests.assistant.assistants import answered
 from tests.client.test_command import QUEUEOPS, environ  # noqa: F401 (a fixture)
 from tests.factories import make_job
+from tests.support.assistants import answered
 from tests.support.processes import free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -352,8 +352,8 @@ def test_a_quiet_socket_is_kept_by_answering_its_pings(key: str):
         everybody = [Following(queue, str(job.pk)) for queue in queues]
         for following in everybody:
             following.told(is_live)
-        until = time.monotonic() + 10
-        wait_for(partial(is_past, until), what="more than twice that")
+        until = time.monotonic() + 6
+        wait_for(partial(is_past, until), what="more than that")
         finish([job])
         for following in everybody:
             following.ended()

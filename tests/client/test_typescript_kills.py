@@ -37,7 +37,7 @@ class Form:
 
 
 FORMS = [
-    pytest.param(Form(uses=2_000, kills=6), id="short"),
+    pytest.param(Form(uses=800, kills=6), id="short"),
     pytest.param(Form(uses=50_000, kills=60), id="long", marks=pytest.mark.soak),
 ]
 

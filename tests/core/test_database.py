@@ -36,16 +36,8 @@ def test_hosts_ports_and_escapes_are_understood():
     assert given["OPTIONS"]["target_session_attrs"] == "read-write"
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "mysql://h/name",
-        "postgresql://h:99999/name",
-        "postgresql://h:1,h:x/name",
-        "postgresql://h/",
-        "postgresql://h/n?x=1",
-    ],
-)
-def test_what_libpq_cannot_read_is_refused(url: str):
-    with pytest.raises(ValueError, match=r".*"):
-        parse.POSTGRES_URL.parse(url)
+def test_what_libpq_cannot_read_is_refused():
+    hosts = ("h:99999/name", "h:1,h:x/name", "h/", "h/n?x=1")
+    for url in ("mysql://h/name", *(f"postgresql://{host}" for host in hosts)):
+        with pytest.raises(ValueError, match=r".*"):
+            parse.POSTGRES_URL.parse(url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -34,24 +35,26 @@ def test_sums_that_stand_still_are_told_with_what_to_do():
     assert examine_sums().verdict is DoctorVerdict.OK
 
 
-@pytest.mark.parametrize(
-    ("debug", "token", "verdict"),
-    [(True, "", DoctorVerdict.OK), (False, "", DoctorVerdict.WARN), (False, "a-token-for-scrapers", DoctorVerdict.OK)],
-)
-def test_production_without_a_token_for_metrics_is_told(debug, token, verdict):
-    with override_settings(QUEUEOPS=replace(settings.QUEUEOPS, debug=debug, metrics_token=token)):
-        found = examine_metrics()
-    assert found.verdict is verdict
-    assert "a-token" not in found.observation + found.advice
+def settings_with(**fields: Any) -> override_settings:
+    return override_settings(QUEUEOPS=replace(settings.QUEUEOPS, **fields), DEBUG=fields["debug"])
 
 
-@pytest.mark.parametrize(("debug", "url", "warned"), [(True, "", 0), (False, "", 1), (False, "postgresql://h/q", 0)])
-def test_production_on_the_embedded_server_is_told_with_what_that_means(debug, url, warned):
-    with override_settings(DEBUG=debug, QUEUEOPS=replace(settings.QUEUEOPS, debug=debug, database_url=url)):
-        found = [one for one in examine_settings() if "queueops.W001" in one.observation]
-    assert [one.verdict for one in found] == [DoctorVerdict.WARN] * warned
-    assert all("DATABASE_URL is not set" in one.observation for one in found)
-    assert all("no standby" in one.advice for one in found)
+def test_production_without_a_token_for_metrics_is_told():
+    ok, warn = DoctorVerdict.OK, DoctorVerdict.WARN
+    for debug, token, verdict in ((True, "", ok), (False, "", warn), (False, "a-token-for-scrapers", ok)):
+        with settings_with(debug=debug, metrics_token=token):
+            found = examine_metrics()
+        assert found.verdict is verdict
+        assert "a-token" not in found.observation + found.advice
+
+
+def test_production_on_the_embedded_server_is_told_with_what_that_means():
+    for debug, url, warned in ((True, "", 0), (False, "", 1), (False, "postgresql://h/q", 0)):
+        with settings_with(debug=debug, database_url=url):
+            found = [one for one in examine_settings() if "queueops.W001" in one.observation]
+        assert [one.verdict for one in found] == [DoctorVerdict.WARN] * warned
+        assert all("DATABASE_URL is not set" in one.observation for one in found)
+        assert all("no standby" in one.advice for one in found)
 
 
 @pytest.mark.django_db

@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -37,6 +38,13 @@ print(development_secret_key(Path(sys.argv[1])))
 """
 
 
+@pytest.fixture(scope="module")
+def directory() -> Iterator[Path]:
+    """For tests that leave a server stopped: initdb takes longer than all that they do."""
+    with throw_away_data_dir() as made:
+        yield made
+
+
 def scalar(server: EmbeddedServer, statement: str) -> object:
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         row = connection.execute(statement).fetchone()
@@ -52,50 +60,47 @@ def answers(server: EmbeddedServer) -> bool:
     return True
 
 
-def test_the_last_user_stops_the_server_and_the_data_stay():
-    with throw_away_data_dir() as directory:
-        server = EmbeddedServer(directory)
+def test_the_last_user_stops_the_server_and_the_data_stay(directory: Path):
+    server = EmbeddedServer(directory)
+    with server.use():
+        assert scalar(server, "SHOW fsync") == "on"
+        assert scalar(server, "SHOW synchronous_commit") == "on"
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute("CREATE TABLE kept AS SELECT 7 AS seven")
+        with started(sys.executable, "-c", USER, str(directory)) as other:
+            other.wait_for_output("using")
+            with EmbeddedServer(directory).use():
+                pass
+            assert answers(server)
+    assert not answers(server)
+    with EmbeddedServer(directory).use():
+        assert scalar(server, "SELECT seven FROM kept") == 7
+
+
+def test_a_killed_user_does_not_keep_the_server_and_a_killed_server_comes_back(directory: Path):
+    server = EmbeddedServer(directory)
+    with server.use():
+        with started(sys.executable, "-c", USER, str(directory)) as other:
+            other.wait_for_output("using")
+            other.send(signal.SIGKILL)
+            other.process.wait()
+        postmaster = int((server.cluster / "postmaster.pid").read_text().splitlines()[0])
+        os.kill(postmaster, signal.SIGKILL)
+        wait_for(lambda: not answers(server), what="the server's death")
+        assert server.ensure_running() is True
+        assert server.ensure_running() is False
+    assert not answers(server)
+
+
+def test_a_left_over_pid_file_that_names_a_stranger_does_not_prevent_the_start(directory: Path):
+    server = EmbeddedServer(directory)
+    with server.use():
+        lines = (server.cluster / "postmaster.pid").read_text().splitlines()
+    with started("sleep", "60") as stranger:
+        lines[0] = str(stranger.pid)
+        (server.cluster / "postmaster.pid").write_text("\n".join(lines) + "\n")
         with server.use():
-            assert scalar(server, "SHOW fsync") == "on"
-            assert scalar(server, "SHOW synchronous_commit") == "on"
-            with psycopg.connect(server.dsn(), autocommit=True) as connection:
-                connection.execute("CREATE TABLE kept AS SELECT 7 AS seven")
-            with started(sys.executable, "-c", USER, str(directory)) as other:
-                other.wait_for_output("using")
-                with EmbeddedServer(directory).use():
-                    pass
-                assert answers(server)
-        assert not answers(server)
-        with EmbeddedServer(directory).use():
-            assert scalar(server, "SELECT seven FROM kept") == 7
-
-
-def test_a_killed_user_does_not_keep_the_server_and_a_killed_server_comes_back():
-    with throw_away_data_dir() as directory:
-        server = EmbeddedServer(directory)
-        with server.use():
-            with started(sys.executable, "-c", USER, str(directory)) as other:
-                other.wait_for_output("using")
-                other.send(signal.SIGKILL)
-                other.process.wait()
-            postmaster = int((server.cluster / "postmaster.pid").read_text().splitlines()[0])
-            os.kill(postmaster, signal.SIGKILL)
-            wait_for(lambda: not answers(server), what="the server's death")
-            assert server.ensure_running() is True
-            assert server.ensure_running() is False
-        assert not answers(server)
-
-
-def test_a_left_over_pid_file_that_names_a_stranger_does_not_prevent_the_start():
-    with throw_away_data_dir() as directory:
-        server = EmbeddedServer(directory)
-        with server.use():
-            lines = (server.cluster / "postmaster.pid").read_text().splitlines()
-        with started("sleep", "60") as stranger:
-            lines[0] = str(stranger.pid)
-            (server.cluster / "postmaster.pid").write_text("\n".join(lines) + "\n")
-            with server.use():
-                assert answers(server)
+            assert answers(server)
 
 
 def test_a_server_whose_every_user_was_killed_is_stopped():
@@ -161,10 +166,7 @@ def test_only_its_owner_may_reach_the_socket_even_where_the_path_is_too_long_for
 def test_root_is_refused_a_directory_below_a_private_one_and_no_permission_is_opened(tmp_path: Path):
     private = tmp_path / "home"
     private.mkdir(mode=0o700)
-    with (
-        pytest.raises(EmbeddedServerError, match="closed to other users"),
-        EmbeddedServer(private / "data").use(),
-    ):
+    with pytest.raises(EmbeddedServerError, match="closed to other users"), EmbeddedServer(private / "data").use():
         pass
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     assert default_data_dir(private).is_relative_to("/var/lib/queueops")
@@ -173,15 +175,7 @@ def test_root_is_refused_a_directory_below_a_private_one_and_no_permission_is_op
 def test_the_development_key_is_made_once_and_is_private(tmp_path: Path):
     keys = {
         subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                KEY,
-                str(tmp_path / "data"),
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
+            [sys.executable, "-c", KEY, str(tmp_path / "data")], capture_output=True, text=True, check=True
         ).stdout.strip()
         for _ in range(2)
     }

@@ -7,7 +7,7 @@ import contextvars
 import json
 import logging
 import time
-from collections.abc import Callable
+from itertools import product
 
 import pytest
 from django.http import HttpRequest, HttpResponse
@@ -17,6 +17,7 @@ from django.utils.http import parse_http_date
 from queueops.core.env.reading import read
 from queueops.core.logs import JsonFormatter, TextFormatter, tell_of, without_secrets
 from queueops.core.web.request_log import RequestLog
+from tests.support.all_faults import all_faults
 from tests.support.processes import ROOT
 
 SECRETS = [
@@ -43,28 +44,26 @@ def record(message: str, *arguments: object, **extra: object) -> logging.LogReco
 
 
 @pytest.mark.proves("S11")
-@pytest.mark.parametrize(("text", "secret"), SECRETS)
-@pytest.mark.parametrize("make", [JsonFormatter, TextFormatter])
-def test_no_line_shows_a_secret(make: Callable[[], logging.Formatter], text: str, secret: str):
-    failed = record("it failed: %s", text, detail=text)
-    failed.exc_info = (RuntimeError, RuntimeError(text), None)
-    line = make().format(failed)
-    assert secret not in line
-    assert "(hidden)" in line
-    assert "it failed" in line
+def test_no_line_shows_a_secret():
+    with all_faults() as of:
+        for formatter, (text, secret) in product((JsonFormatter(), TextFormatter()), SECRETS):
+            failed = record("it failed: %s", text, detail=text)
+            failed.exc_info = (RuntimeError, RuntimeError(text), None)
+            with of(f"{type(formatter).__name__}, {text}"):
+                line = formatter.format(failed)
+                assert secret not in line
+                assert "(hidden)" in line
+                assert "it failed" in line
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_ordinary_lines_stay_as_they_are():
+    for text in (
         "lease lost: completed of job 0190 with fencing token 17 was refused",
         "executor 5 is ready with 200 slots",
         "max_output_tokens=500, tokens: 120",
         "https://api.example.com/v1/sheets?page=2",
-    ],
-)
-def test_ordinary_lines_stay_as_they_are(text: str):
-    assert without_secrets(text) == text
+    ):
+        assert without_secrets(text) == text
 
 
 def test_a_json_line_has_what_was_told_and_what_was_passed():
@@ -101,23 +100,21 @@ def test_tasks_tell_of_their_own_job():
     assert in_its_own_context(lambda: asyncio.run(both())) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("given", "is_kept"),
-    [("trace-0190.ab_C", True), ("", False), ("a" * 65, False), ("line\nbreak", False), ("<script>", False)],
-)
-def test_a_request_is_named_in_its_answer_and_its_lines(given: str, is_kept: bool):
+def test_a_request_is_named_in_its_answer_and_its_lines():
     lines = []
 
     def view(request: HttpRequest) -> HttpResponse:
         lines.append(json.loads(JsonFormatter().format(record("seen", request=request))))
         return HttpResponse()
 
-    request = RequestFactory().get("/", headers={"X-Request-Id": given} if given else {})
-    response = in_its_own_context(lambda: RequestLog(view)(request))
-    [line] = lines
-    assert line["request"] == response["X-Request-Id"]
-    assert (line["request"] == given) is is_kept
-    assert len(line["request"]) <= 64
+    for given in ("trace-0190.ab_C", "", "a" * 65, "line\nbreak", "<script>"):
+        request = RequestFactory().get("/", headers={"X-Request-Id": given} if given else {})
+        response = in_its_own_context(lambda request=request: RequestLog(view)(request))
+        name = lines.pop()["request"]
+        assert lines == []
+        assert name == response["X-Request-Id"]
+        assert (name == given) is (given == "trace-0190.ab_C")
+        assert len(name) <= 64
 
 
 def test_an_answer_tells_the_time_for_clients_whose_clocks_are_wrong():

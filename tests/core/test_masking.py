@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +33,12 @@ def test_a_long_text_is_masked_as_a_short_one(parts, piece):
     assert shown == in_one(text)
 
 
-def test_a_value_longer_than_a_piece_and_one_at_each_place_of_its_end_are_masked():
+@pytest.fixture
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "PIECE", 2 * masking.BEGUN)
+
+
+def test_a_value_longer_than_a_piece_and_one_at_each_place_of_its_end_are_masked(short_pieces):
     assert masked_text(f"token={'s' * 3 * masking.PIECE} and on") == f"token={MASK} and on"
     for place in range(masking.PIECE - 40, masking.PIECE + 2):
         text = " " * place + "Authorization: Bearer sssss.ssss, then " + "t" * masking.PIECE
@@ -57,7 +63,7 @@ class Watched:
         return self.pattern.sub(instead, text)
 
 
-def test_no_call_goes_through_so_much_that_other_threads_stand_still(monkeypatch):
+def test_no_call_goes_through_so_much_that_other_threads_stand_still(short_pieces, monkeypatch):
     text = "token=abc and on, " * masking.PIECE
     expected = in_one(text)
     monkeypatch.setattr(masking, "_MASKS", [(Watched(pattern), instead) for pattern, instead in masking._MASKS])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from queueops.core.values import rate
 from queueops.core.values.rate import MAX_TRACKED, Rate
+from tests.support.all_faults import all_faults
 
 
 class Clock:
@@ -23,16 +26,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-@pytest.mark.parametrize("window_seconds", [1.0, 60.0])
-@pytest.mark.parametrize("amount", [1, 3, 7, 30, 200, 60_000])
-def test_a_windows_worth_goes_at_once_and_then_one_a_spacing(clock: Clock, amount: int, window_seconds: float):
-    bucket = Rate(amount, window_seconds=window_seconds)
-    assert [bucket.take() for _ in range(amount)] == [0.0] * amount
-    for _ in range(5):
-        wait = bucket.take()
-        assert wait == pytest.approx(window_seconds / amount, abs=2e-6)
-        clock.at += wait
-        assert not bucket.take()
+def test_a_windows_worth_goes_at_once_and_then_one_a_spacing(clock: Clock):
+    with all_faults() as of:
+        for amount, window_seconds in product((1, 3, 7, 30, 200, 60_000), (1.0, 60.0)):
+            bucket = Rate(amount, window_seconds=window_seconds)
+            with of(f"{amount} in {window_seconds} s"):
+                assert [bucket.take() for _ in range(amount)] == [0.0] * amount
+                for _ in range(5):
+                    wait = bucket.take()
+                    assert wait == pytest.approx(window_seconds / amount, abs=2e-6)
+                    clock.at += wait
+                    assert not bucket.take()
 
 
 def test_each_identity_has_a_bucket_and_may_have_an_amount_of_its_own(clock: Clock):

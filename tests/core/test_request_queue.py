@@ -1,12 +1,12 @@
 """Turns between those who ask, without threads or a database: what runs is a function's business."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from queueops.core.web.request_queue import HEAVY_AT_ONCE, ClientLeft, Overloaded, RequestQueue
+from tests.support.played import played
 
 pytestmark = pytest.mark.proves("R14")
 
@@ -61,116 +61,96 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def playing(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(scenario())
+@played
+async def test_askers_take_turns_however_many_requests_one_has():
+    requests = Requests(RequestQueue(1))
+    await requests.send(*[f"a{number}" for number in range(6)])
+    await requests.send("b0", "b1", "c0")
+    await requests.run_all()
+    assert requests.order[0] == "a0"
+    assert [name[0] for name in requests.order[1:6]].count("a") == 2
+    assert requests.order.index("c0") < requests.order.index("a3")
+    assert requests.queue.waiting == 0
 
 
-def test_askers_take_turns_however_many_requests_one_has():
-    async def scenario() -> None:
-        requests = Requests(RequestQueue(1))
-        await requests.send(*[f"a{number}" for number in range(6)])
-        await requests.send("b0", "b1", "c0")
-        await requests.run_all()
-        assert requests.order[0] == "a0"
-        assert [name[0] for name in requests.order[1:6]].count("a") == 2
-        assert requests.order.index("c0") < requests.order.index("a3")
-        assert requests.queue.waiting == 0
-
-    playing(scenario)
+@played
+async def test_a_costly_request_counts_as_many():
+    requests = Requests(RequestQueue(1))
+    await requests.send("x0")
+    await requests.send("a0", "a1", cost=4.0)
+    await requests.send(*[f"b{number}" for number in range(6)])
+    await requests.run_all()
+    assert requests.order.index("a1") - requests.order.index("a0") > 4
 
 
-def test_a_costly_request_counts_as_many():
-    async def scenario() -> None:
-        requests = Requests(RequestQueue(1))
-        await requests.send("x0")
-        await requests.send("a0", "a1", cost=4.0)
-        await requests.send(*[f"b{number}" for number in range(6)])
-        await requests.run_all()
-        assert requests.order.index("a1") - requests.order.index("a0") > 4
-
-    playing(scenario)
-
-
-def test_an_asker_alone_leaves_places_to_others():
-    async def scenario() -> None:
-        requests = Requests(RequestQueue(5))
-        await requests.send(*[f"a{number}" for number in range(9)])
-        assert requests.running == {"a0", "a1", "a2"}
-        await requests.send("b0")
-        assert "b0" in requests.running
-        await requests.run_all()
-        assert len(requests.order) == 10
-
-    playing(scenario)
+@played
+async def test_an_asker_alone_leaves_places_to_others():
+    requests = Requests(RequestQueue(5))
+    await requests.send(*[f"a{number}" for number in range(9)])
+    assert requests.running == {"a0", "a1", "a2"}
+    await requests.send("b0")
+    assert "b0" in requests.running
+    await requests.run_all()
+    assert len(requests.order) == 10
 
 
-def test_heavy_requests_are_bounded_at_once_and_light_ones_pass_them():
-    async def scenario() -> None:
-        requests = Requests(RequestQueue(8))
-        await requests.send("a0", "a1", "b0", "b1", cost=HEAVY)
-        assert len(requests.running) == HEAVY_AT_ONCE
-        await requests.send("a2", "b2")
-        assert {"a2", "b2"} <= requests.running
-        await requests.run_all()
-        assert len(requests.order) == 6
-
-    playing(scenario)
+@played
+async def test_heavy_requests_are_bounded_at_once_and_light_ones_pass_them():
+    requests = Requests(RequestQueue(8))
+    await requests.send("a0", "a1", "b0", "b1", cost=HEAVY)
+    assert len(requests.running) == HEAVY_AT_ONCE
+    await requests.send("a2", "b2")
+    assert {"a2", "b2"} <= requests.running
+    await requests.run_all()
+    assert len(requests.order) == 6
 
 
-def test_beyond_the_bound_the_longest_line_gives_up_its_newest():
-    async def scenario() -> None:
-        requests = Requests(RequestQueue(1, most_waiting=3))
-        await requests.send("a0", "a1", "a2", "a3", "a4")
-        assert [name for name, _ in requests.refused] == ["a4"]
-        await requests.send("b0")
-        assert [name for name, _ in requests.refused] == ["a4", "a3"]
-        error = requests.refused[0][1]
-        assert isinstance(error, Overloaded)
-        assert 1 <= error.details["retry_after"] <= 5
-        await requests.run_all()
-        assert set(requests.order) == {"a0", "a1", "a2", "b0"}
-        assert requests.queue.dropped == {"full": 2}
-
-    playing(scenario)
+@played
+async def test_beyond_the_bound_the_longest_line_gives_up_its_newest():
+    requests = Requests(RequestQueue(1, most_waiting=3))
+    await requests.send("a0", "a1", "a2", "a3", "a4")
+    assert [name for name, _ in requests.refused] == ["a4"]
+    await requests.send("b0")
+    assert [name for name, _ in requests.refused] == ["a4", "a3"]
+    error = requests.refused[0][1]
+    assert isinstance(error, Overloaded)
+    assert 1 <= error.details["retry_after"] <= 5
+    await requests.run_all()
+    assert set(requests.order) == {"a0", "a1", "a2", "b0"}
+    assert requests.queue.dropped == {"full": 2}
 
 
-def test_who_has_left_is_never_called():
-    async def scenario() -> None:
-        requests, leaves = Requests(RequestQueue(1)), asyncio.Event()
-        await requests.send("a0")
-        await requests.send("a1", "b0", leaves=leaves)
-        leaves.set()
-        await settle()
-        assert [name for name, _ in requests.refused] == ["a1", "b0"]
-        await requests.run_all()
-        assert requests.order == ["a0"]
-        assert requests.queue.dropped == {"left": 2}
-
-    playing(scenario)
+@played
+async def test_who_has_left_is_never_called():
+    requests, leaves = Requests(RequestQueue(1)), asyncio.Event()
+    await requests.send("a0")
+    await requests.send("a1", "b0", leaves=leaves)
+    leaves.set()
+    await settle()
+    assert [name for name, _ in requests.refused] == ["a1", "b0"]
+    await requests.run_all()
+    assert requests.order == ["a0"]
+    assert requests.queue.dropped == {"left": 2}
 
 
-def test_who_has_waited_too_long_is_sent_away_and_never_called():
-    async def scenario() -> None:
-        requests = Requests(RequestQueue(1, wait_seconds=0.01))
-        await requests.send("a0", "b0")
-        await requests.sent_away.wait()
-        await requests.run_all()
-        assert requests.order == ["a0"]
-        assert requests.queue.dropped == {"late": 1}
-
-    playing(scenario)
+@played
+async def test_who_has_waited_too_long_is_sent_away_and_never_called():
+    requests = Requests(RequestQueue(1, wait_seconds=0.01))
+    await requests.send("a0", "b0")
+    await requests.sent_away.wait()
+    await requests.run_all()
+    assert requests.order == ["a0"]
+    assert requests.queue.dropped == {"late": 1}
 
 
-def test_a_wait_that_is_cancelled_gives_its_place_back():
-    async def scenario() -> None:
-        queue = RequestQueue(1)
-        over = await queue.turn("a", 1.0, asyncio.Event().wait)  # type: ignore[arg-type]
-        waiting = asyncio.create_task(queue.turn("b", 1.0, asyncio.Event().wait))  # type: ignore[arg-type]
-        await settle()
-        over()  # calls b
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await asyncio.wait_for(queue.turn("c", 1.0, asyncio.Event().wait), 5)  # type: ignore[arg-type]
-
-    playing(scenario)
+@played
+async def test_a_wait_that_is_cancelled_gives_its_place_back():
+    queue = RequestQueue(1)
+    over = await queue.turn("a", 1.0, asyncio.Event().wait)  # type: ignore[arg-type]
+    waiting = asyncio.create_task(queue.turn("b", 1.0, asyncio.Event().wait))  # type: ignore[arg-type]
+    await settle()
+    over()  # calls b
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.wait_for(queue.turn("c", 1.0, asyncio.Event().wait), 5)  # type: ignore[arg-type]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.client
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from tests.support.http_server import listens
 from tests.support.processes import RunningProcess, free_port, started, wait_for
 
 ANSWER_BYTES = 64_000_000  # more than the sockets of both sides take
@@ -39,23 +39,15 @@ def slow_reader(*, grace_seconds: float) -> Iterator[tuple[RunningProcess, http.
     port = free_port()
     arguments = (str(port), str(ANSWER_BYTES), str(grace_seconds))
     with started(sys.executable, "-c", SERVER, *arguments, environ={"PYTHONPATH": "."}) as server:
-        wait_for(lambda: _listens(port), what="the server")
+        wait_for(lambda: listens(port), what="the server")
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         client.request("GET", "/")
         answer = client.getresponse()
         server.wait_for_output("answered")
         server.send(signal.SIGTERM)
-        wait_for(lambda: not _listens(port), what="the refusal of a new connection")
+        wait_for(lambda: not listens(port), what="the refusal of a new connection")
         yield server, answer
         client.close()
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def test_an_answer_is_sent_to_its_end():

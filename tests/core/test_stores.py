@@ -155,10 +155,10 @@ def test_an_upload_that_arrives_short_is_no_upload(server: S3Server, use, monkey
         put(store, "a.gz", b"abc")
 
 
-@pytest.mark.parametrize("place", ["s3://UPPER/a", "s3://", "s3://ab", "s3://bucket//a", "s3://bucket/a b"])
-def test_a_bucket_that_cannot_be_stops_the_start(place: str):
-    with pytest.raises(ValueError, match=place):
-        parse.STORE.parse(place)
+def test_a_bucket_that_cannot_be_stops_the_start():
+    for place in ("s3://UPPER/a", "s3://", "s3://ab", "s3://bucket//a", "s3://bucket/a b"):
+        with pytest.raises(ValueError, match=place):
+            parse.STORE.parse(place)
 
 
 def test_a_place_is_a_path_or_a_bucket():

@@ -32,22 +32,20 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        ({}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT}, True),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": ENDPOINT}, True),
-        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
-        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT}, False),
-        ({"OTEL_TRACES_EXPORTER": "console"}, False),
-        ({"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT}, False),
-    ],
-)
-def test_the_standard_variables_say_whether_spans_are_wanted(monkeypatch, variables, wanted):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert tracing.is_wanted() is wanted
+def test_the_standard_variables_say_whether_spans_are_wanted(monkeypatch):
+    for wanted, variables in (
+        (False, {}),
+        (True, {"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT}),
+        (True, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": ENDPOINT}),
+        (True, {"OTEL_TRACES_EXPORTER": "otlp"}),
+        (False, {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT}),
+        (False, {"OTEL_TRACES_EXPORTER": "console"}),
+        (False, {"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT}),
+    ):
+        with monkeypatch.context() as environ:
+            for name, value in variables.items():
+                environ.setenv(name, value)
+            assert tracing.is_wanted() is wanted, variables
 
 
 @pytest.mark.parametrize("variables", [{}, {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT}])

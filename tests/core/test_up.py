@@ -9,6 +9,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -17,6 +18,7 @@ import pytest
 from queueops.core.embedded.cluster import EmbeddedServer
 from tests.support.embedded import throw_away_data_dir
 from tests.support.processes import free_port, started, wait_for
+from tests.support.templates import copy_template
 
 pytestmark = pytest.mark.faults
 
@@ -33,6 +35,13 @@ def installation() -> Iterator[dict[str, str]]:
             "QUEUEOPS_WORKERS": "1",
             "QUEUEOPS_DRAIN_GRACE_SECONDS": "2",
         }
+
+
+@pytest.fixture
+def migrated(installation: dict[str, str], django_db_blocker: Any) -> None:
+    """The installation has nothing to migrate: for tests of what comes after that."""
+    with django_db_blocker.unblock():
+        copy_template(Path(installation["QUEUEOPS_DATA_DIR"]))
 
 
 def up(installation: dict[str, str], *arguments: str):
@@ -89,6 +98,7 @@ def test_it_starts_stops_on_sigterm_and_a_second_start_finds_the_same_data(insta
         assert second.stop(signal.SIGINT) == 0
 
 
+@pytest.mark.usefixtures("migrated")
 def test_a_second_one_beside_it_is_refused_and_names_the_first(installation: dict[str, str]):
     with up(installation) as first:
         first.wait_for_output("password:", seconds=60)
@@ -110,6 +120,7 @@ def test_a_taken_port_is_named_with_its_setting(installation: dict[str, str]):
             assert "QUEUEOPS_PORT" in process.output
 
 
+@pytest.mark.usefixtures("migrated")
 def test_a_crashed_child_and_a_crashed_database_come_back(installation: dict[str, str]):
     with up(installation) as process:
         process.wait_for_output("password:", seconds=60)
@@ -126,6 +137,7 @@ def test_a_crashed_child_and_a_crashed_database_come_back(installation: dict[str
         assert process.stop() == 0
 
 
+@pytest.mark.usefixtures("migrated")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
 def test_whatever_is_killed_comes_back_and_nothing_is_left_when_it_is_killed_itself(installation: dict[str, str]):
     with up(installation) as process:

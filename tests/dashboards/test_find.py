@@ -16,6 +16,7 @@ from dashboards.services.find import find
 from queueops.tenancy.models import Credential, Issuer, ProducerKey
 from ratelimits.models import Limit
 from tests.factories import make_batch, make_job, make_jobs, make_project
+from tests.support.cases import every_case
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -38,7 +39,7 @@ def page_of(screen: str, row: Any) -> str:
     return reverse(f"admin:{screen}_change", args=[row.pk])
 
 
-@pytest.mark.parametrize("written", ["{id}", "{hex}", "…{end}", "...{end}", "{end}", "  {END} "])
+@every_case("written", ["{id}", "{hex}", "…{end}", "...{end}", "{end}", "  {END} "], undone=True)
 def test_a_job_is_found_by_its_id_however_it_is_written(written):
     jobs = make_jobs(3)
     identifier = str(jobs[1].pk)
@@ -74,7 +75,7 @@ def test_each_sort_of_thing_is_found_by_what_people_have_of_it():
         assert [hit.title for hit in find(written, person).hits["Keys"]] == [str(key)]
 
 
-@pytest.mark.parametrize("key", ["018f6a52-0000-7000-8000-00000000abcd", "deadbeef"])
+@every_case("key", ["018f6a52-0000-7000-8000-00000000abcd", "deadbeef"], undone=True)
 def test_a_key_that_looks_like_an_id_is_found_as_a_key_too(key: str):
     make_jobs(3)
     keyed = make_job(idempotency_key=key)
@@ -106,8 +107,8 @@ def test_nobody_finds_what_they_may_not_see():
     assert Client().get(FIND, {"q": "barbara"})["Location"].startswith("/admin/login/")
 
 
-@pytest.mark.parametrize(
-    "term", ["", " ", "\0", "%", "_%", "'; DROP TABLE", "x" * 5_000, "zzzzzzzz", "deadbeef", "…", "ﬁ"]
+@every_case(
+    "term", ["", " ", "\0", "%", "_%", "'; DROP TABLE", "x" * 5_000, "zzzzzzzz", "deadbeef", "…", "ﬁ"], undone=True
 )
 def test_odd_terms_find_nothing_and_the_page_says_what_can_be_found(term):
     make_batch(name="prices")

@@ -29,7 +29,7 @@ from tests.factories import (
 )
 from tests.support.flow import count_all
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 TOKEN = "a-token-for-scrapers"
 
@@ -56,6 +56,7 @@ def with_token(token: str = TOKEN) -> override_settings:
     return override_settings(QUEUEOPS=replace(settings.QUEUEOPS, metrics_token=token))
 
 
+@pytest.mark.django_db(transaction=True)  # the log is counted up to the oldest transaction
 def test_the_page_counts_what_the_log_says():
     count_all()
     make_jobs(3, state=JobState.COMPLETED)
@@ -127,6 +128,7 @@ def test_production_redirects_no_probe_to_tls():
         assert Client().get("/readyz").status_code == 200
 
 
+@pytest.mark.django_db(transaction=True)  # in a transaction the connection would not be opened anew
 def test_a_process_lives_without_a_database_and_is_not_ready():
     with mock.patch.dict(connection.settings_dict, {"PORT": "1", "HOST": "127.0.0.1", "PASSWORD": "hunter2hunter2"}):
         connection.close()

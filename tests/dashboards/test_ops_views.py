@@ -16,9 +16,10 @@ from queueops.tenancy.models import ProducerKey
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
+from tests.support.cases import every_case
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 DATA = ("/live/ops.json", "/live/charts.json?span=15m", "/live/users.json", "/live/feed.json?state=failed")
 
@@ -146,9 +147,7 @@ def test_an_alert_is_acknowledged_once():
     assert AuditEntry.objects.filter(action="acknowledge_alert").count() == 1
 
 
-@pytest.mark.parametrize(
-    "address", [f"/live/batches/{uuid4()}/pause", "/live/alerts/999/acknowledge", "/live/pauses/999/resume"]
-)
+@every_case("address", [f"/live/batches/{uuid4()}/pause", "/live/alerts/999/acknowledge", "/live/pauses/999/resume"])
 def test_what_is_gone_is_told(address: str):
     assert signed_in("superuser").post(address).status_code == 404
 
@@ -164,7 +163,7 @@ def test_only_known_spans_are_drawn():
     assert len(columns["at"]) == len(columns["outcomes"]["completed"]) == len(columns["backlog"]["queued"])
 
 
-@pytest.mark.parametrize("query", ["state=waiting", "stat=failed", "project=" + "x" * 101])
+@every_case("query", ["state=waiting", "stat=failed", "project=" + "x" * 101])
 def test_a_filter_of_the_feed_that_means_nothing_is_refused(query):
     refused = signed_in("viewer").get(f"/live/feed.json?{query}")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_filter")

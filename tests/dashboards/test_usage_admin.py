@@ -27,6 +27,7 @@ from tests.factories import (
     make_usage_event,
     make_usage_month,
 )
+from tests.support.cases import every_case
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -101,20 +102,10 @@ def test_an_allowance_is_set_with_a_reason_and_audited():
     assert entry.actor.startswith("user:")
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("quota", "-1"),
-        ("quota", "9" * 30),
-        ("quota", "many"),
-        ("unit", "calls"),
-        ("policy", "lax"),
-        ("time_zone", "Vienna"),
-        ("reservation_seconds", "0"),
-        ("reservation_seconds", "86401"),
-        ("project", "nobody"),
-    ],
-)
+@every_case(("field", "value"), [
+    ("quota", "-1"), ("quota", "9" * 30), ("quota", "many"), ("unit", "calls"), ("policy", "lax"),
+    ("time_zone", "Vienna"), ("reservation_seconds", "0"), ("reservation_seconds", "86401"), ("project", "nobody"),
+])  # fmt: skip
 def test_what_cannot_be_is_said_at_its_field(field, value):
     make_project("acme")
     response = signed_in("limits manager").post(f"{ALLOWANCES}add/", {**FORM, field: value})
@@ -132,15 +123,12 @@ def test_another_quota_reaches_the_current_month_and_is_told():
     assert any("1 month of a user has another quota now" in one for one in said(response))
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"unit": "requests"}, "the same numbers are requests"),
-        ({"quota": "100"}, "1 of the users without a quota of their own"),
-        ({"time_zone": "Asia/Tokyo"}, "Months begin at another instant"),
-        ({"policy": "record_overage"}, "nothing stops it"),
-    ],
-)
+@every_case(("changes", "words"), [
+    ({"unit": "requests"}, "the same numbers are requests"),
+    ({"quota": "100"}, "1 of the users without a quota of their own"),
+    ({"time_zone": "Asia/Tokyo"}, "Months begin at another instant"),
+    ({"policy": "record_overage"}, "nothing stops it"),
+], undone=True)  # fmt: skip
 def test_a_change_that_bites_is_saved_only_once_it_was_read(user, changes, words):
     make_allowance(unit="tokens", time_zone="Europe/Vienna")
     make_usage_month(user, used=150)
@@ -257,7 +245,7 @@ def test_what_somebody_else_changed_after_the_form_was_found_sound_is_told_on_th
     assert not AllowanceOverride.objects.exists()
 
 
-@pytest.mark.parametrize("form", [{"quota": "-1"}, {"quota": ""}, {"quota": "9" * 30}, {"note": "x" * 3000}])
+@every_case("form", [{"quota": "-1"}, {"quota": ""}, {"quota": "9" * 30}, {"note": "x" * 3000}], undone=True)
 def test_a_quota_that_cannot_be_is_refused_at_its_field(user, form):
     row = make_usage_month(user)
     given = {"confirmed": "yes", "quota": "5", "note": "", **form}
@@ -410,7 +398,7 @@ def test_a_month_whose_allowance_is_gone_is_still_shown(user):
     assert client.get(USAGE).status_code == 200
 
 
-@pytest.mark.parametrize("key", ["0", "1" * 30, "x", "-1"])
+@every_case("key", ["0", "1" * 30, "x", "-1"])
 def test_a_month_that_is_not_there_leads_back_to_the_list(key):
     response = signed_in("superuser").get(f"{USAGE}{key}/change/")
     assert response.status_code == 302
@@ -464,7 +452,7 @@ def test_another_amount_than_was_shown_is_shown_before_it_is_done(user):
     assert UsageTracking.objects.get().used == 80
 
 
-@pytest.mark.parametrize("amount", ["0", "-81", "many", "", "9" * 30, "1.5"])
+@every_case("amount", ["0", "-81", "many", "", "9" * 30, "1.5"], undone=True)
 def test_a_correction_that_cannot_be_is_refused_at_its_field(user, amount):
     make_usage_event(user, amount=80)
     row = UsageTracking.objects.get()

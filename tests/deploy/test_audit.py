@@ -16,10 +16,7 @@ from tests.support.background import in_background
 from tests.support.deployment import DEPLOY
 from tests.support.http_server import serving
 
-pytestmark = [
-    pytest.mark.proves("S14"),
-    pytest.mark.skipif(not shutil.which("npm"), reason="npm is not installed"),
-]
+pytestmark = [pytest.mark.proves("S14"), pytest.mark.skipif(not shutil.which("npm"), reason="npm is not installed")]
 
 ADVISORY = {"id": 1, "severity": "high", "title": "a flaw", "url": "https://example.org", "vulnerable_versions": "*"}
 VULNERABILITY = {

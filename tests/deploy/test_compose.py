@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from queueops.core.env.environment import declared_settings
@@ -48,20 +47,19 @@ def test_its_parts_are_those_of_an_installation():
     assert "deploy/backup.sh /backups" in OURS["backup"]["command"][0]
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_nothing_of_ours_may_write_but_where_it_must(name):
-    service = OURS[name]
-    assert service["read_only"] is True
-    assert service["tmpfs"] == ["/tmp"]  # noqa: S108 - the container's own
-    assert service["cap_drop"] == ["ALL"]
+def test_nothing_of_ours_may_write_but_where_it_must():
+    for name, service in OURS.items():
+        assert service["read_only"] is True, name
+        assert service["tmpfs"] == ["/tmp"], name  # noqa: S108 - the container's own
+        assert service["cap_drop"] == ["ALL"], name
 
 
-@pytest.mark.parametrize(("name", "path"), [("workers", OUTCOMES), ("backup", "/backups")])
-def test_a_volume_belongs_to_who_writes_it(name, path):
-    [mount] = OURS[name]["volumes"]
-    assert mount.split(":")[1] == path
-    # A named volume takes the owner of the image's directory.
-    assert any("install --directory --owner=10001" in step.text and path in step.words for step in stages()[-1])
+def test_a_volume_belongs_to_who_writes_it():
+    for name, path in (("workers", OUTCOMES), ("backup", "/backups")):
+        [mount] = OURS[name]["volumes"]
+        assert mount.split(":")[1] == path
+        # A named volume takes the owner of the image's directory.
+        assert any("install --directory --owner=10001" in step.text and path in step.words for step in stages()[-1])
 
 
 def test_migrate_waits_briefly_for_a_table_in_use_and_tries_again():
@@ -69,9 +67,10 @@ def test_migrate_waits_briefly_for_a_table_in_use_and_tries_again():
     assert OURS["migrate"]["restart"] == "on-failure"
 
 
-@pytest.mark.parametrize("name", ["web", "workers", "backup"])
-def test_nothing_starts_before_the_tables_are_up_to_date(name):
-    assert OURS[name]["depends_on"] == {"migrate": {"condition": "service_completed_successfully"}}
+def test_nothing_starts_before_the_tables_are_up_to_date():
+    waiting = {name: service["depends_on"] for name, service in OURS.items() if name != "migrate"}
+    assert waiting.keys() == {"web", "workers", "backup"}
+    assert all(one == {"migrate": {"condition": "service_completed_successfully"}} for one in waiting.values())
 
 
 def test_work_under_way_is_given_its_time_to_end():

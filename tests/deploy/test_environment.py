@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from queueops.core.env.reading import read
+from tests.support.all_faults import all_faults
 from tests.support.deployment import DEPLOY
 from tests.support.environment import make_environment
 
@@ -41,21 +40,17 @@ def test_no_secret_is_made_twice():
     assert [name for name in names if first[name] == second[name]] == []
 
 
-@pytest.mark.parametrize("domain", ["https://queue.example.org", "queue.example.org:443", "a b", "", "*"])
-def test_what_is_no_host_name_is_refused_in_a_sentence(domain):
-    command = (sys.executable, DEPLOY / "make_env.py", domain)
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode == 2
-    assert refused.stdout == ""
-    assert "is no host name; give one such as queue.example.org" in refused.stderr
-
-
-@pytest.mark.parametrize("database", ["h:1/x y", "postgresql://h", "", "h:port"])
-def test_what_is_no_address_of_a_database_is_refused_in_a_sentence(database):
-    command = (sys.executable, DEPLOY / "make_env.py", "--database", database, "queue.example.org")
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "is no HOST:PORT" in refused.stderr
+def test_what_is_no_host_name_and_no_address_of_a_database_is_refused_in_a_sentence():
+    domains = [[name] for name in ("https://queue.example.org", "queue.example.org:443", "a b", "", "*")]
+    databases = [["--database", name, "queue.example.org"] for name in ("h:1/x y", "postgresql://h", "", "h:port")]
+    with all_faults() as of:
+        for given in domains + databases:
+            command = [sys.executable, "-I", "-S", str(DEPLOY / "make_env.py"), *given]
+            refused = subprocess.run(command, capture_output=True, text=True, check=False)
+            no_host = "is no host name; give one such as queue.example.org"
+            with of(given):
+                assert (refused.returncode, refused.stdout) == (2, "")
+                assert ("is no HOST:PORT" if given in databases else no_host) in refused.stderr
 
 
 def test_several_servers_may_be_named():

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.support.deployment import DEPLOY
@@ -46,18 +45,15 @@ def test_files_that_are_there_are_left_alone_and_none_is_written_beside_them(tmp
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("host-3.env", "in use")]
 
 
-@pytest.mark.parametrize(
-    ("hosts", "told"),
-    [
+def test_what_are_no_three_hosts_is_refused_and_nothing_is_written(tmp_path):
+    for hosts, told in (
         (HOSTS[:2], "HOST"),
         (("h1", "h2", "h3"), "'h1' is no IPv4 address"),
         (("10.0.0.11", "10.0.0.11", "10.0.0.13"), "two hosts have the same address"),
-    ],
-)
-def test_what_are_no_three_hosts_is_refused_and_nothing_is_written(hosts, told, tmp_path):
-    refused = make_hosts(tmp_path / "hosts", *hosts)
-    assert (refused.returncode, told in refused.stderr) == (2, True)
-    assert not (tmp_path / "hosts").exists()
+    ):
+        refused = make_hosts(tmp_path / "hosts", *hosts)
+        assert (refused.returncode, told in refused.stderr) == (2, True)
+        assert not (tmp_path / "hosts").exists()
 
 
 def test_a_directory_that_cannot_be_made_is_told_in_a_sentence(tmp_path):

@@ -7,8 +7,7 @@ import re
 import tomllib
 from pathlib import PurePosixPath
 
-import pytest
-
+from tests.support.all_faults import all_faults
 from tests.support.deployment import DEPLOY, HOME, dockerfile, is_command, stages
 from tests.support.processes import ROOT
 
@@ -61,12 +60,15 @@ def test_its_commands_are_those_of_manage_py():
     assert PurePosixPath(HOME).name == "queueops"
 
 
-@pytest.mark.parametrize("extra", ["", "mcp", "oidc", "otel", "s3"])
-def test_its_locks_have_what_runs_as_it_is_tested_and_no_tools(extra: str):
+def test_its_locks_have_what_runs_as_it_is_tested_and_no_tools():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    runs, tested = locked(f"deploy/requirements{extra and '-'}{extra}.lock"), locked("requirements.lock")
-    needed = [*project["dependencies"], *(project["optional-dependencies"][extra] if extra else [])]
-    declared = {re.split(r"[^\w.-]", name)[0].lower() for name in needed}
-    assert declared <= {name.lower() for name in runs}
-    assert runs.items() <= tested.items()
-    assert runs.keys() & {"pytest", "mypy", "ruff", "playwright"} == set()
+    tested = locked("requirements.lock")
+    with all_faults() as of:
+        for extra in ("", "mcp", "oidc", "otel", "s3"):
+            runs = locked(f"deploy/requirements{extra and '-'}{extra}.lock")
+            needed = [*project["dependencies"], *(project["optional-dependencies"][extra] if extra else [])]
+            declared = {re.split(r"[^\w.-]", name)[0].lower() for name in needed}
+            with of(extra or "no extra"):
+                assert declared <= {name.lower() for name in runs}
+                assert runs.items() <= tested.items()
+                assert runs.keys() & {"pytest", "mypy", "ruff", "playwright"} == set()

@@ -13,6 +13,7 @@ from django.db import connection
 from dashboards.metrics.middleware import PROBES
 from jobs.models import Executor
 from tests.factories import make_jobs
+from tests.support.all_faults import all_faults
 from tests.support.deployment import (
     DRAIN_SECONDS,
     KUBERNETES,
@@ -32,7 +33,7 @@ PODS = {
 }
 
 
-def of(kind: str) -> list[dict[str, Any]]:
+def of_kind(kind: str) -> list[dict[str, Any]]:
     return [found for found in ALL if found["kind"] == kind]
 
 
@@ -42,13 +43,14 @@ def selects(selector: dict[str, Any], template: dict[str, Any]) -> bool:
     return exact and all(labels.get(rule["key"]) in rule["values"] for rule in selector.get("matchExpressions", ()))
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != OPTIONAL])
-def test_each_keeps_the_schemas_of_kubernetes(name):
+def test_each_keeps_the_schemas_of_kubernetes():
     checker = Path(sys.executable).with_name("kubernetes-validate")
-    checked = subprocess.run((checker, "--strict", KUBERNETES / name), capture_output=True, text=True, check=False)
+    files = [KUBERNETES / name for name in FILES if name != OPTIONAL]
+    checked = subprocess.run((checker, "--strict", *files), capture_output=True, text=True, check=False)
     said = checked.stdout + checked.stderr
     assert checked.returncode == 0, said
     assert "WARN" not in said  # a kind that it does not know
+    assert [path.name for path in files if path.name not in said] == []
 
 
 def test_kustomize_has_every_file_but_what_needs_keda():
@@ -56,29 +58,26 @@ def test_kustomize_has_every_file_but_what_needs_keda():
     assert {*kustomization["resources"], OPTIONAL} == set(FILES)
 
 
-@pytest.mark.parametrize("name", PODS)
-def test_each_pod_starts_a_command_that_exists_and_may_do_nothing_else(name):
-    spec = PODS[name]["spec"]
-    [container] = spec["containers"]
-    if name == "backup":
-        assert container["command"][0] == "deploy/backup.sh"
-    else:
-        assert is_command(container["args"][0])
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["automountServiceAccountToken"] is False
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}  # noqa: S108 - the pod's own
-
-
-@pytest.mark.parametrize("name", PODS)
-def test_secrets_are_named_and_none_is_written_down(name):
-    [container] = PODS[name]["spec"]["containers"]
-    assert {"secretRef": {"name": "queueops"}} in container["envFrom"]
-    assert of("Secret") == []
+def test_each_pod_starts_a_command_that_exists_and_may_do_nothing_else_and_has_its_secrets_by_name():
+    with all_faults() as of:
+        for name, pod in PODS.items():
+            spec = pod["spec"]
+            [container] = spec["containers"]
+            with of(name):
+                if name == "backup":
+                    assert container["command"][0] == "deploy/backup.sh"
+                else:
+                    assert is_command(container["args"][0])
+                assert spec["securityContext"]["runAsNonRoot"] is True
+                assert spec["automountServiceAccountToken"] is False
+                assert container["securityContext"] == {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                }
+                assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}  # noqa: S108 - the pod's own
+                assert {"secretRef": {"name": "queueops"}} in container["envFrom"]
+    assert of_kind("Secret") == []
 
 
 def test_work_under_way_is_given_its_time_to_end():
@@ -101,17 +100,17 @@ def test_probes_ask_what_there_is():
     assert set(asked.values()) <= set(PROBES)
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"])
-def test_whatever_selects_pods_selects_some(kind):
-    for found in of(kind):
-        selector = found["spec"].get("podSelector", found["spec"].get("selector"))
-        if kind == "Service":
-            selector = {"matchLabels": selector}
-        assert any(selects(selector, template) for template in PODS.values()), found["metadata"]["name"]
+def test_whatever_selects_pods_selects_some():
+    for kind in ("Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"):
+        for found in of_kind(kind):
+            selector = found["spec"].get("podSelector", found["spec"].get("selector"))
+            if kind == "Service":
+                selector = {"matchLabels": selector}
+            assert any(selects(selector, template) for template in PODS.values()), found["metadata"]["name"]
 
 
 def test_every_pod_may_reach_the_database_and_only_web_and_workers_the_world():
-    policies = {found["metadata"]["name"]: found["spec"] for found in of("NetworkPolicy")}
+    policies = {found["metadata"]["name"]: found["spec"] for found in of_kind("NetworkPolicy")}
     assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     assert all(selects(policies["database"]["podSelector"], template) for template in PODS.values())
     outside = {name for name, template in PODS.items() if selects(policies["providers"]["podSelector"], template)}
@@ -120,11 +119,11 @@ def test_every_pod_may_reach_the_database_and_only_web_and_workers_the_world():
 
 @pytest.mark.django_db
 def test_keda_scales_by_calls_under_way_and_what_nothing_holds_back_a_bounded_part():
-    [scaled] = of("ScaledObject")
+    [scaled] = of_kind("ScaledObject")
     assert scaled["spec"]["scaleTargetRef"]["name"] in PODS
     assert scaled["spec"]["minReplicaCount"] >= 1
     [trigger] = scaled["spec"]["triggers"]
-    [authentication] = of("TriggerAuthentication")
+    [authentication] = of_kind("TriggerAuthentication")
     assert trigger["authenticationRef"]["name"] == authentication["metadata"]["name"]
 
     def wanted() -> int:

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.support.all_faults import all_faults
 from tests.support.deployment import (
     DRAIN_SECONDS,
     HOME,
@@ -38,18 +39,20 @@ def test_systemd_finds_nothing_wrong(tmp_path):
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_each_starts_a_command_that_exists_as_a_user_who_may_write_nothing(name):
-    service = unit(name)["Service"]
-    python, *words = shlex.split(service["ExecStart"])
-    if python == f"{HOME}/.venv/bin/python":
-        assert words[0] == "manage.py"
-        assert is_command(words[1])
-    else:
-        assert os.access(python.replace(HOME, str(ROOT)), os.X_OK)
-    assert service["User"] == "queueops"
-    assert service["WorkingDirectory"] == HOME
-    assert (service["ProtectSystem"], service["NoNewPrivileges"]) == ("strict", "yes")
+def test_each_starts_a_command_that_exists_as_a_user_who_may_write_nothing():
+    with all_faults() as of:
+        for name in SERVICES:
+            service = unit(name)["Service"]
+            python, *words = shlex.split(service["ExecStart"])
+            with of(name):
+                if python == f"{HOME}/.venv/bin/python":
+                    assert words[0] == "manage.py"
+                    assert is_command(words[1])
+                else:
+                    assert os.access(python.replace(HOME, str(ROOT)), os.X_OK)
+                assert service["User"] == "queueops"
+                assert service["WorkingDirectory"] == HOME
+                assert (service["ProtectSystem"], service["NoNewPrivileges"]) == ("strict", "yes")
 
 
 def test_workers_are_told_to_stop_by_their_first_process_and_given_the_time():
@@ -60,12 +63,11 @@ def test_workers_are_told_to_stop_by_their_first_process_and_given_the_time():
     assert int(unit("queueops-web.service")["Service"]["TimeoutStopSec"]) > DRAIN_SECONDS
 
 
-@pytest.mark.parametrize("name", ["queueops-web.service", "queueops-workers.service"])
-def test_what_must_run_comes_back_however_often_it_fails(name):
-    found = unit(name)
-    assert found["Service"]["Restart"] == "always"
-    assert found["Unit"]["StartLimitIntervalSec"] == "0"
-    assert "Requires" not in found["Unit"]  # a failed migration would end the tries
+def test_what_must_run_comes_back_however_often_it_fails():
+    for found in (unit("queueops-web.service"), unit("queueops-workers.service")):
+        assert found["Service"]["Restart"] == "always"
+        assert found["Unit"]["StartLimitIntervalSec"] == "0"
+        assert "Requires" not in found["Unit"]  # a failed migration would end the tries
 
 
 def test_workers_and_backups_may_write_where_the_pages_have_them_write_and_nobody_may_read_it():

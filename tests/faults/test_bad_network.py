@@ -87,9 +87,9 @@ def is_done(ledger: Ledger, job_id: object) -> bool:
     return job_id in ledger.by_job()
 
 
-@pytest.mark.parametrize("leases", [pytest.param(2, id="short"), pytest.param(6, id="long", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("leases", [pytest.param(1.5, id="short"), pytest.param(6, id="long", marks=pytest.mark.soak)])
 def test_through_a_line_so_slow_that_a_cycle_outlasts_a_lease_none_lapses(
-    line: BadLine, ledger: Ledger, *, leases: int, figures: Any, real_url: str
+    line: BadLine, ledger: Ledger, *, leases: float, figures: Any, real_url: str
 ):
     """Their neighbours would kill the executors, and carry out their jobs again."""
     longest = lapsed = 0.0
@@ -99,7 +99,7 @@ def test_through_a_line_so_slow_that_a_cycle_outlasts_a_lease_none_lapses(
         awake() as clock,
     ):
         before = processes(running)
-        submit_work(150 * leases, "write")
+        submit_work(int(150 * leases), "write")
         line.delay(SLOW_SECONDS)
         until = time.monotonic() + leases * SHORT_LEASE["lease_seconds"]
         while time.monotonic() < until:

@@ -102,7 +102,9 @@ def has_opened(breakers: int) -> bool:
     return ServiceBreaker.objects.exclude(opened_at=None).count() == breakers
 
 
-@pytest.mark.parametrize("outage", OUTAGES)
+@pytest.mark.parametrize(
+    "outage", ["answers 503", *(pytest.param(one, marks=pytest.mark.soak) for one in ("breaks connections", "hangs"))]
+)
 def test_an_outage_is_one_address_s_spends_no_attempts_beyond_its_probes_and_is_told_once(
     ledger: Ledger, sandboxes: tuple[Sandbox, Sandbox], outage
 ):

@@ -36,7 +36,7 @@ def _processes(running: Cluster) -> set[psutil.Process]:
     return {psutil.Process(executor.pid) for executor in running.executors()} | {running.sentinel}
 
 
-@pytest.mark.parametrize("restarts", [pytest.param(2, id="short"), pytest.param(5, id="long", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("restarts", [pytest.param(1, id="short"), pytest.param(5, id="long", marks=pytest.mark.soak)])
 def test_immediate_restarts_under_load_lose_no_acknowledged_submit_and_end_no_process(
     restarts: int, server: EmbeddedServer, ledger: Ledger, figures
 ):

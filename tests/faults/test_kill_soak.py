@@ -44,7 +44,7 @@ class Form:
 SHORT_PROFILE = {"lease": 6.0, "renewal": 2.0, "sweep": 1.0}
 SHORTER_PROFILE = {"lease": 3.0, "renewal": 0.9, "sweep": 0.5}
 FORMS = [
-    pytest.param(Form(jobs=900, kills=5, pause=(0.4, 0.8), seconds=4, calm_seconds=2, **SHORTER_PROFILE), id="short"),
+    pytest.param(Form(jobs=400, kills=2, pause=(0.4, 0.8), seconds=2, calm_seconds=1, **SHORTER_PROFILE), id="short"),
     pytest.param(
         Form(jobs=100_000, kills=90, pause=(10, 20), seconds=1_500, calm_seconds=120, **SHORT_PROFILE),
         id="long",

@@ -27,8 +27,8 @@ from jobs.services.operate.epochs import declare_restored
 from jobs.services.operate.pauses import resume_scope
 from queueops.core.postgres.conditions import ReadOnlyServer
 from tests.factories import make_job, make_jobs
+from tests.support.embedded import connected_to
 from tests.support.event_log import log_event, terminate_relays, writer
-from tests.support.own_server import connected_to
 from tests.support.processes import wait_for
 from tests.support.replica import Replica, primary_and_replica
 

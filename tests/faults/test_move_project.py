@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,6 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from cryptography.fernet import Fernet
-from django.conf import settings as django_settings
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test import Client
@@ -99,9 +98,10 @@ from tests.factories import (
     make_usage_event,
     make_webhook,
 )
+from tests.faults.forks import killed
 from tests.security.people import person
 from tests.support.flow import count_all
-from tests.support.processes import database_url, started, wait_for
+from tests.support.processes import database_url, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -348,32 +348,21 @@ def test_without_a_yes_it_checks_and_counts_and_changes_nothing(cell, acme):
     assert is_empty(cell)
 
 
-KILLED = """
-import os, sys, django
-django.setup()
-from django.core.management import call_command
-from queueops.site.moving import copying, move
-step = sys.argv[1]
-real = getattr(move, step)
-def and_die(*arguments, **options):
-    real(*arguments, **options)
-    os.kill(os.getpid(), 9)
-setattr(move, step, and_die)
-call_command("move_project", "acme", "--to", sys.argv[2], "--address", sys.argv[3], "--yes")
-"""
 STEPS = ["_begin", "_wait_until_still", "make_parts", "copy_project", "_keep_pause_by_hand", "_switch"]
 
 
 def kill_after(step: str, cell: str) -> None:
-    environ = {
-        "DATABASE_URL": database_url(),
-        "DJANGO_SETTINGS_MODULE": "queueops.settings",
-        "QUEUEOPS_CREDENTIAL_KEYS": HERE_KEY,
-        "QUEUEOPS_TARGET_CREDENTIAL_KEYS": THERE_KEY,
-        "QUEUEOPS_DATA_DIR": str(django_settings.QUEUEOPS.data_dir),
-    }
-    with started(sys.executable, "-c", KILLED, step, url_of(cell), ADDRESS, environ=environ) as process:
-        assert process.process.wait(120) == -signal.SIGKILL, process.output
+    real, url = getattr(move, step), url_of(cell)
+
+    def step_and_die(*arguments: Any, **options: Any) -> None:
+        real(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def move_it() -> None:
+        setattr(move, step, step_and_die)
+        call_command("move_project", "acme", "--to", url, "--address", ADDRESS, "--yes", stdout=StringIO())
+
+    killed(move_it)
 
 
 def others_gone(cell: str) -> bool:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-import signal
-import sys
 import time
-from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -19,13 +16,13 @@ from jobs.services.submit.spec import parse_spec
 from jobs.services.submit.submit import submit_batch
 from jobs.states import WAITING, JobState
 from tests.factories import make_project
-from tests.faults import finishers
 from tests.faults.clusters import cluster, kill
+from tests.faults.forks import forked
 from tests.faults.ledger import Ledger
 from tests.faults.records import PROJECT, wait_until_drained
-from tests.support.processes import RunningProcess, database_url, started, wait_for
+from tests.support.processes import wait_for
 
-BATCHES, JOBS, KILLS = 40, 5, 4
+BATCHES, JOBS, KILLS = 12, 5, 1
 
 
 @pytest.mark.usefixtures("transactional_db", "quick_retries")
@@ -54,33 +51,43 @@ def test_each_batch_calls_back_once_whoever_is_killed(ledger: Ledger):
         assert released.count() == 1
 
 
+LINE = {"kind": "http.request", "payload": {"method": "GET", "url": "http://127.0.0.1:9/"}}
+LINES = 3  # of a batch
+
+
+def submit_end_and_let_go(seed: int, batches: int) -> None:
+    """Submit batches with callbacks, end jobs and let callbacks go, until there are so many batches."""
+    chance, duty, callback = random.Random(seed), DependantsDuty(), parse_spec({**LINE, "tags": ["callback"]})  # noqa: S311
+    open_jobs = Job.objects.filter(batch__isnull=False, status__in=sorted(WAITING)).order_by()
+    while not are_stored(batches):
+        submit_batch([LINE] * LINES, project_id=PROJECT, actor="key:test", on_finish=callback)
+        # Whatever the others have submitted, too: some end a batch that another one is ending.
+        found = list(open_jobs.values_list("pk", flat=True)[: 8 * LINES])
+        cancel_jobs(chance.sample(found, min(len(found), LINES + 1)), actor="user:1", reason="x")
+        if chance.random() < 0.5:
+            duty.do()
+
+
 def are_stored(batches: int) -> bool:
     return Batch.objects.count() >= batches
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("transactional_db")
-@pytest.mark.parametrize(
-    ("batches", "kills"),
-    [pytest.param(160, 8, id="short"), pytest.param(10_000, 100, id="long", marks=pytest.mark.soak)],
-)
-def test_of_eight_that_end_batches_and_let_callbacks_go_whoever_is_killed_each_goes_once(*, batches: int, kills: int):
+def test_of_eight_that_end_batches_and_let_callbacks_go_whoever_is_killed_each_goes_once():
+    batches, kills = 10_000, 100
     dice, numbers = random.Random(7), itertools.count()  # noqa: S311 - draws victims
-    make_project(finishers.PROJECT)
-    with ExitStack() as stack:
-
-        def begin() -> RunningProcess:
-            command = (sys.executable, "-m", "tests.faults.finishers", str(next(numbers)), str(batches))
-            environ = {"DATABASE_URL": database_url(), "DJANGO_SETTINGS_MODULE": "queueops.settings"}
-            return stack.enter_context(started(*command, environ=environ))
-
-        workers = [begin() for _ in range(8)]
-        for turn in range(1, kills + 1):
-            wait_for(partial(are_stored, batches * turn // (kills + 1)), seconds=120, what=f"kill number {turn}")
-            victim = dice.randrange(8)
-            workers[victim].stop(signal.SIGKILL)
-            workers[victim] = begin()
-        for worker in workers:
-            assert worker.process.wait(120) == 0, worker.output
+    make_project(PROJECT)
+    workers = [forked(submit_end_and_let_go, next(numbers), batches) for _ in range(8)]
+    for turn in range(1, kills + 1):
+        wait_for(partial(are_stored, batches * turn // (kills + 1)), seconds=120, what=f"kill number {turn}")
+        victim = dice.randrange(8)
+        workers[victim].kill()
+        workers[victim].join()
+        workers[victim] = forked(submit_end_and_let_go, next(numbers), batches)
+    for worker in workers:
+        worker.join(120)
+        assert worker.exitcode == 0
     left = Job.objects.filter(batch__isnull=False, status__in=sorted(WAITING))
     while some := list(left.values_list("pk", flat=True)[:1000]):
         cancel_jobs(some, actor="user:1", reason="x")
@@ -91,6 +98,6 @@ def test_of_eight_that_end_batches_and_let_callbacks_go_whoever_is_killed_each_g
     callbacks = Job.objects.filter(batch=None)
     assert set(callbacks.values_list("pk", flat=True)) == set(Batch.objects.values_list("on_finish_job", flat=True))
     assert not callbacks.filter(held=True).exists()
-    assert {job.ended_batch["counts"]["cancelled"] for job in callbacks if job.ended_batch} == {finishers.JOBS}
+    assert {job.ended_batch["counts"]["cancelled"] for job in callbacks if job.ended_batch} == {LINES}
     released = JobEvent.objects.filter(job_id__in=callbacks.values("pk"), data__operation="waited")
     assert released.count() == released.values("job_id").distinct().count() == callbacks.count() >= batches

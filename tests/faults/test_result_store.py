@@ -20,7 +20,7 @@ from tests.faults.records import PROJECT, submit_work, wait_until_drained
 
 
 @pytest.mark.usefixtures("quick_retries")
-@pytest.mark.parametrize("times", [pytest.param(3, id="short"), pytest.param(30, id="long", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("times", [pytest.param(1, id="short"), pytest.param(30, id="long", marks=pytest.mark.soak)])
 def test_an_executor_killed_between_object_and_commit_loses_nothing_and_leaves_what_the_sweep_removes(
     times: int, ledger: Ledger, settings, figures
 ):

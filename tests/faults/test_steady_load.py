@@ -62,7 +62,7 @@ class Sizes:
 @pytest.mark.parametrize(
     "form",
     [
-        pytest.param(Form(seconds=5, kept_seconds=0.5, jobs_a_second=40, spare_seconds=2.5), id="short"),
+        pytest.param(Form(seconds=3, kept_seconds=0.5, jobs_a_second=40, spare_seconds=2.5), id="short"),
         pytest.param(
             Form(MINUTES * 60, kept_seconds=20, jobs_a_second=60, spare_seconds=5), id="long", marks=pytest.mark.soak
         ),

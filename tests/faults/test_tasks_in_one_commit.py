@@ -28,7 +28,9 @@ def effects(name: str) -> int:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("place", ["begun", "written", "completed", "committed"])
+@pytest.mark.parametrize(
+    "place", ["completed", *(pytest.param(one, marks=pytest.mark.soak) for one in ("begun", "written", "committed"))]
+)
 def test_the_effect_is_there_once_wherever_its_process_is_killed(place, tmp_path: Path):
     result = tasks.book.enqueue("once")
     environ = {

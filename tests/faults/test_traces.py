@@ -101,33 +101,31 @@ def test_a_trace_goes_from_the_producers_span_over_the_web_process_to_the_end_of
         assert span.ended >= span.began
 
 
-def test_an_attempt_that_fails_and_the_next_are_told_apart(ledger: Ledger, collector: Collector, quick_retries: None):
-    work: dict[str, object] = {"kind": "faults.write_at_second_try", "payload": {}}
-    with (
-        web(FAULTS_DIR=str(ledger.directory), **collector.environ) as server,
-        cluster(ledger, executors=1, **{name.lower(): value for name, value in collector.environ.items()}),
-    ):
-        submit(server, [work], **collector.environ)
-        wait_until_drained()
-        wait_for(lambda: len(collector.spans()) == 2 + 2 * 4, what="all spans")
-    found = by_operation(sorted(collector.spans(), key=lambda span: span.began))
-    failed, done = found["call"]
-    assert (failed.failed, done.failed) == (True, False)
-    assert failed.attributes["error.type"] == Job.objects.get().last_error_code
-    assert [span.attributes["queueops.attempt"] for span in found["call"]] == [1, 2]
-    assert [span.attributes["queueops.state"] for span in found["finish"]] == [JobState.RETRIED, JobState.COMPLETED]
-    assert [span.attributes["queueops.wait.reason"] for span in found["wait"]] == ["turn", "retry"]
-
-
-def test_of_a_large_batch_the_first_jobs_are_traced_and_of_an_unsampled_trace_none(
-    ledger: Ledger, collector: Collector
+def test_an_attempt_that_fails_is_told_apart_and_of_much_or_unsampled_work_no_more_is_traced_than_is_meant(
+    ledger: Ledger, collector: Collector, quick_retries: None
 ):
-    environ = {"FAULTS_DIR": str(ledger.directory), **collector.environ}
-    with web(**environ) as server:
+    work: dict[str, object] = {"kind": "faults.write_at_second_try", "payload": {}}
+    with web(FAULTS_DIR=str(ledger.directory), **collector.environ) as server:
+        with cluster(ledger, executors=1, **{name.lower(): value for name, value in collector.environ.items()}):
+            submit(server, [work], **collector.environ)
+            wait_until_drained()
+            wait_for(lambda: len(collector.spans()) == 2 + 2 * 4, what="all spans")
+        found = by_operation(sorted(collector.spans(), key=lambda span: span.began))
+        failed, done = found["call"]
+        assert (failed.failed, done.failed) == (True, False)
+        assert failed.attributes["error.type"] == Job.objects.get().last_error_code
+        assert [span.attributes["queueops.attempt"] for span in found["call"]] == [1, 2]
+        assert [span.attributes["queueops.state"] for span in found["finish"]] == [
+            JobState.RETRIED,
+            JobState.COMPLETED,
+        ]
+        assert [span.attributes["queueops.wait.reason"] for span in found["wait"]] == ["turn", "retry"]
+
         submit(server, [WORK] * (MOST_TRACED + 5), **collector.environ)
         submit(server, [WORK], **collector.environ, OTEL_TRACES_SAMPLER="always_off")
-    traced = JobEvent.objects.filter(data__has_key="traceparent").count()
-    assert (traced, Job.objects.count()) == (MOST_TRACED, MOST_TRACED + 6)
+        waiting = Job.objects.filter(status=JobState.QUEUED).values("pk")
+        traced = JobEvent.objects.filter(job_id__in=waiting, data__has_key="traceparent").count()
+        assert (traced, waiting.count()) == (MOST_TRACED, MOST_TRACED + 6)
 
 
 def test_a_collector_that_is_away_keeps_no_job_and_no_end_of_a_worker_waiting(ledger: Ledger):

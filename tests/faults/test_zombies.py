@@ -71,6 +71,7 @@ def test_a_zombies_writes_change_nothing_and_each_is_logged(writes: int, ledger:
     figures(f"{writes} stale writes tried, {len(refused)} refused and logged, 0 accepted")
 
 
+@pytest.mark.soak
 def test_a_slow_handler_whose_executor_does_not_renew_is_taken_over_and_its_end_refused(ledger: Ledger):
     count = 20
     with cluster(ledger, executors=1, faults_host="frozen", executor_slots=count, faults_no_renewal="yes") as mute:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import random
 import signal
@@ -25,9 +24,9 @@ from ratelimits.models import UsageReservation
 from ratelimits.services.usage.ingest import Reported, ingest
 from ratelimits.services.usage.release import cancel
 from ratelimits.services.usage.reserve import reserve
+from tests.faults.forks import fork, forked
 
 PROJECT = "acme"
-fork = multiprocessing.get_context("fork")  # a second of Django's start for each kill would leave little to kill
 
 
 @dataclass
@@ -47,10 +46,7 @@ class App:
         self.process = self.start()
 
     def start(self) -> BaseProcess:
-        connections.close_all()  # the child must not speak on the parent's
-        process = fork.Process(target=self.run, args=(self.answered,))
-        process.start()
-        return process
+        return forked(self.run, self.answered)
 
     def kill(self) -> None:
         pid = self.process.pid

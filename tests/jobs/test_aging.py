@@ -18,6 +18,7 @@ from jobs.services.explain.position import aging_rules
 from jobs.states import Priority
 from tests.factories import make_job
 from tests.support.cases import every_case
+from tests.support.examples import examples
 
 URGENT, NORMAL, LOW = Priority.URGENT, Priority.NORMAL, Priority.LOW
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -125,7 +126,7 @@ def ages_of(rules: dict[Priority, TierGrowth]) -> st.SearchStrategy[float]:
 
 
 @pytest.mark.django_db
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_the_claim_orders_one_projects_jobs_by_the_same_function(data):
     rules = data.draw(any_rules())

@@ -29,6 +29,7 @@ from ratelimits.services.money.holds import recount_periods
 from ratelimits.services.money.save_budget import create_budget
 from tests.factories import make_batch, make_project
 from tests.jobs.merging import Piece, claim, groups, submit
+from tests.support.examples import examples
 from tests.support.executing import Driven
 from tests.support.processes import wait_for
 
@@ -292,7 +293,7 @@ def ended(job: ClaimedJob, how: str, used: int) -> Outcome | None:
     return None
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_books_are_exact_whoever_leaves_with_whom_and_however_each_ends(steps):
     with transaction.atomic():

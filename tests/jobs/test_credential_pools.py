@@ -44,6 +44,7 @@ from ratelimits.services.limiter.headroom import read_headroom
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.support.credential_pools import a_credential, make_pool, secret_of
+from tests.support.examples import examples
 from tests.support.racing import run_together
 from tests.support.saturation import KIND, SERVICE, limits_changed
 
@@ -307,7 +308,7 @@ def test_a_member_that_several_projects_are_refused_with_is_out_for_all():
 @given(
     deeds=st.lists(st.tuples(st.sampled_from(["key-1", "key-2", "key-3"]), st.integers(0, 3), st.booleans())),
 )
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_one_projects_refusals_never_take_a_member_from_another(deeds):
     """Whatever order: many jobs of one tenant refused, over and over, and now and then accepted."""
     with transaction.atomic():
@@ -325,7 +326,7 @@ def test_one_projects_refusals_never_take_a_member_from_another(deeds):
 
 
 @given(asking=st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=20, max_size=40))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_a_revoked_key_is_out_for_whoever_asks_after_a_few_calls(asking):
     with transaction.atomic():
         make_pool("any", service="any")

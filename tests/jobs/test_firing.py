@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from jobs.firing import MISSED_AFTER, MOST_COUNTED, BadTimes, Missed, Times
 from tests.support.cases import every_case
+from tests.support.examples import examples
 
 # Europe, both Americas, Australia: in winter and summer; Cairo and Santiago move their clocks at midnight;
 # Lord Howe's go forward and back by half an hour; no change.
@@ -32,7 +33,7 @@ CRONS = (
 MINUTE = timedelta(minutes=1)
 moments = st.datetimes(datetime(2024, 1, 1), datetime(2028, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 crons, zones = st.sampled_from(CRONS), st.sampled_from(ZONES)
-fast = settings(max_examples=150)
+fast = settings(max_examples=examples(150))
 
 
 def dues(times: Times, moment: datetime, count: int) -> list[datetime]:
@@ -100,7 +101,7 @@ def test_what_goes_by_time_fires_in_each_minute_that_a_clock_on_the_wall_shows(z
     assert dues(times, moment, len(wanted)) == wanted
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(zones, st.integers(0, 23), st.integers(0, 59), moments)
 def test_a_time_of_the_day_fires_once_a_day(zone, hour, minute, moment):
     found = dues(Times(f"{minute} {hour} * * *", zone), moment, 400)
@@ -108,7 +109,7 @@ def test_a_time_of_the_day_fires_once_a_day(zone, hour, minute, moment):
     assert days == [days[0] + timedelta(days=number) for number in range(400)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     crons, zones, moments, st.integers(0, 3 * 60 * 60), st.sampled_from(Missed), st.integers(1, 20),
     st.integers(0, 900), st.none() | st.integers(-7200, 7200),
@@ -230,6 +231,24 @@ def test_what_never_fires_or_cannot_be_read_is_refused(cron):
     with pytest.raises(BadTimes) as refused:
         Times(cron).check(at("2026-01-01 00:00"))
     assert refused.value.field == REFUSED[cron]
+
+
+def test_what_cannot_be_read_is_named_with_its_field_and_what_may_be_meant():
+    said = {}
+    for cron in ("@daily", "0 0 ? * MON", "0 0 * * fri-mon", "61 * * * *", "0 0 31 4 *", "* * * *"):
+        with pytest.raises(BadTimes) as refused:
+            Times(cron).check(at("2026-01-01 00:00"))
+        said[cron] = str(refused.value)
+    assert said == {
+        "@daily": "In place of @daily write 0 0 * * *.",
+        "0 0 ? * MON": "It cannot be read: write * in place of ? for the day of the month.",
+        "0 0 * * fri-mon": (
+            "It cannot be read: fri-mon is no day of the week; a range goes upwards, and commas stand between several."
+        ),
+        "61 * * * *": "It cannot be read: 61 is no minute.",
+        "0 0 31 4 *": "It never fires: there is no such day.",
+        "* * * *": "Write five fields: minute, hour, day of the month, month, day of the week.",
+    }
 
 
 def test_a_zone_that_is_not_there_and_an_end_before_the_next_fire_are_refused():

@@ -30,6 +30,7 @@ from jobs.services.finish.finish import Failed, GivenBack, Outcome, Succeeded, r
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from tests.factories import make_jobs
+from tests.support.examples import examples
 from tests.support.flow import count_all
 from tests.support.processes import wait_for
 from tests.support.racing import run_together
@@ -83,7 +84,7 @@ def write_events(writer: psycopg.Connection, service: str, number: int) -> None:
     )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_each_event_is_counted_once_in_whatever_order_transactions_commit(steps):
     service = f"service-{next(NAMES)}"

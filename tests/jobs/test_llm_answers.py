@@ -125,7 +125,7 @@ def test_a_connection_that_breaks_in_the_middle_of_a_stream_leaves_the_outcome_u
 
 
 def test_a_connection_that_breaks_after_the_whole_text_is_no_failure():
-    done = streamed_then_cut(STOPPED)
+    done = streamed_then_cut({"choices": [{"delta": {"content": "blue"}, "finish_reason": "stop"}]}, provider="openai")
     assert (done.result["text"], done.result["complete"], done.cost) == ("blue", True, None)
 
 

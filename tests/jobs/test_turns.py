@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.services.claim.turns import MOST_OWED, ClassTurns, LaneTurns, Turns
+from tests.support.examples import examples
 
 WEIGHTS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 3.0, 10.0])
 NAMES = st.sampled_from("abcde")
@@ -31,7 +32,7 @@ def claim(turns: Turns, backlog: Counter[str], weights: dict[str, float], wanted
     return got
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     weights=st.dictionaries(NAMES, WEIGHTS, min_size=2),
     steps=st.lists(
@@ -70,7 +71,7 @@ def test_claims_divide_by_weight_however_many_are_taken_at_once(wanted):
         assert done[project] == pytest.approx(100 * weight, abs=3)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     weights=st.dictionaries(NAMES, WEIGHTS, min_size=1),
     before=st.integers(0, 20),
@@ -106,7 +107,7 @@ def test_a_flood_of_its_own_is_not_held_against_a_project_for_longer_than_a_roun
     assert claim(turns, backlog, {"flood": 1.0, "other": 1.0}, 10) == {"flood": 5, "other": 5}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(rounds=st.integers(1, 5), projects=st.integers(1, 200))
 def test_it_remembers_no_more_projects_than_had_a_turn_in_this_round(rounds, projects):
     turns = Turns()

@@ -37,6 +37,7 @@ from jobs.services.upkeep.retention import apply_retention
 from jobs.states import TERMINAL, JobState
 from queueops.tenancy.models import Project, ProjectMove
 from tests.factories import make_batch, make_job, make_jobs, make_project, make_webhook, move_along
+from tests.support.examples import examples
 from tests.support.flow import count_all
 from tests.support.http_server import serving
 from tests.support.processes import wait_for
@@ -178,7 +179,7 @@ def fits(job: Made, wanted: dict[str, Any]) -> bool:
     )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(made=st.lists(MADE, max_size=8), wanted=st.lists(FILTERS, min_size=1, max_size=4))
 def test_a_row_exists_exactly_where_the_filter_fits(made, wanted):
     run = next(NAMES)

@@ -14,6 +14,7 @@ from ratelimits.algorithms.measures import with_headroom
 from ratelimits.algorithms.pressure import Pressure, PressureRules, pressure_at, pushed_back
 from ratelimits.algorithms.token_bucket import TokenBucket, safe_bucket
 from tests.ratelimits.one_counter import admit
+from tests.support.cases import every_case
 
 chances = st.floats(0, 1, exclude_max=True)
 deficits = st.floats(0, 100_000)
@@ -36,21 +37,10 @@ def test_the_spread_stays_within_a_fifth_of_the_factored_deficit(deficit, fullne
         assert deferral_delay(deficit, fullness, chance) >= middle * 0.8 * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("deficit", "fullness", "chance", "delay"),
-    [
-        (10, 0.0, 0.0, 10),
-        (10, 0.0, 0.5, 11),
-        (10, 1.0, 0.0, 24),
-        (10, 1.0, 0.5, 30),
-        (10, 0.5, 0.5, 10 * 3**0.5),
-        (10, 7.0, 0.5, 30),
-        (-5, 1.0, 0.5, 0),
-        (290, 1.0, 0.5, 295),
-        (4000, 1.0, 0.0, 240),
-        (4000, 1.0, 0.5, 270),
-    ],
-)
+@every_case(("deficit", "fullness", "chance", "delay"), [
+    (10, 0.0, 0.0, 10), (10, 0.0, 0.5, 11), (10, 1.0, 0.0, 24), (10, 1.0, 0.5, 30), (10, 0.5, 0.5, 10 * 3**0.5),
+    (10, 7.0, 0.5, 30), (-5, 1.0, 0.5, 0), (290, 1.0, 0.5, 295), (4000, 1.0, 0.0, 240), (4000, 1.0, 0.5, 270),
+])  # fmt: skip
 def test_delays_grow_from_one_to_three_times_the_deficit(deficit, fullness, chance, delay):
     assert deferral_delay(deficit, fullness, chance) == pytest.approx(delay)
 
@@ -65,15 +55,10 @@ def test_jobs_deferred_together_do_not_wake_together():
     assert len(delays) == 100
 
 
-@pytest.mark.parametrize(
-    ("quota", "bucket"),
-    [
-        (300, TokenBucket(9, 291 / 60.25)),
-        (60, TokenBucket(1, 59 / 60.25)),
-        (30_000, TokenBucket(900, 29_100 / 60.25)),
-        (2, TokenBucket(1, 1 / 60.25)),
-    ],
-)
+@every_case(("quota", "bucket"), [
+    (300, TokenBucket(9, 291 / 60.25)), (60, TokenBucket(1, 59 / 60.25)), (30_000, TokenBucket(900, 29_100 / 60.25)),
+    (2, TokenBucket(1, 1 / 60.25)),
+])  # fmt: skip
 def test_the_default_bucket_of_a_quota(quota, bucket):
     made = safe_bucket(quota)
     assert made.capacity == bucket.capacity
@@ -100,7 +85,7 @@ def test_a_safe_bucket_lets_no_more_than_the_quota_through_in_a_saturated_minute
     assert sum(60 <= t < 120 for t in sent) >= 0.96 * 300
 
 
-@pytest.mark.parametrize("quota", [1, 0.5, 0, -3, float("nan"), True])
+@every_case("quota", [1, 0.5, 0, -3, float("nan"), True])
 def test_a_quota_too_small_for_a_burst_and_a_rate_is_refused(quota):
     with pytest.raises(ValueError, match=r"quota"):
         safe_bucket(quota)
@@ -110,12 +95,12 @@ def test_a_bucket_for_large_calls_holds_one():
     assert safe_bucket(30_000, largest_cost=6_000, slack_seconds=0) == TokenBucket(6_000, 400.0)
 
 
-@pytest.mark.parametrize(("percent", "left"), [(0, 300), (10, 270), (2.5, 292.5)])
+@every_case(("percent", "left"), [(0, 300), (10, 270), (2.5, 292.5)])
 def test_headroom_is_kept_off_the_quota(percent, left):
     assert with_headroom(300, percent) == left
 
 
-@pytest.mark.parametrize("percent", [-1, 100, float("nan")])
+@every_case("percent", [-1, 100, float("nan")])
 def test_headroom_leaves_something(percent):
     with pytest.raises(ValueError, match="headroom"):
         with_headroom(300, percent)
@@ -204,18 +189,10 @@ def test_a_clock_gone_back_recovers_nothing():
     assert pressure_at(Pressure(0.5, 1000), 400) == 0.5
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {"decrease": 1},
-        {"decrease": 0},
-        {"recovery_per_minute": 0},
-        {"lowest": 0},
-        {"lowest": 2},
-        {"least": 0.4},
-        {"gain": 0},
-    ],
-)
+@every_case("rules", [
+    {"decrease": 1}, {"decrease": 0}, {"recovery_per_minute": 0}, {"lowest": 0}, {"lowest": 2}, {"least": 0.4},
+    {"gain": 0},
+])  # fmt: skip
 def test_rules_that_could_stop_or_never_slow_are_refused(rules):
     with pytest.raises(ValueError, match="pressure"):
         PressureRules(**rules)

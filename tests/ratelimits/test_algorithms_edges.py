@@ -16,6 +16,7 @@ from ratelimits.algorithms.measures import MalformedCost, cost_units, microsecon
 from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.algorithms.token_bucket import TokenBucket
 from tests.ratelimits.one_counter import admit, charge, gauge, refund
+from tests.support.cases import every_case
 
 T = 1_732_118_400.0
 
@@ -26,12 +27,12 @@ EACH: dict[str, Any] = {
     "fixed": FixedWindow(10, window_seconds=60),
     "concurrency": Concurrency(10),
 }
-each = pytest.mark.parametrize("limit", EACH.values(), ids=EACH)
-windowed = pytest.mark.parametrize("limit", [EACH["sliding"], EACH["fixed"], EACH["concurrency"]], ids=str)
+each = every_case("limit", EACH.values())
+windowed = every_case("limit", [EACH["sliding"], EACH["fixed"], EACH["concurrency"]])
 
 
 @each
-@pytest.mark.parametrize("cost", [-1, -0.5, float("nan"), float("inf"), True, False, None, "1", [1]], ids=repr)
+@every_case("cost", [-1, -0.5, float("nan"), float("inf"), True, False, None, "1", [1]])
 def test_a_malformed_cost_is_rejected_and_holds_nobody_up(limit, cost):
     answer = admit(limit, {}, T, [cost, 1])
     assert [v.granted for v in answer.verdicts] == [False, True]
@@ -195,7 +196,7 @@ def test_a_raised_capacity_counts_at_once(limit):
     assert admit(replace(limit, capacity=25), full, T, [16]).granted == 0
 
 
-@pytest.mark.parametrize("limit", [TokenBucket(10, rate=0.001), LeakyBucket(1, rate=0.001)], ids=str)
+@every_case("limit", [TokenBucket(10, rate=0.001), LeakyBucket(1, rate=0.001)])
 def test_a_raised_rate_counts_at_once(limit):
     full = admit(limit, {}, T, [limit.capacity]).state
     assert (admit(limit, full, T, [1]).retry_at or 0) >= T + 1000
@@ -209,7 +210,7 @@ def test_caps_moved_to_and_fro_mint_no_tokens():
     assert gauge(TokenBucket(20, rate=1.0), state, T).available == 0
 
 
-@pytest.mark.parametrize("seconds_long", [7, 30, 90, 600])
+@every_case("seconds_long", [7, 30, 90, 600])
 def test_an_edited_window_forgets_nothing_that_is_still_in_it(seconds_long):
     state = admit(SlidingWindow(10), {}, T, [4]).state
     state = admit(SlidingWindow(10), state, T + 3, [6]).state
@@ -227,7 +228,7 @@ def test_a_clock_that_swings_earns_nothing(limit):
         state = answer.state
 
 
-@pytest.mark.parametrize("name", ["token", "leaky"])
+@every_case("name", ["token", "leaky"])
 def test_grants_on_a_clock_that_swings_get_no_refill_twice(name):
     limit = EACH[name]
     state = admit(limit, {}, T, [4]).state
@@ -239,7 +240,7 @@ def test_grants_on_a_clock_that_swings_get_no_refill_twice(name):
     assert admit(limit, state, T, [7]).granted == 0
 
 
-@pytest.mark.parametrize("limit", [EACH["sliding"], EACH["concurrency"], EACH["token"]], ids=str)
+@every_case("limit", [EACH["sliding"], EACH["concurrency"], EACH["token"]])
 def test_a_refund_for_a_time_the_clock_has_since_gone_back_over_takes_from_nobody_else(limit):
     before = admit(limit, {}, T, [5])
     state = admit(limit, before.state, T - 100, [1]).state
@@ -248,7 +249,7 @@ def test_a_refund_for_a_time_the_clock_has_since_gone_back_over_takes_from_nobod
     assert gauge(limit, refund(limit, state, T, 3, granted_at=before.booked_at), T).used == used
 
 
-@pytest.mark.parametrize("limit", [EACH["sliding"], EACH["concurrency"], EACH["token"]], ids=str)
+@every_case("limit", [EACH["sliding"], EACH["concurrency"], EACH["token"]])
 def test_nor_after_the_clock_has_gone_back_twice(limit):
     first = admit(limit, {}, T, [5])
     state = admit(limit, first.state, T + 5, [5]).state
@@ -258,7 +259,7 @@ def test_nor_after_the_clock_has_gone_back_twice(limit):
     assert gauge(limit, refund(limit, state, T - 130, 5, granted_at=first.booked_at), T - 130).used == used
 
 
-@pytest.mark.parametrize("limit", [limit for name, limit in EACH.items() if name != "fixed"], ids=str)
+@every_case("limit", [limit for name, limit in EACH.items() if name != "fixed"])
 def test_a_clock_set_right_after_running_a_year_ahead_does_not_stop_a_limit(limit):
     year = 365 * 86_400
     state = admit(limit, {}, T + year, [10]).state
@@ -300,39 +301,28 @@ def test_a_completion_after_the_lease_lapsed_frees_nobody_elses():
     assert gauge(limit, state, T + 41).used == 1
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("cost", "units"), [(0, 0), (0.0, 0), (1, 1_000_000), (2.5, 2_500_000), (1e-9, 1), (0.07, 70_000), (10**12, 10**18)]
 )
 def test_costs_are_kept_in_millionths_and_something_is_never_nothing(cost, units):
     assert cost_units(cost) == units
 
 
-@pytest.mark.parametrize("time", [0, 1, 1_732_118_400_123_457, 4_000_000_000_999_999])
+@every_case("time", [0, 1, 1_732_118_400_123_457, 4_000_000_000_999_999])
 def test_a_float_of_seconds_holds_every_microsecond(time):
     assert microseconds(seconds(time)) == time
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: SlidingWindow(-1),
-        lambda: SlidingWindow(True),
-        lambda: SlidingWindow(float("nan")),
-        lambda: SlidingWindow(1, window_seconds=0),
-        lambda: SlidingWindow(1, slack_seconds=-1),
-        lambda: SlidingWindow(1, ceiling=float("inf")),
-        lambda: TokenBucket(1, rate=0),
-        lambda: TokenBucket(1, rate=float("inf")),
-        lambda: LeakyBucket(1, rate=-1),
-        lambda: Concurrency(1, lease_seconds=0),
-        lambda: FixedWindow(1),
-        lambda: FixedWindow(1, window_seconds=60, zone="UTC"),
-        lambda: FixedWindow(1, window_seconds=0),
-        lambda: FixedWindow(1, window_seconds=2, guard_seconds=1),
-        lambda: FixedWindow(1, zone="UTC", guard_seconds=-1),
-        lambda: FixedWindow(1, zone="../etc/passwd"),
-    ],
-)
+@every_case("make", [
+    lambda: SlidingWindow(-1), lambda: SlidingWindow(True), lambda: SlidingWindow(float("nan")),
+    lambda: SlidingWindow(1, window_seconds=0), lambda: SlidingWindow(1, slack_seconds=-1),
+    lambda: SlidingWindow(1, ceiling=float("inf")), lambda: TokenBucket(1, rate=0),
+    lambda: TokenBucket(1, rate=float("inf")), lambda: LeakyBucket(1, rate=-1),
+    lambda: Concurrency(1, lease_seconds=0), lambda: FixedWindow(1),
+    lambda: FixedWindow(1, window_seconds=60, zone="UTC"), lambda: FixedWindow(1, window_seconds=0),
+    lambda: FixedWindow(1, window_seconds=2, guard_seconds=1), lambda: FixedWindow(1, zone="UTC", guard_seconds=-1),
+    lambda: FixedWindow(1, zone="../etc/passwd"),
+])  # fmt: skip
 def test_figures_that_mean_nothing_are_refused(make):
     with pytest.raises(ValueError, match=r"."):
         make()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ratelimits.algorithms.fixed_window import KEPT_WINDOWS, FixedWindow
 from tests.ratelimits.one_counter import admit, gauge, refund
+from tests.support.cases import every_case
 
 PACIFIC = "America/Los_Angeles"
 
@@ -19,7 +20,7 @@ def at(text):
     return datetime.fromisoformat(text).timestamp()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("zone", "now", "reset"),
     [
         (PACIFIC, "2026-01-15T12:00:00+00:00", "2026-01-16T08:00:00+00:00"),
@@ -64,9 +65,7 @@ def test_a_reset_is_the_first_instant_of_another_local_date(zone, now):
     assert reset.astimezone(local).date() == now.astimezone(local).date() + timedelta(days=1)
 
 
-@pytest.mark.parametrize(
-    ("n", "now", "reset"), [(60, 1000, 1020), (60, 1019.999999, 1020), (60, 1020, 1080), (7, 0, 7)]
-)
+@every_case(("n", "now", "reset"), [(60, 1000, 1020), (60, 1019.999999, 1020), (60, 1020, 1080), (7, 0, 7)])
 def test_aligned_windows_reset_at_whole_multiples_since_1970(n, now, reset):
     limit = FixedWindow(3, window_seconds=n)
     full = admit(limit, {}, now, [3]).state

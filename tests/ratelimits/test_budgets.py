@@ -24,6 +24,7 @@ from ratelimits.services.money.save_budget import change_budget, create_budget, 
 from ratelimits.services.money.spend import MadeCall, Payer, price_unpriced, record_calls
 from ratelimits.services.money.standings import begin_of, standing_of, standings_of
 from tests.factories import make_batch, make_project
+from tests.support.cases import every_case
 
 TOKEN = 1_000_000  # a token of input costs as much as a micro-unit
 CAP = 1_000
@@ -120,7 +121,7 @@ def test_a_call_that_is_priced_later_counts_in_its_budget_then(figures, user):
     assert recount_periods() == []
 
 
-@pytest.mark.parametrize(("scope", "pays"), [("project", 3), ("each_user", 2), ("user", 1), ("batch", 1)])
+@every_case(("scope", "pays"), [("project", 3), ("each_user", 2), ("user", 1), ("batch", 1)], undone=True)
 def test_a_budget_pays_for_those_that_it_names_alone(scope, pays):
     user, batch = uuid4(), make_batch().pk
     whose: dict[str, Any] = {"user": {"user_id": user}, "batch": {"batch_id": batch}}.get(scope, {})
@@ -226,7 +227,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_a_budget_is_never_passed_and_is_what_its_ledger_says(steps):
     with transaction.atomic():

@@ -14,6 +14,7 @@ from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.catalogue import Override, rule_of, seconds_to_send
 from tests.ratelimits.counting import ADA, change, kinds, make_limit, override
+from tests.support.cases import every_case
 
 KEY = "project:acme"
 BUCKET = {"algorithm": "token_bucket", "refill_per_second": 2.0}
@@ -27,58 +28,41 @@ def limit(**figures):
     return Limit(pk=7, name="limit", service="svc", **{"capacity": 10.0, "window_seconds": 60.0, **figures})
 
 
-@pytest.mark.parametrize(
-    ("figures", "pressure", "expected"),
-    [
-        ({"slack_seconds": 1.0}, 1, SlidingWindow(10, 60, 1.0, ceiling=10)),
-        ({}, 0.5, SlidingWindow(5, 60, None, ceiling=10)),
-        ({"headroom_percent": 20.0}, 0.5, SlidingWindow(4, 60, None, ceiling=8)),
-        (BUCKET, 1, TokenBucket(10, 2, ceiling=10)),
-        (BUCKET | {"headroom_percent": 50.0}, 0.5, TokenBucket(2.5, 0.5, ceiling=5)),
-        (LEAKY, 0.5, LeakyBucket(1, 1)),
-        (LEAKY | {"capacity": 0.0}, 1, LeakyBucket(0, 2)),
-        (HOURLY, 0.5, FixedWindow(5, 3600, guard_seconds=0.5, ceiling=10)),
-        (DAILY, 0.5, FixedWindow(10, None, "America/Los_Angeles", guard_seconds=0.5, ceiling=10)),
-        (SLOTS, 1, Concurrency(10, 30, ceiling=10)),
-        (SLOTS, 0.01, Concurrency(1, 30, ceiling=10)),
-    ],
-)
+@every_case(("figures", "pressure", "expected"), [
+    ({"slack_seconds": 1.0}, 1, SlidingWindow(10, 60, 1.0, ceiling=10)),
+    ({}, 0.5, SlidingWindow(5, 60, None, ceiling=10)),
+    ({"headroom_percent": 20.0}, 0.5, SlidingWindow(4, 60, None, ceiling=8)),
+    (BUCKET, 1, TokenBucket(10, 2, ceiling=10)),
+    (BUCKET | {"headroom_percent": 50.0}, 0.5, TokenBucket(2.5, 0.5, ceiling=5)), (LEAKY, 0.5, LeakyBucket(1, 1)),
+    (LEAKY | {"capacity": 0.0}, 1, LeakyBucket(0, 2)),
+    (HOURLY, 0.5, FixedWindow(5, 3600, guard_seconds=0.5, ceiling=10)),
+    (DAILY, 0.5, FixedWindow(10, None, "America/Los_Angeles", guard_seconds=0.5, ceiling=10)),
+    (SLOTS, 1, Concurrency(10, 30, ceiling=10)), (SLOTS, 0.01, Concurrency(1, 30, ceiling=10)),
+])  # fmt: skip
 def test_a_limits_figures_become_an_algorithm(figures, pressure, expected):
     assert rule_of(limit(**figures)).algorithm(KEY, pressure) == expected
 
 
-@pytest.mark.parametrize(
-    ("figures", "own", "expected"),
-    [
-        ({}, Override(4), SlidingWindow(4, 60, None, ceiling=4)),
-        ({"headroom_percent": 50.0}, Override(4), SlidingWindow(2, 60, None, ceiling=2)),
-        (BUCKET, Override(4), TokenBucket(4, 2, ceiling=4)),
-        (BUCKET, Override(4, 0.5), TokenBucket(4, 0.5, ceiling=4)),
-    ],
-)
+@every_case(("figures", "own", "expected"), [
+    ({}, Override(4), SlidingWindow(4, 60, None, ceiling=4)),
+    ({"headroom_percent": 50.0}, Override(4), SlidingWindow(2, 60, None, ceiling=2)),
+    (BUCKET, Override(4), TokenBucket(4, 2, ceiling=4)), (BUCKET, Override(4, 0.5), TokenBucket(4, 0.5, ceiling=4)),
+])  # fmt: skip
 def test_an_override_replaces_the_figures_of_its_key(figures, own, expected):
     rule = rule_of(limit(**figures), {KEY: own})
     assert rule.algorithm(KEY) == expected
     assert rule.algorithm("project:beta") == rule_of(limit(**figures)).algorithm(KEY)
 
 
-@pytest.mark.parametrize(
-    ("figures", "pressure", "pace"),
-    [
-        ({}, 1, 10 / 61),
-        ({}, 0.5, 5 / 61),
-        (BUCKET, 1, 2),
-        (LEAKY, 0.5, 1),
-        (HOURLY, 1, 10 / 3600),
-        (DAILY, 0.5, 10 / 86_400),
-        (SLOTS, 1, None),
-    ],
-)
+@every_case(("figures", "pressure", "pace"), [
+    ({}, 1, 10 / 61), ({}, 0.5, 5 / 61), (BUCKET, 1, 2), (LEAKY, 0.5, 1), (HOURLY, 1, 10 / 3600),
+    (DAILY, 0.5, 10 / 86_400), (SLOTS, 1, None),
+])  # fmt: skip
 def test_a_queue_drains_at_the_pace_of_its_limit(figures, pressure, pace):
     assert rule_of(limit(**figures)).rate_per_second(KEY, pressure) == pytest.approx(pace)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "hard"),
     [({}, False), (BUCKET, False), (HOURLY, False), (DAILY, True), (HOURLY | {"window_seconds": 86_400.0}, True)],
 )
@@ -86,22 +70,11 @@ def test_only_a_daily_limit_comes_back_at_a_reset(figures, hard):
     assert rule_of(limit(**figures)).hard_reset is hard
 
 
-@pytest.mark.parametrize(
-    ("figures", "seconds"),
-    [
-        ({}, 0.5),
-        ({"window_seconds": 600.0}, 2.5),
-        ({"slack_seconds": 1.5}, 0.75),
-        ({"slack_seconds": 0.0}, 0.5),
-        ({"window_seconds": 4.0}, 0.5),
-        (BUCKET, 0.5),
-        (LEAKY, 0.5),
-        (HOURLY, 0.5),
-        (HOURLY | {"guard_seconds": 2.0}, 1),
-        (DAILY, None),
-        (SLOTS, None),
-    ],
-)
+@every_case(("figures", "seconds"), [
+    ({}, 0.5), ({"window_seconds": 600.0}, 2.5), ({"slack_seconds": 1.5}, 0.75), ({"slack_seconds": 0.0}, 0.5),
+    ({"window_seconds": 4.0}, 0.5), (BUCKET, 0.5), (LEAKY, 0.5), (HOURLY, 0.5), (HOURLY | {"guard_seconds": 2.0}, 1),
+    (DAILY, None), (SLOTS, None),
+])  # fmt: skip
 def test_a_call_is_sent_within_half_its_limits_slack_or_half_a_second(figures, seconds):
     assert rule_of(limit(**figures)).seconds_to_send == seconds
 

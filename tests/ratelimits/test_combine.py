@@ -273,7 +273,7 @@ def test_an_answer_is_committed_before_anybody_has_it(threads):
     assert Charge.objects.count() == 16 * 15
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_a_caller_in_a_transaction_is_refused_since_it_could_take_back_what_others_were_told():
     make_limit()
     with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
@@ -281,7 +281,7 @@ def test_a_caller_in_a_transaction_is_refused_since_it_could_take_back_what_othe
     assert ask(Asking("acme", (call(),))).answer["decisions"][0]["kind"] == "proceed"
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_projects_on_their_way_are_refused_uncounted_and_the_others_of_the_group_get_their_own_answers():
     for name in ("here", "moving"):
         make_project(name)

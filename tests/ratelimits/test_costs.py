@@ -9,6 +9,7 @@ from ratelimits.models import CallTally, Charge
 from ratelimits.services.limiter.decide import Call, Settlement, decide, reclaim, settle
 from ratelimits.services.limiter.start_forecast import Asked, look_ahead
 from tests.ratelimits.counting import ADA, START, binding, kinds, make_limit, used
+from tests.support.cases import every_case
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
 
@@ -21,37 +22,22 @@ def at_the_start(clock):
     clock.at = START
 
 
-@pytest.mark.parametrize(
-    ("unit", "known", "amounts", "expected"),
-    [
-        ("tokens", 60, {}, (90, 60)),
-        ("tokens", 60, {"tokens": 70}, (70, None)),
-        ("input_tokens", 60, {}, (60, None)),
-        ("input_tokens", None, {}, (90, None)),
-        ("input_tokens", 60, {"input_tokens": 50}, (50, None)),
-        ("output_tokens", 60, {}, (30, 0)),
-        ("output_tokens", None, {}, (90, None)),
-        ("output_tokens", 60, {"output_tokens": 40}, (40, 0)),
-        ("enqueued_tokens", 60, {}, (0, None)),
-        ("enqueued_tokens", 60, {"enqueued_tokens": 500}, (500, None)),
-    ],
-)
+@every_case(("unit", "known", "amounts", "expected"), [
+    ("tokens", 60, {}, (90, 60)), ("tokens", 60, {"tokens": 70}, (70, None)), ("input_tokens", 60, {}, (60, None)),
+    ("input_tokens", None, {}, (90, None)), ("input_tokens", 60, {"input_tokens": 50}, (50, None)),
+    ("output_tokens", 60, {}, (30, 0)), ("output_tokens", None, {}, (90, None)),
+    ("output_tokens", 60, {"output_tokens": 40}, (40, 0)), ("enqueued_tokens", 60, {}, (0, None)),
+    ("enqueued_tokens", 60, {"enqueued_tokens": 500}, (500, None)),
+])  # fmt: skip
 def test_what_a_call_does_not_state_of_a_unit_follows_from_its_cost(unit, known, amounts, expected):
     assert estimate(unit, 90, known, amounts) == expected
 
 
-@pytest.mark.parametrize(
-    ("unit", "actual", "amounts", "expected"),
-    [
-        ("tokens", 80, {"tokens": 90}, 80),
-        ("tokens", None, {"tokens": 90}, 90),
-        ("input_tokens", 80, {"input_tokens": 50}, 50),
-        ("input_tokens", 80, {}, None),
-        ("output_tokens", None, {}, None),
-        ("output_tokens", 0, {}, 0),
-        ("output_tokens", 0, {"output_tokens": 7}, 7),
-    ],
-)
+@every_case(("unit", "actual", "amounts", "expected"), [
+    ("tokens", 80, {"tokens": 90}, 80), ("tokens", None, {"tokens": 90}, 90),
+    ("input_tokens", 80, {"input_tokens": 50}, 50), ("input_tokens", 80, {}, None), ("output_tokens", None, {}, None),
+    ("output_tokens", 0, {}, 0), ("output_tokens", 0, {"output_tokens": 7}, 7),
+])  # fmt: skip
 def test_what_a_provider_does_not_tell_of_a_unit_is_not_known(unit, actual, amounts, expected):
     assert counted(unit, actual, amounts) == expected
 

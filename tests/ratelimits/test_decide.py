@@ -14,17 +14,16 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ratelimits.models import CallTally, Charge, Counter, Limit, LimitOverride
+from ratelimits.models import CallTally, Charge, Counter, Limit
 from ratelimits.services.limiter import decide as deciding
 from ratelimits.services.limiter.counters import OpenCounter, Place, lock_counters
 from ratelimits.services.limiter.decide import Call, decide, unfit
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.alternatives import Alternative
-from ratelimits.subjects import Subject, counter_id
+from ratelimits.subjects import counter_id
 from tests.ratelimits.counting import (
     ADA,
     BOB,
-    SERVICE,
     START,
     binding,
     change,
@@ -36,6 +35,8 @@ from tests.ratelimits.counting import (
     used,
     versions,
 )
+from tests.support.cases import every_case
+from tests.support.drawn_limits import histories, limits, with_limits
 from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
@@ -58,7 +59,7 @@ def test_calls_without_a_limit_proceed_and_leave_no_trace():
 # All scopes or none
 
 
-@pytest.mark.parametrize("full", ["global", "project", "user", "project_user"])
+@every_case("full", ["global", "project", "user", "project_user"], undone=True)
 def test_a_call_that_one_scope_refuses_is_charged_to_none_and_nothing_is_written(full):
     for scope in ("global", "project", "user", "project_user"):
         make_limit(scope, scope=scope, capacity=1 if scope == full else 5)
@@ -119,22 +120,15 @@ def test_a_call_refused_by_its_users_limit_does_not_close_the_projects():
 # Which limits count a call
 
 
-@pytest.mark.parametrize(
-    ("figures", "subject", "key"),
-    [
-        ({}, ADA, "project:acme"),
-        ({"call_type": "write"}, ADA, "project:acme"),
-        ({"call_type": "read"}, ADA, None),
-        ({"call_type": "read"}, ADA._replace(call_type="read"), "project:acme"),
-        ({"model": "small"}, ADA, "project:acme"),
-        ({"model": "large"}, ADA, None),
-        ({"per_model": True}, ADA, "project:acme/model:small"),
-        ({"per_model": True, "scope": "global"}, ADA._replace(model="large"), "*/model:large"),
-        ({"scope": "user"}, ADA._replace(user=""), "user:-"),
-        ({"service": "another"}, ADA, None),
-        ({"enabled": False}, ADA, None),
-    ],
-)
+@every_case(("figures", "subject", "key"), [
+    ({}, ADA, "project:acme"), ({"call_type": "write"}, ADA, "project:acme"), ({"call_type": "read"}, ADA, None),
+    ({"call_type": "read"}, ADA._replace(call_type="read"), "project:acme"),
+    ({"model": "small"}, ADA, "project:acme"), ({"model": "large"}, ADA, None),
+    ({"per_model": True}, ADA, "project:acme/model:small"),
+    ({"per_model": True, "scope": "global"}, ADA._replace(model="large"), "*/model:large"),
+    ({"scope": "user"}, ADA._replace(user=""), "user:-"), ({"service": "another"}, ADA, None),
+    ({"enabled": False}, ADA, None),
+], undone=True)  # fmt: skip
 def test_a_limit_counts_the_calls_that_it_is_about_under_their_key(figures, subject, key):
     make_limit(**figures)
     assert kinds(decide([Call(subject)])) == "p"
@@ -205,7 +199,7 @@ def test_a_shadow_limit_counts_what_it_would_refuse_and_blocks_nothing():
     assert used(limit) == 5
 
 
-@pytest.mark.parametrize("figures", [{"capacity": 0}, {"unit": "tokens", "capacity": 5}])
+@every_case("figures", [{"capacity": 0}, {"unit": "tokens", "capacity": 5}], undone=True)
 def test_what_a_shadow_limit_would_reject_goes_too(figures):
     make_limit(shadow=True, **figures)
     assert kinds(decide([Call(ADA, cost=9)])) == "p"
@@ -285,7 +279,7 @@ def press(factor: float) -> None:
     Counter.objects.update(pressure=factor, pressure_changed_at=datetime.fromtimestamp(START, UTC))
 
 
-@pytest.mark.parametrize("algorithm", ["sliding_window", "token_bucket", "fixed_window"])
+@every_case("algorithm", ["sliding_window", "token_bucket", "fixed_window"], undone=True)
 def test_pressure_rejects_nothing_that_the_full_size_admits(clock, algorithm):
     clock.at = START
     make_limit(unit="tokens", algorithm=algorithm, capacity=10, refill_per_second=0.1)
@@ -312,22 +306,19 @@ def test_pressure_leaves_a_place_in_flight(clock):
 # Rejections
 
 
-@pytest.mark.parametrize(
-    ("figures", "cost", "known", "reason"),
-    [
-        ({"capacity": 0}, 1, None, "capacity is 0"),
-        ({"unit": "tokens", "capacity": 10}, 11, None, "above the limit's capacity of 10"),
-        ({"unit": "tokens", "capacity": 10, "headroom_percent": 50}, 6, None, "above the limit's capacity of 5"),
-        ({"unit": "tokens", "capacity": 10}, 12, 11, "above the limit's capacity of 10"),
-        ({"unit": "tokens", "capacity": 10}, -1, None, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, math.nan, None, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, math.inf, None, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, True, None, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, "3", None, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, 4, math.nan, "finite number"),
-        ({"unit": "tokens", "capacity": 10}, math.inf, 4, "finite number"),
-    ],
-)
+@every_case(("figures", "cost", "known", "reason"), [
+    ({"capacity": 0}, 1, None, "capacity is 0"),
+    ({"unit": "tokens", "capacity": 10}, 11, None, "above the limit's capacity of 10"),
+    ({"unit": "tokens", "capacity": 10, "headroom_percent": 50}, 6, None, "above the limit's capacity of 5"),
+    ({"unit": "tokens", "capacity": 10}, 12, 11, "above the limit's capacity of 10"),
+    ({"unit": "tokens", "capacity": 10}, -1, None, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, math.nan, None, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, math.inf, None, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, True, None, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, "3", None, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, 4, math.nan, "finite number"),
+    ({"unit": "tokens", "capacity": 10}, math.inf, 4, "finite number"),
+], undone=True)  # fmt: skip
 def test_what_no_wait_will_help_is_rejected_and_holds_nobody_up(figures, cost, known, reason):
     make_limit(scope="project_user", **figures)
     everyone = make_limit("everyone", scope="global")
@@ -338,9 +329,10 @@ def test_what_no_wait_will_help_is_rejected_and_holds_nobody_up(figures, cost, k
     assert used(everyone, "*") == (0 if figures["capacity"] == 0 else 1)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("cost", "known", "taken"),
     [(30, None, 30), (80, None, 80), (30, 10, 30), (80, 10, 50), (80, 60, 60), (300, 10, 50), (100, 100, 100)],
+    undone=True,
 )
 def test_a_guess_takes_at_most_half_the_limit_and_what_is_known_is_never_cut(cost, known, taken):
     limit = make_limit(unit="tokens", capacity=100)
@@ -348,7 +340,7 @@ def test_a_guess_takes_at_most_half_the_limit_and_what_is_known_is_never_cut(cos
     assert used(limit) == taken
 
 
-@pytest.mark.parametrize("call", [Call(ADA, 11), Call(ADA, 20, 11), Call(ADA, 20, 3), Call(ADA, 5), Call(BOB, 11)])
+@every_case("call", [Call(ADA, 11), Call(ADA, 20, 11), Call(ADA, 20, 3), Call(ADA, 5), Call(BOB, 11)], undone=True)
 def test_what_is_foreseen_to_be_rejected_is_what_is_rejected(call):
     override(make_limit(unit="tokens", capacity=10, scope="user"), "user:bob", capacity=12)
     assert (unfit(call) is not None) is (decide([call])[0].kind == "reject")
@@ -496,57 +488,8 @@ def somebody_waits() -> bool:
 
 # Any limits, calls and times
 
-SHAPES = [
-    {"algorithm": "sliding_window", "window_seconds": 10},
-    {"algorithm": "sliding_window", "window_seconds": 60},
-    {"algorithm": "token_bucket", "refill_per_second": 0.7},
-    {"algorithm": "leaky_bucket", "refill_per_second": 0.7, "capacity": 1},
-    {"algorithm": "fixed_window", "window_seconds": 10},
-    {"algorithm": "concurrency", "unit": "in_flight", "lease_seconds": 20},
-]
-limits = st.fixed_dictionaries(
-    {
-        "shape": st.sampled_from(SHAPES),
-        "scope": st.sampled_from(list(Limit.Scope)),
-        "capacity": st.integers(1, 12),
-        "headroom_percent": st.sampled_from([0, 0, 10]),
-        "unit": st.sampled_from(["requests", "tokens", "input_tokens", "output_tokens"]),
-        "counts_cached": st.booleans(),
-        "call_type": st.sampled_from(["any", "write"]),
-        "per_model": st.booleans(),
-    }
-)
-subjects = st.builds(
-    Subject,
-    st.just(SERVICE),
-    st.sampled_from(["read", "write"]),
-    st.sampled_from(["acme", "beta"]),
-    st.sampled_from(["", "ada", "bob"]),
-    st.sampled_from(["", "small"]),
-)
-NOTHING_STATED: dict[str, int] = {}
-vectors = st.just(NOTHING_STATED) | st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(["input_tokens", "cached_tokens", "output_tokens", "tokens"], st.integers(0, 8))
-)
-calls = st.tuples(
-    subjects, st.integers(1, 8), st.none() | st.integers(0, 8), st.booleans(), st.booleans(), vectors
-).map(lambda drawn: Call(drawn[0], drawn[1], drawn[2], paced=drawn[3], crowded=drawn[4], amounts=drawn[5]))
-histories = st.lists(st.tuples(st.floats(0, 15), st.lists(calls, max_size=8)), min_size=1, max_size=8)
 
-
-def with_limits(drawn: list[dict[str, Any]]) -> tuple[catalogue.Rule, ...]:
-    Counter.objects.all().delete()
-    LimitOverride.objects.all().delete()
-    Limit.objects.all().delete()
-    for number, one in enumerate(drawn):
-        figures = {name: value for name, value in one.items() if name != "shape"} | one["shape"]
-        if figures["algorithm"] == "leaky_bucket":
-            figures["unit"] = "requests"
-        make_limit(f"limit-{number}", **figures)
-    return catalogue.rules()
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(limits, min_size=1, max_size=4), history=histories, data=st.data())
 def test_grants_never_pass_what_each_limit_promises_and_are_charged_to_all_or_none(clock, drawn, history, data):
     rules = with_limits(drawn)

@@ -17,6 +17,7 @@ from ratelimits.services.limiter.drift import rules_stated
 from ratelimits.services.limits.catalogue import rule_of
 from tests.factories import make_project
 from tests.ratelimits.counting import ADA, SERVICE, START, kinds, make_limit, used
+from tests.support.cases import every_case
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
 
@@ -63,7 +64,7 @@ def show(*shown: tuple[str, str], project: str = "acme") -> None:
     accounts.forget()
 
 
-@pytest.mark.parametrize(("remaining", "expected"), [(9, 3), (7, 3), (6, 4), (2, 8), (None, 3)], ids=str)
+@every_case(("remaining", "expected"), [(9, 3), (7, 3), (6, 4), (2, 8), (None, 3)], undone=True)
 def test_no_more_room_is_shown_than_the_provider_says_and_never_more_than_before(remaining, expected):
     limit = make_limit()
     decide([Call(ADA)] * 3)
@@ -83,7 +84,7 @@ def test_calls_granted_after_the_provider_spoke_are_counted_once():
     assert counted(limit) == 8
 
 
-@pytest.mark.parametrize("figures", [{"shadow": True}, {"window_seconds": 3600}, {"unit": "in_flight"}])
+@every_case("figures", [{"shadow": True}, {"window_seconds": 3600}, {"unit": "in_flight"}], undone=True)
 def test_what_no_limit_stands_for_changes_nothing(figures):
     if figures.get("unit"):
         figures = {**figures, "algorithm": "concurrency"}
@@ -184,7 +185,7 @@ def test_headers_by_unit_are_read_and_the_sum_that_repeats_one_is_left_out():
     assert read_quotas({"content-type": "text/plain"}) == []
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("scope", "key", "credentials", "is_heard"),
     [
         ("global", "*", [("acme", "")], True),
@@ -197,6 +198,7 @@ def test_headers_by_unit_are_read_and_the_sum_that_repeats_one_is_left_out():
         ("user", "user:ada", [("acme", ""), ("globex", "")], False),
         ("project_user", "project:acme/user:ada", [("acme", ""), ("globex", "")], True),
     ],
+    undone=True,
 )
 def test_what_is_said_of_one_account_closes_nothing_that_counts_several(
     scope: str, key: str, credentials: Sequence[tuple[str, str]], is_heard: bool

@@ -21,6 +21,7 @@ from ratelimits.feedback import (
 )
 from ratelimits.quota_names import QuotaName, read_quota_name
 from tests.sandbox.providers import SheetsClient, ask, complete, generate
+from tests.support.cases import every_case
 
 LONG = {"window_seconds": 3600, "window_mode": "sliding"}
 SHEETS_MESSAGE = (
@@ -52,28 +53,24 @@ def google(body, **headers):
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "read"),
-    [
-        ("WriteRequestsPerMinutePerUser", QuotaName("user", "requests", "write", "minute")),
-        ("ReadRequestsPerMinutePerProject", QuotaName("project", "requests", "read", "minute")),
-        ("Write requests per minute", QuotaName("project", "requests", "write", "minute")),
-        ("Read requests per minute per user", QuotaName("user", "requests", "read", "minute")),
-        ("sheets.googleapis.com/write_requests", QuotaName("", "requests", "write", "")),
-        ("1/min/{project}/{user}", QuotaName("project_user", "", "", "minute")),
-        ("1/d/{project}", QuotaName("project", "", "", "day")),
-        ("GenerateRequestsPerMinutePerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "minute")),
-        ("GenerateRequestsPerDayPerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "day")),
-        ("GenerateContentInputTokensPerModelPerMinute-FreeTier", QuotaName("project", "input_tokens", "", "minute")),
-        ("GenerateContentPaidTierInputTokensPerModelPerMinute", QuotaName("project", "input_tokens", "", "minute")),
-        ("generate_content_free_tier_input_token_count", QuotaName("", "input_tokens", "", "")),
-        ("tokens per min (TPM)", QuotaName("project", "tokens", "", "minute")),
-        ("requests per day (RPD)", QuotaName("project", "requests", "", "day")),
-        ("RequestsPer100SecondsPerUser", QuotaName("user", "requests", "", "other")),
-        ("rewrites of spreadsheets", QuotaName()),
-        ("", QuotaName()),
-    ],
-)
+@every_case(("name", "read"), [
+    ("WriteRequestsPerMinutePerUser", QuotaName("user", "requests", "write", "minute")),
+    ("ReadRequestsPerMinutePerProject", QuotaName("project", "requests", "read", "minute")),
+    ("Write requests per minute", QuotaName("project", "requests", "write", "minute")),
+    ("Read requests per minute per user", QuotaName("user", "requests", "read", "minute")),
+    ("sheets.googleapis.com/write_requests", QuotaName("", "requests", "write", "")),
+    ("1/min/{project}/{user}", QuotaName("project_user", "", "", "minute")),
+    ("1/d/{project}", QuotaName("project", "", "", "day")),
+    ("GenerateRequestsPerMinutePerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "minute")),
+    ("GenerateRequestsPerDayPerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "day")),
+    ("GenerateContentInputTokensPerModelPerMinute-FreeTier", QuotaName("project", "input_tokens", "", "minute")),
+    ("GenerateContentPaidTierInputTokensPerModelPerMinute", QuotaName("project", "input_tokens", "", "minute")),
+    ("generate_content_free_tier_input_token_count", QuotaName("", "input_tokens", "", "")),
+    ("tokens per min (TPM)", QuotaName("project", "tokens", "", "minute")),
+    ("requests per day (RPD)", QuotaName("project", "requests", "", "day")),
+    ("RequestsPer100SecondsPerUser", QuotaName("user", "requests", "", "other")),
+    ("rewrites of spreadsheets", QuotaName()), ("", QuotaName()),
+])  # fmt: skip
 def test_a_quotas_name_says_whom_and_what_it_counts(name, read):
     assert read_quota_name(name) == read
 
@@ -90,7 +87,7 @@ def of_a_user(name, cap=None):
     return Violation(name, "user", "requests", "write", stated_cap=cap)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("message", "metadata", "violation"),
     [
         (SHEETS_MESSAGE, FULL, of_a_user("WriteRequestsPerMinutePerUser", 60)),
@@ -123,22 +120,12 @@ def test_error_info_may_lack_any_key(message, metadata, violation):
     assert google(google_body(message, *details)) == PushBack((violation,))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"<html><title>429 Too Many Requests</title></html>",
-        b"[]",
-        b"null",
-        b"{}",
-        b'{"error": "slow down"}',
-        b'{"error": {"message": "Resource has been exhausted (e.g. check quota)."}}',
-        b'{"error": {"details": [{"metadata": {"service": "sheets.googleapis.com"}}, 7, null]}}',
-        b"[" * 100_000,
-        b"\xff\xfe",
-        b'{"error": {"message": "' + b"x" * 1_000_000 + b'"}}',
-    ],
-)
+@every_case("body", [
+    b"", b"<html><title>429 Too Many Requests</title></html>", b"[]", b"null", b"{}", b'{"error": "slow down"}',
+    b'{"error": {"message": "Resource has been exhausted (e.g. check quota)."}}',
+    b'{"error": {"details": [{"metadata": {"service": "sheets.googleapis.com"}}, 7, null]}}', b"[" * 100_000,
+    b"\xff\xfe", b'{"error": {"message": "' + b"x" * 1_000_000 + b'"}}',
+])  # fmt: skip
 def test_a_refusal_that_names_no_quota_is_one_still(body):
     assert google(body) == PushBack()
 
@@ -151,25 +138,12 @@ def test_retry_after_is_read_beside_any_body():
     assert google(b"", **{"RETRY-AFTER": then, "Date": now}).retry_after == 90
 
 
-@pytest.mark.parametrize(
-    ("delay", "seconds"),
-    [
-        ("26s", 26),
-        ("45.837906927s", 45.837906927),
-        ("0.5s", 0.5),
-        ("0s", None),
-        ("-5s", None),
-        ("26", None),
-        ("26.s", None),
-        ("1.0000000001s", None),
-        (26, None),
-        (None, None),
-        ({"seconds": 26}, None),
-        ("1000000000s", MAX_RETRY_AFTER_SECONDS),
-        ("999999999999999999999s", MAX_RETRY_AFTER_SECONDS),
-        ("9" * 400 + "s", None),
-    ],
-)
+@every_case(("delay", "seconds"), [
+    ("26s", 26), ("45.837906927s", 45.837906927), ("0.5s", 0.5), ("0s", None), ("-5s", None), ("26", None),
+    ("26.s", None), ("1.0000000001s", None), (26, None), (None, None), ({"seconds": 26}, None),
+    ("1000000000s", MAX_RETRY_AFTER_SECONDS), ("999999999999999999999s", MAX_RETRY_AFTER_SECONDS),
+    ("9" * 400 + "s", None),
+])  # fmt: skip
 def test_a_retry_delay_is_a_string_of_seconds_and_bounded(delay, seconds):
     assert google(google_body("", retry_info(delay))).retry_after == seconds
 
@@ -184,7 +158,7 @@ def entry(quota_id, **fields):
     return {"quotaMetric": "g/generate_content", "quotaId": quota_id, "quotaDimensions": dimensions, **fields}
 
 
-@pytest.mark.parametrize("backwards", [False, True])
+@every_case("backwards", [False, True])
 def test_violations_that_share_a_short_delay_are_told_apart(backwards):
     details = [
         {"@type": "type.googleapis.com/google.rpc.Help", "links": [{"url": "https://x/"}]},
@@ -214,14 +188,14 @@ def test_one_quota_named_twice_is_one_violation():
     assert len(google(google_body("", quota_failure(*[entry(PER_DAY)] * 3))).violations) == 1
 
 
-@pytest.mark.parametrize("value", ["-1", "0", -1, 0, "", "many", True, None, [], "1e3", "9" * 29, 10**13, "NaN"])
+@every_case("value", ["-1", "0", -1, 0, "", "many", True, None, [], "1e3", "9" * 29, 10**13, "NaN"])
 def test_a_cap_that_makes_no_sense_is_none(value):
     info = error_info(**{**FULL, "quota_limit_value": value})
     assert google(google_body("", info)).violations[0].stated_cap is None
 
 
-@pytest.mark.parametrize("status", [200, 400, 402, 403, 500, 503])
-def test_only_a_429_is_a_push_back(status):
+@every_case("status", [200, 400, 402, 500, 503])
+def test_a_status_that_never_speaks_of_a_quota_is_no_push_back(status):
     body = google_body(SHEETS_MESSAGE, error_info(**FULL))
     assert parse_google(status, {"Retry-After": "3"}, body) is None
     assert parse_openai(status, {"Retry-After": "3"}, body) is None
@@ -257,25 +231,11 @@ def headers_of(unit, limit="60", remaining="0", reset="1s"):
     }
 
 
-@pytest.mark.parametrize(
-    ("reset", "seconds"),
-    [
-        ("1s", 1),
-        ("6m0s", 360),
-        ("12ms", 0.012),
-        ("1h0m0.5s", 3600.5),
-        ("2d", MAX_RETRY_AFTER_SECONDS),
-        ("90s", 90),
-        ("0", None),
-        ("-1", None),
-        ("0s", None),
-        ("", None),
-        ("soon", None),
-        ("1s1s", None),
-        ("1000000000s", None),
-        ("999999999s", MAX_RETRY_AFTER_SECONDS),
-    ],
-)
+@every_case(("reset", "seconds"), [
+    ("1s", 1), ("6m0s", 360), ("12ms", 0.012), ("1h0m0.5s", 3600.5), ("2d", MAX_RETRY_AFTER_SECONDS), ("90s", 90),
+    ("0", None), ("-1", None), ("0s", None), ("", None), ("soon", None), ("1s1s", None), ("1000000000s", None),
+    ("999999999s", MAX_RETRY_AFTER_SECONDS),
+])  # fmt: skip
 def test_resets_are_spans_of_time(reset, seconds):
     assert openai(**headers_of("requests", reset=reset)).retry_after == seconds
 
@@ -290,7 +250,7 @@ def test_a_headers_limit_is_no_cap_where_its_period_may_be_a_day():
     assert found.violations[0].stated_cap is None
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("limit", "remaining"),
     [("-1", "-1"), ("0", "0"), ("60", "61"), ("60", "-1"), ("sixty", "0"), ("", ""), ("1e9", "0"), ("60", "nan")],
 )
@@ -320,7 +280,7 @@ def header_quota(cap=None, **fields):
     return Violation(scope="project", unit="requests", stated_cap=cap, **fields)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("headers", "violations", "retry_after"),
     [
         ({}, (), None),

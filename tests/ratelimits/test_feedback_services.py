@@ -21,6 +21,7 @@ from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.services.tuning.stated_caps import note_stated_cap
 from ratelimits.subjects import Subject, counter_id
 from tests.support.audit import entries_written
+from tests.support.cases import every_case
 
 WRITER = Subject("google-sheets", "write", "acme", "ada")
 OTHER = WRITER._replace(user="bob")
@@ -110,19 +111,12 @@ def not_spread(request, monkeypatch):
         monkeypatch.setattr("random.random", lambda: 0.0)
 
 
-@pytest.mark.parametrize(
-    ("violation", "slowed"),
-    [
-        (OF_USER, ["user"]),
-        (OF_PROJECT, ["project"]),
-        (Violation(unit="requests", call_type="write"), ["user"]),
-        (Violation(scope="project"), ["project"]),
-        (Violation(scope="global"), ["project"]),
-        (Violation(unit="tokens", scope="user"), ["user"]),
-        (Violation(scope="project", per_day=True), ["project"]),
-        (Violation(), ["user"]),
-    ],
-)
+@every_case(("violation", "slowed"), [
+    (OF_USER, ["user"]), (OF_PROJECT, ["project"]), (Violation(unit="requests", call_type="write"), ["user"]),
+    (Violation(scope="project"), ["project"]), (Violation(scope="global"), ["project"]),
+    (Violation(unit="tokens", scope="user"), ["user"]), (Violation(scope="project", per_day=True), ["project"]),
+    (Violation(), ["user"]),
+], undone=True)  # fmt: skip
 def test_only_the_scope_that_was_violated_is_slowed(sheets, violation, slowed):
     assert names(refuse(violation)) == slowed
     touched = Counter.objects.exclude(pressure=1, blocked_until=None)
@@ -231,7 +225,7 @@ def test_a_hint_spreads_the_counters_that_it_cools_and_never_opens_one_earlier(s
     assert len({round(wait, 2) for wait in waits}) > 10
 
 
-@pytest.mark.parametrize(("delay", "seconds"), [(7.0, 7), (0.5, 0.5), (3_600.0, 120), (86_400.0, 120)])
+@every_case(("delay", "seconds"), [(7.0, 7), (0.5, 0.5), (3_600.0, 120), (86_400.0, 120)], undone=True)
 def test_a_minutes_quota_cools_for_the_delay_and_at_most_two_windows(sheets, delay, seconds):
     at = now()
     refuse(OF_USER, retry_after=delay)
@@ -384,7 +378,7 @@ def test_a_call_that_was_refused_alone_and_is_too_large_by_the_measure_of_others
     assert "job 7 can never fit" in QuotaAlert.objects.get(kind="exceeded").message
 
 
-@pytest.mark.parametrize("fields", [{"ratio": 1.2}, {"ratio": None}, {"cost": 500.0}, {"known_cost": 700.0}])
+@every_case("fields", [{"ratio": 1.2}, {"ratio": None}, {"cost": 500.0}, {"known_cost": 700.0}], undone=True)
 def test_a_call_that_may_fit_is_not_given_up(gemini, fields):
     decide([Call(ASKER, cost=800)])
     cooling = refuse_tokens(**fields)
@@ -494,7 +488,7 @@ def test_the_cap_of_a_key_of_its_own_is_learned_for_that_key(sheets):
     assert (own.capacity, own.note, Limit.objects.get(name="user").capacity) == (40, "ours", 60)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("fields", "violation"),
     [
         ({"window_seconds": 10}, stated(40)),  # the cap is a minute's
@@ -502,6 +496,7 @@ def test_the_cap_of_a_key_of_its_own_is_learned_for_that_key(sheets):
         ({}, Violation("x", "", "requests", "write", stated_cap=40)),  # nobody says whose
         ({}, Violation("x", "user", "requests", "write", per_day=True, stated_cap=40)),
     ],
+    undone=True,
 )
 def test_a_cap_of_something_else_is_not_a_limits_own(sheets, fields, violation):
     Limit.objects.filter(name="user").update(learns_caps=True, **fields)

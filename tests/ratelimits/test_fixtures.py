@@ -28,6 +28,7 @@ from ratelimits.services.limits.defaults import (
 )
 from ratelimits.validation import check_limit
 from tests.support.audit import entries_written
+from tests.support.cases import every_case
 
 NAMES = ("gemini", "google_sheets", "llm")
 
@@ -52,14 +53,14 @@ def test_the_files_are_the_known_defaults():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("limit", every_limit(), ids=str)
+@every_case("limit", every_limit())
 def test_every_default_passes_the_checks_that_an_operators_limit_passes(limit):
     limit.full_clean()
     assert check_limit(limit).faults == {}
     assert "onfirm it" in limit.note
 
 
-@pytest.mark.parametrize("limit", every_limit(), ids=str)
+@every_case("limit", every_limit())
 def test_no_default_lets_more_through_in_a_window_than_the_provider_allows(limit):
     if limit.provider_quota is None:
         return

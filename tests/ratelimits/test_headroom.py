@@ -15,7 +15,8 @@ from ratelimits.services.limiter.headroom import WITHOUT_END, Headroom, read_hea
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.ratelimits.counting import ADA, BOB, START, change, kinds, make_limit, override
-from tests.ratelimits.test_decide import histories, limits, subjects, with_limits
+from tests.support.cases import every_case
+from tests.support.drawn_limits import histories, limits, subjects, with_limits
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
 
@@ -74,7 +75,7 @@ def test_what_batches_have_enqueued_leaves_live_calls_their_room():
     assert kinds(decide([Call(ADA)])) == "p"
 
 
-@pytest.mark.parametrize("figures", [{"capacity": 0}, {"capacity": 0.9}])
+@every_case("figures", [{"capacity": 0}, {"capacity": 0.9}], undone=True)
 def test_a_cap_below_one_call_never_opens(figures):
     override(make_limit(), "project:acme", **figures)
     found = room()
@@ -123,7 +124,7 @@ def test_the_room_of_a_queue_behind_a_full_window_is_that_of_its_stream(clock):
     assert room().calls == 99
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     drawn=st.lists(limits, min_size=1, max_size=3),
     history=histories,
@@ -152,7 +153,7 @@ def test_the_decision_admits_what_the_room_says_and_refuses_where_there_is_none(
         assert went == min(found.calls, asked)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(limits, min_size=1, max_size=3), history=histories, subject=subjects)
 def test_a_closed_subject_opens_when_its_room_says_and_not_sooner(clock, drawn, history, subject):
     with_limits(drawn)

@@ -25,6 +25,7 @@ from ratelimits.services.tuning import limits, stated_caps, steer_counter
 from ratelimits.services.tuning.upkeep import forget_old
 from ratelimits.subjects import Subject
 from tests.support.audit import entries_written
+from tests.support.cases import every_case
 from tests.support.processes import database_url, wait_for
 
 pytestmark = pytest.mark.django_db
@@ -91,24 +92,14 @@ def test_a_change_that_changes_nothing_leaves_no_trail(entries):
     assert len(entries) == before
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"capacity": float("nan")}, "capacity"),
-        ({"capacity": "many"}, "capacity"),
-        ({"name": "not a slug"}, "name"),
-        ({"name": "other"}, "name"),
-        ({"service": ""}, "service"),
-        ({"service": "a\0b"}, "service"),
-        ({"call_type": "delete"}, "call_type"),
-        ({"algorithm": "guess"}, "algorithm"),
-        ({"headroom_percent": 100}, "headroom_percent"),
-        ({"reset_zone": "x" * 65}, "reset_zone"),
-        ({"proposed_capacity": 5}, "proposed_capacity"),
-        ({"id": 5}, "id"),
-        ({"algorithm": "token_bucket", "refill_per_second": 5, "provider_quota": 10}, "capacity"),
-    ],
-)
+@every_case(("changes", "field"), [
+    ({"capacity": float("nan")}, "capacity"), ({"capacity": "many"}, "capacity"), ({"name": "not a slug"}, "name"),
+    ({"name": "other"}, "name"), ({"service": ""}, "service"), ({"service": "a\0b"}, "service"),
+    ({"call_type": "delete"}, "call_type"), ({"algorithm": "guess"}, "algorithm"),
+    ({"headroom_percent": 100}, "headroom_percent"), ({"reset_zone": "x" * 65}, "reset_zone"),
+    ({"proposed_capacity": 5}, "proposed_capacity"), ({"id": 5}, "id"),
+    ({"algorithm": "token_bucket", "refill_per_second": 5, "provider_quota": 10}, "capacity"),
+], undone=True)  # fmt: skip
 def test_an_unsound_change_is_refused_at_its_field_and_changes_nothing(changes, field, entries):
     limits.create_limit({"name": "other", "service": "s", "capacity": 1}, actor=ACTOR)
     limit = make_limit()
@@ -212,7 +203,7 @@ def test_a_counter_that_is_cooled_down_lets_nothing_go_until_the_cool_down_is_en
     assert go(1) == ["proceed"]
 
 
-@pytest.mark.parametrize("seconds", [-1, float("nan"), 1e9, True])
+@every_case("seconds", [-1, float("nan"), 1e9, True], undone=True)
 def test_a_cool_down_is_bounded(seconds):
     make_limit()
     go(1)
@@ -399,13 +390,14 @@ def test_counters_that_say_nothing_any_more_are_forgotten():
     assert set(Counter.objects.values_list("key", flat=True)) == kept
 
 
-@pytest.mark.parametrize(
+@every_case(
     "figures",
     [
         {"window_seconds": 30 * DAY},
         {"algorithm": "token_bucket", "capacity": 100, "refill_per_second": 1 / DAY},
         {"algorithm": "concurrency", "unit": "in_flight", "lease_seconds": 30 * DAY},
     ],
+    undone=True,
 )
 def test_a_counter_is_kept_for_as_long_as_its_limit_remembers(figures):
     limit = make_limit(**figures)

@@ -17,6 +17,7 @@ from ratelimits.money import MICRO, cost_of, most_of, per_million, shown
 from ratelimits.services.money import prices, reports
 from ratelimits.services.money.spend import MadeCall, Payer, price_unpriced, record_calls, usage_of
 from tests.factories import make_project
+from tests.support.cases import every_case
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 RATES = {"input_tokens": 3_000_000, "cached_tokens": 300_000, "output_tokens": 15_000_000}
@@ -39,7 +40,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("usage", "rates", "cost"), TABLE)
+@every_case(("usage", "rates", "cost"), TABLE)
 def test_a_call_costs_what_each_unit_costs(usage, rates, cost):
     assert cost_of(usage, rates) == cost
 
@@ -119,7 +120,7 @@ def set_long_prices(length: int = 200) -> None:
 
 
 @pytest.mark.usefixtures("fresh_prices")
-@pytest.mark.parametrize(
+@every_case(
     ("usage", "cost"),
     [
         (Usage(200, 0, 10), 250),
@@ -127,6 +128,7 @@ def set_long_prices(length: int = 200) -> None:
         (Usage(201, 200, 0), 2 + 40),  # what came from a cache is input
         (Usage(0, 0, 201), 1005),  # output makes no input longer
     ],
+    undone=True,
 )
 def test_a_call_whose_input_is_longer_pays_the_price_of_its_length_for_all_of_it(usage, cost):
     set_long_prices()
@@ -187,9 +189,8 @@ def test_a_call_is_written_once_and_a_corrected_price_does_not_rewrite_it():
     assert list(Spend.objects.values_list("money", "input_tokens", "kind")) == [(1_000, 500, "call")]
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("fresh_prices")
 def test_a_missing_price_is_told_once_a_model_and_filled_when_there_is_one():
-    prices.forget()
     record_calls([a_call(Usage(500, 0, None)), a_call(Usage(1_000, 0, None)), a_call(Usage(7, 0, None), model="odd")])
     alerts = QuotaAlert.objects.filter(kind="missing_price", resolved_at=None)
     assert sorted(alerts.values_list("subject", flat=True)) == ["openai/odd/live", "openai/small-1/live"]

@@ -15,6 +15,7 @@ from queueops.audit.models import AuditEntry
 from ratelimits.models import Price
 from ratelimits.services.money import prices
 from ratelimits.services.money.price_map import Key, ReadMap, read_map
+from tests.support.cases import every_case
 
 PRICE_MAP: dict[str, dict[str, Any]] = {
     "sample_spec": {"litellm_provider": "one of https://docs", "input_cost_per_token": 0},
@@ -224,7 +225,7 @@ def test_what_was_set_by_hand_is_kept_and_told_and_taken_over_only_when_asked(lo
     assert "0 prices new, 0 changed, 8 as they were, 0 set by hand kept" in load({"long": LONG})
 
 
-@pytest.mark.parametrize("name", ["x\0", "x\ud800", "x\x1b[31m"])
+@every_case("name", ["x\0", "x\ud800", "x\x1b[31m"], undone=True)
 def test_a_provider_whose_name_cannot_be_stored_is_left_out_and_the_others_are_stored(load, name):
     entry = {"input_cost_per_token": 1e-06}
     told = load(PRICE_MAP | {"odd": entry | {"litellm_provider": name}, name: entry | {"litellm_provider": "openai"}})
@@ -240,7 +241,7 @@ def test_a_file_with_a_byte_order_mark_is_read(load):
     assert Price.objects.count() == 7
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1}', '{"name": "app", "scripts": {"x": "y"}}', None])
+@every_case("text", ["{", "[]", '{"a": 1}', '{"name": "app", "scripts": {"x": "y"}}', None], undone=True)
 def test_a_bad_file_is_refused_and_nothing_is_half_done(tmp_path: Path, text):
     path = tmp_path / "prices.json"
     if text is not None:
@@ -250,19 +251,14 @@ def test_a_bad_file_is_refused_and_nothing_is_half_done(tmp_path: Path, text):
     assert not Price.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--provider", "openia"], r"has no provider openia. It has, among others, openai\."),
-        (["--as", "zzz=x"], "has no provider zzz. It has, among others, gemini, openai"),
-        (["--as", "openai"], "write PROVIDER=SERVICE"),
-        (["--rate", "0"], "is no rate"),
-        (["--rate", "0.9"], "leave --rate out"),
-        (["--valid-from", "soon"], "is no day"),
-        (["--valid-from", "9999-12-31T23:59:59-12:00"], "outside the calendar"),
-        (["--valid-from", "0001-01-01T00:00:00+12:00"], "outside the calendar"),
-    ],
-)
+@every_case(("options", "message"), [
+    (["--provider", "openia"], r"has no provider openia. It has, among others, openai\."),
+    (["--as", "zzz=x"], "has no provider zzz. It has, among others, gemini, openai"),
+    (["--as", "openai"], "write PROVIDER=SERVICE"), (["--rate", "0"], "is no rate"),
+    (["--rate", "0.9"], "leave --rate out"), (["--valid-from", "soon"], "is no day"),
+    (["--valid-from", "9999-12-31T23:59:59-12:00"], "outside the calendar"),
+    (["--valid-from", "0001-01-01T00:00:00+12:00"], "outside the calendar"),
+], undone=True)  # fmt: skip
 def test_a_wrong_option_is_refused_with_what_is_wrong_and_stores_nothing(load, options, message):
     with pytest.raises(CommandError, match=message):
         load(PRICE_MAP, *options)

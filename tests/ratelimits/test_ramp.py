@@ -25,6 +25,7 @@ from ratelimits.services.limiter.gauges import gauges
 from ratelimits.services.limiter.headroom import read_headroom
 from ratelimits.services.limits import catalogue, ramps
 from ratelimits.subjects import Subject
+from tests.support.cases import every_case
 from tests.support.processes import wait_for
 
 SUBJECT = Subject("svc", "write", "acme")
@@ -117,7 +118,7 @@ def granted(count: int, *, subject: Subject = SUBJECT, **more: Any) -> int:
     return sum(one.kind == "proceed" for one in decide([Call(subject, **more)] * count))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("figures", "let_through"),
     [
         ({}, 10),
@@ -131,6 +132,7 @@ def granted(count: int, *, subject: Subject = SUBJECT, **more: Any) -> int:
         # A day's quota is no pace: a tenth of it would take the other calls away.
         ({"algorithm": "fixed_window", "window_seconds": None, "reset_zone": "UTC", "guard_seconds": 0}, 40),
     ],
+    undone=True,
 )
 def test_a_limit_lets_the_share_of_its_cap_through_and_at_least_one(ramp, figures, let_through):
     limit(**figures)
@@ -323,7 +325,7 @@ def test_who_changes_a_ramp_waits_for_who_is_changing_it():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("seconds", [0, 0.5, -1, 8 * 86_400, math.nan, math.inf])
+@every_case("seconds", [0, 0.5, -1, 8 * 86_400, math.nan, math.inf])
 def test_a_ramp_of_no_or_endless_time_is_refused(seconds):
     with pytest.raises(InvalidRamp):
         ramps.prepare_ramp(over_seconds=seconds, slots=1, actor=ACTOR)

@@ -12,6 +12,7 @@ from ratelimits.models import CallTally, Charge, Counter
 from ratelimits.services.limiter.decide import Call, Settlement, decide, reclaim, reclaim_expired, settle
 from ratelimits.services.tuning.upkeep import forget_old
 from tests.ratelimits.counting import ADA, START, change, kinds, make_limit, used, versions
+from tests.support.cases import every_case
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
 
@@ -25,14 +26,14 @@ def tokens(clock):
     return limit
 
 
-@pytest.mark.parametrize(("actual", "counted"), [(10, 10), (40, 40), (70, 70), (0, 0), (130, 130), (None, 40)])
+@every_case(("actual", "counted"), [(10, 10), (40, 40), (70, 70), (0, 0), (130, 130), (None, 40)], undone=True)
 def test_a_call_is_settled_with_what_it_really_cost(tokens, actual, counted):
     settle([Settlement("h", actual)])
     assert used(tokens, now=START) == counted
     assert not Charge.objects.exists()
 
 
-@pytest.mark.parametrize("actual", [10, 70, None])
+@every_case("actual", [10, 70, None], undone=True)
 def test_settling_twice_is_settling_once(tokens, actual):
     settle([Settlement("h", actual), Settlement("h", actual)])
     before = versions()

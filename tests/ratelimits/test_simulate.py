@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.db.models.functions import Now
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from queueops.core.clock import database_now
@@ -29,6 +29,7 @@ from ratelimits.services.tuning import simulate as simulating
 from ratelimits.services.tuning.simulate import Tallied, asks_of, simulate
 from ratelimits.subjects import Subject
 from tests.ratelimits.one_counter import admit
+from tests.support.cases import every_case
 
 START = 1_732_118_400.0
 TAKEN = {"input_tokens": 700, "cached_tokens": 500, "output_tokens": 250}
@@ -57,7 +58,6 @@ PAIRS = st.one_of(
 )
 
 
-@settings(max_examples=100)
 @given(pair=PAIRS, asked=asks)
 def test_under_a_higher_cap_nobody_leaves_later(pair, asked):
     lower, higher = (replay(algorithm, asked) for algorithm in pair)
@@ -66,7 +66,6 @@ def test_under_a_higher_cap_nobody_leaves_later(pair, asked):
         assert after <= before + 1e-5  # times are rounded to the microsecond
 
 
-@settings(max_examples=60)
 @given(pair=PAIRS, asked=asks)
 def test_what_is_played_never_breaks_the_promise_of_its_algorithm(pair, asked):
     algorithm = pair[0]
@@ -86,7 +85,7 @@ def test_a_call_that_can_never_fit_is_counted_and_holds_nobody_up():
     assert played.waits == [(0.0, 1)]
 
 
-@pytest.mark.parametrize("algorithm", [SlidingWindow(0, 60), LeakyBucket(0, 1), Concurrency(0, 60)])
+@every_case("algorithm", [SlidingWindow(0, 60), LeakyBucket(0, 1), Concurrency(0, 60)])
 def test_a_cap_of_none_rejects_everything(algorithm):
     assert replay(algorithm, [Ask(START, 1.0, 5)]).rejected == 5
 
@@ -112,7 +111,6 @@ def _tally(**fields: Any) -> CallTally:
     return CallTally(**{"service": "s", "call_type": "write", "project": "acme", "user": "u", **fields})
 
 
-@settings(max_examples=40)
 @given(capacity=st.integers(5, 60), bursts=st.lists(st.tuples(st.integers(0, 90), st.integers(1, 60)), max_size=8))
 def test_the_same_cap_makes_the_calls_wait_as_they_did_to_the_second(capacity, bursts):
     algorithm = SlidingWindow(capacity, 60)

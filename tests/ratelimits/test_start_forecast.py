@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimits.algorithms.admission import State
@@ -66,7 +66,6 @@ def foreseen(one: Rule, state: State, calls: int) -> float:
 @pytest.mark.parametrize("capacity", [10, 30])
 @pytest.mark.parametrize("algorithm", FIGURES)
 @given(used=st.integers(0, 30), calls=st.integers(1, 300))
-@settings(max_examples=40)
 def test_a_queue_is_through_when_it_was_foreseen(algorithm: str, capacity: int, used: int, calls: int):
     """Within ALLOWED of how long it takes, or a few sub-buckets of a window."""
     one = rule(algorithm, capacity=capacity)

@@ -6,7 +6,7 @@ import random
 from bisect import bisect_left
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimits.algorithms.admission import State
@@ -60,7 +60,6 @@ def test_what_was_late_by_more_than_three_sub_buckets_is_made_up_in_part_and_a_r
     assert late == [1, 2, 3, 4, 4, 4, 1, 1]
 
 
-@settings(max_examples=200)
 @given(
     capacity=st.integers(20, 5000),
     steps=st.lists(st.tuples(st.integers(0, 20 * MICRO), st.integers(1, 30), st.integers(1, 40)), max_size=30),

@@ -80,13 +80,7 @@ class SheetsClient:
 
 
 def generate(
-    url: str,
-    text: str = "hello",
-    *,
-    model: str = "m1",
-    key: str = KEY,
-    verb: str = "generateContent",
-    **config: Any,
+    url: str, text: str = "hello", *, model: str = "m1", key: str = KEY, verb: str = "generateContent", **config: Any
 ) -> Answer:
     body = {"contents": [{"role": "user", "parts": [{"text": text}]}], "generationConfig": config}
     return ask(f"{url}/v1beta/models/{model}:{verb}", method="POST", body=body, headers={"x-goog-api-key": key})

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from sandbox.google_sheets import masks
 from sandbox.google_sheets.a1 import GridRange, UnparsableRange, column_name, parse, render
 from tests.sandbox.providers import SheetsClient, ask
+from tests.support.all_faults import all_faults
 from tests.support.sandbox import Sandbox
 
 
@@ -16,9 +17,8 @@ def sheets(sandbox: Sandbox) -> SheetsClient:
     return SheetsClient(sandbox.url)
 
 
-@pytest.mark.parametrize(
-    ("text", "title", "box"),
-    [
+def test_ranges_are_read():
+    for text, title, box in (
         ("A1", "One", GridRange(0, 0, 1, 1)),
         ("$b$2:C3", "One", GridRange(1, 1, 3, 3)),
         ("C3:B2", "One", GridRange(1, 1, 3, 3)),
@@ -28,16 +28,15 @@ def sheets(sandbox: Sandbox) -> SheetsClient:
         ("Two!A5:A", "Two", GridRange(4, 0, None, 1)),
         ("'It''s ü!'!AA10", "It's ü!", GridRange(9, 26, 10, 27)),
         ("'Two'", "Two", GridRange()),
-    ],
-)
-def test_ranges_are_read(text, title, box):
-    assert parse(text, ["One", "Two", "It's ü!"]) == (title, box)
+    ):
+        assert parse(text, ["One", "Two", "It's ü!"]) == (title, box), text
 
 
-@pytest.mark.parametrize("text", ["NOPE!A5:F15", "A0", "1A", "A", "Two!", "", "A:2", "2:A", "A1:B2:C3", "'One!A1", "5"])
-def test_what_is_no_range_is_said(text):
-    with pytest.raises(UnparsableRange):
-        parse(text, ["One", "Two"])
+def test_what_is_no_range_is_said():
+    with all_faults() as of:
+        for text in ("NOPE!A5:F15", "A0", "1A", "A", "Two!", "", "A:2", "2:A", "A1:B2:C3", "'One!A1", "5"):
+            with of(text), pytest.raises(UnparsableRange):
+                parse(text, ["One", "Two"])
 
 
 @given(st.integers(0, 18_000), st.integers(0, 9_999), st.integers(1, 50), st.integers(1, 50))
@@ -98,12 +97,7 @@ def test_clear_empties_a_range_only(sheets):
 def test_a_batch_of_ranges_is_one_request_with_totals(sandbox, sheets):
     reply = sheets.write_ranges({"A1": [["a"]], "B2:C3": [[1, 2], [3, 4]]}).json()
     totals = {name: reply[name] for name in reply if name.startswith("total")}
-    assert totals == {
-        "totalUpdatedRows": 3,
-        "totalUpdatedColumns": 3,
-        "totalUpdatedCells": 5,
-        "totalUpdatedSheets": 1,
-    }
+    assert totals == {"totalUpdatedRows": 3, "totalUpdatedColumns": 3, "totalUpdatedCells": 5, "totalUpdatedSheets": 1}
     assert [entry["updatedRange"] for entry in reply["responses"]] == ["Sheet1!A1", "Sheet1!B2:C3"]
     ranges = sheets.call("/values:batchGet", ranges=["A1", "B2:C3"]).json()["valueRanges"]
     assert [entry["values"] for entry in ranges] == [[["a"]], [["1", "2"], ["3", "4"]]]
@@ -151,23 +145,20 @@ def test_subrequests_are_applied_in_order_with_one_reply_each(sheets):
     assert sheets.get("Newer!A1:C2").json()["values"] == [["a", "b"], ["1", "2", "3"]]
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
+def test_wrong_subrequests_are_refused_in_the_services_words(sheets):
+    for request, message in (
         ({"updateCells": {"start": {"sheetId": 9}, "rows": [], "fields": "*"}}, "No grid with id: 9"),
         ({"updateCells": {"start": {}, "rows": cells("a"), "fields": ""}}, "At least one field must be listed"),
         ({"appendCells": {"sheetId": 0, "rows": cells("a")}}, "At least one field must be listed"),
         ({"deleteSheet": {"sheetId": 9}}, "No grid with id: 9"),
         ({"updateCells": {"start": {"rowIndex": 5000}, "rows": [], "fields": "*"}}, "exceeds grid limits"),
         ({"paintItBlack": {}}, "Unknown name \"paintItBlack\" at 'requests[1]': Cannot find field."),
-    ],
-)
-def test_wrong_subrequests_are_refused_in_the_services_words(sheets, request_, message):
-    refused = sheets.batch({"addSheet": {}}, request_)
-    assert refused.status == 400
-    assert message in refused.message()
-    assert "requests[1]" in refused.message()
-    assert len(sheets.call("").json()["sheets"]) == 1
+    ):
+        refused = sheets.batch({"addSheet": {}}, request)
+        assert refused.status == 400, request
+        assert message in refused.message()
+        assert "requests[1]" in refused.message()
+        assert len(sheets.call("").json()["sheets"]) == 1
 
 
 def test_wrong_requests_are_refused_in_the_services_words(sandbox, sheets):
@@ -208,10 +199,11 @@ def test_masks_trim_answers_and_unknown_fields_are_refused(sheets):
     assert sheets.get("A1").json()["values"] == [["a"]]
 
 
-@pytest.mark.parametrize("text", ["", "a(", "a(b", "a)", "a..b", ",", "(" * 50])
-def test_a_mask_that_cannot_be_parsed_is_refused(text):
-    with pytest.raises(masks.InvalidMask):
-        masks.parse(text)
+def test_a_mask_that_cannot_be_parsed_is_refused():
+    with all_faults() as of:
+        for text in ("", "a(", "a(b", "a)", "a..b", ",", "(" * 50):
+            with of(text), pytest.raises(masks.InvalidMask):
+                masks.parse(text)
 
 
 @pytest.mark.parametrize(

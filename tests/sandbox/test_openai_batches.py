@@ -5,16 +5,7 @@ import urllib.error
 
 import pytest
 
-from tests.sandbox.batches import (
-    create,
-    ended,
-    lines_of,
-    make,
-    read,
-    request_line,
-    upload,
-    wait_until,
-)
+from tests.sandbox.batches import create, ended, lines_of, make, read, request_line, upload, wait_until
 from tests.sandbox.providers import KEY, ask, complete
 
 AT_ONCE = {"mode": "fixed", "seconds": 0}
@@ -244,14 +235,7 @@ def test_what_is_paid_for_again_is_counted_over_both_ways(sandbox):
     assert sums == {"live": (1, 64), "batch": (6, 6 * 64)}
     assert (found["prompts_paid"], found["prompts_paid_again"]) == (3, 4)
     assert (found["custom_ids_paid"], found["custom_ids_paid_again"]) == (3, 3)
-    assert found["lines"] == {
-        "received": 6,
-        "succeeded": 6,
-        "errored": 0,
-        "canceled": 0,
-        "expired": 0,
-        "delivered": 0,
-    }
+    assert found["lines"] == {"received": 6, "succeeded": 6, "errored": 0, "canceled": 0, "expired": 0, "delivered": 0}
 
 
 def test_wrong_creates_are_refused(sandbox):

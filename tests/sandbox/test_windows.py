@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.quotas.book import MAX_COUNTED_KEYS, Quota, QuotaBook, QuotaCost
+from sandbox.quotas import book as books
+from sandbox.quotas.book import Quota, QuotaBook, QuotaCost
 from sandbox.quotas.windows import WindowRule, midnight_after
 
 # Start at a multiple of ten, five seconds in: where aligned and anchored windows differ.
@@ -136,9 +137,10 @@ def test_clearing_the_figures_gives_no_room_back():
     assert book.report("llm", AT + 1)["quotas"][0]["accepted_calls"] == 0
 
 
-def test_the_keys_are_bounded_and_those_forgotten_are_counted():
+def test_the_keys_are_bounded_and_those_forgotten_are_counted(monkeypatch):
+    monkeypatch.setattr(books, "MAX_COUNTED_KEYS", 20)
     book = QuotaBook()
-    for number in range(MAX_COUNTED_KEYS // 2 + 1):
+    for number in range(11):
         book.charge(charges(key=str(number)), AT)
     report = book.report("llm", AT)
-    assert (len(report["quotas"]), report["keys_dropped"]) == (MAX_COUNTED_KEYS, 2)
+    assert (len(report["quotas"]), report["keys_dropped"]) == (20, 2)

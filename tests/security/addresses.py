@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,12 +10,30 @@ from typing import Any
 from urllib.parse import quote
 
 from django.contrib.admin.utils import quote as admin_quote
+from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from tests.security.world import World
 
 PARAMETER = re.compile(r"<(?:(?P<converter>\w+):)?(?P<name>\w+)>")
 ANSWERED_BEFORE = ("healthz", "readyz", "metrics")  # by a middleware: dashboards/metrics/middleware.py
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
+FAR_AWAY = "203.0.113.9"
+FORM = {
+    "confirmed": "yes",
+    "reason": "because",
+    "note": "because",
+    "delay": "5",
+    "priority": "urgent",
+    "spread_seconds": "0",
+    "scope": "global",
+    "payload": '{"method": "GET", "url": "http://127.0.0.1:9/"}',
+    "name": "mine",
+    "username": "mallory",
+    "post": "yes",
+    "_save": "Save",
+}
 API_ROWS = {
     "jobs": "jobs_job",
     "batches": "jobs_batch",
@@ -24,6 +43,7 @@ API_ROWS = {
     "schedules": "jobs_schedule",
     "maintenance": "jobs_maintenancewindow",
     "webhooks": "jobs_webhook",
+    "budgets": "ratelimits_budget",
     "limits": "ratelimits_limit",
     "counters": "ratelimits_counter",
     "alerts": "ratelimits_quotaalert",
@@ -73,3 +93,18 @@ def _value(route: str, converter: str, name: str, world: World) -> str:
         return world.ids[by_name[name]]
     known = {"verb": "pause", "kind": "oldest_ready", "url": "x", "app_label": "jobs"}
     return known.get(name) or {"int": "1", "uuid": world.ids["jobs_job"]}.get(converter, "x")
+
+
+def send(client: Client, method: str, address: Address, world: World) -> tuple[int, str]:
+    path = address.path(world)
+    ids = [world.ids["jobs_job"], world.ids["jobs_deadletter"], world.ids["jobs_batch"]]
+    where: dict[str, Any] = {"REMOTE_ADDR": FAR_AWAY}
+    if method == "POST" and not path.startswith(("/api/", "/live/")):
+        response = client.post(path, {**FORM, "_selected_action": ids}, **where)
+    elif method in UNSAFE:
+        body = json.dumps({"ids": ids, "reason": "because", "priority": "low", "delay_seconds": 5})
+        response = client.generic(method, path, body, content_type="application/json", **where)
+    else:
+        response = client.generic(method, path, **where)
+    answer: bytes = b"".join(response) if response.streaming else response.content
+    return response.status_code, answer.decode(errors="replace") + str(response.headers)

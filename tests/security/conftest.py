@@ -20,3 +20,9 @@ def configure(settings: Any) -> Callable[..., None]:
         settings.QUEUEOPS = replace(project_settings.QUEUEOPS, **values)
 
     return change
+
+
+@pytest.fixture
+def without_sidebar(settings: Any) -> None:
+    """The list of the screens is the same on every page, and takes as long to draw as the rest of it."""
+    settings.UNFOLD = {**settings.UNFOLD, "SIDEBAR": {**settings.UNFOLD["SIDEBAR"], "navigation": []}}

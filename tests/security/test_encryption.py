@@ -230,6 +230,7 @@ def test_a_requeued_dead_letter_stays_encrypted(keys):
     assert dumped() == []
 
 
+@pytest.mark.django_db
 def test_an_idempotency_key_is_compared_with_what_was_encrypted(keys):
     make_encrypted()
     spec = JobSpec(kind="test.note", payload={"text": WORD}, idempotency_key="a")
@@ -339,6 +340,7 @@ def drained(job: Job) -> bool:
     return Job.objects.get(pk=job.pk).status == JobState.COMPLETED
 
 
+@pytest.mark.django_db
 def test_a_missing_key_is_told_of_and_breaks_no_page(keys):
     make_encrypted()
     job = submit()
@@ -351,11 +353,12 @@ def test_a_missing_key_is_told_of_and_breaks_no_page(keys):
     assert error_of(refused, 503)["code"] == "payload_keys_missing"
 
 
+@pytest.mark.django_db
 def test_what_could_not_be_read_does_not_take_the_place_of_what_was(keys):
     make_encrypted()
     make_schedule(jobs=[{"kind": "test.note", "payload": {"text": WORD}}])
     keys(NEW)
-    with pytest.raises(encryption.CannotRead):
+    with pytest.raises(encryption.CannotRead), transaction.atomic():
         Schedule.objects.get().save()
     keys(NEW, OLD)
     assert Schedule.objects.get().jobs[0]["payload"] == {"text": WORD}
@@ -459,6 +462,7 @@ def test_a_new_key_takes_the_place_of_an_old_one_in_chunks(keys, monkeypatch):
     assert dumped() == []
 
 
+@pytest.mark.django_db
 def test_a_key_is_missed_of_a_row_that_has_what_another_key_opens(keys):
     make_encrypted()
     job = submit()
@@ -487,6 +491,7 @@ def dumped_rows() -> list[str]:
     ).stdout.splitlines()
 
 
+@pytest.mark.django_db
 def test_the_project_page_turns_it_on_and_says_what_hinders(keys, admin_client: Client):
     make_project("acme", anonymous_read=True)
     fields = {"name": "acme", "weight": 1, "max_waiting_jobs": 10, "user_address": "", "encrypted": "on"}
@@ -500,6 +505,7 @@ def test_the_project_page_turns_it_on_and_says_what_hinders(keys, admin_client: 
     assert (AuditEntry.objects.get(action="change_project").after or {})["encrypted"] is True
 
 
+@pytest.mark.django_db
 def test_jobs_of_other_projects_are_stored_as_they_were(keys, django_assert_num_queries):
     make_encrypted()
     make_project("plain")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -12,12 +11,12 @@ from django.test import Client
 
 from queueops.tenancy.models import ProducerKey, Scope
 from tests.factories import make_project
-from tests.security.addresses import Address, every_address
+from tests.security.addresses import METHODS, every_address, send
 from tests.security.people import person
 from tests.security.world import MARK, PROJECT, World, everything
 from tests.support.people import signed_in
 
-pytestmark = [pytest.mark.django_db, pytest.mark.proves("S1")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar"), pytest.mark.proves("S1")]
 
 Rows = dict[str, list[dict[str, Any]]]  # of each table
 ADDRESSES = every_address()
@@ -30,9 +29,6 @@ OWN = {
     "admin/second-factor/",
     "admin/second-factor/passkeys/",
 }
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
-FAR_AWAY = "203.0.113.9"
 # What somebody whom nobody knows may open. Whoever adds to it shows the world something.
 PUBLIC = {
     "admin/login/",
@@ -42,35 +38,6 @@ PUBLIC = {
     "me/",
     "readyz",
 }
-FORM = {
-    "confirmed": "yes",
-    "reason": "because",
-    "note": "because",
-    "delay": "5",
-    "priority": "urgent",
-    "spread_seconds": "0",
-    "scope": "global",
-    "payload": '{"method": "GET", "url": "http://127.0.0.1:9/"}',
-    "name": "mine",
-    "username": "mallory",
-    "post": "yes",
-    "_save": "Save",
-}
-
-
-def send(client: Client, method: str, address: Address, world: World) -> tuple[int, str]:
-    path = address.path(world)
-    ids = [world.ids["jobs_job"], world.ids["jobs_deadletter"], world.ids["jobs_batch"]]
-    where: dict[str, Any] = {"REMOTE_ADDR": FAR_AWAY}
-    if method == "POST" and not path.startswith(("/api/", "/live/")):
-        response = client.post(path, {**FORM, "_selected_action": ids}, **where)
-    elif method in UNSAFE:
-        body = json.dumps({"ids": ids, "reason": "because", "priority": "low", "delay_seconds": 5})
-        response = client.generic(method, path, body, content_type="application/json", **where)
-    else:
-        response = client.generic(method, path, **where)
-    answer: bytes = b"".join(response) if response.streaming else response.content
-    return response.status_code, answer.decode(errors="replace") + str(response.headers)
 
 
 def strange_answers(

@@ -28,8 +28,7 @@ from queueops.tenancy.callers.authentication import Caller, ProducerKeyAuthentic
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from queueops.tenancy.scope import reading_for
 from tests.factories import make_project
-from tests.security.addresses import Address, every_address
-from tests.security.test_every_address import METHODS, send
+from tests.security.addresses import METHODS, Address, every_address, send
 from tests.security.world import MARK, PROJECT, World, cursor_before_its_events, everything
 
 # Each statement commits by itself, as in production.

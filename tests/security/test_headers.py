@@ -27,10 +27,10 @@ STRICT_PATHS = [
 ]
 
 
-@pytest.mark.parametrize("path", STRICT_PATHS)
-def test_everything_outside_the_admin_has_the_strict_policy(path):
+def test_everything_outside_the_admin_has_the_strict_policy():
     for client in (Client(), signed_in("superuser")):
-        assert client.get(path).headers["Content-Security-Policy"] == STRICT, path
+        policies = {path: client.get(path).headers["Content-Security-Policy"] for path in STRICT_PATHS}
+        assert policies == dict.fromkeys(STRICT_PATHS, STRICT)
 
 
 def test_the_admin_may_compile_attributes_and_have_inline_styles_and_no_more():
@@ -53,15 +53,15 @@ def test_no_policy_lets_an_inline_script_run():
         assert "http" not in scripts
 
 
-@pytest.mark.parametrize("path", ["/", "/admin/login/", "/api/v1/jobs/", "/nothing"])
-def test_every_answer_forbids_sniffing_framing_and_what_we_never_use(path):
-    headers = Client().get(path).headers
-    assert headers["X-Content-Type-Options"] == "nosniff"
-    assert headers["Referrer-Policy"] == "same-origin"
-    assert headers["X-Frame-Options"] == "DENY"
-    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
-    assert "camera=()" in headers["Permissions-Policy"]
-    assert "geolocation=()" in headers["Permissions-Policy"]
+def test_every_answer_forbids_sniffing_framing_and_what_we_never_use():
+    for path in ("/", "/admin/login/", "/api/v1/jobs/", "/nothing"):
+        headers = Client().get(path).headers
+        assert headers["X-Content-Type-Options"] == "nosniff", path
+        assert headers["Referrer-Policy"] == "same-origin", path
+        assert headers["X-Frame-Options"] == "DENY", path
+        assert headers["Cross-Origin-Opener-Policy"] == "same-origin", path
+        assert "camera=()" in headers["Permissions-Policy"], path
+        assert "geolocation=()" in headers["Permissions-Policy"], path
 
 
 @override_settings(SECURE_HSTS_SECONDS=31_536_000, SECURE_HSTS_INCLUDE_SUBDOMAINS=True)

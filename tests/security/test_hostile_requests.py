@@ -21,7 +21,7 @@ from tests.security.world import World
 from tests.support import screens
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar")]
 
 HOSTILE = (
     "\0",
@@ -140,16 +140,16 @@ def test_no_hostile_request_of_many_thousands_does(superuser: Client):
     assert errors_of(superuser, sampled(start, 20_000)) == {}
 
 
-@pytest.mark.parametrize("query", ["user_id=", "state=%20", "projct=acme", "created_at_from_0=soon", "priority=most"])
-def test_a_filter_that_narrows_nothing_starts_no_action_on_everything(query: str):
+def test_a_filter_that_narrows_nothing_starts_no_action_on_everything():
     make_job()
     browser = signed_in("administrator")
-    for action in ("jobs/job/all-cancel", "jobs/deadletter/all-discard"):
-        answer = browser.post(f"/admin/{action}/?{query}", {"confirmed": "yes", "reason": "because"}, follow=True)
-        assert query.partition("=")[0].removesuffix("_from_0") in answer.content.decode()
-    assert not BulkOperation.objects.exists()
-    exported = browser.get(f"/admin/jobs/deadletter/export.csv?{query}")
-    assert (exported.status_code, AuditEntry.objects.exists()) == (302, False)
+    for query in ("user_id=", "state=%20", "projct=acme", "created_at_from_0=soon", "priority=most"):
+        for action in ("jobs/job/all-cancel", "jobs/deadletter/all-discard"):
+            answer = browser.post(f"/admin/{action}/?{query}", {"confirmed": "yes", "reason": "because"}, follow=True)
+            assert query.partition("=")[0].removesuffix("_from_0") in answer.content.decode()
+        assert not BulkOperation.objects.exists(), query
+        exported = browser.get(f"/admin/jobs/deadletter/export.csv?{query}")
+        assert (exported.status_code, AuditEntry.objects.exists()) == (302, False), query
 
 
 def test_the_links_to_actions_leave_out_what_the_form_left_empty():
@@ -157,12 +157,12 @@ def test_the_links_to_actions_leave_out_what_the_form_left_empty():
     assert "all-cancel/?state=queued&quot;" in page or 'all-cancel/?state=queued"' in page
 
 
-@pytest.mark.parametrize("query", ["user_id=%20", "state=done", "created_at_from_0=soon", "kind=%20", "service=%20"])
-def test_a_filter_that_cannot_be_read_finds_nothing(query: str):
+def test_a_filter_that_cannot_be_read_finds_nothing():
     job = make_job()
     browser = signed_in("viewer")
     assert str(job.pk) in browser.get("/admin/jobs/job/").content.decode()
-    assert str(job.pk) not in browser.get(f"/admin/jobs/job/?{query}").content.decode()
+    for query in ("user_id=%20", "state=done", "created_at_from_0=soon", "kind=%20", "service=%20"):
+        assert str(job.pk) not in browser.get(f"/admin/jobs/job/?{query}").content.decode(), query
 
 
 @pytest.mark.parametrize("query", ["user=", "user=me"])

@@ -14,7 +14,7 @@ from tests.security.addresses import every_address
 from tests.security.world import World
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar")]
 
 HOSTILE = "'\"><img src=x onerror=alert(1)></textarea></title><script>alert(1)</script><!--{{ 7*7 }}"
 RAW = re.compile(r"<img src=x|</textarea></title>|<script>alert|<!--\{\{|<!--49", re.IGNORECASE)

@@ -128,8 +128,6 @@ def test_of_many_guesses_at_once_no_more_than_the_limit_are_checked(configure):
     assert (len(checked), refused) == (5, 11)
 
 
-@pytest.mark.concurrency
-@pytest.mark.django_db(transaction=True)
 def test_a_guess_is_counted_before_it_is_checked_and_stays_counted_when_the_check_breaks():
     def broken() -> None:
         raise RuntimeError("the process dies here")

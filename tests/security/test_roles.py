@@ -6,16 +6,27 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
-from django.urls import NoReverseMatch, reverse
+from django.db.models.functions import Now
+from django.template.response import TemplateResponse
+from django.urls import reverse
 
+from jobs.models import BulkOperation, Dependency
+from jobs.states import JobState
+from queueops.audit.models import AuditEntry
+from queueops.screens.verbs import Verb
 from queueops.site import roles
 from queueops.site.role_docs import roles_page
+from ratelimits.models import Counter, ResumeRamp
+from tests.factories import make_batch, make_dead_letter, make_job
 from tests.security.world import World
 from tests.support.people import signed_in
 from tests.support.screens import address_name, registered
+from tests.support.undone import rows_written, undone
 
-pytestmark = [pytest.mark.django_db, pytest.mark.proves("S5")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("without_sidebar"), pytest.mark.proves("S5")]
 
 ROLES = {role: roles.ROLES.get(role or "", frozenset()) for role in (None, *roles.ROLES)}
 FOR_SUPERUSERS = {"django_q"}  # whatever permissions somebody was given
@@ -55,20 +66,151 @@ def test_every_permission_of_a_role_exists():
     assert {role: held - known for role, held in roles.ROLES.items() if held - known} == {}
 
 
-@pytest.mark.parametrize("role", ROLES, ids=str)
-def test_an_action_opens_for_those_with_its_permission_alone(role):
-    world = World.make()
-    client = signed_in(role)
-    wrong = {}
-    for screen, name, needs, is_of_row in ACTIONS:
-        try:
-            address = reverse(f"admin:{screen}_{name}", args=[world.ids[screen]] if is_of_row else [])
-        except NoReverseMatch:
-            continue  # an action of the list: the next test
-        status = client.post(address, {"confirmed": "yes"}).status_code
-        if (status == 403) is (needs in ROLES[role]):
-            wrong[screen, name] = status
-    assert wrong == {}
+FORM = {
+    "confirmed": "yes",
+    "reason": "tested",
+    "note": "tested",
+    "delay": "5",
+    "seconds": "5",
+    "priority": "urgent",
+    "spread_seconds": "0",
+    "payload": '{"method": "GET", "url": "http://127.0.0.1:9/"}',
+}
+STATE_OF = {"reset": JobState.IN_PROGRESS, "again": JobState.COMPLETED}
+OF_LIMITS = {"ratelimits_limit", "ratelimits_counter"}
+# Verbs that act on a row in a state that the world has none in, or that ask for more than FORM has.
+OTHERWISE = {
+    *(("jobs_providerbatch", "cancel"), ("jobs_providerbatch", "look"), ("jobs_schedule", "run")),
+    *(("jobs_schedule", "pause"), ("jobs_maintenancewindow", "end"), ("jobs_bulkoperation", "go_on")),
+    *(("tenancy_issuer", "fetch"), ("tenancy_issuer", "try_token"), ("tenancy_project", "at_once")),
+    *(("auth_user", "reset_second_factor"), ("access_signincount", "unlock"), ("access_personaltoken", "revoke")),
+    *(
+        ("ratelimits_quotaalert", "silence"),
+        ("ratelimits_usagetracking", "set_quota"),
+        ("ratelimits_resumeramp", "go_on"),
+    ),
+}
+WITHOUT_A_REASON = {("jobs_bulkoperation", "stop"), ("ratelimits_counter", "accept"), ("ratelimits_resumeramp", "end")}
+
+
+def verbs() -> list[tuple[str, str, Verb]]:
+    """Screen, name of the button, and what it does."""
+    found = [
+        (screen, name, getattr(getattr(model_admin, name), "verb", None))
+        for screen, model_admin in screens()
+        for name in getattr(model_admin, "actions_detail", None) or ()
+    ]
+    return [(screen, name, verb) for screen, name, verb in found if verb is not None]
+
+
+VERBS = verbs()
+OTHER_ACTIONS = [
+    one for one in ACTIONS if one[:2] not in {verb[:2] for verb in VERBS} and not one[1].endswith("_selected")
+]
+
+
+def rows_in_their_state(world: World) -> dict[tuple[str, str], str]:
+    """A row of each verb that the verb will act on."""
+    Counter.objects.update(proposed_capacity=200, proposed_at=Now())
+    ResumeRamp.objects.update(held_share=None, over_seconds=3600)
+    found = {(screen, name): world.ids[screen] for screen, name, _ in VERBS}
+    for screen, name, _ in VERBS:
+        row: Any = None
+        if screen == "jobs_job":
+            row = make_job(state=STATE_OF.get(name, JobState.RETRIED), held=name == "go_on")
+            row = make_dead_letter().job if name == "requeue" else row
+        elif screen == "jobs_batch":
+            row = make_batch(paused=name == "resume")
+            make_job(batch=row)
+            if name == "retry_failed":
+                make_dead_letter(batch=row)
+        elif screen == "jobs_deadletter":
+            row = make_dead_letter()
+        elif screen == "jobs_bulkoperation":
+            row = BulkOperation.objects.create(action="cancel_jobs", parameters={}, total=1)
+        if name == "go_on" and screen in {"jobs_job", "jobs_batch"}:
+            named = {"on_id": make_job().pk, "on_batch": False, "on_failure": "hold", "project_id": "acme"}
+            Dependency.objects.create(owner_id=row.pk, of_batch=screen == "jobs_batch", **named)
+        if row is not None:
+            found[screen, name] = str(row.pk)
+    return found
+
+
+def address_of(screen: str, name: str, pk: str) -> str:
+    return reverse(f"admin:{screen}_{name}", args=[quote(pk)] if pk else [])
+
+
+def may_take(role: str | None, verb: Verb) -> bool:
+    return role == "superuser" or verb.permission in ROLES[role]
+
+
+@pytest.mark.parametrize("role", [*ROLES, "superuser"], ids=str)
+def test_a_verb_is_carried_out_for_those_with_its_permission_alone(role):
+    world, client = World.make(), signed_in(role)
+    rows = rows_in_their_state(world)
+    trail = AuditEntry.objects.filter(actor__startswith="user:")
+    faults: dict[tuple[str, str], Any] = {}
+    for screen, name, verb in VERBS:
+        with undone():
+            told = trail.filter(reason="tested") if screen in OF_LIMITS else trail
+            before, entries = rows_written(), told.count()
+            answer = client.post(address_of(screen, name, rows[screen, name]), FORM)
+            did = (answer.status_code, rows_written() > before, told.count() > entries)
+        if not may_take(role, verb):
+            fine = did == (403, False, False)
+        else:
+            fine = did == (302, True, True) or ((screen, name) in OTHERWISE and did[0] in {200, 302})
+        if not fine:
+            faults[screen, name] = did
+    for screen, name, needs, is_of_row in OTHER_ACTIONS:
+        with undone():
+            answer = client.post(address_of(screen, name, world.ids[screen] if is_of_row else ""), FORM)
+        if (answer.status_code == 403) is (role == "superuser" or needs in ROLES[role]):
+            faults[screen, name] = answer.status_code
+    assert faults == {}
+
+
+def test_a_verb_first_says_what_it_would_do_and_wants_a_reason_for_what_overrides():
+    rows, client = rows_in_their_state(World.make()), signed_in("superuser")
+    unconfirmed = {name: value for name, value in FORM.items() if name != "confirmed"}
+    faults: dict[tuple[str, str, str], Any] = {}
+    before = rows_written()
+    for screen, name, verb in VERBS:
+        address = address_of(screen, name, rows[screen, name])
+        for asked in (client.get(address), client.post(address, unconfirmed)):
+            says = "<strong>1</strong> will be" in asked.content.decode() or (screen, name) in OTHERWISE
+            if asked.status_code != 200 or not says:
+                faults[screen, name, asked.request["REQUEST_METHOD"]] = asked.status_code
+        if (verb.overrides or screen in OF_LIMITS) and (screen, name) not in WITHOUT_A_REASON:
+            refused = client.post(address, {**FORM, "reason": " "})
+            if refused.status_code != 200 or "This field is required" not in refused.content.decode():
+                faults[screen, name, "no reason"] = refused.status_code
+        if rows_written() != before:
+            faults[screen, name, "wrote"], before = True, rows_written()
+    assert faults == {}
+
+
+@pytest.mark.parametrize("role", ["viewer", "superuser"])
+def test_the_lists_action_asks_first_and_is_refused_without_permission(role):
+    rows, client = rows_in_their_state(World.make()), signed_in(role)
+    selectable = {(screen, name) for screen, name, _, _ in ACTIONS}
+    faults = {}
+    for screen, name, verb in VERBS:
+        if (screen, f"{name}_selected") in selectable:
+            chosen = {"action": f"{name}_selected", "_selected_action": [rows[screen, name]]}
+            address, before, may = reverse(f"admin:{screen}_changelist"), rows_written(), may_take(role, verb)
+            asks = (
+                "<strong>1</strong> will be" in client.post(address, chosen).content.decode(),
+                rows_written() > before,
+            )
+            with undone():
+                done = client.post(address, {**chosen, **FORM})
+                wrote = rows_written() > before
+            if asks not in {(may, False), (may and (screen, name) not in OTHERWISE, False)} or (
+                wrote != may and not (may and (screen, name) in OTHERWISE)
+            ):
+                faults[screen, name] = (asks, wrote, done.status_code)
+    assert faults == {}
 
 
 @pytest.mark.parametrize("role", ROLES, ids=str)
@@ -93,7 +235,10 @@ def ever_open() -> dict[tuple[str, str], bool]:
 
 
 @pytest.mark.parametrize("role", ROLES, ids=str)
-def test_a_screen_shows_adds_changes_and_deletes_for_those_with_the_permission_alone(role, ever_open):
+def test_a_screen_shows_adds_changes_and_deletes_for_those_with_the_permission_alone(role, ever_open, monkeypatch):
+    # Whether a page opens is decided before it is drawn.
+    monkeypatch.setattr(TemplateResponse, "rendered_content", "")
+    monkeypatch.setattr(admin.site, "each_context", lambda request: {})
     world = World.make()
     client, superuser = signed_in(role), signed_in("superuser")
     wrong = {}
@@ -107,7 +252,7 @@ def test_a_screen_shows_adds_changes_and_deletes_for_those_with_the_permission_a
         for page, expected in pages.items():
             of_row = page in {"change", "history", "delete"}
             address = reverse(f"admin:{screen}_{page}", args=[world.ids[screen]] if of_row else [])
-            if (screen, page) not in ever_open:
+            if expected and (screen, page) not in ever_open:
                 ever_open[screen, page] = superuser.get(address).status_code != 403
             if (client.get(address).status_code != 403) is not (expected and ever_open[screen, page]):
                 wrong[address] = expected

@@ -176,9 +176,11 @@ def test_a_live_page_of_somebody_who_comes_to_owe_a_second_factor_ends(configure
     assert not still_allowed(viewer)
 
 
-@pytest.mark.parametrize("cookie", ['"aaaaaaaa\\000aaaaaaaa"', "short", "x" * 5000, "ümlaut-ümlaut"])
-@pytest.mark.parametrize("address", ["/admin/", "/me/", "/", "/live/ops.json", "/api/v1/jobs/"])
-def test_a_cookie_that_is_no_key_of_ours_signs_nobody_in(cookie, address):
-    answer = Client(headers={"Cookie": f"{settings.SESSION_COOKIE_NAME}={cookie}"}).get(address)
-    assert answer.status_code in {200, 302, 401}
-    assert not answer.wsgi_request.user.is_authenticated
+def test_a_cookie_that_is_no_key_of_ours_signs_nobody_in():
+    faults = {}
+    for cookie in ('"aaaaaaaa\\000aaaaaaaa"', "short", "x" * 5000, "ümlaut-ümlaut"):
+        for address in ("/admin/", "/me/", "/", "/live/ops.json", "/api/v1/jobs/"):
+            answer = Client(headers={"Cookie": f"{settings.SESSION_COOKIE_NAME}={cookie}"}).get(address)
+            if answer.status_code not in {200, 302, 401} or answer.wsgi_request.user.is_authenticated:
+                faults[cookie[:20], address] = answer.status_code
+    assert faults == {}

@@ -15,7 +15,7 @@ from queueops.access.services.guard import Purpose, guarded
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 PASSWORD = "a password of some length"
 ADDRESS = "203.0.113.9"

@@ -145,7 +145,7 @@ def test_a_lost_group_takes_the_role_away_and_ends_what_is_open(theirs):
     assert is_signed_in(arrives()[0])
 
 
-@pytest.mark.parametrize("claims", [{}, {"groups": []}, {"groups": ["lunch"]}, {"groups": ["ghosts"]}, {"groups": 7}])
+@pytest.mark.parametrize("claims", [{"groups": []}, {"groups": ["lunch"]}, {"groups": ["ghosts"]}, {"groups": 7}])
 def test_without_a_group_nobody_gets_in_and_no_account_is_made(theirs, claims):
     theirs.behave(**claims)
     client, answer = arrives()
@@ -153,6 +153,19 @@ def test_without_a_group_nobody_gets_in_and_no_account_is_made(theirs, claims):
     assert b"You are in none of the groups" in answer.content
     assert not is_signed_in(client)
     assert not User.objects.exists()
+
+
+@pytest.mark.parametrize("claims", [{}, {"_claim_names": {"groups": "src1"}, "hasgroups": True}])
+def test_groups_that_were_left_out_are_not_none(theirs, claims):
+    theirs.behave(**OPERATOR)
+    elsewhere, _ = arrives()
+    roles = set(User.objects.get().groups.values_list("name", flat=True))
+    theirs.behave(**claims)
+    client, answer = arrives()
+    assert (answer.status_code, is_signed_in(client)) == (403, False)
+    assert b"groups_missing" in answer.content
+    assert set(User.objects.get().groups.values_list("name", flat=True)) == roles != set()
+    assert is_signed_in(elsewhere)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from queueops.access.models import PersonalToken
 from tests.security.world import World
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 def test_a_tokens_page_says_whose_it_is_what_it_opens_and_whether_it_is_usable():

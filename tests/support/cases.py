@@ -1,4 +1,4 @@
-"""One test of many cases, which tells all that fail at once: for cases that need no set-up of their own."""
+"""One test of many cases, for cases that need no set-up of their own: written as `parametrize` is, but one test."""
 
 from __future__ import annotations
 
@@ -8,36 +8,29 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
 
-import pytest
-from django.db import transaction
+from tests.support.all_faults import all_faults
+from tests.support.undone import undone as taken_back
 
 
 def every_case(
     names: str | tuple[str, ...], cases: Iterable[Any], *, undone: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """
-    Run the test for each case, in one test; fixtures are made once.
+    Run the test for each case, in one test that tells of all that fail; fixtures are made once.
 
     Args:
         names: Of the test's parameters, as `parametrize` takes them.
-        undone: What a case writes into the database is undone before the next.
+        undone: What a case writes into the database is taken back before the next.
     """
     kept = list(cases)
-    assert kept, "no case proves nothing"
 
     def made(test: Callable[..., Any]) -> Callable[..., None]:
         def run(**fixtures: Any) -> None:
-            faults = []
-            for case in kept:
-                given = {names: case} if isinstance(names, str) else dict(zip(names, case, strict=True))
-                try:
-                    with transaction.atomic() if undone else nullcontext():
+            with all_faults() as of:
+                for case in kept:
+                    given = {names: case} if isinstance(names, str) else dict(zip(names, case, strict=True))
+                    with of(f"{given!r:.300}"), taken_back() if undone else nullcontext():
                         test(**fixtures, **given)
-                        if undone:
-                            transaction.set_rollback(True)
-                except (Exception, pytest.fail.Exception) as fault:  # noqa: BLE001 - the other cases are told, too
-                    faults.append(f"{given!r:.300}\n  {type(fault).__name__}: {fault}")
-            assert not faults, f"{len(faults)} of {len(kept)} cases:\n" + "\n".join(faults)
 
         functools.update_wrapper(run, test)
         del run.__wrapped__  # pytest would ask for the cases' parameters as fixtures

@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from tests.support.processes import started
+from tests.support.processes import python
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Collector:
 def collecting(directory: Path) -> Iterator[Collector]:
     file = directory / "spans"
     file.touch()
-    with started(sys.executable, "-m", "tests.support.collector", str(file)) as process:
+    with python("-m", "tests.support.collector", str(file)) as process:
         process.wait_for_output("listens at ")
         yield Collector(process.output.partition("listens at ")[2].strip(), file)
 

@@ -20,7 +20,7 @@ from queueops.core.postgres import conditions, replica
 from queueops.tenancy import accounts, encryption, pools
 from queueops.tenancy.callers import throttles
 from ratelimits.api import authentication
-from ratelimits.services.limiter import estimates, outage
+from ratelimits.services.limiter import counters, estimates, outage
 from ratelimits.services.limits import catalogue
 from ratelimits.services.money import budgets, prices
 
@@ -32,6 +32,7 @@ FORGET: tuple[Callable[[], object], ...] = (
     catalogue.forget,
     collect.room_was_made,
     conditions._full_since.clear,
+    counters._known.clear,
     encryption.forget_encrypted,
     estimates.forget,
     grids._kept.clear,

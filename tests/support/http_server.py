@@ -1,6 +1,7 @@
 """Small HTTP and TCP servers on 127.0.0.1, run on the test's own event loop."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 
@@ -73,3 +74,11 @@ async def raw_server(answer: bytes, *, stay_open: bool = False) -> AsyncIterator
         released.set()
         server.close()
         await server.wait_closed()
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -20,6 +21,7 @@ from queueops.site.diagnosis.database import examine_row_security
 from queueops.tenancy import checks
 from queueops.tenancy.database_roles import RolesMissing, missing_roles
 from tests.support.embedded import throw_away_data_dir
+from tests.support.templates import copy_of, key_of, rows_key, running, tables_key
 
 LOGIN = "ann's queue"  # a name that must be quoted
 MIGRATED = "migrated"
@@ -41,14 +43,19 @@ def connected_as_the_login(server: EmbeddedServer, name: str = DATABASE) -> Iter
 
 
 @pytest.fixture(scope="session")
-def fresh_server() -> Iterator[EmbeddedServer]:
-    """A cluster that had none of the roles before."""
-    with throw_away_data_dir() as data_dir, EmbeddedServer(data_dir).use() as running:
-        with psycopg.connect(running.dsn(SUPERUSER), autocommit=True) as admin:
-            admin.execute("ALTER SYSTEM SET fsync = off")  # nobody cuts its power
-            admin.execute("SELECT pg_reload_conf()")
-        yield running
-        running.stop("immediate")
+def fresh_server(django_db_blocker: Any) -> Iterator[EmbeddedServer]:
+    """A server with a database that the login has made of an empty one, where no role of ours existed."""
+    with throw_away_data_dir() as data_dir:
+        with django_db_blocker.unblock():
+            server = copy_of(data_dir, "login", key_of([Path(__file__)], tables_key(), rows_key()), make=_make)
+        with server.use():
+            yield server
+            server.stop("immediate")
+
+
+def _make(data_dir: Path) -> None:
+    with running(data_dir) as server, psycopg.connect(server.dsn(SUPERUSER), autocommit=True) as admin:
+        _make_database(server, lambda statement: admin.execute(statement.encode()), "NOCREATEROLE")
 
 
 @pytest.fixture(scope="session")
@@ -60,16 +67,28 @@ def administrator(fresh_server: EmbeddedServer) -> Iterator[Administrator]:
 @pytest.fixture(scope="session", params=["NOCREATEROLE", pytest.param("CREATEROLE", marks=pytest.mark.soak)])
 def once_migrated(
     request: Any, fresh_server: EmbeddedServer, administrator: Administrator, django_db_blocker: Any
-) -> Iterator[str]:
+) -> str:
     """A database that an ordinary role made of an empty one, where no role of ours existed; its name."""
-    administrator(f'CREATE ROLE "{LOGIN}" LOGIN {request.param}')
+    if (attribute := request.param) != _attribute(administrator):
+        administrator(f"DROP DATABASE {MIGRATED} WITH (FORCE)")
+        for role in ("queueops_api", "queueops_anonymous", "queueops_service", f'"{LOGIN}"'):
+            administrator(f"DROP ROLE IF EXISTS {role}")
+        with django_db_blocker.unblock():
+            _make_database(fresh_server, administrator, attribute)
+    return MIGRATED
+
+
+def _attribute(administrator: Administrator) -> str:
+    """Of the login that has made the database there is."""
+    found: Any = administrator("SELECT 1 FROM pg_roles WHERE rolcreaterole AND NOT rolsuper")
+    return "CREATEROLE" if found.fetchone() is not None else "NOCREATEROLE"
+
+
+def _make_database(server: EmbeddedServer, administrator: Administrator, attribute: str) -> None:
+    administrator(f'CREATE ROLE "{LOGIN}" LOGIN {attribute}')
     administrator(f'CREATE DATABASE {MIGRATED} OWNER "{LOGIN}"')
-    with django_db_blocker.unblock(), connected_as_the_login(fresh_server, MIGRATED):
-        _migrate(administrator, may_make_roles=request.param == "CREATEROLE")
-    yield MIGRATED
-    administrator(f"DROP DATABASE {MIGRATED} WITH (FORCE)")
-    for role in ("queueops_api", "queueops_anonymous", "queueops_service", f'"{LOGIN}"'):
-        administrator(f"DROP ROLE IF EXISTS {role}")
+    with connected_as_the_login(server, MIGRATED):
+        _migrate(administrator, may_make_roles=attribute == "CREATEROLE")
 
 
 def _migrate(administrator: Administrator, *, may_make_roles: bool) -> None:

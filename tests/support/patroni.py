@@ -26,8 +26,7 @@ from django.core.management import call_command
 
 from queueops.core.embedded.host import binaries, system_user
 from tests.support.deployment import DEPLOY
-from tests.support.embedded import throw_away_data_dir
-from tests.support.own_server import connected_to
+from tests.support.embedded import connected_to, throw_away_data_dir
 from tests.support.processes import RunningProcess, started, wait_for
 
 HA = DEPLOY / "ha"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.models import Group, User
+from typing import Any
+
+from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
 from queueops.site import roles
@@ -25,3 +27,12 @@ def signed_in(role: str | None) -> Client:
 def session_of(role: str | None) -> str:
     """The session's key of somebody signed in."""
     return signed_in(role).session.session_key or ""
+
+
+def permitted(*codenames: str, is_staff: bool = True, **options: Any) -> Client:
+    """A browser session of somebody with these permissions alone; `options` are the client's."""
+    user = User.objects.create_user(f"user{User.objects.count()}", is_staff=is_staff)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = Client(**options)
+    client.force_login(user)
+    return client

@@ -1,7 +1,9 @@
 """Real processes for tests: started against the test's database, waited for, stopped by pid."""
 
 import contextlib
+import functools
 import itertools
+import json
 import os
 import secrets
 import signal
@@ -9,13 +11,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import quote
 
 from django.db import connection
+
+from tests.support.warm_parent import is_like
 
 ROOT = Path(__file__).resolve().parents[2]
 Result = TypeVar("Result")
@@ -75,10 +80,23 @@ def database_url() -> str:
     return f"postgresql://{user}{secret}@/{parameters['dbname']}{query}"
 
 
+class Program(Protocol):
+    """What tests use of subprocess.Popen."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def kill(self) -> None: ...
+
+
 class RunningProcess:
     """A started process with its own session; `output` is what it has printed so far."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    def __init__(self, process: Program, log: Path) -> None:
         self.process = process
         self._log = log
 
@@ -118,22 +136,132 @@ class RunningProcess:
             raise AssertionError(f"did not stop within {seconds:g} s:\n{self.output}") from None
 
 
+class Forked:
+    """A child of the warm parent, which asks after it as its parent would."""
+
+    def __init__(self, parent: "WarmParent", pid: int) -> None:
+        self._parent = parent
+        self.pid = pid
+        self.returncode: int | None = None
+        self._asking = threading.Lock()
+
+    def poll(self) -> int | None:
+        with self._asking:
+            if self.returncode is None:
+                self.returncode = self._parent.ask({"do": "poll", "pid": self.pid})
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (ended := self.poll()) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+            time.sleep(0.02)
+        return ended
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class WarmParent:
+    """The process that forks others, started when the first is wanted; see tests.support.warm_parent."""
+
+    def __init__(self) -> None:
+        self.environ = _environ({})
+        self._asking = threading.Lock()
+        self._process = subprocess.Popen(
+            (sys.executable, "-m", "tests.support.warm_parent"),
+            cwd=ROOT,
+            env=self.environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._read() == self._process.pid
+
+    def start(self, arguments: Sequence[str], environ: Mapping[str, str], log: Path) -> Forked:
+        sys.audit("subprocess.Popen", sys.executable, arguments, None, environ)  # tests/support/tiers.py hears of it
+        order = {"do": "start", "arguments": arguments, "environ": environ, "log": str(log)}
+        pid = self.ask(order)
+        assert pid, "the warm parent has forked nothing"
+        return Forked(self, pid)
+
+    def ask(self, order: Mapping[str, object]) -> int | None:
+        assert self._process.stdin
+        with self._asking:
+            self._process.stdin.write(f"{json.dumps(order)}\n")
+            self._process.stdin.flush()
+            return self._read()
+
+    def _read(self) -> int | None:
+        assert self._process.stdout
+        answer: int | None = json.loads(self._process.stdout.readline())
+        return answer
+
+
+@functools.cache
+def warm_parent() -> WarmParent:
+    """That of this test process; it ends with it."""
+    return WarmParent()
+
+
+def _environ(added: Mapping[str, str]) -> dict[str, str]:
+    clean = {key: value for key, value in os.environ.items() if key != "DJANGO_SETTINGS_MODULE"}
+    return {**clean, "PYTHONUNBUFFERED": "1", **added}
+
+
 @contextlib.contextmanager
 def started(*command: str, environ: Mapping[str, str] | None = None) -> Iterator[RunningProcess]:
     """Start a command in the checkout; afterwards it and whatever it left in its session are killed."""
-    clean = {key: value for key, value in os.environ.items() if key != "DJANGO_SETTINGS_MODULE"}
-    with tempfile.TemporaryDirectory(prefix="queueops-process-") as directory:
-        log = Path(directory) / "output"
+
+    def start(log: Path) -> Program:
         with log.open("wb") as output:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**clean, "PYTHONUNBUFFERED": "1", **(environ or {})},
+                env=_environ(environ or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    with _running(start) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def python(*arguments: str, environ: Mapping[str, str] | None = None, cold: bool = False) -> Iterator[RunningProcess]:
+    """
+    Start a Python program, by the name of its file or as `-m module`, as `started` does, but forked.
+
+    Args:
+        cold: It begins with nothing imported, for tests whose subject that is.
+    """
+    given = _environ(environ or {})
+    if cold or not is_like(given, warm_parent().environ):
+        with started(sys.executable, *arguments, environ=environ) as process:
+            yield process
+        return
+
+    def start(log: Path) -> Program:
+        log.touch()
+        return warm_parent().start(arguments, given, log)
+
+    with _running(start) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _running(start: Callable[[Path], Program]) -> Iterator[RunningProcess]:
+    with tempfile.TemporaryDirectory(prefix="queueops-process-") as directory:
+        log = Path(directory) / "output"
+        process = start(log)
         try:
             yield RunningProcess(process, log)
         finally:
@@ -143,16 +271,11 @@ def started(*command: str, environ: Mapping[str, str] | None = None) -> Iterator
 
 
 def manage(
-    *arguments: str, environ: Mapping[str, str] | None = None
+    *arguments: str, environ: Mapping[str, str] | None = None, cold: bool = False
 ) -> contextlib.AbstractContextManager[RunningProcess]:
     """
-    Start `manage.py <arguments>` against the test's own database.
+    Start `manage.py <arguments>` against the test's own database; see `python`.
 
     The test must commit (`transaction=True`), or the process sees nothing of it.
     """
-    return started(
-        sys.executable,
-        "manage.py",
-        *arguments,
-        environ={"DATABASE_URL": database_url(), **(environ or {})},
-    )
+    return python("manage.py", *arguments, environ={"DATABASE_URL": database_url(), **(environ or {})}, cold=cold)

@@ -1,20 +1,23 @@
-"""The sandbox provider as a real process, for tests that judge QueueOps from the provider's side."""
+"""The sandbox provider, for tests that judge QueueOps from its side: a server of this process, or one of its own."""
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from sandbox.server import serving
+from tests.support.background import in_background
+from tests.support.processes import python
 
 
 class SandboxAnsweredError(AssertionError):
@@ -105,34 +108,24 @@ def _text(value: Any) -> str:
 @contextmanager
 def running_sandbox() -> Iterator[Sandbox]:
     """Start a sandbox on a free port and stop it, by its pid, with SIGTERM."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sandbox", "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("sandbox listening on "), f"the sandbox did not start: {line!r}"
-        yield Sandbox(line.split()[-1], process.pid)
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+    with python("-m", "sandbox", "--port", "0") as process:
+        process.wait_for_output("\n")
+        assert process.output.startswith("sandbox listening on "), f"the sandbox did not start: {process.output!r}"
+        yield Sandbox(process.output.splitlines()[0].split()[-1], process.pid)
+        process.send(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.process.wait(10)
 
 
 @pytest.fixture(scope="session")
-def sandbox_process() -> Iterator[Sandbox]:
-    """One sandbox for the whole session; use `sandbox`, which resets it."""
-    with running_sandbox() as running:
-        yield running
+def sandbox_server() -> Iterator[Sandbox]:
+    """One sandbox for the whole session, in a thread of this process; use `sandbox`, which resets it."""
+    with in_background(serving(0)) as address:
+        yield Sandbox(address, os.getpid())
 
 
 @pytest.fixture
-def sandbox(sandbox_process: Sandbox) -> Sandbox:
+def sandbox(sandbox_server: Sandbox) -> Sandbox:
     """A sandbox as after its start: default knobs, no rows, an empty ledger."""
-    sandbox_process.reset()
-    return sandbox_process
+    sandbox_server.reset()
+    return sandbox_server

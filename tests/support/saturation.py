@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID, uuid5
@@ -225,18 +225,3 @@ def _least_use(times: list[float], span: float, until: float) -> int:
 def received(sandbox: Sandbox) -> int:
     """Return how many calls the provider has received: cheap enough to ask again and again."""
     return int(sandbox.counters()["received"])
-
-
-def refused_by_quota(calls: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Return how often each quota had no room, by its name at the provider."""
-    return Counter(itertools.chain.from_iterable(call["violated"] for call in calls))
-
-
-def spreadsheet_of(call: Mapping[str, Any]) -> str:
-    return str(call["path"]).split("/")[3]
-
-
-def ahead_of(name: str, calls: Sequence[Mapping[str, Any]], *, since: float) -> Iterator[Mapping[str, Any]]:
-    """Yield the calls of the same provider's project that arrived after `since` and before the one to `name`."""
-    own = next(call for call in calls if spreadsheet_of(call) == name)
-    return (call for call in calls if call["project"] == own["project"] and since < call["at"] < own["at"])

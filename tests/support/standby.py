@@ -14,8 +14,8 @@ import psycopg
 from queueops.core.embedded.cluster import SOCKET, SUPERUSER, EmbeddedServer
 from queueops.core.embedded.host import system_user
 from tests.support.bad_line import BadLine, bad_line
-from tests.support.embedded import throw_away_data_dir
-from tests.support.own_server import connected_to, migrated_server
+from tests.support.embedded import connected_to, throw_away_data_dir
+from tests.support.own_server import migrated_server
 from tests.support.processes import wait_for
 
 STANDBY = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'"

@@ -53,33 +53,38 @@ def test_a_key_has_the_scopes_that_are_named_once_each():
     assert ProducerKey.objects.get().scopes == ["decide", "usage"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("create_project", "Acme"), "id: Use 1 to 63 lower-case"),
-        (("create_project", ""), "id: This field cannot be blank"),
-        (("create_project", "new", "--name", " "), "name: Give a name"),
-        (("create_project", "new", "--name", "a\x1b[31m"), "name: Give a name"),
-        (("create_project", "new", "--weight", "nan"), "weight: "),
-        (("create_project", "new", "--weight", "inf"), "weight: "),
-        (("create_key", "there", "--name", " "), "name: Give a name"),
-        (("create_key", "there", "--name", "a\x00"), "name: Give a name"),
-        (("create_key", "there", "--name", "n" * 201), "name: Ensure"),
-        (("create_project", "there"), "already exists"),
-        (("create_project", "acme", "--weight", "0"), "0.01"),
-        (("create_project", "acme", "--name", "x" * 201), "200 characters"),
-        (("create_key", "nobody", "--name", "a"), "create_project makes one"),
-        (("create_key", "there", "--name", "a", "--days", "0"), "--days 0"),
-        (("create_key", "there", "--name", "a", "--days", "99999"), "--days 99999"),
-        (("create_key", "there", "--name", "a", "--requests-per-minute", "0"), "greater than or equal to 1"),
-        (("create_key", "there", "--name", ""), "name: Give a name"),
-        (("create_key", "there", "--name", "a", "--scope", "everything"), "invalid choice"),
-    ],
-)
-def test_wrong_input_is_refused_and_nothing_is_made(arguments, told):
+WRONG: list[tuple[tuple[str, ...], str]] = [
+    (("create_project", "Acme"), "id: Use 1 to 63 lower-case"),
+    (("create_project", ""), "id: This field cannot be blank"),
+    (("create_project", "new", "--name", " "), "name: Give a name"),
+    (("create_project", "new", "--name", "a\x1b[31m"), "name: Give a name"),
+    (("create_project", "new", "--weight", "nan"), "weight: "),
+    (("create_project", "new", "--weight", "inf"), "weight: "),
+    (("create_key", "there", "--name", " "), "name: Give a name"),
+    (("create_key", "there", "--name", "a\x00"), "name: Give a name"),
+    (("create_key", "there", "--name", "n" * 201), "name: Ensure"),
+    (("create_project", "there"), "already exists"),
+    (("create_project", "acme", "--weight", "0"), "0.01"),
+    (("create_project", "acme", "--name", "x" * 201), "200 characters"),
+    (("create_key", "nobody", "--name", "a"), "create_project makes one"),
+    (("create_key", "there", "--name", "a", "--days", "0"), "--days 0"),
+    (("create_key", "there", "--name", "a", "--days", "99999"), "--days 99999"),
+    (("create_key", "there", "--name", "a", "--requests-per-minute", "0"), "greater than or equal to 1"),
+    (("create_key", "there", "--name", ""), "name: Give a name"),
+    (("create_key", "there", "--name", "a", "--scope", "everything"), "invalid choice"),
+]
+
+
+def test_wrong_input_is_refused_and_nothing_is_made():
     run("create_project", "there")
-    with pytest.raises(CommandError, match=told):
-        run(*arguments)
+    faults = {}
+    for arguments, told in WRONG:
+        try:
+            faults[arguments] = run(*arguments)[0]
+        except CommandError as error:
+            if told not in str(error):
+                faults[arguments] = str(error)
+    assert faults == {}
     assert [project.pk for project in Project.objects.all()] == ["there"]
     assert not ProducerKey.objects.exists()
 

@@ -175,19 +175,15 @@ def test_a_slow_endpoint_keeps_waiting_only_those_who_have_no_key():
             assert first.result(10) == "accepted"
 
 
-@pytest.mark.concurrency
-@pytest.mark.django_db(transaction=True)
-def test_a_fetch_that_another_process_has_begun_is_waited_for_by_coming_back():
+def test_a_fetch_that_another_process_has_begun_is_waited_for_by_coming_back(server):
     """Or a genuine token would be called bad because its key is on the way."""
-    with publishing(OLD) as server:
-        make_issuer(jwks_url=server.url)
-        assert is_accepted(OLD.token())
-        pass_time(COOL_DOWN_SECONDS + 1)
-        Issuer.objects.update(jwks_tried_at=Now())
-        with pytest.raises(IssuerKeysUnavailable):
-            verify_token(NEW.token())
-        assert is_accepted(OLD.token())
-        assert server.fetches == 1
+    assert is_accepted(OLD.token())
+    pass_time(COOL_DOWN_SECONDS + 1)
+    Issuer.objects.update(jwks_tried_at=Now())
+    with pytest.raises(IssuerKeysUnavailable):
+        verify_token(NEW.token())
+    assert is_accepted(OLD.token())
+    assert server.fetches == 1
 
 
 @pytest.mark.concurrency
@@ -246,9 +242,9 @@ def rsa_key(bits: int) -> Any:
     return rsa.generate_private_key(public_exponent=65537, key_size=bits)
 
 
-@pytest.mark.parametrize(
-    "jwk",
-    [
+def test_only_keys_that_may_sign_tokens_are_kept():
+    good = published(ec.generate_private_key(ec.SECP256R1()))
+    others = [
         {"kty": "oct", "k": "c2VjcmV0", "kid": "k", "alg": "HS256"},
         published(rsa_key(1024)),
         published(ec.generate_private_key(ec.SECP384R1())),
@@ -265,14 +261,11 @@ def rsa_key(bits: int) -> Any:
         {},
         "RSA",
         None,
-    ],
-    ids=range(16),
-)
-def test_only_keys_that_may_sign_tokens_are_kept(jwk):
-    good = published(ec.generate_private_key(ec.SECP256R1()))
-    assert len(read_key_set(json.dumps({"keys": [jwk, good]}).encode())) == 1
-    with pytest.raises(BadKeySet):
-        read_key_set(json.dumps({"keys": [jwk]}).encode())
+    ]
+    for jwk in others:
+        assert len(read_key_set(json.dumps({"keys": [jwk, good]}).encode())) == 1, jwk
+        with pytest.raises(BadKeySet):
+            read_key_set(json.dumps({"keys": [jwk]}).encode())
 
 
 def test_the_private_part_of_a_key_that_was_published_by_mistake_is_not_kept():
@@ -283,10 +276,10 @@ def test_the_private_part_of_a_key_that_was_published_by_mistake_is_not_kept():
     assert set(kept) == {"kty", "kid", "n", "e"}
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"keys": 7}', b'{"keys": null}', b"{}", b"\xff", b"[" * 100_000])
-def test_an_answer_that_is_no_key_set_is_called_so(body):
-    with pytest.raises(BadKeySet):
-        read_key_set(body)
+def test_an_answer_that_is_no_key_set_is_called_so():
+    for body in (b"", b"[]", b'{"keys": 7}', b'{"keys": null}', b"{}", b"\xff", b"[" * 100_000):
+        with pytest.raises(BadKeySet):
+            read_key_set(body)
 
 
 def test_an_endless_answer_is_cut_off(server):
@@ -295,15 +288,14 @@ def test_an_endless_answer_is_cut_off(server):
         fetch_keys(Issuer.objects.get().pk, server.url)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://169.254.169.254/jwks", "http://10.0.0.1/jwks", "http://100.100.100.200/", "ftp://example.org/"]
-)
-def test_keys_are_fetched_from_nowhere_private(db, url):
-    issuer = make_issuer(jwks_url=url)
-    with pytest.raises(OutboundRefused):
-        fetch_keys(issuer.pk, url)
-    with pytest.raises(IssuerKeysUnavailable):
-        verify_token(OLD.token())
+def test_keys_are_fetched_from_nowhere_private(db):
+    issuer = make_issuer(jwks_url="https://example.org/")
+    for url in ("http://169.254.169.254/jwks", "http://10.0.0.1/jwks", "http://100.100.100.200/", "ftp://example.org/"):
+        Issuer.objects.update(jwks_url=url)
+        with pytest.raises(OutboundRefused):
+            fetch_keys(issuer.pk, url)
+        with pytest.raises(IssuerKeysUnavailable):
+            verify_token(OLD.token())
 
 
 def test_a_redirect_leads_to_nothing_private(server):

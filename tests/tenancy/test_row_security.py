@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
@@ -21,6 +20,7 @@ from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.scope import ANONYMOUS_ROLE, acting_for, reading_for
 from ratelimits.models import AlertRoute
 from tests.factories import make_batch, make_job, make_project, make_route, make_webhook
+from tests.support.undone import undone
 
 pytestmark = pytest.mark.django_db
 
@@ -71,30 +71,22 @@ def run(statements: str) -> None:
             cursor.execute(statement)
 
 
-@pytest.fixture
-def undone() -> Iterator[None]:
-    """Roles too are taken back with the transaction."""
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
-
-
 def test_the_database_of_the_migrations_is_safe():
     assert checks.unsafe() == []
     assert run_checks(tags=[Tags.database], databases=["default"]) == []
     assert examine_row_security().verdict is DoctorVerdict.OK
 
 
-@pytest.mark.parametrize("harm", HARMS)
-@pytest.mark.usefixtures("undone")
-def test_each_harm_is_found_by_the_check_by_doctor_and_by_a_start(harm):
-    statements, told = HARMS[harm]
-    run(statements)
-    assert told in checks.unsafe()[0]
-    assert told in run_checks(tags=[Tags.database], databases=["default"])[0].msg
-    assert told in examine_row_security().advice
-    with pytest.raises(UnsuitableDatabase, match=told):
-        checks.ensure_projects_are_kept_apart()
+def test_each_harm_is_found_by_the_check_by_doctor_and_by_a_start():
+    for harm, (statements, told) in HARMS.items():
+        with undone():  # roles, too
+            run(statements)
+            assert told in checks.unsafe()[0], harm
+            assert told in run_checks(tags=[Tags.database], databases=["default"])[0].msg
+            assert told in examine_row_security().advice
+            with pytest.raises(UnsuitableDatabase, match=told):
+                checks.ensure_projects_are_kept_apart()
+    assert checks.unsafe() == []
 
 
 def test_every_table_that_names_a_project_is_among_those_that_are_looked_at():

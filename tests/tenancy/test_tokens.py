@@ -74,48 +74,50 @@ def test_a_token_signed_with_the_shared_secret_stands_for_its_user(shared):
     assert (verified.user_id, verified.issuer.project_id, verified.subject) == (USER, "acme", str(USER))
 
 
-@pytest.mark.parametrize("signer", [RSA, EC], ids=["RS256", "ES256"])
-def test_a_token_signed_with_a_published_key_stands_for_its_user(published, signer):
-    assert verify_token(signer.token()).user_id == USER
+def test_a_token_signed_with_a_published_key_stands_for_its_user(published):
+    assert [verify_token(signer.token()).user_id for signer in (RSA, EC)] == [USER, USER]
 
 
-@pytest.mark.parametrize(
-    ("claims", "reason"),
-    [
-        ({"exp": None}, "missing_claim"),
-        ({"exp": 1}, "expired"),
-        ({"exp": "soon"}, "malformed"),
-        ({"exp": 1e999}, "malformed"),
-        ({"exp": 10**400}, "malformed"),
-        ({"aud": None}, "missing_claim"),
-        ({"aud": "somebody else"}, "wrong_audience"),
-        ({"aud": ["anon", "service_role"]}, "wrong_audience"),
-        ({"aud": []}, "missing_claim"),
-        ({"aud": {"authenticated": True}}, "wrong_audience"),
-        ({"sub": None}, "missing_claim"),
-        ({"sub": ""}, "bad_subject"),
-        ({"sub": 7}, "bad_subject"),
-        ({"sub": ["a"]}, "bad_subject"),
-        ({"sub": "x" * 256}, "bad_subject"),
-        ({"sub": "a\0b"}, "bad_subject"),
-        ({"sub": "\ud800"}, "bad_subject"),
-        ({"nbf": 4_000_000_000}, "not_yet_valid"),
-        ({"iat": 4_000_000_000}, "not_yet_valid"),
-        ({"nbf": "now"}, "malformed"),
-        ({"iss": None}, "unknown_issuer"),
-        ({"iss": f"{ISSUER}/"}, "unknown_issuer"),
-        ({"iss": ISSUER.upper()}, "unknown_issuer"),
-        ({"iss": f"{ISSUER}\0"}, "unknown_issuer"),
-        ({"iss": "\ud800"}, "unknown_issuer"),
-        ({"iss": "x" * 5000}, "unknown_issuer"),
-        ({"iss": [ISSUER]}, "unknown_issuer"),
-        ({"iss": {"a": 1}}, "unknown_issuer"),
-    ],
-    ids=str,
-)
-def test_a_genuine_signature_alone_is_not_enough(shared, claims, reason):
-    given = {name: value for name, value in {**claims_of(), **claims}.items() if value is not None}
-    assert refusal(by_hand({"alg": "HS256", "typ": "JWT"}, given)) == reason
+NOT_ENOUGH: list[tuple[dict[str, Any], str]] = [
+    ({"exp": None}, "missing_claim"),
+    ({"exp": 1}, "expired"),
+    ({"exp": "soon"}, "malformed"),
+    ({"exp": 1e999}, "malformed"),
+    ({"exp": 10**400}, "malformed"),
+    ({"aud": None}, "missing_claim"),
+    ({"aud": "somebody else"}, "wrong_audience"),
+    ({"aud": ["anon", "service_role"]}, "wrong_audience"),
+    ({"aud": []}, "missing_claim"),
+    ({"aud": {"authenticated": True}}, "wrong_audience"),
+    ({"sub": None}, "missing_claim"),
+    ({"sub": ""}, "bad_subject"),
+    ({"sub": 7}, "bad_subject"),
+    ({"sub": ["a"]}, "bad_subject"),
+    ({"sub": "x" * 256}, "bad_subject"),
+    ({"sub": "a\0b"}, "bad_subject"),
+    ({"sub": "\ud800"}, "bad_subject"),
+    ({"nbf": 4_000_000_000}, "not_yet_valid"),
+    ({"iat": 4_000_000_000}, "not_yet_valid"),
+    ({"nbf": "now"}, "malformed"),
+    ({"iss": None}, "unknown_issuer"),
+    ({"iss": f"{ISSUER}/"}, "unknown_issuer"),
+    ({"iss": ISSUER.upper()}, "unknown_issuer"),
+    ({"iss": f"{ISSUER}\0"}, "unknown_issuer"),
+    ({"iss": "\ud800"}, "unknown_issuer"),
+    ({"iss": "x" * 5000}, "unknown_issuer"),
+    ({"iss": [ISSUER]}, "unknown_issuer"),
+    ({"iss": {"a": 1}}, "unknown_issuer"),
+]
+
+
+def test_a_genuine_signature_alone_is_not_enough(shared):
+    wrong = {}
+    for claims, reason in NOT_ENOUGH:
+        given = {name: value for name, value in {**claims_of(), **claims}.items() if value is not None}
+        told = refusal(by_hand({"alg": "HS256", "typ": "JWT"}, given))
+        if told != reason:
+            wrong[str(claims)[:60]] = told
+    assert wrong == {}
 
 
 def public_pem(signer: Signer) -> bytes:
@@ -156,10 +158,10 @@ FORGERIES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FORGERIES)
-def test_a_forgery_is_refused(published, name):
-    make, reason = FORGERIES[name]
-    assert refusal(make()) == reason
+def test_a_forgery_is_refused(published):
+    assert {name: refusal(make()) for name, (make, _) in FORGERIES.items()} == {
+        name: reason for name, (_, reason) in FORGERIES.items()
+    }
 
 
 def test_the_header_sends_nobody_to_another_key_server(published):
@@ -177,31 +179,30 @@ def test_a_shared_secret_takes_no_other_algorithm(shared):
     assert refusal(shared_token(secret="another-secret-of-the-same-length-0123456")) == "bad_signature"
 
 
-@pytest.mark.parametrize(
-    "token",
-    [
-        "",
-        ".",
-        "..",
-        "a.b",
-        "a.b.c",
-        "a.b.c.d.e",
-        "ä.ö.ü",
-        "\ud800.b.c",
-        f"{part({'alg': 'HS256'})}.{part([1])}.x",
-        f"{part('HS256')}.{part({})}.x",
-        f"{part({'alg': 'HS256'})}.{base64.urlsafe_b64encode(b'[' * 4000).decode()}.x",
-        by_hand({"alg": "HS256"}, base64.urlsafe_b64encode(b"[" * 4000).decode().rstrip("=")),
-        by_hand({"alg": "HS256", "b64": False, "crit": ["b64"]}, claims_of()),
-        by_hand({"alg": "HS256", "zip": "DEF"}, "eJwDAAAAAAE"),
-        by_hand({"alg": ["HS256"]}, claims_of()),
-        by_hand({"alg": None}, claims_of()),
-        by_hand({}, claims_of()),
-    ],
-    ids=range(17),
-)
-def test_what_is_no_token_is_called_so(shared, token):
-    assert refusal(token) in {"malformed", "wrong_algorithm"}
+NO_TOKENS = [
+    "",
+    ".",
+    "..",
+    "a.b",
+    "a.b.c",
+    "a.b.c.d.e",
+    "ä.ö.ü",
+    "\ud800.b.c",
+    f"{part({'alg': 'HS256'})}.{part([1])}.x",
+    f"{part('HS256')}.{part({})}.x",
+    f"{part({'alg': 'HS256'})}.{base64.urlsafe_b64encode(b'[' * 4000).decode()}.x",
+    by_hand({"alg": "HS256"}, base64.urlsafe_b64encode(b"[" * 4000).decode().rstrip("=")),
+    by_hand({"alg": "HS256", "b64": False, "crit": ["b64"]}, claims_of()),
+    by_hand({"alg": "HS256", "zip": "DEF"}, "eJwDAAAAAAE"),
+    by_hand({"alg": ["HS256"]}, claims_of()),
+    by_hand({"alg": None}, claims_of()),
+    by_hand({}, claims_of()),
+]
+
+
+def test_what_is_no_token_is_called_so(shared):
+    told = {token[:60]: refusal(token) for token in NO_TOKENS}
+    assert {token: reason for token, reason in told.items() if reason not in {"malformed", "wrong_algorithm"}} == {}
 
 
 def test_a_token_of_any_length_is_not_even_looked_at(shared):
@@ -234,18 +235,16 @@ def test_the_tokens_of_an_issuer_that_is_turned_off_are_refused_at_once(shared):
     assert refusal(token) == "unknown_issuer"
 
 
-@pytest.mark.parametrize("written", [str(USER), str(USER).upper()])
-def test_a_subject_that_is_a_uuid_is_the_user(shared, written):
-    assert verify_token(shared_token(written)).user_id == USER
+def test_a_subject_that_is_a_uuid_is_the_user(shared):
+    for written in (str(USER), str(USER).upper()):
+        assert verify_token(shared_token(written)).user_id == USER
 
 
-@pytest.mark.parametrize(
-    "subject", ["auth0|5f7c8ec7c33c6c004bbafe82", "7", USER.hex, f"{{{USER}}}", f"urn:uuid:{USER}"]
-)
-def test_any_other_subject_is_always_the_same_user(shared, subject):
-    expected = uuid5(NAMESPACE_URL, f"{ISSUER} {subject}")
-    assert verify_token(shared_token(subject)).user_id == expected == verify_token(shared_token(subject)).user_id
-    assert expected != USER
+def test_any_other_subject_is_always_the_same_user(shared):
+    for subject in ("auth0|5f7c8ec7c33c6c004bbafe82", "7", USER.hex, f"{{{USER}}}", f"urn:uuid:{USER}"):
+        expected = uuid5(NAMESPACE_URL, f"{ISSUER} {subject}")
+        assert verify_token(shared_token(subject)).user_id == expected == verify_token(shared_token(subject)).user_id
+        assert expected != USER
 
 
 def test_the_mapping_of_subjects_never_changes(shared):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.test import Client
-from django.urls import URLPattern
 from django.utils import timezone
 
-from jobs.api.urls import urlpatterns as queue
 from jobs.models import Batch, BulkOperation, IdempotencyRecord, Job
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
@@ -20,122 +17,52 @@ from queueops.core.values import rate
 from queueops.core.values.rate import Rate
 from queueops.tenancy.callers.throttles import BAD_KEYS_PER_MINUTE, CallerThrottle
 from queueops.tenancy.models import Issuer, ProducerKey, Project, ProjectMove
-from ratelimits.api.urls import urlpatterns as limiter
 from ratelimits.models import Spend
 from tests.api.conftest import SPEC, Api, error_of, key_for
+from tests.api.places import PLACES
 from tests.factories import (
     make_batch,
     make_dead_letter,
     make_job,
-    make_provider_batch,
-    make_schedule,
     make_webhook,
-    make_window,
 )
+from tests.security.world import World, everything
 from tests.support.issuers import OTHER_USER, USER, make_issuer, shared_token
+from tests.support.undone import undone
 
 pytestmark = pytest.mark.django_db
 
-# What each address is to an end user: "own": theirs alone; "all": the same for everybody; "whole": it concerns the
-# whole project. Whoever adds an address decides here.
-ADDRESSES = {
-    "GET jobs/": "own",
-    "POST jobs/": "own",
-    "POST jobs/cancel/": "own",
-    "POST jobs/schedule/": "whole",
-    "POST jobs/reset/": "whole",
-    "POST jobs/priority/": "whole",
-    "GET jobs/<uuid:pk>/": "own",
-    "GET jobs/<uuid:pk>/events/": "own",
-    "GET jobs/<uuid:pk>/result/": "own",
-    "POST jobs/<uuid:pk>/cancel/": "own",
-    "POST jobs/<uuid:pk>/schedule/": "whole",
-    "POST jobs/<uuid:pk>/reset/": "whole",
-    "POST jobs/<uuid:pk>/priority/": "whole",
-    "POST jobs/<uuid:pk>/retry/": "whole",
-    "POST jobs/<uuid:pk>/go-on/": "whole",
-    "GET batches/": "own",
-    "POST batches/": "own",
-    "POST forecast/": "own",
-    "GET batches/<uuid:pk>/": "own",
-    "GET batches/<uuid:pk>/jobs/": "own",
-    "GET batches/<uuid:pk>/waiting/": "own",
-    "GET batches/<uuid:pk>/results/": "own",
-    "POST batches/<uuid:pk>/cancel/": "own",
-    "POST batches/<uuid:pk>/pause/": "whole",
-    "POST batches/<uuid:pk>/resume/": "whole",
-    "POST batches/<uuid:pk>/priority/": "whole",
-    "POST batches/<uuid:pk>/retry/": "whole",
-    "POST batches/<uuid:pk>/go-on/": "whole",
-    "GET audit/": "whole",
-    "GET events/": "whole",
-    "GET dead-letters/": "whole",
-    "POST dead-letters/requeue/": "whole",
-    "POST dead-letters/discard/": "whole",
-    "GET dead-letters/<uuid:pk>/": "whole",
-    "POST dead-letters/<uuid:pk>/requeue/": "whole",
-    "POST dead-letters/<uuid:pk>/discard/": "whole",
-    "GET handlers/": "all",
-    "GET operations/": "own",
-    "GET operations/<uuid:pk>/": "own",
-    "POST operations/<uuid:pk>/cancel/": "whole",
-    "GET provider-batches/": "whole",
-    "GET provider-batches/<uuid:pk>/": "whole",
-    "POST provider-batches/<uuid:pk>/cancel/": "whole",
-    "GET schedules/": "whole",
-    "POST schedules/": "whole",
-    "POST schedules/preview/": "whole",
-    "GET schedules/<uuid:pk>/": "whole",
-    "PATCH schedules/<uuid:pk>/": "whole",
-    "DELETE schedules/<uuid:pk>/": "whole",
-    "GET schedules/<uuid:pk>/fires/": "whole",
-    "POST schedules/<uuid:pk>/pause/": "whole",
-    "POST schedules/<uuid:pk>/resume/": "whole",
-    "POST schedules/<uuid:pk>/run/": "whole",
-    "GET maintenance/": "whole",
-    "POST maintenance/": "whole",
-    "GET maintenance/<uuid:pk>/": "whole",
-    "PATCH maintenance/<uuid:pk>/": "whole",
-    "DELETE maintenance/<uuid:pk>/": "whole",
-    "POST maintenance/<uuid:pk>/end/": "whole",
-    "GET webhooks/": "whole",
-    "POST webhooks/": "whole",
-    "GET webhooks/<uuid:pk>/": "whole",
-    "PATCH webhooks/<uuid:pk>/": "whole",
-    "POST webhooks/<uuid:pk>/test/": "whole",
-    "GET webhooks/<uuid:pk>/deliveries/": "whole",
-    "GET webhooks/<uuid:pk>/jobs/": "whole",
-    "GET at-once/": "whole",
-    "PUT at-once/": "whole",
-    "DELETE at-once/<int:pk>/": "whole",
-    "GET spend/": "own",
-    "GET budgets/": "whole",
-    "POST budgets/": "whole",
-    "GET budgets/<int:pk>/": "whole",
-    "PATCH budgets/<int:pk>/": "whole",
-    "DELETE budgets/<int:pk>/": "whole",
-    "GET project/": "whole",
-    "POST project/pause/": "whole",
-    "POST project/resume/": "whole",
-    "POST ratelimits/decide/": "whole",
-    "POST ratelimits/settle/": "whole",
-    "GET limits/": "whole",
-    "GET objectives/": "whole",
-    "POST limits/": "whole",
-    "GET limits/<int:pk>/": "whole",
-    "PATCH limits/<int:pk>/": "whole",
-    "DELETE limits/<int:pk>/": "whole",
-    "GET limits/<int:pk>/counters/": "whole",
-    "POST limits/<int:pk>/overrides/": "whole",
-    "DELETE limits/<int:pk>/overrides/": "whole",
-    "POST limits/<int:pk>/simulate/": "whole",
-    "POST usage/reserve/": "own",
-    "POST usage/ingest/": "own",
-    "POST usage/cancel/": "own",
-    "GET usage/me/": "own",
-    "GET usage/events/": "own",
-    "GET usage/": "own",
+# Where an end user sees and changes what is theirs alone. All other addresses, but those of OPEN, concern the whole
+# project and are closed to them. Whoever opens an address says so here.
+OWN = {
+    "GET jobs/",
+    "POST jobs/",
+    "POST jobs/cancel/",
+    "GET jobs/<uuid:pk>/",
+    "GET jobs/<uuid:pk>/events/",
+    "GET jobs/<uuid:pk>/result/",
+    "POST jobs/<uuid:pk>/cancel/",
+    "GET batches/",
+    "POST batches/",
+    "POST forecast/",
+    "GET batches/<uuid:pk>/",
+    "GET batches/<uuid:pk>/jobs/",
+    "GET batches/<uuid:pk>/waiting/",
+    "GET batches/<uuid:pk>/results/",
+    "POST batches/<uuid:pk>/cancel/",
+    "GET operations/",
+    "GET operations/<uuid:pk>/",
+    "GET spend/",
 }
+OF_USAGE = {
+    f"{method} {path}"  # and whose: tests/api/test_usage_access.py
+    for method, paths in {
+        "POST": ("usage/reserve", "usage/ingest", "usage/cancel"),
+        "GET": ("usage/me", "usage/events", "usage"),
+    }.items()
+    for path in paths
+} | {"POST functions/reserve-usage", "POST functions/ingest-usage", "POST functions/cancel-reservation"}
+OPEN = OWN | OF_USAGE | {f"{one}/" for one in OF_USAGE} | {"GET handlers/"}
 ANONYMOUS = {
     "GET jobs/",
     "GET jobs/<uuid:pk>/",
@@ -147,18 +74,7 @@ ANONYMOUS = {
     "GET batches/<uuid:pk>/waiting/",
     "GET batches/<uuid:pk>/results/",
 }
-
-
-def view_of(pattern: URLPattern) -> Any:
-    return vars(pattern.callback)["cls"]
-
-
-PATTERNS = {
-    f"{method} {pattern.pattern}": pattern
-    for pattern in [*queue, *limiter]
-    for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
-    if hasattr(view_of(pattern), method.lower()) and str(pattern.pattern).endswith("/")
-}
+OWN_PLACES = [place for place in PLACES if str(place) in OWN]
 
 
 @pytest.fixture
@@ -176,7 +92,20 @@ def other(issuer: Issuer) -> Api:
     return Api(shared_token(OTHER_USER))
 
 
-def make_rows(user_id: Any, actor: str) -> dict[str, str]:
+@pytest.fixture
+def world(db: None) -> World:
+    return World.make()
+
+
+@pytest.fixture
+def unhurried(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks every address asks often."""
+    monkeypatch.setattr(CallerThrottle, "rate", Rate(60_000))
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, user_requests_per_minute=60_000)
+
+
+def rows_of(user_id: Any, actor: str, world: World) -> World:
+    """The world with such rows in the place of those that a user has."""
     batch = make_batch(user_id=user_id)
     letter = make_dead_letter(batch=batch)
     Job.objects.filter(pk=letter.job_id).update(user_id=user_id)
@@ -186,85 +115,91 @@ def make_rows(user_id: Any, actor: str) -> dict[str, str]:
     Spend.objects.create(
         project_id="acme", job_id=letter.job_id, token=1, user_id=user_id, provider="openai", at=timezone.now(), money=7
     )
-    return {
-        "jobs": str(make_job(batch=batch, user_id=user_id).pk),
-        "batches": str(batch.pk),
-        "dead-letters": str(letter.pk),
-        "operations": str(operation.pk),
-        "provider-batches": str(make_provider_batch().pk),
-        "schedules": str(make_schedule(f"of {user_id}").pk),
-        "maintenance": str(make_window().pk),
-        "webhooks": str(make_webhook(batch.project, user_id=user_id).pk),
+    made = {
+        "jobs_job": make_job(batch=batch, user_id=user_id),
+        "jobs_batch": batch,
+        "jobs_deadletter": letter,
+        "jobs_bulkoperation": operation,
+        "jobs_webhook": make_webhook(batch.project, user_id=user_id),
     }
-
-
-def call(api: Api, named: str, ids: dict[str, str]) -> Any:
-    method, route = named.split(" ")
-    path = "/" + route.replace("<uuid:pk>", ids.get(route.split("/", maxsplit=1)[0], "")).replace("<int:pk>", "1")
-    if method == "GET":
-        return api.get(path)
-    body: dict[str, Any] = {}
-    if route == "jobs/cancel/":
-        body = {"ids": [ids["jobs"]]}
-    return api.send(method, path, json.dumps(body))
+    return World({**world.ids, **{name: str(row.pk) for name, row in made.items()}})
 
 
 def work() -> list[Any]:
     """What somebody might have changed."""
     return [
-        list(Job.objects.order_by("pk").values("pk", "status", "priority", "held", "user_id")),
-        list(Batch.objects.order_by("pk").values("pk", "paused")),
-        list(BulkOperation.objects.order_by("pk").values("pk", "status", "actor")),
+        *Job.objects.values("pk", "status", "priority", "held", "user_id"),
+        *Batch.objects.values("pk", "paused"),
+        *BulkOperation.objects.values("pk", "status", "actor"),
         AuditEntry.objects.count(),
     ]
 
 
-def test_every_address_is_decided_for_end_users():
-    assert set(PATTERNS) == set(ADDRESSES)
+def test_the_addresses_that_are_open_to_users_are_those_there_are():
+    assert {str(place) for place in PLACES} >= OPEN
 
 
-@pytest.mark.parametrize("named", [named for named, what in ADDRESSES.items() if what == "whole"])
-def test_what_concerns_the_whole_project_is_refused(user, named):
-    assert error_of(call(user, named, make_rows(USER, "key:x")), 403)["code"] == "not_for_users"
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.parametrize("scopes", [["read", "submit", "usage"], ["read", "submit", "operate", "decide", "limits"]])
+def test_what_concerns_the_whole_project_is_refused_whatever_an_issuer_gives(user, world, scopes):
+    rows, faults = rows_of(USER, "key:x", world), {}
+    Issuer.objects.update(scopes=scopes)
+    before = everything(project="acme")
+    for place in (place for place in PLACES if str(place) not in OPEN):
+        answer = place.ask(user.client, rows)
+        if (answer.status_code, answer.json().get("error", {}).get("code")) != (403, "not_for_users"):
+            faults[str(place)] = answer.content
+    assert faults == {}
+    assert everything(project="acme") == before
 
 
-@pytest.mark.parametrize(
-    "named", [named for named, what in ADDRESSES.items() if what == "own" and "usage" not in named]
-)
-@pytest.mark.parametrize("of", ["another user", "nobody in particular", "another issuer's user of the same project"])
-def test_nothing_of_another_user_is_shown_or_changed(user, named, of):
-    if of == "another issuer's user of the same project":
-        make_issuer(issuer="https://other.example.org")
-        user = Api(shared_token("7", iss="https://other.example.org"))
-    rows = make_rows(None if of == "nobody in particular" else OTHER_USER, "key:x")
-    before = work()
-    response = call(user, named, rows)
-    shown = response.content.decode()
-    if "pk" in named:
-        assert error_of(response, 404)["code"] == "not_found"
-    elif named == "GET spend/":
-        assert (json.loads(shown)["total"]["calls"], json.loads(shown)["groups"]) == (0, [])
-    elif named.startswith("GET"):
-        assert json.loads(shown)["results"] == []
-    elif named == "POST jobs/cancel/":
-        assert json.loads(shown) == {"moved": [], "unmoved": [rows["jobs"]]}
-    else:
-        assert response.status_code == 422  # a submission without a body
-    assert not any(pk in shown for name, pk in rows.items() if named != "POST jobs/cancel/" or name != "jobs")
-    assert work() == before
+@pytest.mark.usefixtures("unhurried")
+def test_nothing_of_another_user_is_shown_or_changed(user, world):
+    make_issuer(issuer="https://other.example.org")
+    strangers = {"the issuer's": user, "another's": Api(shared_token("7", iss="https://other.example.org"))}
+    faults, pks = {}, set()
+    for of, user_id in (("another user", OTHER_USER), ("nobody in particular", None)):
+        rows = rows_of(user_id, "key:x", world)
+        pks |= {rows.ids[name] for name in ("jobs_job", "jobs_batch", "jobs_deadletter", "jobs_bulkoperation")}
+        before = work()
+        for who, stranger in strangers.items():
+            for place in OWN_PLACES:
+                with undone():
+                    answer = place.ask(stranger.client, rows)
+                    unchanged = [row for row in before if row not in work()] == []
+                shown, body = answer.content.decode(), answer.json()
+                if "<" in str(place):
+                    fine = (answer.status_code, body["error"]["code"]) == (404, "not_found")
+                elif str(place) == "POST jobs/cancel/":
+                    fine = body == {"moved": [], "unmoved": [rows.ids["jobs_job"]]}
+                elif str(place) == "GET spend/":
+                    fine = (body["total"]["calls"], body["groups"]) == (0, [])
+                elif place.method == "GET":
+                    fine = body["results"] == []
+                else:
+                    fine = answer.status_code < 300  # a submission, of what is to be their own
+                told = str(place) != "POST jobs/cancel/" and any(pk in shown for pk in pks)
+                if not (fine and unchanged) or told:
+                    faults[who, of, str(place)] = shown
+    assert faults == {}
 
 
-@pytest.mark.parametrize("named", [named for named, what in ADDRESSES.items() if what == "own" and "pk" in named])
-def test_what_is_ones_own_is_shown_and_can_be_cancelled(user, issuer, named):
-    rows = make_rows(USER, f"token:{issuer.pk}:{USER}")
-    assert call(user, named, rows).status_code in {200, 202}
+@pytest.mark.usefixtures("unhurried")
+def test_what_is_ones_own_is_shown_and_can_be_cancelled(user, issuer, world):
+    rows, faults = rows_of(USER, f"token:{issuer.pk}:{USER}", world), {}
+    for place in (place for place in OWN_PLACES if "<" in str(place)):
+        with undone():
+            if (answer := place.ask(user.client, rows)).status_code not in {200, 202}:
+                faults[str(place)] = answer.content
+    assert faults == {}
 
 
 def test_lists_show_ones_own_beside_those_of_others(user):
-    own, _ = make_rows(USER, "x"), make_rows(OTHER_USER, "x")
-    assert own["jobs"] in [row["id"] for row in user.get("/jobs/").json()["results"]]
+    empty = World({})
+    own, _ = rows_of(USER, "x", empty).ids, rows_of(OTHER_USER, "x", empty)
+    assert own["jobs_job"] in [row["id"] for row in user.get("/jobs/").json()["results"]]
     assert len(user.get("/jobs/").json()["results"]) == 2  # the dead one, too
-    assert [row["id"] for row in user.get("/batches/").json()["results"]] == [own["batches"]]
+    assert [row["id"] for row in user.get("/batches/").json()["results"]] == [own["jobs_batch"]]
     assert user.get(f"/jobs/?user={OTHER_USER}").json()["results"] == []
 
 
@@ -340,14 +275,6 @@ def test_the_scopes_are_the_issuers(user, issuer):
     assert error_of(user.post("/jobs/", SPEC), 403)["code"] == "missing_scope"
 
 
-def test_a_scope_that_no_issuer_can_give_opens_nothing_were_it_given(user, issuer):
-    Issuer.objects.update(scopes=["read", "submit", "operate", "decide", "limits"])
-    rows = make_rows(USER, "key:x")
-    for named, what in ADDRESSES.items():
-        if what == "whole":
-            assert error_of(call(user, named, rows), 403)["code"] == "not_for_users", named
-
-
 @pytest.mark.parametrize(
     ("token", "code"),
     [
@@ -411,22 +338,27 @@ def test_a_key_may_have_a_rate_of_its_own(db, monkeypatch):
     assert slow.get("/handlers/").status_code == 200
 
 
-@pytest.mark.parametrize("named", sorted(ADDRESSES))
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("shown", [True, False], ids=["a project for everybody", "a project like any other"])
-def test_without_credentials_only_jobs_and_batches_of_a_project_for_everybody_are_shown(issuer, named, shown):
-    issuer.project.anonymous_read = shown
-    issuer.project.save()
-    rows = make_rows(USER, "x")
-    before = work()
-    nobody = Api()
-    nobody.client.defaults["HTTP_X_PROJECT"] = "acme"
-    response = call(nobody, named, rows)
-    if shown and named in ANONYMOUS:
-        assert response.status_code == 200
-    else:
-        assert error_of(response, 401)["code"] == "not_authenticated"
-        assert response["WWW-Authenticate"] == 'Bearer realm="QueueOps"'
-    assert work() == before
+def test_without_credentials_only_jobs_and_batches_of_a_project_for_everybody_are_shown(world, shown):
+    Project.objects.update(anonymous_read=shown)
+    rows, faults = rows_of(USER, "x", world), {}
+    before = everything(project="acme")
+    for place in PLACES:
+        answer = place.ask(Client(headers={"X-Project": "acme"}), rows)
+        if shown and str(place) in ANONYMOUS:
+            fine = answer.status_code == 200
+        else:
+            told = (
+                answer.status_code,
+                answer.json().get("error", {}).get("code"),
+                answer.headers.get("WWW-Authenticate"),
+            )
+            fine = told == (401, "not_authenticated", 'Bearer realm="QueueOps"')
+        if not fine:
+            faults[str(place)] = answer.content
+    assert faults == {}
+    assert everything(project="acme") == before
 
 
 def test_without_credentials_the_project_may_be_named_in_the_address(issuer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import threading
 import time
 from datetime import UTC, datetime
 from uuid import UUID
@@ -125,13 +126,10 @@ def test_a_job_is_written_with_what_was_given_alone():
     assert b"\n" not in encoded({"kind": "k", "payload": {"text": "a\nb"}})
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [{"n": float("nan")}, {"x": object()}, {"at": datetime(2026, 3, 2)}, {"b": b"raw"}],  # noqa: DTZ001 (the point)
-)
-def test_what_json_has_no_form_for_is_no_job(payload):
-    with pytest.raises(InvalidRequest):
-        encoded({"kind": "k", "payload": payload})
+def test_what_json_has_no_form_for_is_no_job():
+    for value in (float("nan"), object(), datetime(2026, 3, 2), b"raw"):  # noqa: DTZ001 (the point)
+        with pytest.raises(InvalidRequest):
+            pytest.fail(f"{value!r} became {encoded({'kind': 'k', 'payload': {'x': value}})!r}")
 
 
 def test_records_take_what_a_newer_server_adds_and_an_older_one_lacks():
@@ -169,23 +167,27 @@ def test_an_action_has_a_key_and_leaves_out_what_was_not_given(server):
     assert asked.headers["idempotency-key"]
 
 
-@pytest.mark.parametrize("given", ["", "x", "../jobs", f"{ID}/cancel", 7, None])
-def test_what_is_no_id_reaches_no_address(server, given):
-    with QueueOps(server.url, "qo_k") as queue, pytest.raises(InvalidRequest, match="not an id"):
-        queue.cancel_job(given)
+def test_what_is_no_id_reaches_no_address(server):
+    with QueueOps(server.url, "qo_k") as queue:
+        for given in ("", "x", "../jobs", f"{ID}/cancel", 7, None):
+            with pytest.raises(InvalidRequest, match="not an id"):
+                queue.cancel_job(given)
     assert not server.asked
 
 
 def test_a_wait_does_not_hang_on_a_server_that_hangs(server):
+    may_answer = threading.Event()
+
     def hang(_):
-        time.sleep(3)
+        may_answer.wait(20)
         return Reply()
 
     server.answer = hang
     began = time.monotonic()
     with QueueOps(server.url, "qo_k") as queue, pytest.raises(WaitTimeout):
-        queue.wait(ID, timeout=0.5)
-    assert time.monotonic() - began < 2.5
+        queue.wait(ID, timeout=0.2)
+    assert time.monotonic() - began < 15, "it waited for the server"
+    may_answer.set()
 
 
 def test_watching_remembers_no_more_events_than_it_must():

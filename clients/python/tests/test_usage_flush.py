@@ -13,7 +13,7 @@ from queueops_client.retry import Retry
 from queueops_client.usage.flush import Pace
 from stand_in import Reply, refusal
 from usage_server import UsageServer
-from usage_trackers import KINDS, USER, Tracker, wait_until
+from usage_trackers import USER, Tracker, of_shared_code, wait_until
 
 DAY = 86400.0
 
@@ -23,11 +23,6 @@ def allowance(server):
     allowance = UsageServer(quota=1_000_000)
     server.answer = allowance.answer
     return allowance
-
-
-@pytest.fixture(params=KINDS)
-def kind(request):
-    return request.param
 
 
 @pytest.fixture
@@ -41,6 +36,7 @@ def ingested(server):
     return [len(asked.json) for asked in server.asked if asked.path.endswith("/ingest/")]
 
 
+@of_shared_code
 def test_a_rejected_event_is_set_apart_with_its_reason_and_the_others_are_sent(tracker, server, allowance):
     uses = [tracker.use(5, tokens=5) for _ in range(3)]
     bad = uses[1].event_id
@@ -67,6 +63,7 @@ def test_a_rejected_event_is_set_apart_with_its_reason_and_the_others_are_sent(t
     assert allowance.used(USER) == 15
 
 
+@of_shared_code
 def test_a_batch_refused_as_a_whole_is_halved_until_only_the_bad_row_is_set_apart(tracker, server, allowance):
     uses = [tracker.use(5, tokens=5) for _ in range(20)]
     bad = uses[13].event_id
@@ -83,33 +80,36 @@ def test_a_batch_refused_as_a_whole_is_halved_until_only_the_bad_row_is_set_apar
     assert sorted(allowance.received) == sorted(use.event_id for use in uses if use.event_id != bad)
 
 
-@pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_server_that_refuses_everything_sets_no_row_apart(tracker, server, allowance, status):
-    for _ in range(4):
+@of_shared_code
+def test_a_server_that_refuses_everything_sets_no_row_apart(tracker, server, allowance):
+    for status in (400, 413, 422):
+        for _ in range(4):
+            tracker.use(5, tokens=5)
+        server.answer = lambda _, status=status: refusal(status, "no")
+        with pytest.raises(ApiError):
+            tracker.flush()
+        report = tracker.report()
+        assert (report.pending, report.rejected) == (4, ()), status
+        assert report.paused, status
+        server.answer = allowance.answer
+        assert tracker.flush().sent == 4, status
+
+
+@of_shared_code
+def test_a_refusal_of_the_sender_pauses_in_sight_and_keeps_every_row(tracker, server, allowance, caplog):
+    for number, status in enumerate((401, 403, 404, 405), 1):
         tracker.use(5, tokens=5)
-    server.answer = lambda _: refusal(status, "no")
-    with pytest.raises(ApiError):
+        server.will_refuse(status, "expired_token")
+        caplog.clear()
+        with pytest.raises(ApiError):
+            tracker.flush()
+        report = tracker.report()
+        assert "expired_token" in report.paused, status
+        assert (report.pending, report.rejected) == (1, ()), status
+        assert "is not sent, and is kept" in caplog.text, status
         tracker.flush()
-    report = tracker.report()
-    assert (report.pending, report.rejected) == (4, ())
-    assert report.paused
-    server.answer = allowance.answer
-    assert tracker.flush().sent == 4
-
-
-@pytest.mark.parametrize("status", [401, 403, 404, 405])
-def test_a_refusal_of_the_sender_pauses_in_sight_and_keeps_every_row(tracker, server, allowance, status, caplog):  # noqa: PLR0917
-    tracker.use(5, tokens=5)
-    server.will_refuse(status, "expired_token")
-    with pytest.raises(ApiError):
-        tracker.flush()
-    report = tracker.report()
-    assert "expired_token" in report.paused
-    assert (report.pending, report.rejected) == (1, ())
-    assert "is not sent, and is kept" in caplog.text
-    tracker.flush()
-    assert tracker.report().paused is None
-    assert allowance.used(USER) == 5
+        assert tracker.report().paused is None, status
+        assert allowance.used(USER) == 5 * number, status
 
 
 def test_an_event_whose_answer_was_lost_is_sent_again_and_counted_once(tracker, server, allowance):
@@ -129,21 +129,15 @@ def test_an_event_whose_answer_was_lost_is_sent_again_and_counted_once(tracker, 
     assert allowance.used(USER) == 5
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"<html>Welcome to the hotel</html>",
-        {},
-        {"results": []},
-        {"results": [{"event_id": USER, "status": "accepted"}]},
-    ],
-)
-def test_an_answer_that_is_not_of_the_server_sends_no_row_off(tracker, server, allowance, body):
+@of_shared_code
+def test_an_answer_that_is_not_of_the_server_sends_no_row_off(tracker, server, allowance):
     tracker.use(5, tokens=5)
-    server.answers = [Reply(200, body)]
-    with pytest.raises(ApiError):
-        tracker.flush()
-    assert tracker.report().pending == 1
+    another = {"event_id": USER, "status": "accepted"}
+    for body in (b"<html>Welcome to the hotel</html>", {}, {"results": []}, {"results": [another]}):
+        server.answers = [Reply(200, body)]
+        with pytest.raises(ApiError):
+            tracker.flush()
+        assert tracker.report().pending == 1, body
     tracker.flush()
     assert allowance.used(USER) == 5
 
@@ -161,23 +155,21 @@ def test_thousands_of_rows_go_in_full_batches_over_one_connection(tracker, serve
     assert allowance.used(USER) == 2500
 
 
-@pytest.mark.parametrize("hours", [-40 * 24, -5, 3, 400])
-def test_a_local_clock_that_is_wrong_by_hours_loses_no_event(kind, server, allowance, tmp_path, hours):  # noqa: PLR0917
-    off = Tracker(
-        kind,
-        server.url,
-        tmp_path / "outbox.sqlite3",
-        policy="optimistic",
-        clock=lambda: time.time() + hours * 3600,
-    )
-    off.use(5, tokens=5)  # no answer was heard yet
-    assert off.flush().sent == 1
-    off.use(5, tokens=5)
-    off.flush()
-    off.close()
-    assert allowance.used(USER) == 10
+@of_shared_code
+def test_a_local_clock_that_is_wrong_by_hours_loses_no_event(kind, server, allowance, tmp_path):
+    for number, hours in enumerate((-40 * 24, -5, 3, 400), 1):
+        path = tmp_path / f"{number}.sqlite3"
+        clock = lambda hours=hours: time.time() + hours * 3600  # noqa: E731
+        off = Tracker(kind, server.url, path, policy="optimistic", clock=clock)
+        off.use(5, tokens=5)  # no answer was heard yet
+        assert off.flush().sent == 1, hours
+        off.use(5, tokens=5)
+        off.flush()
+        off.close()
+        assert allowance.used(USER) == 10 * number, hours
 
 
+@of_shared_code
 def test_a_clock_set_right_while_an_event_waits_does_not_put_it_into_the_future(kind, server, allowance, tmp_path):
     ahead = [7200.0]
     tracker = Tracker(
@@ -194,6 +186,7 @@ def test_a_clock_set_right_while_an_event_waits_does_not_put_it_into_the_future(
     assert allowance.used(USER) == 5
 
 
+@of_shared_code
 def test_an_event_that_is_too_old_is_set_apart_and_one_that_nears_it_is_reported(kind, server, allowance, tmp_path):
     now = [time.time() - 40 * DAY]
     tracker = Tracker(kind, server.url, tmp_path / "outbox.sqlite3", policy="optimistic", clock=lambda: now[0])

@@ -148,7 +148,7 @@ def hybrid(threshold: int = 100) -> Rules:
     return Rules(Policy.HYBRID, threshold=threshold, credit=CREDIT)
 
 
-@settings(max_examples=30, phases=(Phase.reuse, Phase.generate))
+@settings(phases=(Phase.reuse, Phase.generate))
 @given(rng=st.randoms(use_true_random=False), clients=st.integers(1, 4), threshold=st.sampled_from([0, 100, 300]))
 def test_hybrid_clients_pass_the_quota_by_no_more_than_the_credit_of_all_but_one(rng, clients, threshold):
     with world(clients=clients, rules=hybrid(threshold)) as at:
@@ -159,7 +159,7 @@ def test_hybrid_clients_pass_the_quota_by_no_more_than_the_credit_of_all_but_one
         assert at.spent <= QUOTA + (clients - 1) * CREDIT
 
 
-@settings(max_examples=30, phases=(Phase.reuse, Phase.generate))
+@settings(phases=(Phase.reuse, Phase.generate))
 @given(rng=st.randoms(use_true_random=False), clients=st.integers(1, 4))
 def test_strict_clients_never_pass_the_quota(rng, clients):
     with world(clients=clients, rules=Rules(Policy.STRICT)) as at:

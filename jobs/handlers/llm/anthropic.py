@@ -51,6 +51,9 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     for block in blocks if isinstance(blocks, list) else ():
         if isinstance(block, dict):
             answer.add_text(block.get("text"))
+    block = event.get("content_block")  # the first piece of a text may begin its block
+    if isinstance(block, dict):
+        answer.add_text(block.get("text"))
     delta = event.get("delta")
     change = delta if isinstance(delta, dict) else {}
     answer.add_text(change.get("text"))
@@ -66,9 +69,14 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         usage["total_tokens"] = usage["input_tokens"] + usage.get("output_tokens", 0)
 
 
+def knows(event: dict[str, Any]) -> bool:
+    """Every message and event names its type; of those to come what is no text is left out."""
+    return isinstance(event.get("type"), str)
+
+
 def cost(answer: Generation) -> int | None:
     """Return input and output tokens together; its own limits count them apart."""
     return answer.usage.get("total_tokens")
 
 
-ANTHROPIC = Dialect(compose=compose, absorb=absorb, cost=cost, push_back=parse_anthropic)
+ANTHROPIC = Dialect(compose=compose, absorb=absorb, knows=knows, cost=cost, push_back=parse_anthropic)

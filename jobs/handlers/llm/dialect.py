@@ -13,7 +13,8 @@ from .payload import LlmGenerate
 from .tokens import BYTES_PER_TOKEN
 
 MAX_WORD = 200
-_FINISHED = frozenset({"stop", "STOP", "end_turn", "stop_sequence"})
+# In lower case; `eos`, `eos_token` and `complete` are of servers that speak as OpenAI does.
+_FINISHED = frozenset({"stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,13 @@ class Generation:
         self.id = _word(answer_id) or self.id
 
     def count(self, usage: Any, names: Mapping[str, str]) -> None:
-        """Take the counts of a usage object that are numbers; `names`: theirs to ours."""
+        """Take the counts of a usage object that are numbers; `names`: theirs to ours. They are cumulative."""
         if isinstance(usage, dict):
             found = {ours: usage.get(theirs) for theirs, ours in names.items()}
             counts = {name: number for name, number in found.items() if type(number) is int}
-            self.usage |= {name: number for name, number in counts.items() if 0 <= number <= MOST_TOKENS}
+            for name, number in counts.items():
+                if 0 <= number <= MOST_TOKENS:
+                    self.usage[name] = max(number, self.usage.get(name, 0))
 
     def used(self) -> Usage | None:
         """What the provider counted, by unit; None: it told nothing. Thoughts are output, told apart or not."""
@@ -85,10 +88,12 @@ class Generation:
         return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
     def result(self) -> dict[str, Any]:
+        text, reason = self.text, self.finish_reason or ""
         return {
-            "text": self.text,
+            "text": text,
             "finish_reason": self.finish_reason,
-            "complete": self.finish_reason in _FINISHED,
+            "complete": bool(text) and reason.lower() in _FINISHED,
+            **({} if text else {"empty": True}),
             "usage": self.usage or None,
             "model": self.model,
             "id": self.id,
@@ -103,16 +108,20 @@ class Dialect:
     Attributes:
         compose: (payload, part, base_url, api_key) -> what to send; an empty base_url is the public one.
         absorb: Takes one answer, or one event of a stream, into a Generation.
+        knows: Whether an object is such an answer or event; any other is told as malformed.
         cost: What its limits counted for the call; None: it did not say.
         push_back: (status, headers, body) -> the quotas that were exceeded; None: it is no refusal of a quota.
         end_of_stream: The event after the last, if it has one.
+        reason_is_last: A reason for the end comes with the last of the text. Gemini's may stand in every event.
     """
 
     compose: Callable[[LlmGenerate, str | None, str, str], ModelRequest]
     absorb: Callable[[Generation, dict[str, Any]], None]
+    knows: Callable[[dict[str, Any]], bool]
     cost: Callable[[Generation], int | None]
     push_back: Callable[[int, Mapping[str, str], bytes], PushBack | None]
     end_of_stream: str | None = None
+    reason_is_last: bool = True
 
 
 def _word(value: Any) -> str | None:

@@ -17,11 +17,19 @@ CREDIT_GONE = "credit_gone"
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
-_TOO_LONG_STATUSES = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE})
+# llama.cpp said it with a 500.
+_TOO_LONG_STATUSES = frozenset(
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.INTERNAL_SERVER_ERROR}
+)
+_TOO_LONG_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+# In the words of Anthropic, Gemini, OpenAI, llama.cpp, Mistral, vLLM and LiteLLM; see docs/reference/wire-facts.md.
 _TOO_LONG = re.compile(
-    r"^prompt is too long|exceed context limit|input token count .*exceeds the maximum|maximum context length is",
+    r"^prompt is too long|exceed context limit|input token count .*exceeds the maximum|maximum context length is"
+    r"|exceeds the available context size|too large for model with \d+ maximum context length"
+    r"|longer than the maximum model length|context ?window ?exceeded",
     re.IGNORECASE,
 )
+_CREDIT_TOO_LOW = re.compile(r"^your credit balance is too low", re.IGNORECASE)
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 
 
@@ -31,8 +39,8 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
     excerpt = excerpt_of(response, secrets)
     push_back = dialect.push_back(response.status, response.headers, response.body)
     said = _said(error, secrets) or excerpt
-    if response.status == HTTPStatus.PAYMENT_REQUIRED or _codes(error) & _NO_CREDIT:
-        # OpenAI says this with a 429, but no wait brings the credit back.
+    if response.status == HTTPStatus.PAYMENT_REQUIRED or _codes(error) & _NO_CREDIT or _CREDIT_TOO_LOW.search(said):
+        # OpenAI says this with a 429, Anthropic with a 400; no wait brings the credit back.
         return ProviderError(
             HTTPStatus.PAYMENT_REQUIRED.value,
             f"{service} wants to be paid: {said}" if said else f"{service} wants to be paid.",
@@ -55,20 +63,19 @@ def is_too_long(status: int, error: dict[str, Any]) -> bool:
     """
     Whether a provider says that the input is too long for the model; see docs/reference/wire-facts.md.
 
-    OpenAI has a code for it; Anthropic and Gemini say it in words alone.
+    OpenAI and llama.cpp have a code for it; others say it in words alone.
     """
     if status not in _TOO_LONG_STATUSES:
         return False
     message = error.get("message")
-    return "context_length_exceeded" in _codes(error) or (
+    return not _TOO_LONG_CODES.isdisjoint(_codes(error)) or (
         isinstance(message, str) and _TOO_LONG.search(message) is not None
     )
 
 
 def error_event(error: dict[str, Any], *, service: str, secrets: tuple[str, ...]) -> ProviderError:
     """Read an error that comes inside an answer that began as a success."""
-    code = error.get("code")
-    status = code if type(code) is int and code in _STATUSES else None
+    status = _status_of(error.get("code"))
     said = _said(error, secrets)
     return ProviderError(
         status,
@@ -76,6 +83,12 @@ def error_event(error: dict[str, Any], *, service: str, secrets: tuple[str, ...]
         code=_code(error) or "stream_error",
         outcome="unknown" if status is None else "answered",
     )
+
+
+def _status_of(code: Any) -> int | None:
+    """A status, as a number or in digits; None: it is none."""
+    number = int(code) if isinstance(code, str) and code.isascii() and code.isdecimal() else code
+    return number if type(number) is int and number in _STATUSES else None
 
 
 def malformed(service: str, what: str) -> ProviderError:
@@ -90,10 +103,16 @@ def cut(service: str) -> ProviderError:
 
 
 def error_in(parsed: Any) -> dict[str, Any]:
-    """Return the error object of a body or an event; empty: there is none. A stream's error is an array of one."""
+    """
+    Return the error object of a body or an event; empty: there is none.
+
+    A stream's error is an array of one; vLLM and Mistral have the fields at the top of an object `error`.
+    """
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]
-    error = parsed.get("error") if isinstance(parsed, dict) else None
+    if not isinstance(parsed, dict):
+        return {}
+    error = parsed if parsed.get("object") == "error" else parsed.get("error")
     if isinstance(error, str):
         return {"message": error}
     return error if isinstance(error, dict) else {}

@@ -12,6 +12,7 @@ from .payload import LlmGenerate
 BASE_URL = "https://generativelanguage.googleapis.com"
 
 _ROLES = {"user": "user", "assistant": "model"}
+_FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 _COUNTS = {
     "promptTokenCount": "input_tokens",
     "candidatesTokenCount": "output_tokens",
@@ -55,6 +56,14 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         answer_id=event.get("responseId"),
     )
     answer.count(event.get("usageMetadata"), _COUNTS)
+    if "total_tokens" in answer.usage:
+        answer.usage.setdefault(
+            "output_tokens", 0
+        )  # counts of nothing are left out: thoughts alone, or a blocked prompt
+
+
+def knows(event: dict[str, Any]) -> bool:
+    return not event.keys().isdisjoint(_FIELDS)
 
 
 def cost(answer: Generation) -> int | None:
@@ -67,4 +76,4 @@ def _first(candidates: Any) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
-GEMINI = Dialect(compose=compose, absorb=absorb, cost=cost, push_back=parse_google)
+GEMINI = Dialect(compose=compose, absorb=absorb, knows=knows, cost=cost, push_back=parse_google, reason_is_last=False)

@@ -29,6 +29,7 @@ from .reading import AnswerReader
 
 MAX_LLM_ANSWER_BYTES = 20_000_000
 JOINT = "\n\n"
+ANSWERS = frozenset({HTTPStatus.OK, HTTPStatus.CREATED})  # some servers create an answer
 
 _DIALECTS = {"gemini": GEMINI, "openai": OPENAI, "anthropic": ANTHROPIC}
 # 100 is for the end: a stream's length is only guessed.
@@ -101,7 +102,7 @@ async def _ask(
         if reader.has_ended:  # all of the answer is there; only its usage may be missing
             return reader.answer, secrets
         raise unanswered(error) from error
-    if response.status != HTTPStatus.OK:
+    if response.status not in ANSWERS:
         raise llm_errors.refusal(response, dialect=dialect, service=service, secrets=secrets)
     if response.is_truncated:
         raise llm_errors.malformed(service, f"the answer has more than {MAX_LLM_ANSWER_BYTES:,} bytes")

@@ -13,6 +13,7 @@ from .payload import LlmGenerate
 BASE_URL = "https://api.openai.com/v1"
 AZURE_HOSTS = (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
 
+_TEXTS = frozenset({"text", "output_text"})  # parts of a content
 _COUNTS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
 
 
@@ -39,14 +40,33 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     if isinstance(choice, dict):
         message = choice.get("delta") or choice.get("message")
         if isinstance(message, dict):
-            answer.add_text(message.get("content"))
+            _add_content(answer, message.get("content"))
             answer.add_text(message.get("refusal"))
         answer.note(finish_reason=choice.get("finish_reason"))
+        _count(answer, choice.get("usage"))
     answer.note(model=event.get("model"), answer_id=event.get("id"))
-    usage = event.get("usage")
+    _count(answer, event.get("usage"))
+
+
+def _add_content(answer: Generation, content: Any) -> None:
+    """A text, or parts as Mistral sends them; of these the thoughts are left out."""
+    for part in content if isinstance(content, list) else [{"type": "text", "text": content}]:
+        if isinstance(part, dict) and part.get("type") in _TEXTS:
+            answer.add_text(part.get("text"))
+
+
+def _count(answer: Generation, usage: Any) -> None:
+    """Take the usage of an answer or of a choice. What its parts leave of the total is output: reasoning at xAI."""
     answer.count(usage, _COUNTS)
     if isinstance(usage, dict):
         answer.count(usage.get("prompt_tokens_details"), {"cached_tokens": "cached_tokens"})
+    told = answer.usage
+    if told.keys() >= {"input_tokens", "output_tokens", "total_tokens"}:
+        told["output_tokens"] = max(told["output_tokens"], told["total_tokens"] - told["input_tokens"])
+
+
+def knows(event: dict[str, Any]) -> bool:
+    return isinstance(event.get("choices"), list) or isinstance(event.get("usage"), dict)
 
 
 def cost(answer: Generation) -> int | None:
@@ -79,4 +99,4 @@ def root_of(base_url: str) -> str:
     return root if urlsplit(root).path else f"{root}/v1"
 
 
-OPENAI = Dialect(compose=compose, absorb=absorb, cost=cost, push_back=parse_openai, end_of_stream="[DONE]")
+OPENAI = Dialect(compose=compose, absorb=absorb, knows=knows, cost=cost, push_back=parse_openai, end_of_stream="[DONE]")

@@ -26,8 +26,8 @@ class AnswerReader:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the text is complete; its usage may still be missing."""
-        return self._saw_end or self.answer.finish_reason is not None
+        """Whether the text is complete, though the line breaks now; its usage may still be missing."""
+        return self.answer.finish_reason is not None and (self._saw_end or self._dialect.reason_is_last)
 
     def take(self, piece: bytes) -> None:
         """Read the next piece of a stream."""
@@ -38,7 +38,7 @@ class AnswerReader:
         self._absorb_events(self._events.end())
         if not self._is_stream:
             self.take_whole(body)
-        elif not self.has_ended:
+        elif self.answer.finish_reason is None and not (self._saw_end and self.answer.pieces):
             raise llm_errors.cut(self._service)
 
     def take_whole(self, body: bytes) -> None:
@@ -49,7 +49,7 @@ class AnswerReader:
             raise llm_errors.malformed(self._service, "the answer is no JSON") from None
         for event in parsed if isinstance(parsed, list) else [parsed]:
             self._absorb(event)
-        if not self.answer.pieces and not self.has_ended:
+        if not self.answer.pieces and self.answer.finish_reason is None:
             raise llm_errors.malformed(self._service, "the answer holds neither text nor a reason for its end")
 
     def _absorb_events(self, events: list[str]) -> None:
@@ -70,4 +70,6 @@ class AnswerReader:
             raise llm_errors.error_event(error, service=self._service, secrets=self._secrets)
         if not isinstance(event, dict):
             raise llm_errors.malformed(self._service, "the answer is no object")
+        if not self._dialect.knows(event):
+            raise llm_errors.malformed(self._service, "the answer is of no known form")
         self._dialect.absorb(self.answer, event)

@@ -4,10 +4,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
-from django.db.models.functions import Now
 
 from jobs import cluster
 from jobs.models import Executor
+from queueops.core.clock import Now
 from queueops.tenancy.secret_key import adopt_secret_key
 
 

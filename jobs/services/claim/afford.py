@@ -11,7 +11,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models.functions import Now
 
 from jobs.classify import Failure
 from jobs.handlers.registry import Handler, UnknownKind, find_handler
@@ -20,6 +19,7 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import bury
 from jobs.services.operate.budget_waits import why_unknown
 from jobs.transitions import Move
+from queueops.core.clock import Now
 from ratelimits.costs import Usage
 from ratelimits.models import Via
 from ratelimits.money import most_of, shown

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F
-from django.db.models.functions import Now
 
 from jobs.models import Executor
 from jobs.services.finish.claimed import ClaimedJob
+from queueops.core.clock import Now
 from queueops.core.sql import plain_array, run_sql
 
 from .admit import SUSPECT

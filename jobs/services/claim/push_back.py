@@ -8,13 +8,13 @@ from datetime import timedelta
 from uuid import UUID
 
 from django.db.models import Count
-from django.db.models.functions import Now
 
 from jobs.classify import Failure
 from jobs.models import Job, JobEvent
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import COOLED_SECONDS, Failed, Outcome
 from jobs.states import JobState
+from queueops.core.clock import Now
 from ratelimits.costs import read_amounts
 from ratelimits.feedback import PushBack
 from ratelimits.services.limiter.estimates import measured_ratio, with_cached

@@ -16,11 +16,11 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from django.db import connection, transaction
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.models import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from jobs.services.finish.webhooks import most_hearers, note_ended_jobs
+from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 
 from .flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile

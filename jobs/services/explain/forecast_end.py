@@ -19,7 +19,6 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from django.db.models import Q
-from django.db.models.functions import Now
 
 from jobs.lanes import read_lane
 from jobs.models import FlowSample, PauseSwitch
@@ -27,6 +26,7 @@ from jobs.models.flow import SINCE_EVER
 from jobs.services.operate.pauses import count_slots
 from jobs.services.operate.windows import spans_over
 from jobs.windows import stretched
+from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.tenancy.scope import for_everyone
 from ratelimits.costs import NO_AMOUNTS, UNTIL_THE_END

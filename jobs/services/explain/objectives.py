@@ -11,11 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db.models.functions import Now
-
 from jobs.models import Objective, ObjectiveSample
 from jobs.models.objective import COUNTED_COARSE, COUNTED_FINE, MOST_WINDOW_DAYS
-from queueops.core.clock import database_now
+from queueops.core.clock import Now, database_now
 from queueops.core.sql import run_sql
 
 KEEP_FINE = timedelta(minutes=65)  # past their deadlines

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db.models import F, Q, Sum
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.handlers.registry import all_handlers
@@ -20,7 +19,7 @@ from jobs.services.finish.kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.services.operate.budget_waits import why_unknown
 from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
 from jobs.states import WAITING, JobState
-from queueops.core.clock import database_now, foretold
+from queueops.core.clock import Now, database_now, foretold
 from queueops.core.sql import run_sql_as
 from queueops.tenancy.models import CredentialPoolMember
 from queueops.tenancy.pools import members_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from django.contrib.postgres.functions import TransactionNow as Now
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, Sum
 
@@ -13,6 +12,7 @@ from jobs.models import Batch, Job, ServiceBreaker
 from jobs.services.finish.breaker import MOST_HELD_COUNTED
 from jobs.states import JobState
 from queueops.audit import trail
+from queueops.core.clock import TransactionNow as Now
 
 Key = tuple[str, str, str]
 

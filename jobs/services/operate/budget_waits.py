@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import BudgetWait, Job
 from jobs.states import WAITING
-from queueops.core.clock import database_now
+from queueops.core.clock import Now, database_now
 from queueops.core.notify import Channel, notify
 from ratelimits.models import Via
 from ratelimits.money import most_of

@@ -19,6 +19,7 @@ from jobs.models import Batch, BulkOperation
 from jobs.services.submit.prepare import Rules, prepare_job
 from jobs.services.submit.spec import JobSpec
 from jobs.states import Priority
+from queueops.core.clock import with_clocks
 from queueops.core.sealing import seal_value
 from queueops.core.values.reasons import clean_reason, required_reason
 from queueops.tenancy.encryption import is_encrypted
@@ -245,7 +246,7 @@ def _letters_until_now(wanted: DeadLetterFilter) -> DeadLetterFilter:
 
 def _until_now(given: datetime | None) -> datetime:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
+        cursor.execute(with_clocks("SELECT {{clock_now}}"))
         row: tuple[datetime] = cursor.fetchone()
     return min(given or row[0], row[0])
 

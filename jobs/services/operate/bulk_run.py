@@ -16,13 +16,14 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F
-from django.db.models.functions import Coalesce, Greatest, Now
+from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
 
 from jobs.classify import clean
 from jobs.errors import UnknownBulkOperation
 from jobs.models import BulkOperation
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.reasons import clean_reason
 

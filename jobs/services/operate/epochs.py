@@ -15,7 +15,6 @@ from typing import Literal
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Count
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.handlers.registry import UnknownKind, find_handler
@@ -23,6 +22,7 @@ from jobs.models import BatchSearch, Epoch, Job, PauseSwitch, ProviderBatch
 from jobs.models.provider_batch import SEARCHED_BACK
 from jobs.states import RUNNING, TERMINAL
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.scope import for_everyone

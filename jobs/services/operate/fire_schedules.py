@@ -10,12 +10,11 @@ from uuid import UUID
 
 from django.db import DatabaseError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.db.models.functions import Now
 
 from jobs.models import PauseSwitch, Schedule, ScheduleFire
 from jobs.services.submit.spec import as_written_now, parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
-from queueops.core.clock import database_moment
+from queueops.core.clock import Now, database_moment
 from queueops.core.errors import QueueOpsError
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sealing import WITHHELD

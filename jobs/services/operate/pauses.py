@@ -17,13 +17,13 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Sum
-from django.db.models.functions import Now
 
 from jobs.errors import NotPaused, UnknownPauseTarget
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Batch, Executor, PauseSwitch
 from jobs.states import WAITING
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql

@@ -11,11 +11,11 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.db.models import Q
-from django.db.models.functions import Now
 
 from jobs.errors import BadPool, PoolInUse
 from jobs.models import Executor, Pool, PoolSweep
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.values.numbers import numbered
 from queueops.tenancy.models import Project

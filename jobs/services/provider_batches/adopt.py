@@ -11,13 +11,13 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Count, Q
-from django.db.models.functions import Now
 
 from jobs.handlers.batch_form import Remote
 from jobs.models import Job, ProviderBatch, ProviderBatchLine, Way
 from jobs.states import RUNNING, WAITING
 from jobs.transitions import Lease, Move, move_jobs
 from queueops.audit import trail
+from queueops.core.clock import Now
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 
-from jobs.handlers.errors import ProviderError, unanswered
+from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
 from jobs.handlers.http.answers import excerpt_of, secrets_in
 from jobs.handlers.http.payload import outbound_policy
 from queueops.core.outbound.client import OutboundClient, OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import OutboundRefused
-from queueops.core.values.retry_after import parse_retry_after
 
 T = TypeVar("T")
 
@@ -212,6 +211,6 @@ def _refused(response: OutboundResponse, secrets: tuple[str, ...]) -> ProviderEr
         response.status,
         f"answered {response.status}: {excerpt}" if excerpt else f"answered {response.status}",
         code=f"http_{response.status}",
-        retry_after=parse_retry_after(response.headers.get("Retry-After"), date=response.headers.get("Date")),
+        retry_after=retry_after_of(response),
         outcome="answered",
     )

@@ -14,7 +14,6 @@ from uuid import UUID
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 from pydantic_core import to_json
 
 from jobs.handlers.batch_form import BatchApi, BatchForm
@@ -22,7 +21,7 @@ from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.lanes import subject_of
 from jobs.models import BatchSearch, Job, ProviderBatch, ProviderBatchLine, new_id
 from jobs.services.claim.afford import Affordable, ChosenLine, afford
-from queueops.core.clock import database_now
+from queueops.core.clock import Now, database_now
 from queueops.core.sql import run_sql_as
 from queueops.tenancy.credentials import base_url_of, find_principals
 from ratelimits.costs import ENQUEUED_TOKENS

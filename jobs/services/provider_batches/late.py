@@ -7,10 +7,9 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
-from django.db.models.functions import Now
 
 from jobs.models import ProviderBatch
-from queueops.core.clock import database_now
+from queueops.core.clock import Now, database_now
 
 from .calls import call_seconds
 from .collect import LINE_BYTES

@@ -7,10 +7,10 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef
-from django.db.models.functions import Now
 
 from jobs.models import ProviderBatch, ProviderBatchLine
 from queueops.audit import trail
+from queueops.core.clock import Now
 from ratelimits.models import Spend, Via
 from ratelimits.services.money.reports import SpendSum, total
 

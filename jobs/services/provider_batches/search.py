@@ -10,7 +10,6 @@ from http import HTTPStatus
 
 from django.conf import settings
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 
 from jobs.handlers.batch_form import (
     CLOCK_IS_WRONG,
@@ -27,6 +26,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.models import BatchSearch, Job, ProviderBatch
 from jobs.models.provider_batch import SEARCHED_BACK
 from jobs.states import TERMINAL
+from queueops.core.clock import Now
 from queueops.tenancy.credentials import UnknownCredential, open_named
 
 from .adopt import Stray, take_in

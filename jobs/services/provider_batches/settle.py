@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db import DataError, IntegrityError, transaction
 from django.db.models import DurationField, ExpressionWrapper, F
-from django.db.models.functions import Extract, Now
+from django.db.models.functions import Extract
 from pydantic import ValidationError
 
 from jobs.classify import Failure, clean, failure_of
@@ -32,6 +32,7 @@ from jobs.services.finish.result_text import result_text
 from jobs.services.results.figures import add_figures
 from jobs.services.results.writer import take_figures, write_result
 from jobs.states import JobState
+from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.sealing import SealedAway
 from queueops.core.sql import run_sql_as

@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from django.conf import settings
 from django.db.models import Exists, F, OuterRef
-from django.db.models.functions import Least, Now
+from django.db.models.functions import Least
 
 from jobs.classify import clean
 from jobs.handlers.batch_form import Access, Intent, LineResult, Remote, batch_of, find_batch, first_custom_id
@@ -20,7 +20,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.answers import secrets_in
 from jobs.models import Job, PauseSwitch, ProviderBatch, ProviderBatchLine
 from jobs.states import RUNNING
-from queueops.core.clock import database_now
+from queueops.core.clock import Now, database_now
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.credentials import open_named
 

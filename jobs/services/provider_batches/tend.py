@@ -21,13 +21,12 @@ import psycopg
 from django.conf import settings
 from django.db import DatabaseError, connections
 from django.db.models import F, Q, QuerySet
-from django.db.models.functions import Now
 
 from jobs.classify import clean
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import find_handler, served_names
 from jobs.models import BatchSearch, Job, ProviderBatch
-from queueops.core.clock import database_now
+from queueops.core.clock import Now, database_now
 from queueops.core.errors import QueueOpsError
 
 from .calls import CallLoop

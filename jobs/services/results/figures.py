@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.db.models import F
-from django.db.models.functions import Now
 
 from jobs.models import ResultStoreTotals
+from queueops.core.clock import Now
 
 FAILURE_CHARACTERS = 300  # characters of the last failure
 

@@ -16,11 +16,11 @@ from uuid import UUID
 
 import pydantic_core
 from django.db import transaction
-from django.db.models.functions import Now
 
 from jobs.errors import UnknownUpload
 from jobs.models import Upload
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import open_bytes, seal_bytes
 from queueops.tenancy.encryption import is_encrypted

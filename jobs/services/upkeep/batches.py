@@ -10,7 +10,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.models import Batch, Dependency, MaintenanceWindow
@@ -21,7 +20,7 @@ from jobs.services.finish.webhooks import send_batch_webhooks
 from jobs.services.operate.windows import spans_over
 from jobs.states import TERMINAL, WAITING
 from jobs.windows import Span, stretched
-from queueops.core.clock import database_now
+from queueops.core.clock import Now, database_now
 from queueops.core.processes.one_by_one import one_by_one
 
 CLOSE_AT_ONCE = 20

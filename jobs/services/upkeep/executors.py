@@ -13,7 +13,6 @@ from uuid import UUID, uuid4
 import psutil
 from django.db import connection, transaction
 from django.db.models import BooleanField, Exists, ExpressionWrapper, F, Max, Q
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.models import Executor, Job
@@ -21,6 +20,7 @@ from jobs.services.finish.claimed import holder_of
 from jobs.services.finish.kinds import kinds_served
 from jobs.states import RUNNING
 from jobs.transitions import Move, move_jobs
+from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert
@@ -132,9 +132,8 @@ def kill_stuck_executors(*, silent_seconds: float, stuck_seconds: float, cluster
         The pids killed.
     """
     killed = []
-    suspects = Executor.objects.extra(
-        where=["heartbeat_at < now() - %s * interval '1 second' OR loop_lag_ms > %s"],
-        params=[silent_seconds, stuck_seconds * 1000],
+    suspects = Executor.objects.filter(
+        Q(heartbeat_at__lt=Now() - timedelta(seconds=silent_seconds)) | Q(loop_lag_ms__gt=stuck_seconds * 1000)
     )
     for executor in suspects.filter(cluster_id=cluster_id):
         if is_alive(executor) and executor.pid != os.getpid():

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db.models import F, Sum
-from django.db.models.functions import Now
 
 from jobs.models import FlowSample, JobEvent
 from jobs.services.explain.flow import FINE_SECONDS, LATE_SECONDS
 from jobs.states import EventType
+from queueops.core.clock import Now
 
 SECONDS = 60  # looked back
 LEAST_ATTEMPTS = 20  # in that time

@@ -24,7 +24,6 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 from django.db.models import CharField, Exists, F, Func, OuterRef, Q, QuerySet, Value
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.models import Job, OnFailure, PauseSwitch, new_id
@@ -32,6 +31,7 @@ from jobs.services.submit.dependencies import Named
 from jobs.services.submit.prepare import prepare_job
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import insert_prepared
+from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.values.identifiers import first_id_at

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db.models import Q
-from django.db.models.functions import Now
 
 from jobs.models import Batch, PauseSwitch
 from jobs.services.explain.snapshots import Counts, batch_counts, counts_by_project
@@ -16,6 +15,7 @@ from jobs.services.finish.kinds import UNSERVED
 from jobs.services.operate.epochs import PUT_BACK_REASON
 from jobs.services.operate.pauses import count_covered
 from jobs.states import WAITING
+from queueops.core.clock import Now
 from queueops.core.values.numbers import numbered
 from queueops.tenancy.models import Project, ProjectMove
 from queueops.tenancy.people import names_of

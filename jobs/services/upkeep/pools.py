@@ -13,6 +13,7 @@ import uuid
 from django.db import connection, transaction
 
 from jobs.models import PoolSweep
+from queueops.core.clock import with_clocks
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
 
@@ -24,8 +25,8 @@ UNDER_WAY_SECONDS = 5.0
 
 SETTLED = """
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint > xid
-       AND now() > changed_at + %s * interval '1 second'
-       OR now() > changed_at + interval '1 day'  -- another server's ids, where a dump was restored
+       AND {{now}} > changed_at + %s * interval '1 second'
+       OR {{now}} > changed_at + interval '1 day'  -- another server's ids, where a dump was restored
   FROM jobs_poolsweep
 """
 
@@ -68,5 +69,5 @@ def _follow_part() -> int | None:
 
 def _is_settled() -> bool:
     with connection.cursor() as cursor:
-        cursor.execute(SETTLED, [UNDER_WAY_SECONDS])
+        cursor.execute(with_clocks(SETTLED), [UNDER_WAY_SECONDS])
         return bool((cursor.fetchone() or [False])[0])

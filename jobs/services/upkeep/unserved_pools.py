@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.conf import settings
-from django.db.models.functions import Now
 
 from jobs.models import Pool
 from jobs.services.explain.pools import PoolDepth, pool_depths
 from jobs.services.operate.pools import pools_served
+from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert

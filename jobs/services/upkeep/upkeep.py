@@ -11,7 +11,6 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Count
-from django.db.models.functions import Now
 from pydantic import ValidationError
 
 from jobs.aging import DEFAULT_RULES
@@ -25,6 +24,7 @@ from jobs.services.finish.finish import bury
 from jobs.services.operate.epochs import ensure_epoch
 from jobs.states import RUNNING, WAITING, JobState
 from jobs.transitions import Move, move_jobs
+from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.sealing import STANDS_IN
 from queueops.core.sql import run_sql_as

@@ -9,13 +9,14 @@ from typing import Any
 
 from django.conf import settings
 from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
-from django.db.models.functions import Now, Substr
+from django.db.models.functions import Substr
 from django.utils import timezone
 
 from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount, PauseSwitch, ServiceBreaker
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.finish.kinds import UNSERVED
 from jobs.services.finish.outages import grouped, open_breakers
+from queueops.core.clock import Now
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sealing import opened_if

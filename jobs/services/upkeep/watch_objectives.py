@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
-from django.db.models.functions import Now
 
 from jobs.models import FlowCursor, Objective, ObjectiveSample
 from jobs.services.explain.flow import EVENT_LOG
@@ -22,6 +21,7 @@ from jobs.services.explain.objectives import (
     standing_objectives,
     words_of,
 )
+from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile

@@ -6,9 +6,9 @@ from datetime import UTC, timedelta
 
 from django.conf import settings
 from django.db.models import Q
-from django.db.models.functions import Now
 
 from jobs.models import BatchPace, BatchSearch, ProviderBatch
+from queueops.core.clock import Now
 from queueops.core.values.masking import masked_text
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile

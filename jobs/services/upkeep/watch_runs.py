@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.models import Job, ProviderBatch
 from jobs.states import JobState
+from queueops.core.clock import Now
 from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile

@@ -13,7 +13,6 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Q
-from django.db.models.functions import Now
 from django.http import HttpRequest
 from fido2.server import Fido2Server
 from fido2.webauthn import (
@@ -27,6 +26,7 @@ from fido2.webauthn import (
 
 from queueops.access.models import Passkey
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 
 from . import second_factor

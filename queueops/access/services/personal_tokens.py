@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from queueops.access.models import PersonalToken
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.reasons import required_reason
 from queueops.tenancy.models import digest_of

@@ -28,6 +28,13 @@ class NoRole(QueueOpsError):
     status = 403
 
 
+class GroupsMissing(QueueOpsError):
+    """Your provider has not told which groups you are in, so nothing was changed. Ask your administrator."""
+
+    code = "groups_missing"
+    status = 403
+
+
 class AccountInactive(QueueOpsError):
     """Your account here is deactivated."""
 
@@ -41,11 +48,14 @@ def welcome(claims: dict[str, Any]) -> User:
 
     Who comes for the first time gets an account; an existing one only with QUEUEOPS_OIDC_LINK_BY_EMAIL. Of roles, those
     that QUEUEOPS_OIDC_ROLES names are given and taken; others are left as they were given here. Who has lost all of
-    them is no longer staff, which ends what is open in every browser.
+    them is no longer staff, which ends what is open in every browser. Groups that the provider left out are not none:
+    Entra ID leaves out those of somebody who is in very many. Then nobody is let in, and no role is taken.
 
     Raises:
-        NoRole, AccountInactive
+        NoRole, GroupsMissing, AccountInactive
     """
+    if at(claims, settings.QUEUEOPS.oidc_group_claim) is None:
+        raise GroupsMissing
     wanted = roles_of(claims)
     with transaction.atomic():
         user = _account(claims, may_make=bool(wanted))

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.twofactor.totp import TOTP
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models.functions import Now
 
 from queueops.access.models import Authenticator, Passkey, RecoveryCode
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy import credentials
 from queueops.tenancy.models import digest_of

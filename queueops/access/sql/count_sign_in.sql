@@ -6,10 +6,10 @@
 -- clock   clock_timestamp(), of the moment the row is locked
 -- returns the number of the attempt; no row: locked, and nothing changed (a lock never grows by being tried)
 INSERT INTO access_signincount AS known (purpose, account, address, failures, forget_at)
-VALUES (%(purpose)s, %(account)s, %(address)s, 1, clock_timestamp() + make_interval(secs => %(window_seconds)s))
+VALUES (%(purpose)s, %(account)s, %(address)s, 1, {{clock_now}} + make_interval(secs => %(window_seconds)s))
 ON CONFLICT (purpose, account, address) DO UPDATE
-   SET failures = CASE WHEN known.forget_at <= clock_timestamp() THEN 1 ELSE known.failures + 1 END,
-       forget_at = CASE WHEN known.forget_at <= clock_timestamp() OR known.failures + 1 >= %(limit)s
+   SET failures = CASE WHEN known.forget_at <= {{clock_now}} THEN 1 ELSE known.failures + 1 END,
+       forget_at = CASE WHEN known.forget_at <= {{clock_now}} OR known.failures + 1 >= %(limit)s
                         THEN excluded.forget_at ELSE known.forget_at END
- WHERE known.failures < %(limit)s OR known.forget_at <= clock_timestamp()
+ WHERE known.failures < %(limit)s OR known.forget_at <= {{clock_now}}
 RETURNING failures

@@ -6,7 +6,7 @@
 -- returns one row for each deleted
 DELETE FROM access_signincount
  WHERE id IN (SELECT id FROM access_signincount
-               WHERE forget_at <= clock_timestamp()
+               WHERE forget_at <= {{clock_now}}
                ORDER BY forget_at LIMIT %(most)s
                  FOR UPDATE SKIP LOCKED)
 RETURNING id

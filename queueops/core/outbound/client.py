@@ -19,6 +19,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.values.retry_after import MAY_SPEAK_OF_A_QUOTA
 
 from .connector import Passage, checked_connector, current_passage
 from .policy import OutboundPolicy, OutboundRefused, parse_target
@@ -70,8 +71,8 @@ class CallNotes:
 
     Attributes:
         answers: Of each its status and the bytes of its body; a status of 0: nobody answered.
-        refusal: The last answer of 429.
-        headers: Of the last other answer.
+        refusal: The last answer whose status may speak of a quota.
+        headers: Of the last answer but a 429.
     """
 
     __slots__ = ("answers", "headers", "refusal")
@@ -227,9 +228,9 @@ async def _send_once(
             _note(response.status, len(body))
             answer = OutboundResponse(response.status, response.headers, body, is_truncated, response.charset)
             if (notes := call_notes.get()) is not None:
-                if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+                if answer.status in MAY_SPEAK_OF_A_QUOTA:
                     notes.refusal = answer
-                else:
+                if answer.status != HTTPStatus.TOO_MANY_REQUESTS:
                     notes.headers = answer.headers
             return answer
     except aiohttp.InvalidURL:

@@ -2,13 +2,16 @@
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 MAX_RETRY_AFTER_SECONDS = 86_400.0
+MAY_SPEAK_OF_A_QUOTA = frozenset({403, 413, 429, 498})  # statuses; a 429 always does
 MAX_CHARACTERS = 100  # no date is longer, and reading a long one costs time
 
-_SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?")
+_SECONDS = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,40})?) ?(?:s|sec|secs|seconds)?")
+_HEADERS = frozenset({"retry-after-ms", "retry-after", "date"})
 MOST_SPREAD_SECONDS = 60.0
 
 
@@ -24,20 +27,31 @@ def spread(seconds: float, chance: float) -> float:
     return seconds + chance * min(seconds, max(1.0, seconds / 10), MOST_SPREAD_SECONDS)
 
 
+def told_delay(headers: Mapping[str, str]) -> float | None:
+    """The seconds that an answer asks us to wait, by `retry-after-ms` or `Retry-After`; None: it does not."""
+    told = {name.lower(): text for name, text in headers.items() if name.lower() in _HEADERS}
+    exact = _SECONDS.fullmatch(told.get("retry-after-ms", "")[:MAX_CHARACTERS].strip())
+    if exact and float(exact[1]) > 0:
+        return min(float(exact[1]) / 1000, MAX_RETRY_AFTER_SECONDS)
+    return parse_retry_after(told.get("retry-after"), date=told.get("date"))
+
+
 def parse_retry_after(value: str | None, *, date: str | None = None) -> float | None:
     """
     Return the seconds to wait, at most MAX_RETRY_AFTER_SECONDS; None for what makes no sense.
 
     Args:
-        value: The header: seconds or an HTTP date. Negative, past and garbled values are ignored.
+        value: The header: seconds, also with their unit, or an HTTP date. Of a header that came several times the
+            longest counts. Negative, past and garbled values are ignored.
         date: The answer's own Date header, from which a date is counted, so that the difference
             between the provider's clock and ours does not matter.
     """
     if value is None:
         return None
     text = value[:MAX_CHARACTERS].strip()
-    if _SECONDS.fullmatch(text):
-        seconds = float(text)
+    told = [_SECONDS.fullmatch(part.strip()) for part in text.split(",")]
+    if all(told):
+        seconds = max(float(one[1]) for one in told if one)
     else:
         until = _http_date(text)
         if until is None:

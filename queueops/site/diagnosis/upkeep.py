@@ -11,6 +11,7 @@ from jobs.models import BatchPolicy, MaintenanceWindow, Objective, PauseSwitch, 
 from jobs.services.results.sweep import ForeignStore, ensure_own_store
 from jobs.services.upkeep.retention import find_overdue, is_archived
 from queueops.audit import stream
+from queueops.core.clock import with_clocks
 from queueops.core.stores.choose import store_at
 from queueops.core.stores.store import StoreError
 from ratelimits.models import Limit
@@ -27,7 +28,7 @@ def examine_executors() -> DoctorFinding:
     if scalar("SELECT to_regclass('jobs_executor')") is None:
         return DoctorFinding("executors", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
     alive = scalar(
-        "SELECT count(*) FROM jobs_executor WHERE heartbeat_at > now() - make_interval(secs => %s)",
+        with_clocks("SELECT count(*) FROM jobs_executor WHERE heartbeat_at > {{now}} - make_interval(secs => %s)"),
         settings.QUEUEOPS.lease_seconds,
     )
     if not alive:
@@ -42,7 +43,9 @@ def examine_sums() -> DoctorFinding:
     if scalar("SELECT to_regclass('jobs_flowcursor')") is None:
         return DoctorFinding("sums", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
     behind = scalar(
-        "SELECT extract(epoch FROM now() - min(marked_at))::float8 FROM jobs_flowcursor WHERE counted < mark"
+        with_clocks(
+            "SELECT extract(epoch FROM {{now}} - min(marked_at))::float8 FROM jobs_flowcursor WHERE counted < mark"
+        )
     )
     if not isinstance(behind, float) or behind <= LATE_SUMS_SECONDS:
         return DoctorFinding("sums", DoctorVerdict.OK, "charts and metrics follow the job log")

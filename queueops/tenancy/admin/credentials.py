@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
-from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
 from django.utils.safestring import SafeString
@@ -16,6 +15,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.screens import showing

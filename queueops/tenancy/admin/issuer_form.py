@@ -8,9 +8,9 @@ from django import forms
 from django.conf import settings
 from django.contrib.postgres.forms import SimpleArrayField
 from django.core.exceptions import ValidationError
-from django.db.models.functions import Now
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
 
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.outbound.policy import OutboundPolicy, parse_target
 from queueops.tenancy.callers.tokens import LEAST_SECRET_BYTES, SECRET_ENTRY

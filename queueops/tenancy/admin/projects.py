@@ -8,7 +8,6 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.db import transaction
-from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -19,6 +18,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminI
 
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
+from queueops.core.clock import Now
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import OptionalReasonForm, ReasonForm

@@ -13,12 +13,12 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.db.models import BooleanField, ExpressionWrapper, Q
-from django.db.models.functions import Now
 from django.http import QueryDict
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import hot_cursor
 from queueops.core.web.client_address import client_address

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from django.conf import settings
 from django.db import connection
 from django.db.models import Q
-from django.db.models.functions import Now
 
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.outbound.client import OutboundClient
 from queueops.core.outbound.policy import OutboundPolicy

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from django.db.models import DurationField, ExpressionWrapper, F
-from django.db.models.functions import Now
 
+from queueops.core.clock import Now
 from queueops.tenancy.models import Issuer
 
 NEVER = float("inf")

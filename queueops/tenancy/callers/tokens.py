@@ -177,4 +177,6 @@ def _open(issuer: KnownIssuer, secret: bytes) -> bytes:
 
 def _fault(error: Exception) -> InvalidToken:
     reason, message = next((reason, text) for kind, reason, text in FAULTS if isinstance(error, kind))
+    if isinstance(error, jwt.MissingRequiredClaimError):
+        message = f"The token lacks `{error.claim}`; it needs {', '.join(f'`{name}`' for name in NEEDED_CLAIMS)}."
     return InvalidToken(message, reason=reason)

@@ -20,7 +20,7 @@ WITH call AS (
      WHERE counted.calls >= %(calls)s::int AND shared.projects < %(projects)s::int
 )
 SELECT absent.credential_id, credential.name AS credential, absent.project, absent.calls, absent.projects, told.since,
-       told.latest < now() - make_interval(secs => %(rest_seconds)s::float8) AS rested, told.reason, told.jobs
+       told.latest < {{now}} - make_interval(secs => %(rest_seconds)s::float8) AS rested, told.reason, told.jobs
   FROM absent
   JOIN tenancy_credential AS credential ON credential.id = absent.credential_id
  CROSS JOIN LATERAL (

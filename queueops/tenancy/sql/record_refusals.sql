@@ -6,11 +6,11 @@
 -- clock   now(), as the claim that may share the transaction: its calls begin after the refusals
 -- returns the rows' jobs
 INSERT INTO tenancy_credentialrefusal AS refusal (credential_id, of_project, job, call, reason, refused_at)
-SELECT credential.id, given.project, given.job, given.call, given.reason, now()
+SELECT credential.id, given.project, given.job, given.call, given.reason, {{now}}
   FROM unnest(%(names)s::text[], %(projects)s::text[], %(jobs)s::uuid[], %(calls)s::uuid[], %(reasons)s::text[])
        AS given (name, project, job, call, reason)
   JOIN tenancy_credential AS credential ON credential.name = given.name
  ORDER BY credential.id, given.job
     ON CONFLICT (credential_id, job) DO UPDATE
-   SET times = refusal.times + 1, call = excluded.call, reason = excluded.reason, refused_at = now()
+   SET times = refusal.times + 1, call = excluded.call, reason = excluded.reason, refused_at = {{now}}
 RETURNING job

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Case, F, Q, QuerySet, Value, When
-from django.db.models.functions import Now
 
 from queueops.audit import trail
-from queueops.core.clock import foretold
+from queueops.core.clock import Now, foretold
 from queueops.core.sql import run_sql
 from ratelimits.costs import UNTIL_THE_END
 from ratelimits.models import QuotaAlert

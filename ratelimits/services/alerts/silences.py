@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models.functions import Now
 
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from ratelimits.models import AlertSilence, Limit, QuotaAlert
 

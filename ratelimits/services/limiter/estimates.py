@@ -13,8 +13,8 @@ from typing import Any
 from cachetools import TTLCache, cached
 from django.db import transaction
 from django.db.models import F, Func, IntegerField
-from django.db.models.functions import Now
 
+from queueops.core.clock import Now
 from queueops.core.postgres.replica import from_primary
 from ratelimits.algorithms.estimates import p10, p90
 from ratelimits.costs import CACHED_TOKENS, INPUT_TOKENS, Amounts

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F, QuerySet, Sum, Window
-from django.db.models.functions import Now, RowNumber
+from django.db.models.functions import RowNumber
 
-from queueops.core.clock import database_now, foretold
+from queueops.core.clock import Now, database_now, foretold
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
 from ratelimits.costs import ENQUEUED_TOKENS
 from ratelimits.models import CallTally, Counter, Limit, LimitCallType

@@ -15,9 +15,9 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models.functions import Now
 
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
 from ratelimits.models import Limit

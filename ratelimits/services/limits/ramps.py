@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models.functions import Now
 
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.values.reasons import clean_reason
 from ratelimits.algorithms.ramp import Ramp
 from ratelimits.errors import InvalidRamp, NoRamp

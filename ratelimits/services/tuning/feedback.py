@@ -9,10 +9,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models.functions import Now
 
 from queueops.audit import trail
-from queueops.core.clock import database_now, foretold
+from queueops.core.clock import Now, database_now, foretold
 from queueops.core.values.retry_after import spread
 from ratelimits.algorithms.figures import NOUNS
 from ratelimits.algorithms.measures import MICRO, microseconds

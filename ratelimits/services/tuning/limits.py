@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models.functions import Collate, Now
+from django.db.models.functions import Collate
 
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.values.reasons import clean_reason, required_reason
 from ratelimits.errors import LimitChanged
 from ratelimits.models import Counter

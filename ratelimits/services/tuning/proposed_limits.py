@@ -9,9 +9,9 @@ from hashlib import blake2b
 from typing import Any
 
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 
 from queueops.audit import trail
+from queueops.core.clock import Now
 from ratelimits.feedback import PushBack
 from ratelimits.models import Limit, Unit
 from ratelimits.services.limits.catalogue import Rule

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from django.db import transaction
-from django.db.models.functions import Now
 
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.values.reasons import clean_reason, required_reason
 from ratelimits.errors import InvalidLimit, NothingProposed
 from ratelimits.models import Counter, Limit, LimitOverride

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models.functions import Now
 
 from queueops.audit import trail
-from queueops.core.clock import database_now
+from queueops.core.clock import Now, database_now
 from queueops.core.values.reasons import required_reason
 from ratelimits.errors import InvalidCoolDown, UnknownCounter
 from ratelimits.models import Counter, Limit

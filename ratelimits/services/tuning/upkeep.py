@@ -7,8 +7,8 @@ from datetime import timedelta
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Max, QuerySet
-from django.db.models.functions import Now
 
+from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from ratelimits.models import CallTally, Counter, Limit
 from ratelimits.services.limiter.answers import forget_answers

@@ -9,10 +9,10 @@ from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
 from django.db import DataError, connection, transaction
-from django.db.models.functions import Now
 from django.forms.models import model_to_dict
 
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 from django.db import transaction
 from django.db.models import F
-from django.db.models.functions import Now
 
 from queueops.audit import trail
+from queueops.core.clock import Now
 from queueops.core.sql import plain_array, run_sql, text_array
 from queueops.core.values.reasons import required_reason
 from ratelimits.errors import InvalidCorrection

@@ -19,6 +19,7 @@ from dashboards.live.viewer import Viewer
 from jobs.models import JobEvent
 from jobs.services.explain.event_log import Cursor
 from queueops.core.values.rate import Rate
+from tests.support.cases import every_case
 
 EPOCH = "8c1f0e5b7a924d36"
 OPERATOR = Viewer(True, None, None, "operator", "user:1")
@@ -168,23 +169,17 @@ def test_closing_drops_what_waits_and_says_why():
     assert taken(one) == [{"type": "error", "code": "silent", "detail": "why"}]
 
 
-@pytest.mark.parametrize(
-    ("given", "passes"),
-    [
-        ({}, True),
-        ({"project": "acme"}, True),
-        ({"project": "other"}, False),
-        ({"service": "gemini", "state": "failed"}, True),
-        ({"state": "completed"}, False),
-        ({"service": None, "project": ""}, True),
-    ],
-)
+@every_case(("given", "passes"), [
+    ({}, True), ({"project": "acme"}, True), ({"project": "other"}, False),
+    ({"service": "gemini", "state": "failed"}, True), ({"state": "completed"}, False),
+    ({"service": None, "project": ""}, True),
+])  # fmt: skip
 def test_a_filter_lets_through_what_it_names(given: dict[str, Any], passes: bool):
     shown = event(1, service="gemini", to_status="failed")
     assert EventFilter.of(given).lets_through(shown) is passes
 
 
-@pytest.mark.parametrize("given", [{"job": "x"}, {"project": 1}, {"state": "x" * 101}, {"state": "waiting"}])
+@every_case("given", [{"job": "x"}, {"project": 1}, {"state": "x" * 101}, {"state": "waiting"}])
 def test_a_filter_of_anything_else_is_refused(given: dict[str, Any]):
     with pytest.raises(ValueError, match="filter"):
         EventFilter.of(given)

@@ -56,8 +56,8 @@ def install() -> None:
         breaker.FIRST_PROBE_SECONDS = float(seconds)
     if os.environ.get("FAULTS_NO_DEATH_SIGNAL"):
         parent._libc = None
-    if statement := os.environ.get("FAULTS_LOSE_ANSWER_OF"):
-        _lose_the_answer_of(statement)
+    for what in os.environ.get("FAULTS_LOSE_ANSWER_OF", "").split():
+        _lose_the_answer_of(what)
 
 
 def _end_before_the_claim_is_committed() -> None:

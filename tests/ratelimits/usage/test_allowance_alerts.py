@@ -14,6 +14,7 @@ from ratelimits.services.usage.allowances import set_override
 from ratelimits.services.usage.ledger import correct
 from ratelimits.services.usage.standings import standing
 from tests.factories import make_allowance, make_usage_event, make_usage_month
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +27,7 @@ def told() -> list[tuple[str, str, bool]]:
     return [(kind, severity, resolved is None) for kind, severity, resolved in rows]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("quota", "used", "level"),
     [
         *[(10, 0, 0), (10, 5, 0), (10, 6, 60), (10, 7, 60), (10, 8, 80), (10, 9, 80), (10, 10, 100), (10, 11, 101)],
@@ -34,6 +35,7 @@ def told() -> list[tuple[str, str, bool]]:
         *[(1, 0, 0), (1, 1, 100), (3, 1, 0), (3, 2, 60), (3, 3, 100), (0, 0, 0), (0, 1, 101), (7, 5, 60), (7, 6, 80)],
         *[(10**15, 6 * 10**14 - 1, 0), (10**15, 6 * 10**14, 60)],
     ],
+    undone=True,
 )
 def test_a_month_knows_the_level_that_it_has_reached(user, quota, used, level):
     make_allowance(quota=quota)
@@ -41,7 +43,7 @@ def test_a_month_knows_the_level_that_it_has_reached(user, quota, used, level):
     assert UsageTracking.objects.get().level == level
 
 
-@pytest.mark.parametrize(("used", "severity"), [(6, "notice"), (8, "warning"), (10, "critical")])
+@every_case(("used", "severity"), [(6, "notice"), (8, "warning"), (10, "critical")], undone=True)
 def test_a_level_that_is_reached_is_told_once(user, used, severity):
     make_allowance(quota=10)
     make_usage_event(user, amount=used)
@@ -63,7 +65,7 @@ def test_the_open_alert_rises_with_the_use_and_is_not_multiplied(user):
     assert QuotaAlert.objects.get().notified_at is None  # it is sent again
 
 
-@pytest.mark.parametrize(("policy", "kinds"), [("strict", ["allowance", "overage"]), ("record_overage", ["allowance"])])
+@every_case(("policy", "kinds"), [("strict", ["allowance", "overage"]), ("record_overage", ["allowance"])], undone=True)
 def test_overage_is_an_alert_of_its_own_under_the_strict_policy(user, policy, kinds):
     make_allowance(quota=10, policy=policy)
     make_usage_event(user, amount=10)

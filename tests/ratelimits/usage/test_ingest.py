@@ -19,6 +19,7 @@ from tests.factories import (
     make_usage_month,
 )
 from tests.ratelimits.usage.reports import counted_statements, month_of, report, send, statuses
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -26,17 +27,10 @@ DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 
 
-@pytest.mark.parametrize(
-    ("ago", "status"),
-    [
-        (-6 * MINUTE, "from_future"),
-        (-4 * MINUTE, "accepted"),
-        (timedelta(), "accepted"),
-        (35 * DAY - MINUTE, "accepted"),
-        (35 * DAY + MINUTE, "too_old"),
-        (3000 * DAY, "too_old"),
-    ],
-)
+@every_case(("ago", "status"), [
+    (-6 * MINUTE, "from_future"), (-4 * MINUTE, "accepted"), (timedelta(), "accepted"),
+    (35 * DAY - MINUTE, "accepted"), (35 * DAY + MINUTE, "too_old"), (3000 * DAY, "too_old"),
+], undone=True)  # fmt: skip
 def test_an_event_counts_when_it_is_neither_too_old_nor_from_the_future(user, ago, status):
     make_allowance()
     ingested = send(report(user, ago=ago))
@@ -122,7 +116,7 @@ def test_a_reservation_is_given_back_once_by_whichever_comes_first(user):
     assert month_of(user) == (7, other.amount)
 
 
-@pytest.mark.parametrize("status", ["confirmed", "cancelled", "expired"])
+@every_case("status", ["confirmed", "cancelled", "expired"], undone=True)
 def test_an_event_that_names_an_ended_reservation_counts_without_one(user, status):
     make_allowance(quota=10, unit="tokens")
     make_reservation(user, amount=4)
@@ -134,7 +128,7 @@ def test_an_event_that_names_an_ended_reservation_counts_without_one(user, statu
     assert ended.status == status
 
 
-@pytest.mark.parametrize("whose", ["nobody", "another user", "another project"])
+@every_case("whose", ["nobody", "another user", "another project"], undone=True)
 def test_an_event_cannot_end_a_reservation_of_somebody_else(user, whose):
     make_allowance()
     make_allowance("other")

@@ -13,6 +13,7 @@ from ratelimits.services.usage.ledger import Difference, LedgerCheck, check_ledg
 from ratelimits.services.usage.standings import standing
 from tests.factories import make_allowance, make_project, make_reservation, make_usage_event
 from tests.ratelimits.usage.reports import month_of
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -97,7 +98,7 @@ def test_a_month_without_use_can_be_corrected_upwards_alone(user):
     assert month_of(user) == (2, 0)
 
 
-@pytest.mark.parametrize("month", ["2999-01", "2026-13", "2026-1", "", "2026-01\n"])
+@every_case("month", ["2999-01", "2026-13", "2026-1", "", "2026-01\n"], undone=True)
 def test_a_correction_names_a_month_that_has_begun(user, month):
     make_allowance()
     with pytest.raises(InvalidCorrection) as refused:
@@ -105,7 +106,7 @@ def test_a_correction_names_a_month_that_has_begun(user, month):
     assert "month" in refused.value.fields
 
 
-@pytest.mark.parametrize("amount", [0, -4, 10**15 + 1])
+@every_case("amount", [0, -4, 10**15 + 1], undone=True)
 def test_a_correction_leaves_a_month_that_can_be(user, amount):
     make_allowance()
     make_usage_event(user, amount=3, month_year="2026-01")

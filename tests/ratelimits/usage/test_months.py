@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimits.months import month_end
@@ -15,6 +15,7 @@ from ratelimits.services.usage.reserve import reserve
 from ratelimits.services.usage.standings import standing
 from tests.factories import make_allowance
 from tests.ratelimits.usage.reports import month_of, report, send
+from tests.support.cases import every_case
 
 SECOND = timedelta(seconds=1)
 
@@ -36,20 +37,19 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("month", "zone", "end"), ENDS)
+@every_case(("month", "zone", "end"), ENDS)
 def test_a_month_ends_at_the_first_midnight_of_the_next(month, zone, end):
     assert month_end(month, zone) == datetime.fromisoformat(end).replace(tzinfo=UTC)
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("month", "zone", "end"), ENDS)
+@every_case(("month", "zone", "end"), ENDS)
 def test_the_database_begins_the_next_month_at_that_very_moment(month, zone, end):
     end = datetime.fromisoformat(end).replace(tzinfo=UTC)
     assert months_at(zone, end - SECOND, end)[0] == month
     assert months_at(zone, end - SECOND, end)[1] > month
 
 
-@settings(max_examples=150)
 @given(
     zone=st.sampled_from(
         ["Europe/Vienna", "America/Havana", "America/Sao_Paulo", "Asia/Beirut", "Africa/Cairo", "Pacific/Chatham"]
@@ -66,7 +66,7 @@ def test_python_and_the_database_agree_on_when_months_end(zone, year, number):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("ends", [ends for ends in ENDS if ends[0] >= "2026"])
+@every_case("ends", [ends for ends in ENDS if ends[0] >= "2026"], undone=True)
 def test_a_quota_begins_anew_with_the_month(user, set_clock, ends):
     month, zone, end = ends
     make_allowance(quota=2, time_zone=zone)
@@ -85,7 +85,7 @@ def test_a_quota_begins_anew_with_the_month(user, set_clock, ends):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("zone", ["Pacific/Chatham", "America/Havana", "UTC"])
+@every_case("zone", ["Pacific/Chatham", "America/Havana", "UTC"], undone=True)
 def test_an_event_counts_in_the_month_of_its_zone_in_which_it_happened(user, set_clock, zone):
     make_allowance(time_zone=zone)
     now = datetime(2026, 11, 3, tzinfo=UTC)

@@ -17,6 +17,7 @@ from ratelimits.services.usage.reserve import Reserved, reserve
 from ratelimits.services.usage.standings import standing
 from tests.factories import make_allowance, make_project, make_usage_event, make_usage_month
 from tests.ratelimits.usage.reports import counted_statements, month_of
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -37,9 +38,9 @@ def test_a_reservation_takes_room_and_tells_what_is_left(user):
     assert month_of(user) == (0, 3)
 
 
-@pytest.mark.parametrize("policy", ["strict", "record_overage"])
-@pytest.mark.parametrize("has_row", [False, True])
-@pytest.mark.parametrize("amount", [9, 10, 11])
+@every_case("policy", ["strict", "record_overage"])
+@every_case("has_row", [False, True])
+@every_case("amount", [9, 10, 11], undone=True)
 def test_the_last_unit_of_a_quota_can_be_reserved_and_no_more_unless_overage_is_recorded(user, policy, has_row, amount):
     make_allowance(quota=10, policy=policy)
     if has_row:

@@ -16,7 +16,7 @@ from ratelimits.services.usage.standings import standing
 from tests.factories import make_allowance, make_reservation
 from tests.ratelimits.usage.reports import month_of, report, send, statuses
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize("confined_to_user", [True, False])

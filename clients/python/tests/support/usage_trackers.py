@@ -10,10 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from queueops_client import AsyncUsageTracker, UsageTracker
 from queueops_client.usage.desk import Usage
 
 KINDS = ("sync", "async")
+# What the desk, the outbox and the flusher decide, which either tracker only carries out, is tried with one of them.
+of_shared_code = pytest.mark.parametrize("kind", ["sync"])
 KEY = "qo_key"
 USER = "0f8fad5b-d9cb-469f-a165-70867728950e"
 OTHER_USER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

@@ -25,6 +25,7 @@ PAGE_OF_BATCHES = 100
 _STATUSES = {
     "invalid_request_error": 400,
     "authentication_error": 401,
+    "billing_error": 402,
     "permission_error": 403,
     "not_found_error": 404,
     "request_too_large": 413,

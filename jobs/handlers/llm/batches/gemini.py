@@ -23,6 +23,7 @@ MOST_PAGES_LISTED = 20
 
 _ENDINGS: Mapping[str, Ending] = {
     "SUCCEEDED": "completed",
+    "PARTIALLY_SUCCEEDED": "completed",  # the lines say which
     "FAILED": "failed",
     "CANCELLED": "cancelled",
     "EXPIRED": "expired",

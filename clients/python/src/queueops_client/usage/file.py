@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import random
@@ -101,6 +102,9 @@ class OutboxFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+        # SQLite opens what may only be read without a word. To open it here would give up the locks of this process.
+        if not os.access(self.path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             _prepare(db, self.path)

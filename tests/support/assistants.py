@@ -15,7 +15,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
 from queueops.assistant.showing import IS_DATA, data_of
+from queueops.audit.models import AuditEntry
 from tests.api.conftest import ALL_SCOPES, key_for
+from tests.security.world import everything
 
 URL = "http://testserver/mcp/"
 
@@ -86,3 +88,26 @@ class Assistant:
 
 def assistant_of(project: str = "acme", *, scopes: list[str] = ALL_SCOPES, **fields: Any) -> Assistant:
     return Assistant(key_for(project, scopes=scopes, **fields))
+
+
+def previewed(assistant: Assistant, tool: str, **arguments: Any) -> Answered:
+    """What the preview says; it has written nothing."""
+    assistant.call("executors")
+    before = everything()
+    answer = assistant.call(tool, **arguments)
+    assert everything() == before
+    return answer
+
+
+def confirm(assistant: Assistant, tool: str, answer: Answered, **arguments: Any) -> Answered:
+    token = answer.data["confirmation"]
+    return assistant.call("confirm", change=tool, arguments=arguments, confirmation=token)
+
+
+def made(assistant: Assistant, tool: str, **arguments: Any) -> Answered:
+    shown = previewed(assistant, tool, **arguments)
+    assert shown.says.startswith("Nothing has changed yet.")
+    done = confirm(assistant, tool, shown, **arguments)
+    assert done.error == {}
+    assert AuditEntry.objects.filter(reason__endswith="(through the assistant)", actor__startswith="key:").exists()
+    return shown

@@ -1,0 +1,3 @@
+from tests.crash_points.worlds import queue
+
+__all__ = ["queue"]

@@ -1,0 +1,179 @@
+"""
+Answers in forms that providers and the servers that copy them really send; sources in docs/reference/wire-facts.md.
+
+What is in `wire/` is sent as it is. What each form means is said here: its text, its end, its usage, or its failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.fallback import CONTEXT_TOO_LONG
+from jobs.handlers.llm.batches.calls import compact
+from jobs.handlers.llm.batches.form import APIS, batch_form
+from jobs.handlers.llm.generate import _DIALECTS
+from jobs.handlers.llm.payload import LlmGenerate
+from tests.support.http_server import raw_server, serving
+from tests.support.llm import ask, payload_of
+
+WIRE = Path(__file__).parent / "wire"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100000\r\n\r\n"
+
+# file, provider: text, complete, input tokens, output tokens
+READ = {
+    ("mistral-whole.json", "openai"): ("final answer", True, 12, 9),
+    ("stream-mistral-chunks.sse", "openai"): ("Good morning.", True, 12, 9),
+    ("stream-anthropic-text-at-start.sse", "anthropic"): ("It is Fine.", True, 1900, 7),
+    ("stream-usage-in-choice.sse", "openai"): ("Yes.", True, 19, 3),
+    ("stream-empty-but-stop.sse", "openai"): ("", False, 36_000, 0),
+    ("stream-no-done-stays-open.sse", "openai"): ("All of it.", True, 5, 3),
+    ("xai-whole.json", "openai"): ("Paris.", True, 32, 103),
+    ("gemini-only-thoughts.json", "gemini"): ("", False, 40, 1000),
+    ("gemini-blocked-prompt.json", "gemini"): ("", False, 40, 0),
+}
+# file, provider: code, status, outcome
+FAILED = {
+    ("stream-error-at-top.sse", "openai"): ("internalservererror", 500, "answered"),
+    ("stream-error-at-top-after-text.sse", "openai"): ("internalservererror", 500, "answered"),
+    ("stream-error-text-code.sse", "openai"): ("none", 429, "answered"),
+    ("stream-only-done.sse", "openai"): ("stream_cut", None, "unknown"),
+}
+
+
+def answered(name: str, provider: str, *, breaks: bool = False) -> Any:
+    body, stream = (WIRE / name).read_bytes(), name.endswith(".sse")
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="text/event-stream" if stream else "application/json")
+
+    async def scenario() -> Any:
+        if breaks:
+            async with raw_server(HEAD + body) as (url, _):
+                return await ask(url, provider=provider, stream=stream)
+        async with serving(answer) as url:
+            return await ask(url, provider=provider, stream=stream)
+
+    return asyncio.run(scenario())
+
+
+def failure(*given: Any, **options: Any) -> ProviderError:
+    with pytest.raises(ProviderError) as failed:
+        answered(*given, **options)
+    return failed.value
+
+
+def told(done: Any) -> tuple[Any, ...]:
+    return done.result["text"], done.result["complete"], done.usage.input_tokens, done.usage.output_tokens
+
+
+def test_what_is_answered_is_read_whole_or_told_as_what_it_is():
+    assert {form: told(answered(*form)) for form in READ} == READ
+    failures = {form: failure(*form) for form in FAILED}
+    assert {form: (one.code, one.status, one.outcome) for form, one in failures.items()} == FAILED
+
+
+def test_a_line_of_a_batch_is_read_as_a_live_answer_is():
+    form = batch_form(_DIALECTS)
+    for (name, provider), meaning in READ.items():
+        if name.endswith(".json"):
+            payload = LlmGenerate.model_validate(payload_of(provider=provider))
+            assert told(form.read(payload, json.loads((WIRE / name).read_text()), ())) == meaning, name
+
+
+def test_an_answer_of_no_text_says_so_though_the_model_has_stopped():
+    assert answered("stream-empty-but-stop.sse", "openai").result["empty"] is True
+    assert "empty" not in answered("mistral-whole.json", "openai").result
+
+
+def test_an_answer_that_breaks_ends_only_where_the_reason_is_the_last_that_comes():
+    cut = failure("stream-gemini-stop-everywhere-cut.sse", "gemini", breaks=True)
+    assert (cut.code, cut.outcome) == ("connection_broken", "unknown")
+    assert told(answered("stream-no-done-stays-open.sse", "openai", breaks=True))[:2] == ("All of it.", True)
+
+
+def test_a_form_that_no_provider_has_is_no_success():
+    for provider, event in {
+        "openai": {"id": "x", "output": [{"text": "hi"}]},
+        "gemini": {"predictions": ["hi"]},
+        "anthropic": {"completion": "hi"},
+    }.items():
+        for text in (json.dumps(event), f"data: {json.dumps(event)}\n\n"):
+
+            async def answer(request: web.Request, text: str = text) -> web.Response:
+                return web.Response(text=text)
+
+            async def scenario(provider: str = provider, answer: Any = answer, text: str = text) -> Any:
+                async with serving(answer) as url:
+                    return await ask(url, provider=provider, stream=text.startswith("data:"))
+
+            with pytest.raises(ProviderError, match="of no known form") as failed:
+                asyncio.run(scenario())
+            assert (failed.value.code, failed.value.outcome) == ("malformed_answer", "unknown")
+
+
+def test_each_servers_words_for_too_long_are_that():
+    codes = {}
+    for line in (WIRE / "too-long.ndjson").read_text().splitlines():
+        form = json.loads(line)
+
+        async def answer(request: web.Request, form: Any = form) -> web.Response:
+            return web.json_response(form["body"], status=form["status"])
+
+        async def scenario(answer: Any = answer) -> Any:
+            async with serving(answer) as url:
+                return await ask(url, provider="openai")
+
+        with pytest.raises(ProviderError) as failed:
+            asyncio.run(scenario())
+        codes[form["server"]] = failed.value.code
+    assert len(codes) == 7
+    assert set(codes.values()) == {CONTEXT_TOO_LONG}, codes
+
+
+def test_what_ends_an_answer_is_complete_whatever_the_server_calls_it():
+    form = batch_form(_DIALECTS)
+    payload = LlmGenerate.model_validate(payload_of(provider="openai"))
+    found = {
+        reason: form.read(payload, {"choices": [{"message": {"content": "x"}, "finish_reason": reason}]}, ()).result
+        for reason in ("stop", "eos", "eos_token", "COMPLETE", "length", "content_filter")
+    }
+    assert {reason for reason, result in found.items() if result["complete"]} == {
+        "stop",
+        "eos",
+        "eos_token",
+        "COMPLETE",
+    }
+
+
+def test_a_batch_that_succeeded_in_part_has_ended_and_each_line_says_how():
+    told = json.loads((WIRE / "gemini-batch-partly.json").read_text())
+    lines: list[Any] = []
+
+    async def send(method: str, url: str, **options: Any) -> Any:
+        return SimpleNamespace(body=json.dumps(told).encode())
+
+    async def scenario() -> Any:
+        api, access = APIS["gemini"], SimpleNamespace(root="https://example.org/v1beta", headers={})
+        remote = await api.look(send, access, "batches/b1")
+        await api.fetch(send, access, remote, lines.append)
+        return remote
+
+    remote = asyncio.run(scenario())
+    assert (remote.ending, remote.lines, remote.done, remote.failed) == ("completed", 2, 2, 1)
+    assert [line.status for line in lines] == [200, 429]
+
+
+def test_no_text_ends_the_line_of_a_batch_early():
+    text = "a\u2028b\u2029c\u0085d\nü"
+    line = compact({"text": text})
+    assert not [end for end in ("\u2028", "\u2029", "\u0085") if end.encode() in line]
+    assert json.loads(line) == {"text": text}
+    assert "ü".encode() in line

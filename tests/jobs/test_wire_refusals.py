@@ -1,0 +1,131 @@
+"""Refusals in forms that providers really send: what each says decides, not its status alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from jobs.classify import failure_of, is_retryable, with_push_back
+from jobs.handlers.errors import ProviderError
+from queueops.core.outbound.client import CallNotes, call_notes
+from queueops.core.values.retry_after import parse_retry_after, told_delay
+from tests.support.http_server import serving
+from tests.support.llm import ask
+
+FORMS = {
+    form["name"]: form
+    for form in map(json.loads, (Path(__file__).parent / "wire/refusals.ndjson").read_text().splitlines())
+}
+
+
+def filled(text: str) -> str:
+    """`<now_s+40>`, `<now_ms+30000>`: a moment by the clock of the test."""
+
+    def moment(found: re.Match[str]) -> str:
+        now = time.time() * (1000 if found[1] == "ms" else 1)
+        return str(int(now + float(found[2])))
+
+    return re.sub(r"<now_(m?s)([+-]\d+)>", moment, text)
+
+
+def refused(name: str) -> Any:
+    """What a job of `llm.generate` came to, as the executor reads it."""
+    form = FORMS[name]
+    headers = {header: filled(text) for header, text in form["headers"].items()}
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(form["body"], status=form["status"], headers=headers)
+
+    async def scenario() -> Any:
+        async with serving(answer) as url:
+            return await ask(url, provider="openai")
+
+    notes = CallNotes()
+    token = call_notes.set(notes)
+    try:
+        with pytest.raises(ProviderError) as failed:
+            asyncio.run(scenario())
+    finally:
+        call_notes.reset(token)
+    return with_push_back(failure_of(failed.value), notes.refusal)
+
+
+# Seconds to wait, at least and at most; None: as long as the limit says.
+WAITS: dict[str, tuple[float, float] | None] = {
+    "reset_ms": (25, 31),
+    "retry_long_decimals": (4.3, 4.31),
+    "retry_with_unit": (90, 90),
+    "retry_twice": (90, 90),
+    "retry_600": (600, 600),
+    "github_primary": (35, 41),
+    "google_403": None,
+    "azure_tokens": (6.5, 6.5),
+    "groq_413": None,
+    "groq_498": None,
+    "ok_with_error_number": None,
+    "ok_with_error_text_code": None,
+}
+
+
+def test_a_refusal_for_a_quota_costs_no_attempt_and_waits_as_long_as_it_says():
+    faults = {}
+    for name, wait in WAITS.items():
+        failure = refused(name)
+        told = failure.push_back and failure.push_back.retry_after
+        if failure.push_back is None or (told is None if wait else told is not None):
+            faults[name] = failure
+        elif wait and not wait[0] <= told <= wait[1]:
+            faults[name] = told
+    assert faults == {}
+
+
+def test_a_right_that_is_missing_is_no_quota_and_ends_the_job():
+    failure = refused("github_forbidden")
+    assert failure.push_back is None
+    assert not is_retryable(failure, repeatable=True)
+
+
+def test_what_one_call_asks_for_beside_the_whole_limit_is_told():
+    [violation] = refused("groq_413").push_back.violations
+    assert (violation.unit, violation.stated_cap, violation.requested) == ("tokens", 6000, 19_120)
+
+
+def test_credit_that_is_gone_is_that_whatever_the_status():
+    failure = refused("anthropic_no_credit")
+    assert (failure.status, failure.code, failure.push_back) == (402, "credit_gone", None)
+
+
+def test_an_answer_that_was_created_is_an_answer():
+    form = FORMS["created_201"]
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(form["body"], status=form["status"])
+
+    async def scenario() -> Any:
+        async with serving(answer) as url:
+            return await ask(url, provider="openai")
+
+    assert asyncio.run(scenario()).result["text"] == "fine"
+
+
+def test_every_form_of_a_delay_is_read_and_the_longest_counts():
+    told = {
+        text: parse_retry_after(text) for text in ("90s", "90 s", "90 seconds", "30, 90", "4.300000190734863", "90x")
+    }
+    assert told == {
+        "90s": 90,
+        "90 s": 90,
+        "90 seconds": 90,
+        "30, 90": 90,
+        "4.300000190734863": pytest.approx(4.3),
+        "90x": None,
+    }
+    assert told_delay({"Retry-After": "7", "retry-after-ms": "6500"}) == 6.5
+    assert told_delay({"retry-after-ms": "soon", "Retry-After": "7"}) == 7

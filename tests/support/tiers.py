@@ -1,0 +1,187 @@
+"""
+Marks each test with what it needs, by what it uses, and fails one that starts what its marks do not tell.
+
+The code of a test, of its fixtures and of whatever they call is read: what reaches something that starts a process is a
+`process` test, what reaches the browser a `browser` test, what starts threads of its own a `concurrency` test. What is
+started by way of the product shows when the test runs: the guard names it, and it goes into STARTERS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes.util
+import functools
+import inspect
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+from queueops.core import version
+from tests.support.where_time_went import CPU
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = {"process", "browser", "matrix", "soak"}
+CPU_SECONDS = 3.0  # of this process; above it, a test is for `make test-all`
+
+TESTS = (f"{ROOT}/tests/", f"{ROOT}/clients/python/tests/")
+PRODUCT = tuple(f"{ROOT}/{name}/" for name in ("queueops", "jobs", "ratelimits", "dashboards"))
+# What its caller needs, by module and name.
+Starters = Mapping[str, tuple[str, set[str]]]
+STARTERS: Starters = {
+    "subprocess": ("process", {"Popen", "run", "check_call", "check_output"}),
+    "asyncio.subprocess": ("process", {"create_subprocess_exec"}),
+    "posix": ("process", {"fork", "posix_spawn"}),
+    "multiprocessing.context": ("process", {"Process", "BaseContext", "ForkContext", "SpawnContext"}),
+    "queueops.core.embedded.cluster": ("process", {"EmbeddedServer"}),
+    "playwright.sync_api": ("browser", {"sync_playwright"}),
+    "threading": ("concurrency", {"Thread"}),
+    "concurrent.futures.thread": ("concurrency", {"ThreadPoolExecutor"}),
+    "asyncio.threads": ("concurrency", {"to_thread"}),
+}
+RUNS_SQL: Starters = {
+    "queueops.core.sql": ("sql", {"run_sql", "run_sql_as", "load_sql", "hot_cursor"}),
+    "django.core.management": ("sql", {"call_command"}),
+}
+# The session's own server is nobody's; pytest-django's web server is a thread; rows of factories say nothing of SQL.
+FIXTURES = {"database_server": frozenset[str](), "live_server": frozenset({"concurrency"})}
+NOT_READ = frozenset({"tests.factories", "tests.support.sandbox"})
+STDLIB = sysconfig.get_path("stdlib")
+
+
+class Reach:
+    """What functions and classes of some places come to start, by themselves or by others of these places."""
+
+    def __init__(self, places: tuple[str, ...], starters: Starters, *, not_read: frozenset[str] = frozenset()) -> None:
+        self._places = places
+        self._starters = starters
+        self._not_read = not_read
+        self._known: dict[int, tuple[Any, frozenset[str]]] = {}
+
+    def of(self, thing: Any) -> frozenset[str]:
+        thing = _plain(thing)
+        need, names = self._starters.get(getattr(thing, "__module__", None) or "", ("", set[str]()))
+        if getattr(thing, "__name__", "") in names:
+            return frozenset({need})
+        if not isinstance(thing, FunctionType | type) or not self._is_read(thing.__module__):
+            return frozenset()
+        if id(thing) not in self._known:
+            self._known[id(thing)] = thing, frozenset()  # what calls itself reaches nothing more by it
+            self._known[id(thing)] = thing, frozenset[str]().union(*map(self.of, _used_by(thing)))
+        return self._known[id(thing)][1]
+
+    def _is_read(self, module: str) -> bool:
+        path = getattr(sys.modules.get(module), "__file__", None) or ""
+        return path.startswith(self._places) and module not in self._not_read
+
+
+def _plain(thing: Any) -> Any:
+    while isinstance(thing, functools.partial | property | staticmethod | classmethod):
+        inner = (
+            "func" if isinstance(thing, functools.partial) else "fget" if isinstance(thing, property) else "__func__"
+        )
+        thing = getattr(thing, inner)
+    return inspect.unwrap(thing) if callable(thing) else thing
+
+
+def _used_by(thing: FunctionType | type) -> Iterator[Any]:
+    if isinstance(thing, type):
+        yield from vars(thing).values()
+        yield from thing.__bases__
+        return
+    names = set(_names(thing.__code__))
+    for name in names & thing.__globals__.keys():
+        used = thing.__globals__[name]
+        if isinstance(used, ModuleType):  # which of the names go with it, the names alone do not tell
+            yield from (getattr(used, attribute) for attribute in names if attribute in vars(used))
+        else:
+            yield used
+    for cell in thing.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not filled yet
+            yield cell.cell_contents
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def pytest_sessionstart() -> None:
+    version.commit()  # the product asks git once
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reaches = Reach(TESTS, STARTERS), Reach((*TESTS, *PRODUCT), RUNS_SQL, not_read=NOT_READ)
+    known: dict[Any, list[str]] = {}
+    for item in items:
+        function, fixtures = getattr(item, "function", None), item._fixtureinfo  # type: ignore[attr-defined]
+        key = function, id(fixtures)  # the same for all cases of a test
+        if key not in known:
+            used = {name: [one.func for one in definitions] for name, definitions in fixtures.name2fixturedefs.items()}
+            own = [function, *(one for name, functions in used.items() if name not in FIXTURES for one in functions)]
+            needs = frozenset[str]().union(*(reach.of(one) for reach in reaches for one in own))
+            known[key] = sorted(needs.union(*(needed for name, needed in FIXTURES.items() if name in used)))
+        for need in known[key]:
+            item.add_marker(need)
+
+
+class Watch:
+    """What the running test starts; None between tests."""
+
+    started: list[str] | None = None
+
+    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.started is None or event not in ("subprocess.Popen", "os.fork", "os.posix_spawn"):
+            return
+        # A package that is imported late looks for its library with ldconfig and a compiler.
+        if all(frame.f_code.co_filename != ctypes.util.__file__ for frame, _ in traceback.walk_stack(None)):
+            self.started.append(f"process: {event} {arguments[1:2]}"[:200])
+
+    def hear_thread(self, frame: FrameType | None) -> None:
+        """One that the tests start themselves: those of executors, servers and libraries make no race of a test."""
+        while frame and frame.f_code.co_filename.startswith(STDLIB):
+            frame = frame.f_back
+        if self.started is not None and frame and frame.f_code.co_filename.startswith(TESTS):
+            self.started.append(f"concurrency: a thread, in {frame.f_code.co_name}")
+
+
+watch = Watch()
+sys.addaudithook(watch.hear)
+_start = threading.Thread.start
+
+
+@functools.wraps(_start)
+def _start_watched(thread: threading.Thread) -> None:
+    watch.hear_thread(sys._getframe(1))
+    _start(thread)
+
+
+threading.Thread.start = _start_watched  # type: ignore[method-assign,assignment]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    watch.started, began = [], time.process_time()
+    try:
+        yield
+    finally:
+        started, watch.started = watch.started or [], None
+    marks = {mark.name for mark in item.iter_markers()}
+    if marks & {"process", "browser"}:
+        return
+    if unmarked := [one for one in started if one.partition(":")[0] not in marks]:
+        pytest.fail(f"without the mark it starts {unmarked}: tell tests/support/tiers.py by what", pytrace=False)
+    spent = time.process_time() - began
+    item.user_properties.append((CPU, spent))
+    if spent > CPU_SECONDS and not marks & HEAVY:
+        pytest.fail(f"{spent:.1f} s of CPU: make it cheaper, or mark it `matrix`", pytrace=False)
