@@ -22,7 +22,6 @@ from jobs.services.operate.operate import cancel_jobs, reset_to_pending
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import WAITING, JobState
-from jobs.testing import drain
 from tests.factories import make_job, make_jobs, make_project
 from tests.support.executing import Driven, Number, Stage, claimed, executing
 from tests.support.processes import wait_for
@@ -255,11 +254,12 @@ def test_submitted_jobs_are_carried_out_and_written_down(stage):
     assert not Executor.objects.exists()
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_an_outcome_that_cannot_be_stored_fails_alone(stage):
     jobs = make_jobs(10, kind="test.double", payload='{"n": 21}')
     odd = make_job(kind="test.unstorable", payload="{}")
-    drain()
+    with executing(slots=20):
+        wait_for(lambda: not Job.objects.unfinished().exists(), what="the end of the work")
     assert set(Job.objects.filter(pk__in=[job.pk for job in jobs]).values_list("status", flat=True)) == {"completed"}
     assert DeadLetter.objects.get().job_id == odd.pk
     assert DeadLetter.objects.get().error_code == "result_not_stored"

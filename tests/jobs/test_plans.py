@@ -143,7 +143,7 @@ def test_a_transition_reads_the_jobs_it_was_given(as_executor, edge):
 def test_what_an_executor_says_of_its_jobs_reads_those(as_executor, name):
     jobs = some("in_progress")
     figures = {"lease": 30.0, "percents": [1] * 50, "messages": ["x"] * 50}
-    plan = explain_file(name, ids=[job for job, _ in jobs], tokens=[token for _, token in jobs], **figures)
+    plan = explain_file("jobs", name, ids=[job for job, _ in jobs], tokens=[token for _, token in jobs], **figures)
     assert_bounded(plan, rows=200, blocks=5_000)
 
 

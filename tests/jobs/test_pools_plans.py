@@ -111,7 +111,7 @@ def test_a_claim_without_a_pool_uses_no_index_of_pools(as_executor):
         ("choose_new", given_to_new),
         ("list_lanes", {"after": "", "most": 2000}),
     ):
-        used = {node.get("Index Name", "") for node in nodes(explain_file(name, **given))}
+        used = {node.get("Index Name", "") for node in nodes(explain_file("jobs", name, **given))}
         assert not {index for index in used if index.startswith("jobs_job_pool")}
         assert "%(pool)s" not in load_sql("jobs", name)
 
