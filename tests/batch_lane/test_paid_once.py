@@ -22,6 +22,8 @@ from queueops.core.outbound.client import OutboundResponse
 from tests.support.examples import examples
 from tests.support.provider_batches import make_round
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 FATES = ["well", "lost", "refused", "died before", "died after", "cut"]
 MOST_STEPS = 200
 _round = count()
