@@ -45,6 +45,7 @@ from queueops.site.diagnosis.upkeep import examine_retention
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, QuotaAlert, Spend
 from ratelimits.services.money.standings import BEGINNING
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -312,7 +313,7 @@ def past_period(days: float) -> Any:
     return aged(made, "starts_at", days + LONGEST_PERIOD.days)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "make", "days"),
     [
         ("spend", spend, 400),
@@ -324,6 +325,7 @@ def past_period(days: float) -> Any:
         ("sessions that are over", session, 0),
         ("lines of the admin's own log", admins_line, 400),
     ],
+    undone=True,
 )
 def test_what_is_older_than_its_retention_goes_and_is_told_of_while_it_does_not(
     name: str, make: Callable[[float], Model], days: int
