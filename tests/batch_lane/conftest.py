@@ -109,7 +109,8 @@ class Lane:
 
 
 @pytest.fixture
-def lane(sandbox, transactional_db, settings) -> Iterator[Lane]:
+def lane(sandbox, db, settings) -> Iterator[Lane]:
+    """A test that takes steps must commit (`transaction=True`): the steps' threads have connections of their own."""
     settings.QUEUEOPS = replace(settings.QUEUEOPS, batch_collect_seconds=0.0, allow_loopback_targets=True)
     catalogue.forget()  # limits of the test before
     room_was_made()

@@ -27,6 +27,8 @@ from tests.batch_lane.conftest import Lane
 from tests.support.earlier import Clock
 from tests.support.processes import wait_for
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 LONG = {"processing": {"mode": "fixed", "seconds": 60}}
 SOON = {"processing": {"mode": "fixed", "seconds": 0.05}}
 PROVIDERS = ["openai", "gemini", "anthropic"]

@@ -17,6 +17,8 @@ from tests.support.processes import wait_for
 from tests.support.provider_batches import make_round, tend_interrupted
 from tests.support.sandbox import Sandbox
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 LONG = {"processing": {"mode": "fixed", "seconds": 60}}
 
 

@@ -10,11 +10,13 @@ from ratelimits.models import BudgetHold, BudgetPeriod, Price, Spend
 from ratelimits.services.money import budgets, prices
 from ratelimits.services.money.save_budget import create_budget
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 INPUT, OUTPUT = 1, 4  # micro-units for a token, by batch
 
 
 @pytest.fixture(autouse=True)
-def own_prices(transactional_db):
+def own_prices(db):
     since = datetime(2026, 1, 1, tzinfo=UTC)
     for unit, amount in (("input_tokens", INPUT), ("output_tokens", OUTPUT)):
         Price.objects.create(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from django.utils import timezone
 
 from jobs.models import DeadLetter, Job, ProviderBatch
 from jobs.testing import drain
 from queueops.tenancy.models import Credential
 from tests.batch_lane.conftest import Lane
+
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_what_was_submitted_still_goes_by_batch_once_its_project_is_taken_off_the_credential(lane: Lane) -> None:

@@ -18,6 +18,8 @@ from tests.batch_lane.conftest import Lane
 from tests.support.provider_batches import make_round, refuse_for_now, tend_interrupted
 from tests.support.sandbox import Sandbox
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 SOON = {"processing": {"mode": "fixed", "seconds": 0.05}}
 HEADERS = {"Authorization": "Bearer project:acme/user:robot"}
 

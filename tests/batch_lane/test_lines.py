@@ -23,6 +23,8 @@ from queueops.tenancy.models import ProducerKey, Scope
 from tests.support.processes import wait_for
 from tests.support.racing import run_together
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 SOON = {"processing": {"mode": "fixed", "seconds": 0.05}}
 PROVIDERS = ["openai", "gemini", "anthropic"]
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from django.utils import timezone
 
 from jobs.handlers.llm.batches.calls import compact
@@ -13,6 +14,8 @@ from jobs.services.provider_batches import collect
 from jobs.services.provider_batches.operate import look_now
 from jobs.services.provider_batches.tend import kinds_with_batches
 from tests.support.processes import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
 
 LONG = {"processing": {"mode": "fixed", "seconds": 60}}
 

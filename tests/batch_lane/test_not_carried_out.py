@@ -8,6 +8,8 @@ from jobs.services.provider_batches import step
 from jobs.services.provider_batches.again import MOST_FREE_LINES
 from tests.batch_lane.conftest import DEADLINE
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 SOON = {"processing": {"mode": "fixed", "seconds": 0.05}}
 FAULTS = [("openai", 500), ("openai", 429), ("gemini", 500), ("gemini", 503), ("anthropic", 500), ("anthropic", 529)]
 

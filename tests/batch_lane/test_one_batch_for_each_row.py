@@ -8,6 +8,8 @@ from jobs.models import Job, ProviderBatch
 from jobs.services.operate.operate import cancel_jobs
 from tests.support.provider_batches import refuse_for_now, tend_interrupted
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 LONG = {"processing": {"mode": "fixed", "seconds": 60}}
 
 

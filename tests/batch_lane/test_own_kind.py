@@ -21,6 +21,8 @@ from jobs.services.submit.submit import submit_batch
 from jobs.testing import drain
 from tests.batch_lane.conftest import DEADLINE, Lane
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 PAGE = settings.BASE_DIR / "docs" / "how-to" / "batch-lane.md"
 
 

@@ -24,6 +24,7 @@ def page_of(client, batch: ProviderBatch) -> str:
     return found
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_page_offers_what_can_be_done(lane, sandbox, admin_client):
     sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 60}})
     lane.credential()
@@ -38,6 +39,7 @@ def test_the_page_offers_what_can_be_done(lane, sandbox, admin_client):
     assert live not in page_of(admin_client, batch), "no rest goes live of what has ended"
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_cost_of_a_batch_is_that_of_its_lines(lane, admin_client):
     for unit in ("input_tokens", "output_tokens"):
         Price.objects.create(provider="openai", model="small-1", unit=unit, via="batch", amount=10**6, valid_from=SINCE)
@@ -67,6 +69,7 @@ def asked(job: Job) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_job_tells_what_both_ways_cost_and_its_batch(lane, sandbox, own_prices, admin_client):
     sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 0.05}})
     lane.credential()
@@ -111,6 +114,7 @@ def test_a_job_that_can_go_live_alone_has_no_two_prices(lane, own_prices):
     assert asked(Job.objects.get())["prices"] is None
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_time_in_a_batch_is_none_of_the_services_pace(lane):
     lane.credential()
     lane.submit(3)

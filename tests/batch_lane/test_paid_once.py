@@ -19,6 +19,8 @@ from tests.support.batch_provider import Provider
 from tests.support.examples import examples
 from tests.support.provider_batches import make_round
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 FATES = ["well", "lost", "refused", "died before", "died after", "cut"]
 MOST_STEPS = 200
 _round = count()

@@ -14,6 +14,7 @@ from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from tests.batch_lane.conftest import Lane
 from tests.factories import make_dead_letter
+from tests.support.cases import every_case
 
 PAYLOAD = {"provider": "openai", "credential": "openai-key", "model": "small-1", "prompt": "Why?"}
 
@@ -44,6 +45,7 @@ def when_live(one: DeadLetter) -> datetime:
     return one.job.complete_by - timedelta(seconds=settings.QUEUEOPS.batch_margin_seconds)
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("via", ["batch", "live"])  # it failed by its batch, or after it had gone live
 @pytest.mark.parametrize("options", [{}, {"payload": PAYLOAD | {"prompt": "Why not?"}}])
 def test_it_waits_for_a_batch_again(lane: Lane, options: dict[str, Any], via: str) -> None:
@@ -56,9 +58,14 @@ def test_it_waits_for_a_batch_again(lane: Lane, options: dict[str, Any], via: st
     assert Job.objects.get(pk=job.pk).status == "completed"
 
 
-@pytest.mark.parametrize("options", [{}, {"payload": PAYLOAD | {"prompt": "Why not?"}}, {"spread_seconds": 60}])
-@pytest.mark.parametrize(
-    ("hours", "note"), [(-1, "its deadline is over"), (1, "its deadline leaves no time for a batch")]
+@every_case(
+    ("options", "hours", "note"),
+    [
+        (options, hours, note)
+        for options in [{}, {"payload": PAYLOAD | {"prompt": "Why not?"}}, {"spread_seconds": 60}]
+        for hours, note in [(-1, "its deadline is over"), (1, "its deadline leaves no time for a batch")]
+    ],
+    undone=True,
 )
 def test_it_goes_live_where_there_is_no_time_and_says_so(lane, options, hours, note):
     lane.credential()

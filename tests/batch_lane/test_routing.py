@@ -24,6 +24,7 @@ from queueops.core.sql import run_sql_as
 from queueops.tenancy.models import ProducerKey, Scope
 from ratelimits.models import Limit, QuotaAlert
 from ratelimits.services.limits import catalogue
+from tests.support.cases import every_case
 from tests.support.processes import wait_for
 
 PAYLOAD = {"provider": "openai", "credential": "openai-key", "model": "small-1", "prompt": "Why?"}
@@ -38,7 +39,7 @@ def in_hours(hours):
     return timezone.now() + timedelta(hours=hours)
 
 
-@pytest.mark.parametrize(("hours", "via"), [(30, "batch"), (24.4, None), (1, None)])
+@every_case(("hours", "via"), [(30, "batch"), (24.4, None), (1, None)], undone=True)
 def test_a_job_goes_by_batch_if_its_deadline_leaves_time_for_one(lane, hours, via):
     lane.credential()
     job = submit(complete_by=in_hours(hours))
@@ -63,7 +64,7 @@ def test_a_job_that_says_nothing_goes_as_the_policy_says(lane):
     assert submit().via is None
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("fields", "error"),
     [
         ({"complete_by": timezone.now() - timedelta(hours=1)}, BadDeadline),
@@ -77,6 +78,7 @@ def test_a_job_that_says_nothing_goes_as_the_policy_says(lane):
             NoBatchForm,
         ),
     ],
+    undone=True,
 )
 def test_what_cannot_go_by_batch_is_refused_with_the_field(lane, fields, error):
     lane.credential()
@@ -115,13 +117,14 @@ def test_a_policy_allows_no_more_hours_than_a_deadline_may_be_away(lane, admin_c
     assert submit().complete_by < timezone.now() + timedelta(hours=MOST_DEADLINE_HOURS)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("fields", "told"),
     [
         ({"kind": "http.request"}, "No kind of this name has a batch form here"),
         ({"kind": "nope"}, "No kind of this name has a batch form here"),
         ({"complete_within_hours": 0}, "greater than or equal to 1"),
     ],
+    undone=True,
 )
 def test_a_policy_by_which_nothing_could_go_is_refused_by_its_field(db, admin_client, fields, told):
     given = {"kind": "llm.generate", "via": "auto", "complete_within_hours": 48} | fields
@@ -134,11 +137,12 @@ def test_claims_see_a_job_of_the_lane_once_it_must_go_live(lane):
     lane.credential()
     job = submit(complete_by=in_hours(30))
     assert promote_due()[0] == 0
-    Job.objects.filter(pk=job.pk).update(scheduled_at=timezone.now())
+    Job.objects.filter(pk=job.pk).update(scheduled_at=in_hours(-1))
     assert promote_due()[0] == 1
     assert collect_waiting(kinds_with_batches()) == []
 
 
+@pytest.mark.django_db(transaction=True)
 def test_what_is_paused_is_not_collected(lane):
     lane.credential()
     submit(complete_by=in_hours(30))
@@ -148,6 +152,7 @@ def test_what_is_paused_is_not_collected(lane):
     assert len(collect_waiting(kinds_with_batches())) == 1
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_batch_is_as_large_as_the_limit_of_enqueued_tokens_has_room(lane):
     lane.credential()
     Limit.objects.create(
@@ -166,6 +171,7 @@ def test_a_batch_is_as_large_as_the_limit_of_enqueued_tokens_has_room(lane):
     assert ProviderBatch.objects.count() > 1
 
 
+@pytest.mark.django_db(transaction=True)
 def test_what_there_is_no_room_for_is_not_locked_and_measured_at_each_turn(lane, monkeypatch):
     lane.credential()
     Limit.objects.create(
@@ -195,10 +201,11 @@ def test_small_batches_wait_for_company(lane, settings):
     lane.credential()
     submit(complete_by=in_hours(30))
     assert collect_waiting(kinds_with_batches()) == []
-    Job.objects.update(updated_at=timezone.now() - timedelta(seconds=61))
+    Job.objects.update(updated_at=timezone.now() - timedelta(seconds=120))
     assert len(collect_waiting(kinds_with_batches())) == 1
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_api_shows_and_cancels_the_projects_batches(lane):
     lane.credential()
     lane.submit(2)
@@ -216,6 +223,7 @@ def test_the_api_shows_and_cancels_the_projects_batches(lane):
     assert lane.tend_until_closed().state in {"cancelled", "completed"}
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_batch_that_stands_still_raises_an_alert_with_its_jobs(lane, sandbox, admin_client):
     sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 60}})
     lane.credential()
@@ -239,6 +247,7 @@ def test_a_batch_that_stands_still_raises_an_alert_with_its_jobs(lane, sandbox, 
     assert "Provider batch" in job.content.decode()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_alert_of_a_batch_that_stood_still_ends_once_it_goes_on_or_has_ended(lane, sandbox):
     def alerts():
         watch_provider_batches()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from django.utils import timezone
 
 from dashboards.metrics.samples import Value, read_samples
@@ -12,6 +13,8 @@ from jobs.services.upkeep.watch_runs import watch_runs
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from tests.factories import make_job
+
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def longest_run() -> float:

@@ -24,6 +24,8 @@ from jobs.services.provider_batches.late import hand_back_late
 from jobs.services.provider_batches.tend import LATE, LONGEST_DUTY, STEPS_AT_ONCE, Rounds, duty_of, kinds_with_batches
 from tests.support.processes import wait_for
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 KIND = "llm.generate"
 DRIP_SECONDS = 0.05
 

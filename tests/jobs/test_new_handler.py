@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
+from tests.support.cases import every_case
 from tests.support.processes import ROOT
 
 
@@ -72,9 +73,7 @@ def test_a_module_of_handlers_is_not_shadowed(checkout: Path):
         new_handler("one", "my_reports")
 
 
-@pytest.mark.parametrize(
-    ("name", "app"), [("Bad", "mine"), ("class", "mine"), ("ok", "../etc"), ("ok", "json"), ("ok", "django")]
-)
+@every_case(("name", "app"), [("Bad", "mine"), ("class", "mine"), ("ok", "../etc"), ("ok", "json"), ("ok", "django")])
 def test_a_name_that_cannot_be_used_is_refused(checkout: Path, name: str, app: str):
     with pytest.raises(CommandError):
         new_handler(name, app)

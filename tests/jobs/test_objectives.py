@@ -37,6 +37,7 @@ from queueops.core.clock import database_now
 from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
 from tests.factories import make_jobs, make_project, move_along
+from tests.support.cases import every_case
 from tests.support.flow import count_all
 from tests.support.objectives import MINUTE, an_objective, jobs_that
 from tests.support.processes import database_url
@@ -304,7 +305,8 @@ def test_another_time_or_scope_counts_anew_and_another_share_does_not():
     assert (before["within_seconds"], after["within_seconds"]) == (300, 60)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.django_db
+@every_case(
     ("figures", "field"),
     [
         ({"percent": Decimal(100)}, "percent"),
@@ -313,6 +315,7 @@ def test_another_time_or_scope_counts_anew_and_another_share_does_not():
         ({"aim": "fly"}, "aim"),
         ({"name": ""}, "name"),
     ],
+    undone=True,
 )
 def test_figures_that_make_no_sense_are_refused(figures, field):
     given = {"name": "x", "aim": "start", "percent": Decimal(95), "within_seconds": 300}
@@ -329,7 +332,8 @@ def at_pace(percent: float, *shares: tuple[int, int, int]) -> ObjectiveStanding:
     return ObjectiveStanding(Objective(percent=Decimal(str(percent))), Reckoning(1000, 1000), recent)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.django_db
+@every_case(
     ("standing_now", "is_met"),
     [
         (at_pace(99.9, (AN_HOUR, 10_000, 144), (FIVE_MINUTES, 1000, 15)), True),
@@ -344,6 +348,7 @@ def test_the_fast_rule_wants_the_pace_over_an_hour_and_still_now(standing_now, i
     assert BURN_RULES[0].is_met(standing_now) is is_met
 
 
+@pytest.mark.django_db
 def test_words_name_what_is_wanted_and_of_which_jobs():
     project = make_project("acme")
     one = Objective(percent=Decimal("99.5"), aim="end", within_seconds=90, project=project, kind="a.b", service="mail")
@@ -351,6 +356,7 @@ def test_words_name_what_is_wanted_and_of_which_jobs():
     assert words_of(Objective(percent=Decimal(90), aim="succeed")) == "90 % succeed: all jobs"
 
 
+@pytest.mark.django_db
 def test_what_no_window_reaches_is_forgotten():
     objective = an_objective()
     for span, hours in ((10, 1), (10, 2), (3600, 2), (3600, 24 * 92)):
@@ -367,6 +373,7 @@ def test_a_cancelled_job_is_missed_only_if_its_deadline_had_passed():
     assert standing(objective, at=database_now() + 3600).whole == Reckoning(1, 0)
 
 
+@pytest.mark.django_db
 def test_without_objectives_counting_the_log_costs_one_question(django_assert_num_queries: Any):
     with django_assert_num_queries(1):
         count_objectives(0, 10)

@@ -27,10 +27,11 @@ from queueops.core.errors import ForeignUser
 from queueops.core.sql import run_sql_as
 from queueops.tenancy.models import Project
 from tests.factories import KIND, make_dead_letter, make_job, make_project, move_along
+from tests.support.cases import every_case
 from tests.support.http_server import serving
 from tests.support.racing import run_together
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 ACME = "acme"
 PAYLOAD = {"method": "GET", "url": "http://127.0.0.1:9/"}
@@ -182,7 +183,7 @@ def test_a_batch_that_is_refused_leaves_no_callback():
     assert not Dependency.objects.exists()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("on_finish", "place", "raised"),
     [
         ({"kind": "nobody.does"}, "on_finish.kind", UnknownKind),
@@ -202,6 +203,7 @@ def test_a_batch_that_is_refused_leaves_no_callback():
             }.items()
         ),
     ],
+    undone=True,
 )
 def test_what_can_be_no_callback_is_refused_at_its_field_and_nothing_is_stored(on_finish, place, raised):
     with pytest.raises(raised) as refused:
@@ -301,6 +303,7 @@ def assert_each_called_back_once(batches: list[UUID]) -> None:
     assert events.count() == len(batches) == callbacks.count()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_each_of_many_batches_calls_back_once_with_eight_that_submit_end_and_look_at_once():
     batches = race(64)
     assert len(batches) == 64

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 
 from jobs.errors import InvalidDelay
 from jobs.models import Job, JobEvent, new_id
@@ -24,6 +23,8 @@ from jobs.transitions import Move, move_jobs
 from queueops.audit.models import AuditEntry
 from queueops.core.values.reasons import ReasonRequired
 from tests.factories import make_job, make_jobs, move_along
+from tests.support.cases import every_case
+from tests.support.racing import run_together
 
 ACTOR = "user:7"
 MINUTE = timedelta(minutes=1)
@@ -45,7 +46,7 @@ def delay_of(job: Job) -> float:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", sorted(WAITING | RUNNING))
+@every_case("state", sorted(WAITING | RUNNING), undone=True)
 def test_a_job_that_has_not_ended_can_be_cancelled(state):
     job = make_job(state=state)
     result = operate.cancel_jobs([job.pk], actor=ACTOR, reason="not wanted")
@@ -58,7 +59,7 @@ def test_a_job_that_has_not_ended_can_be_cancelled(state):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", sorted(TERMINAL))
+@every_case("state", sorted(TERMINAL), undone=True)
 def test_a_job_that_has_ended_is_left_alone_by_every_operation(state):
     job = make_job(state=state)
     events = JobEvent.objects.filter(job_id=job.pk).count()
@@ -97,7 +98,7 @@ def test_the_audit_entry_names_no_project_when_the_jobs_are_of_several():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("reason", ["", "  ", "\0"])
+@every_case("reason", ["", "  ", "\0"], undone=True)
 def test_cancelling_without_a_reason_is_refused(reason):
     job = make_job()
     with pytest.raises(ReasonRequired) as caught:
@@ -117,7 +118,7 @@ def test_more_ids_than_one_transaction_should_lock_are_refused():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", sorted(WAITING))
+@every_case("state", sorted(WAITING), undone=True)
 def test_scheduling_gives_a_waiting_job_a_new_time_and_keeps_its_state_and_age(state):
     job = make_job(state=state)
     assert operate.schedule_jobs([job.pk], delay=MINUTE * 10, actor=ACTOR, reason="quota").moved == [job.pk]
@@ -137,7 +138,7 @@ def test_scheduling_gives_a_waiting_job_a_new_time_and_keeps_its_state_and_age(s
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", sorted(WAITING))
+@every_case("state", sorted(WAITING), undone=True)
 def test_scheduling_without_delay_lets_a_job_run_now(state):
     job = make_job(state=state, delay_seconds=3600 if state == JobState.QUEUED else None)
     operate.schedule_jobs([job.pk], delay=timedelta(), actor=ACTOR)
@@ -158,7 +159,7 @@ def test_a_job_let_run_now_counts_from_now_and_goes_before_those_that_come_after
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("hours", [0.5, 2])
+@every_case("hours", [0.5, 2], undone=True)
 def test_a_job_that_has_not_begun_to_wait_begins_at_its_new_time(hours):
     job = make_job(delay_seconds=3600)
     operate.schedule_jobs([job.pk], delay=timedelta(hours=hours), actor=ACTOR)
@@ -168,14 +169,14 @@ def test_a_job_that_has_not_begun_to_wait_begins_at_its_new_time(hours):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", sorted(RUNNING))
+@every_case("state", sorted(RUNNING), undone=True)
 def test_scheduling_leaves_a_running_job_to_reset(state):
     job = make_job(state=state)
     assert operate.schedule_jobs([job.pk], delay=MINUTE, actor=ACTOR).unmoved == [job.pk]
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("delay", [timedelta(seconds=-1), timedelta(days=10_000)])
+@every_case("delay", [timedelta(seconds=-1), timedelta(days=10_000)], undone=True)
 def test_a_delay_out_of_range_is_refused(delay):
     job = make_job()
     with pytest.raises(InvalidDelay):
@@ -185,8 +186,11 @@ def test_a_delay_out_of_range_is_refused(delay):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", sorted(RUNNING))
-@pytest.mark.parametrize(("delay", "seconds"), [(None, 0), (MINUTE, 60)])
+@every_case(
+    ("state", "delay", "seconds"),
+    [(state, delay, seconds) for state in sorted(RUNNING) for delay, seconds in [(None, 0), (MINUTE, 60)]],
+    undone=True,
+)
 def test_a_reset_takes_a_running_job_back_without_consuming_an_attempt(state, delay, seconds):
     job = make_job(state=state)
     assert operate.reset_to_pending([job.pk], delay=delay, reason="stuck", actor=ACTOR).moved == [job.pk]
@@ -210,7 +214,7 @@ def test_the_executor_that_a_job_was_taken_from_can_not_complete_it():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", sorted(WAITING))
+@every_case("state", sorted(WAITING), undone=True)
 def test_a_waiting_job_takes_another_priority_and_keeps_its_age(state):
     job = make_job(state=state)
     assert operate.change_priority([job.pk], priority=Priority.URGENT, actor=ACTOR).moved == [job.pk]
@@ -247,31 +251,22 @@ def test_executors_are_told_at_commit_that_running_jobs_were_taken_from_them():
 @pytest.mark.django_db(transaction=True)
 def test_a_job_is_either_cancelled_or_completed_when_both_come_at_once():
     jobs = make_jobs(30, state=JobState.IN_PROGRESS)
-    start = threading.Barrier(2)
-    won: dict[str, set[UUID]] = {}
 
-    def cancel() -> None:
-        start.wait(timeout=10)
-        for job in reversed(jobs):
-            won.setdefault("cancelled", set()).update(operate.cancel_jobs([job.pk], actor=ACTOR, reason="x").moved)
-        connections.close_all()
+    def cancel() -> set[UUID]:
+        moved = [operate.cancel_jobs([job.pk], actor=ACTOR, reason="x").moved for job in reversed(jobs)]
+        return {one for some in moved for one in some}
 
-    def complete() -> None:
-        start.wait(timeout=10)
+    def complete() -> set[UUID]:
+        won: set[UUID] = set()
         for job in jobs:
             with transaction.atomic():
-                moved = move_jobs("complete", [Move(job.pk, token=job.fencing_token)])
-            won.setdefault("completed", set()).update(moved)
-        connections.close_all()
+                won |= move_jobs("complete", [Move(job.pk, token=job.fencing_token)])
+        return won
 
-    threads = [threading.Thread(target=target) for target in (cancel, complete)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=30)
-    assert won["cancelled"] | won["completed"] == {job.pk for job in jobs}
-    assert not won["cancelled"] & won["completed"]
-    for status, ids in won.items():
+    cancelled, completed = run_together(2, lambda number: (cancel, complete)[number]())
+    assert cancelled | completed == {job.pk for job in jobs}
+    assert not cancelled & completed
+    for status, ids in {"cancelled": cancelled, "completed": completed}.items():
         assert set(Job.objects.filter(status=status).values_list("pk", flat=True)) == ids
 
 
@@ -279,22 +274,10 @@ def test_a_job_is_either_cancelled_or_completed_when_both_come_at_once():
 @pytest.mark.django_db(transaction=True)
 def test_calls_over_the_same_jobs_in_opposite_orders_do_not_deadlock():
     ids = [job.pk for job in make_jobs(200)]
-    start = threading.Barrier(2)
-    changed: list[int] = []
+    priorities = [Priority.LOW, Priority.URGENT]
 
-    def change(order: list[UUID], priorities: list[Priority]) -> None:
-        start.wait(timeout=10)
-        changed.extend(
-            len(operate.change_priority(order, priority=priority, actor=ACTOR).moved) for priority in priorities
-        )
-        connections.close_all()
+    def change(number: int) -> int:
+        order, wanted = (ids[::-1], priorities[::-1]) if number else (ids, priorities)
+        return len([operate.change_priority(order, priority=priority, actor=ACTOR) for priority in wanted * 10])
 
-    threads = [
-        threading.Thread(target=change, args=(ids, [Priority.LOW, Priority.URGENT] * 10)),
-        threading.Thread(target=change, args=(ids[::-1], [Priority.URGENT, Priority.LOW] * 10)),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert len(changed) == 40
+    assert run_together(2, change) == [20, 20]

@@ -23,6 +23,7 @@ from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning.limits import delete_limit, update_limit
 from tests.jobs import merging
 from tests.jobs.merging import ALONE, claim, submit
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -115,7 +116,7 @@ def test_jobs_queued_before_there_was_a_limit_are_adopted_by_its_lanes_in_bounde
     }
 
 
-@pytest.mark.parametrize("how", ["claim", "park"])
+@every_case("how", ["claim", "park"], undone=True)
 def test_what_can_never_fit_is_a_dead_letter_with_the_limits_reason(limit, how):
     if how == "park":
         jobs(1)
@@ -150,7 +151,7 @@ def test_parking_forecasts_one_after_the_other_at_the_limits_pace_and_parks_each
     assert (event.data["operation"], event.data["binding_limit"]) == ("rate_limit_schedule", "limit")
 
 
-@pytest.mark.parametrize(("how", "operation"), [("claim", "rate_limit_check"), ("park", "rate_limit_schedule")])
+@every_case(("how", "operation"), [("claim", "rate_limit_check"), ("park", "rate_limit_schedule")], undone=True)
 def test_one_event_says_what_a_kept_back_job_needs_of_each_unit_and_what_there_was(limit, how, operation):
     Limit.objects.create(name="tokens", service="svc", unit="tokens", capacity=100)
     catalogue.forget()
@@ -189,7 +190,7 @@ def test_a_forecast_does_not_release_a_parked_job_without_room():
     assert claim() == []
 
 
-@pytest.mark.parametrize("change", ["raise", "delete", "disable", "shadow", "clear"])
+@every_case("change", ["raise", "delete", "disable", "shadow", "clear"], undone=True)
 def test_a_limit_that_gives_way_frees_what_it_held_back_at_once(limit, change):
     parked = full_and_parked(1)
     match change:
@@ -230,7 +231,7 @@ def test_an_expired_parked_job_fails_and_is_never_sent():
     assert (parked[0].status, parked[0].last_error_code) == (JobState.FAILED, "expired")
 
 
-@pytest.mark.parametrize("delay", [0, 3600])
+@every_case("delay", [0, 3600], undone=True)
 def test_a_parked_job_that_is_given_a_time_goes_by_it_and_not_by_its_lane(delay):
     parked = full_and_parked(1)
     widen()
@@ -242,8 +243,7 @@ def test_a_parked_job_that_is_given_a_time_goes_by_it_and_not_by_its_lane(delay)
         assert claimed_ids() == [parked[0].pk]
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("scope", "key"), [("service", "svc"), ("kind", ALONE), ("project", "acme"), ("global", "")])
+@every_case(("scope", "key"), [("service", "svc"), ("kind", ALONE), ("project", "acme"), ("global", "")], undone=True)
 def test_parked_jobs_stay_while_paused_and_go_when_resumed(scope, key):
     parked = full_and_parked(2)
     pauses.pause_scope(scope, key, actor="user:1")

@@ -15,6 +15,7 @@ from jobs.services.operate import pauses
 from jobs.states import RUNNING, WAITING, JobState
 from queueops.audit.models import AuditEntry
 from tests.factories import KIND, make_batch, make_job, make_jobs, make_project
+from tests.support.cases import every_case
 from tests.support.processes import wait_for
 
 ACTOR = "user:7"
@@ -47,8 +48,15 @@ def test_a_paused_batch_holds_every_job_that_has_not_ended_and_no_other():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", sorted(WAITING | RUNNING))
-@pytest.mark.parametrize(("scope", "key"), [("service", "sheets"), ("kind", "sheets.read"), ("kind", KIND)])
+@every_case(
+    ("state", "scope", "key"),
+    [
+        (state, scope, key)
+        for state in sorted(WAITING | RUNNING)
+        for scope, key in [("service", "sheets"), ("kind", "sheets.read"), ("kind", KIND)]
+    ],
+    undone=True,
+)
 def test_a_paused_service_or_kind_holds_its_jobs_in_every_state(scope, key, state):
     kind = key if scope == "kind" else KIND
     jobs = make_jobs(12, state=state, service="sheets", kind=kind)
@@ -59,7 +67,7 @@ def test_a_paused_service_or_kind_holds_its_jobs_in_every_state(scope, key, stat
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("scope", "key"), [("global", ""), ("project", "acme")])
+@every_case(("scope", "key"), [("global", ""), ("project", "acme")], undone=True)
 def test_a_paused_project_or_installation_needs_no_holds(scope, key):
     make_job()
     assert pauses.pause_scope(scope, key, actor=ACTOR) == 0
@@ -103,10 +111,11 @@ def test_resuming_what_is_not_paused_changes_nothing():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
+@every_case(
     ("scope", "key"),
     [("planet", "x"), ("project", "nobody"), ("batch", "no uuid"), ("batch", str(UUID(int=404))), ("service", ""),
      ("kind", "x" * 101), ("kind", "a\0"), ("global", "x")],
+    undone=True,
 )  # fmt: skip
 def test_what_does_not_exist_can_not_be_paused(scope, key):
     make_project()
@@ -149,7 +158,7 @@ def test_the_switch_is_committed_before_the_first_job_is_held():
     assert len(held()) == 3
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_a_pause_inside_a_transaction_is_a_bug():
     batch = make_batch()
     with pytest.raises(RuntimeError), transaction.atomic():

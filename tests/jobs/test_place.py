@@ -19,6 +19,7 @@ from ratelimits.subjects import Subject
 from tests.factories import make_project
 from tests.jobs import merging
 from tests.jobs.merging import ALONE, KIND, Piece, submit
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -59,7 +60,7 @@ def test_a_job_that_nothing_counts_has_no_lane():
     assert submit(kind=ALONE).lane is None
 
 
-@pytest.mark.parametrize("kind", [KIND, "test.turns"])
+@every_case("kind", [KIND, "test.turns"], undone=True)
 def test_jobs_that_leave_together_or_take_turns_have_a_lane_without_any_limit(kind):
     assert submit(kind=kind).lane is not None
 
@@ -92,15 +93,18 @@ def test_a_long_or_odd_coalesce_key_is_shortened_and_still_tells_jobs_apart():
     assert len({*long, *odd}) == 4
 
 
-@pytest.mark.parametrize("kind", [ALONE, "test.turns"])
+@every_case("kind", [ALONE, "test.turns"], undone=True)
 def test_a_kind_that_does_not_coalesce_has_no_key(kind):
     assert submit(kind=kind).coalesce_key is None
 
 
-@pytest.mark.parametrize(
-    ("known", "learned", "cost"), [(50, None, 1050), (50, 30, 80), (50, 5000, 1050), (0, 30, 30), (50, 0, 50)]
+@every_case(
+    ("known", "learned", "cost"),
+    [(50, None, 1050), (50, 30, 80), (50, 5000, 1050), (0, 30, 30), (50, 0, 50)],
+    undone=True,
 )
 def test_what_calls_have_really_cost_lowers_the_unknown_part_alone(known, learned, cost):
+    estimates.forget()
     if learned is not None:
         record_actuals([("test.guess", None, float(learned))] * MIN_SAMPLES)
     job = submit(kind="test.guess", n=known)

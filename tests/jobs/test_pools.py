@@ -31,9 +31,10 @@ from queueops.core.database import UnsuitableDatabase
 from ratelimits.models import Limit, QuotaAlert
 from ratelimits.services.limits import catalogue
 from tests.factories import make_job, make_jobs
+from tests.support.cases import every_case
 from tests.support.racing import at_once
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 ACTOR = "user:1"
 
@@ -114,6 +115,7 @@ def test_a_suspect_is_run_by_the_quarantine_of_its_pool():
     assert claim_suspect(uuid4(), lease_seconds=30, pool="slow") == []
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.concurrency
 def test_two_pools_that_claim_at_once_take_disjoint_jobs_and_all_of_them():
     save_pool("slow", kinds=["slow.*"], actor=ACTOR)
@@ -133,6 +135,7 @@ def test_two_pools_that_claim_at_once_take_disjoint_jobs_and_all_of_them():
     assert taken == {"slow": ["slow.read"] * 300, "quick": ["quick.read"] * 300}
 
 
+@pytest.mark.django_db(transaction=True)
 def test_waiting_jobs_follow_the_rules_part_by_part(monkeypatch, settles_at_once):
     monkeypatch.setattr(upkeep_pools, "LOOKED_AT_ONCE", 3)
     monkeypatch.setattr(upkeep_pools, "SWEEP_SECONDS", 60.0)  # or a busy machine would leave parts to the next call
@@ -161,6 +164,7 @@ def test_waiting_jobs_follow_the_rules_part_by_part(monkeypatch, settles_at_once
     assert pool_of(ready[0]) is pool_of(quick) is None
 
 
+@pytest.mark.django_db(transaction=True)
 def test_jobs_that_an_open_transaction_inserted_by_the_old_rules_follow_when_it_ends(settles_at_once):
     inserted, go_on = threading.Event(), threading.Event()
     jobs: list[Job] = []
@@ -186,7 +190,7 @@ def test_jobs_that_an_open_transaction_inserted_by_the_old_rules_follow_when_it_
     assert pool_of(jobs[0]) == "slow"
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "said"),
     [
         ({"name": "LLM", "kinds": ["x"]}, "small letters"),
@@ -200,6 +204,7 @@ def test_jobs_that_an_open_transaction_inserted_by_the_old_rules_follow_when_it_
         ({"name": "llm", "kinds": ["x"], "place": 40_000}, "place"),
         ({"name": "llm", "kinds": ["x"] * 101}, "kinds"),
     ],
+    undone=True,
 )
 def test_wrong_rules_are_refused_and_nothing_is_changed(given, said):
     with pytest.raises(BadPool, match=said):
@@ -271,6 +276,7 @@ def test_a_pool_with_waiting_jobs_and_no_live_cluster_is_an_alert_until_one_serv
     assert alerts() == set()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_kind_that_no_pool_names_is_an_alert_where_every_cluster_serves_a_pool():
     save_pool("slow", kinds=["slow.*"], actor=ACTOR)
     limit("limited")
@@ -308,6 +314,7 @@ def test_a_job_says_that_it_waits_for_a_worker_of_its_pool():
     assert reason(slow) == ("slots", "all 9 slots of the workers of pool slow are busy")
 
 
+@pytest.mark.django_db(transaction=True)
 def test_no_probe_is_a_job_of_a_pool_that_nobody_serves():
     save_pool("slow", kinds=["slow.*"], actor=ACTOR)
     save_pool("quick", kinds=["quick.*"], actor=ACTOR)

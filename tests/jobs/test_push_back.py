@@ -19,6 +19,7 @@ from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning import proposed_limits
 from tests.jobs import merging
 from tests.jobs.merging import KIND, claim, submit
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -71,7 +72,7 @@ def test_what_was_refused_goes_again_when_the_counter_has_cooled_down_and_not_be
     assert len(claim()) == 1
 
 
-@pytest.mark.parametrize("figures", [None, {"service": "other"}, {"enabled": False}])
+@every_case("figures", [None, {"service": "other"}, {"enabled": False}], undone=True)
 def test_without_a_limit_a_refusal_spends_no_attempt_and_holds_its_lane(figures):
     if figures is not None:
         limited(**figures)

@@ -22,13 +22,14 @@ from jobs.services.upkeep.reconcile import Discrepancy, compare, find_by_key, re
 from jobs.states import RUNNING, WAITING, JobState
 from queueops.audit.models import AuditEntry
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs
+from tests.support.cases import every_case
 
 WRITE = json.dumps({"method": "POST", "url": "http://127.0.0.1:9/"})
 READ = json.dumps({"method": "GET", "url": "http://127.0.0.1:9/"})
 PAST = "2020-01-01T00:00:00Z"
 LATER_TOKEN = 10**15  # than of any claim here: new epochs begin far beyond the last
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def lapsed(state: JobState, **fields: Any) -> Job:
     return make_job(state=state, **fields, **({"lease_expires_at": PAST} if state in RUNNING else {}))
 
 
-@pytest.mark.parametrize("state", sorted(WAITING | {JobState.IN_PROGRESS}))
+@every_case("state", sorted(WAITING | {JobState.IN_PROGRESS}), undone=True)
 def test_what_was_completed_is_completed_with_its_result_and_nothing_else_is_moved(state, paused, tmp_path):
     job, other = lapsed(state, payload=WRITE), make_job(payload=WRITE)
     log = written(tmp_path / "a.ndjson", [line(job), line(job, "completed", result={"id": 7})])
@@ -85,7 +86,7 @@ def test_what_was_completed_is_completed_with_its_result_and_nothing_else_is_mov
     assert JobEvent.objects.count() == events
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("row", "said", "finding"),
     [
         ((JobState.QUEUED, WRITE), ["begun"], Discrepancy.BURY),
@@ -101,6 +102,7 @@ def test_what_was_completed_is_completed_with_its_result_and_nothing_else_is_mov
         ((JobState.CANCELLED, WRITE), ["begun", "completed"], Discrepancy.DIFFERS),
         ((JobState.CANCELLED, WRITE), ["begun"], Discrepancy.KNOWN),
     ],
+    undone=True,
 )
 def test_a_row_and_what_is_said_of_it(row, said, finding, tmp_path):
     state, payload = row
@@ -189,7 +191,7 @@ def test_torn_and_foreign_lines_are_told_and_keep_nothing_from_being_read(tmp_pa
     assert "1  completed, and waits here" in told
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("given", "complaint"),
     [
         (("a.ndjson", "hello\n"), "has no line of an outcome log"),
@@ -204,6 +206,7 @@ def test_torn_and_foreign_lines_are_told_and_keep_nothing_from_being_read(tmp_pa
         (("a.ndjson", '{{"job_id": "{id}", "outcome": "completed", "results": 1}}\n'), "results means nothing"),
         (("a.ndjson", '{{"job_id": "{id}", "outcome": ["completed"]}}\n'), "outcome is one of"),
     ],
+    undone=True,
 )
 def test_a_wrong_file_is_refused_with_its_line_and_nothing_is_done(given, complaint, paused, tmp_path):
     name, content = given

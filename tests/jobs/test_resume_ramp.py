@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -10,7 +9,6 @@ from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connections
 from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
@@ -31,10 +29,12 @@ from queueops.core.notify import Channel
 from ratelimits.models import ResumeRamp
 from ratelimits.services.limits import catalogue, ramps
 from tests.factories import make_job, make_jobs
+from tests.support.cases import every_case
 from tests.support.people import signed_in
 from tests.support.processes import wait_for
+from tests.support.racing import run_together
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 ACTOR = "user:7"
 GLOBAL = PauseSwitch.Scope.GLOBAL
@@ -174,25 +174,19 @@ def test_a_new_pause_of_everything_ends_the_ramp_and_another_pause_does_not():
     assert catalogue.rule_of_ramp() is None
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.concurrency
 def test_of_two_that_resume_at_once_one_starts_the_ramp():
     paused()
-    faults: list[Exception] = []
 
-    def resume() -> None:
+    def resume(_: int) -> bool:
         try:
             resume_everything(over_seconds=600, actor=ACTOR)
-        except NotPaused as fault:
-            faults.append(fault)
-        finally:
-            connections.close_all()
+        except NotPaused:
+            return False
+        return True
 
-    threads = [threading.Thread(target=resume) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(faults) == 1
+    assert sorted(run_together(2, resume)) == [False, True]
     assert ramps.ramp_now() is not None, "it has begun, and was not prepared again"
 
 
@@ -237,7 +231,7 @@ def test_the_command_resumes_holds_continues_and_ends(capsys):
     }
 
 
-@pytest.mark.parametrize("given", ["10", "m", "-5m", "1e3s", "10 m", "\u0661\u0660m", "9d", "0s", "nan"])
+@every_case("given", ["10", "m", "-5m", "1e3s", "10 m", "\u0661\u0660m", "9d", "0s", "nan"], undone=True)
 def test_the_command_refuses_what_is_no_time(given):
     paused()
     with pytest.raises(CommandError):

@@ -46,6 +46,7 @@ from ratelimits.models import Budget, BudgetHold, BudgetPeriod, QuotaAlert, Spen
 from ratelimits.services.money.standings import BEGINNING
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project
 from tests.support.archiving import old_part, parts
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -300,7 +301,7 @@ def past_period(days: float) -> Any:
     return aged(made, "starts_at", days + LONGEST_PERIOD.days)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "make", "days"),
     [
         ("spend", spend, 400),
@@ -312,6 +313,7 @@ def past_period(days: float) -> Any:
         ("sessions that are over", session, 0),
         ("lines of the admin's own log", admins_line, 400),
     ],
+    undone=True,
 )
 def test_what_is_older_than_its_retention_goes_and_is_told_of_while_it_does_not(
     name: str, make: Callable[[float], Model], days: int

@@ -36,9 +36,10 @@ from queueops.tenancy.models import Project, ProjectMove
 from queueops.tenancy.moves import ProjectMoved
 from ratelimits.models import QuotaAlert
 from tests.factories import KIND, make_project, make_schedule
+from tests.support.cases import every_case
 from tests.support.racing import run_together
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 ACTOR = "user:1"
 PAYLOAD = {"method": "GET", "url": "http://127.0.0.1:9/"}
@@ -101,7 +102,7 @@ AWAY: dict[str, tuple[dict[str, Any], int, int]] = {
 }
 
 
-@pytest.mark.parametrize("case", AWAY)
+@every_case("case", AWAY, undone=True)
 def test_after_three_hours_down_the_policy_says_what_is_made_up_for(case):
     figures, made, left_out = AWAY[case]
     schedule = make_schedule(cron="*/30 * * * *", **figures)
@@ -151,7 +152,7 @@ def test_jitter_is_kept_with_the_row():
     assert fires()[0].due_at == schedule.next_due_at
 
 
-@pytest.mark.parametrize("scope", [("global", ""), ("project", "acme")])
+@every_case("scope", [("global", ""), ("project", "acme")], undone=True)
 def test_nothing_fires_while_the_project_or_everything_is_paused(scope):
     schedule = make_schedule(missed="all")
     other = make_schedule(project="beta")
@@ -176,7 +177,7 @@ def test_after_a_restore_nothing_fires_before_somebody_resumes():
     assert fires()[0].due_at > first
 
 
-@pytest.mark.parametrize("move", [ProjectMove.MOVING, ProjectMove.MOVED])
+@every_case("move", [ProjectMove.MOVING, ProjectMove.MOVED], undone=True)
 def test_a_project_that_has_moved_is_submitted_nothing_here(move):
     schedule = make_schedule()
     Project.objects.update(move=move)
@@ -237,7 +238,7 @@ def test_a_refusal_is_told_and_the_next_fire_is_another_try():
 OF_EARLIER_RELEASES = {**JOB, "cost": "5", "delay_seconds": "1.5", "unique_in": "project"}
 
 
-@pytest.mark.parametrize("jobs", [[OF_EARLIER_RELEASES], [{**JOB, "cost": True}, OF_EARLIER_RELEASES]])
+@every_case("jobs", [[OF_EARLIER_RELEASES], [{**JOB, "cost": True}, OF_EARLIER_RELEASES]], undone=True)
 def test_jobs_that_an_earlier_release_took_and_stored_are_submitted(jobs: list[dict[str, Any]]):
     schedule = make_schedule()
     Schedule.objects.update(jobs=jobs)
@@ -297,6 +298,7 @@ def fires_due(row: Schedule, now: datetime) -> int:
     return len(row.times.due(since=row.next_due_at, now=now, missed=row.missed, most=row.most_missed).fires)
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.concurrency
 def test_eight_processes_make_each_fire_once():
     schedules = [make_schedule(f"s{number}", missed="all", cron="*/20 * * * *") for number in range(25)]
@@ -314,6 +316,7 @@ def test_eight_processes_make_each_fire_once():
     assert sum(count > 0 for count in made) > 1, "they did not race"
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_row_that_another_process_holds_is_passed_over():
     held, free = make_schedule("held"), make_schedule("free")
     locked, done = threading.Event(), threading.Event()
@@ -361,7 +364,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@every_case("case", BAD, undone=True)
 def test_what_could_not_be_submitted_is_refused_when_it_is_stored(case):
     figures, field = BAD[case]
     make_project("acme")

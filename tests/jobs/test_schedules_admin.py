@@ -15,9 +15,10 @@ from queueops.audit.models import AuditEntry
 from queueops.core.values.masking import MASK
 from queueops.tenancy.models import Project
 from tests.factories import KIND, make_project, make_schedule
+from tests.support.cases import every_case
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 LIST, ADD = reverse("admin:jobs_schedule_changelist"), reverse("admin:jobs_schedule_add")
 PAYLOAD = {"method": "GET", "url": "http://127.0.0.1:9/", "headers": {"X-Token": "sesame"}}
@@ -59,7 +60,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("case", FAULTS)
+@every_case("case", FAULTS, undone=True)
 def test_the_form_says_what_is_wrong_and_keeps_what_was_typed(case):
     figures, wanted = FAULTS[case]
     make_schedule("taken")

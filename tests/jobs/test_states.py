@@ -17,6 +17,7 @@ from jobs.services.explain.snapshots import project_counts
 from jobs.states import LEGAL_MOVES, RUNNING, TERMINAL, TRANSITIONS, WAITING, JobState
 from jobs.transitions import Lease, Move, move_jobs
 from tests.factories import make_job
+from tests.support.cases import every_case
 
 S = JobState
 
@@ -50,8 +51,7 @@ def test_the_table_is_the_specifications():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", JobState)
-@pytest.mark.parametrize("edge", MOVABLE)
+@every_case(("state", "edge"), [(state, edge) for state in JobState for edge in MOVABLE], undone=True)
 def test_a_job_moves_only_along_an_edge_of_the_table(edge, state):
     transition = TRANSITIONS[edge]
     job = make_job(state=state)
@@ -74,7 +74,7 @@ def test_a_job_moves_only_along_an_edge_of_the_table(edge, state):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("edge", MOVABLE)
+@every_case("edge", MOVABLE, undone=True)
 def test_only_the_owner_of_the_lease_takes_an_edge_that_needs_it(edge):
     transition = TRANSITIONS[edge]
     for state in transition.sources:
@@ -87,7 +87,7 @@ def test_only_the_owner_of_the_lease_takes_an_edge_that_needs_it(edge):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", JobState)
+@every_case("state", JobState, undone=True)
 def test_a_claim_is_one_move_that_the_log_tells_in_two_steps(state):
     job, executor = make_job(state=state), uuid4()
     logged = JobEvent.objects.filter(job_id=job.pk).count()
@@ -117,8 +117,7 @@ def test_every_end_that_an_executor_reports_needs_its_lease():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("source", JobState)
-@pytest.mark.parametrize("target", JobState)
+@every_case(("source", "target"), [(source, target) for source in JobState for target in JobState], undone=True)
 def test_the_database_refuses_every_move_that_is_not_in_the_table(source, target):
     job = make_job(state=source)
     update = """
@@ -145,7 +144,7 @@ def test_the_database_refuses_every_move_that_is_not_in_the_table(source, target
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", sorted(set(JobState) - {S.QUEUED}))
+@every_case("state", sorted(set(JobState) - {S.QUEUED}), undone=True)
 def test_the_database_takes_no_job_that_does_not_begin_queued(state):
     job = make_job()
     job.pk = None
@@ -172,7 +171,7 @@ def test_the_installed_guard_is_the_tables():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
+@every_case(
     ("name", "columns"),
     [
         ("jobs_job_lease_while_running", "lease_expires_at = now()"),
@@ -180,6 +179,7 @@ def test_the_installed_guard_is_the_tables():
         ("jobs_job_retried_has_a_time", "status = 'retried', scheduled_at = NULL"),
         ("jobs_job_progress_percent", "progress = 101"),
     ],
+    undone=True,
 )
 def test_a_row_can_not_contradict_its_state(name, columns):
     job = make_job()

@@ -67,7 +67,7 @@ def test_a_handler_that_coalesces_gets_a_group_of_one(sandbox):
         run_handler("google_sheets.batch_update", requests, credential=credential_of(sandbox.url))
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_a_drain_leaves_what_is_wished_for_later_and_not_what_a_limit_is_foreseen_to_hold_that_long():
     later = timezone.now() + timedelta(hours=1)
     make_job(scheduled_at=later)

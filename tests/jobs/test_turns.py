@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.services.claim.turns import MOST_OWED, ClassTurns, LaneTurns, Turns
+from tests.support.cases import every_case
 from tests.support.examples import examples
 
 WEIGHTS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 3.0, 10.0])
@@ -60,7 +61,7 @@ def test_two_projects_with_work_get_claims_by_their_weights_to_within_a_turn_of_
                     assert abs(shares[0] - shares[1]) <= 1 / weights[one] + 1 / weights[other] + 1e-6
 
 
-@pytest.mark.parametrize("wanted", [1, 7, 50])
+@every_case("wanted", [1, 7, 50])
 def test_claims_divide_by_weight_however_many_are_taken_at_once(wanted):
     weights = {"heavy": 10.0, "middle": 3.0, "light": 1.0}
     turns, backlog = Turns(), Counter(dict.fromkeys(weights, 10_000))
@@ -120,8 +121,10 @@ def test_it_remembers_no_more_projects_than_had_a_turn_in_this_round(rounds, pro
     assert set(turns.passes) == {"one"}
 
 
-@pytest.mark.parametrize("granted", [[1], [3], [10], [50], [0, 7, 1]])
-@pytest.mark.parametrize("share", [0.1, 0.25, 1 / 3, 0.0, 1.0])
+@every_case(
+    ("granted", "share"),
+    [(granted, share) for granted in [[1], [3], [10], [50], [0, 7, 1]] for share in [0.1, 0.25, 1 / 3, 0.0, 1.0]],
+)
 def test_the_starved_get_their_share_of_claims_to_the_job_however_few_of_a_claim_are_granted(granted, share):
     turns, owed, claims = ClassTurns(share), 0, 0
     for count in granted * 100:

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from django.db import connection
+from django.db.models import F
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
@@ -33,11 +34,12 @@ from jobs.states import TERMINAL, UNFINISHED, WAITING, JobState
 from queueops.core.errors import IdempotencyKeyReused
 from ratelimits.services.limits import catalogue
 from tests.factories import KIND, WAYS, make_dead_letter, make_job, make_project, move_along
+from tests.support.cases import every_case
 from tests.support.plans import assert_bounded, explain_file
 from tests.support.processes import database_url, wait_for
 from tests.support.racing import about_to_commit, run_together
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 ACME = "acme"
 
@@ -73,7 +75,7 @@ def counted() -> dict[str, int]:
     return {state: count for state, count in project_counts(ACME).items() if count}
 
 
-@pytest.mark.parametrize("state", sorted(UNFINISHED))
+@every_case("state", sorted(UNFINISHED), undone=True)
 def test_while_a_job_of_the_key_has_not_ended_a_second_submission_is_answered_with_it(state):
     first = submit()
     for edge in WAYS[state]:
@@ -83,7 +85,7 @@ def test_while_a_job_of_the_key_has_not_ended_a_second_submission_is_answered_wi
     assert Job.objects.count() == 1
 
 
-@pytest.mark.parametrize("state", sorted(TERMINAL))
+@every_case("state", sorted(TERMINAL), undone=True)
 def test_once_it_has_ended_the_key_is_free(state):
     first = submit()
     for edge in WAYS[state]:
@@ -123,7 +125,7 @@ def test_what_waits_is_replaced_where_that_was_asked_for_and_keeps_its_place():
     assert counted() == {"queued": 1}
 
 
-@pytest.mark.parametrize("state", [JobState.RATE_LIMITED, JobState.RETRIED])
+@every_case("state", [JobState.RATE_LIMITED, JobState.RETRIED], undone=True)
 def test_what_is_put_back_before_it_ever_ran_is_replaced_and_queued(state):
     first = submit()
     for edge in WAYS[state]:
@@ -151,7 +153,7 @@ BEGUN: dict[str, Callable[[UUID], object]] = {
 }
 
 
-@pytest.mark.parametrize("begun", BEGUN)
+@every_case("begun", BEGUN, undone=True)
 def test_what_has_begun_is_not_replaced(begun):
     first = submit()
     BEGUN[begun](first.id)
@@ -177,6 +179,7 @@ def after_the_look(monkeypatch) -> Callable[[Callable[[], object]], None]:
     return happens
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("begun", BEGUN)
 def test_what_begins_after_the_look_and_before_the_replacement_keeps_its_work(after_the_look, begun):
     first = submit()
@@ -185,6 +188,7 @@ def test_what_begins_after_the_look_and_before_the_replacement_keeps_its_work(af
     assert number_of(first.id) == 0
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("fields", [{}, {"if_pending": "replace"}, {"debounce_seconds": 60}])
 def test_what_ends_after_the_look_leaves_its_key_to_the_submission(after_the_look, fields):
     first = submit(**fields)
@@ -196,6 +200,7 @@ def test_what_ends_after_the_look_leaves_its_key_to_the_submission(after_the_loo
         assert told == SubmittedJob(first.id, created=False, outcome="pending"), "as of the look"
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_claim_that_is_about_to_commit_is_waited_for_and_its_job_keeps_its_work(after_the_look):
     first = submit()
     with ExitStack() as claim:
@@ -302,6 +307,8 @@ def test_a_newer_submission_puts_off_what_is_debounced_and_gives_it_its_payload(
     assert job.scheduled_at is not None
     assert job.scheduled_at - job.created_at == timedelta(seconds=60)
     assert job.debounce_until == job.created_at + timedelta(seconds=600)
+    Job.objects.filter(pk=first.id).update(scheduled_at=F("scheduled_at") - timedelta(seconds=1))  # it was a second ago
+    job.refresh_from_db()
     assert submit(1, debounce_seconds=60) == SubmittedJob(first.id, created=False, outcome="replaced")
     later = Job.objects.get(pk=first.id)
     assert later.scheduled_at is not None
@@ -323,7 +330,7 @@ def test_it_is_put_off_to_its_longest_wait_at_most_and_begins_then_with_the_newe
     assert (Job.objects.get(pk=first.id).scheduled_at, number_of(first.id)) == (None, 3)
 
 
-@pytest.mark.parametrize("edges", [("dispatch", "start"), ("dispatch", "start", "retry")])
+@every_case("edges", [("dispatch", "start"), ("dispatch", "start", "retry")], undone=True)
 def test_a_debounced_job_that_has_begun_is_not_touched_and_a_new_one_begins(edges):
     first = submit(debounce_seconds=60)
     for edge in edges:
@@ -335,7 +342,7 @@ def test_a_debounced_job_that_has_begun_is_not_touched_and_a_new_one_begins(edge
     assert submit(2, debounce_seconds=60).id == second.id
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("fields", "place"),
     [
         ({"unique_key": ""}, "unique_key"),
@@ -387,6 +394,7 @@ def test_the_job_of_a_key_is_found_by_its_index():
     assert_bounded(plan, rows=20, blocks=40)
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("fields", [{}, {"if_pending": "replace"}, {"debounce_seconds": 60}])
 def test_of_many_that_submit_one_key_at_once_exactly_one_makes_the_job(fields):
     make_project()
@@ -401,6 +409,7 @@ def test_of_many_that_submit_one_key_at_once_exactly_one_makes_the_job(fields):
         assert Job.objects.filter(unique_key=f"{KIND}/k{turn}").count() == 1
 
 
+@pytest.mark.django_db(transaction=True)
 def test_of_two_batches_with_the_same_keys_in_another_order_one_waits_for_the_other(monkeypatch):
     monkeypatch.setattr(accept_document, "JOBS_OF_AN_INSERT", 1)
     make_project()
@@ -432,6 +441,7 @@ END $$;
 CREATE TRIGGER gate BEFORE INSERT ON jobs_job FOR EACH ROW EXECUTE FUNCTION wait_at_gate()"""
 
 
+@pytest.mark.django_db(transaction=True)
 def test_of_two_batches_with_the_same_idempotency_keys_in_another_order_one_waits_for_the_other():
     make_project()
     orders = [["a", "gate", "z"], ["z", "gate", "a"]]
@@ -454,6 +464,7 @@ def test_of_two_batches_with_the_same_idempotency_keys_in_another_order_one_wait
     assert receipts == [(0, 3), (3, 0)]
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_batch_that_replaces_one_job_and_waits_for_the_end_of_another_waits_for_nobody_who_waits_for_it(monkeypatch):
     monkeypatch.setattr(accept_document, "JOBS_OF_AN_INSERT", 1)
     ended, replaced = submit(1, "ended").id, submit(2, "replaced").id
@@ -485,6 +496,7 @@ def test_a_batch_that_replaces_one_job_and_waits_for_the_end_of_another_waits_fo
     assert (receipt.accepted, receipt.pending, receipt.replaced) == (3, 0, 0)
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("edge", "told"), [("cancel", (1, 1, 1)), ("dispatch", (0, 2, 1))])
 def test_where_one_of_two_ends_or_begins_before_it_is_locked_the_other_is_replaced_once(edge, told, monkeypatch):
     kept, lost = submit(1, "kept").id, submit(1, "lost").id
@@ -509,6 +521,7 @@ def test_where_one_of_two_ends_or_begins_before_it_is_locked_the_other_is_replac
     assert JobEvent.objects.filter(job_id=kept, data__operation="replace").count() == 1
 
 
+@pytest.mark.django_db(transaction=True)
 def test_there_is_never_a_second_one_while_others_submit_end_and_begin_them():
     make_project()
 

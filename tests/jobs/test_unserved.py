@@ -23,8 +23,9 @@ from jobs.services.upkeep.unserved import tend_unserved
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from tests.factories import make_job, make_jobs
+from tests.support.cases import every_case
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +176,7 @@ def test_what_waits_too_long_is_buried_and_told_before(settings):
     assert not QuotaAlert.objects.filter(resolved_at=None).exists()
 
 
-@pytest.mark.parametrize("scope", ["unknown", "unfit"])
+@every_case("scope", ["unknown", "unfit"], undone=True)
 def test_nobody_pauses_so_by_hand(scope):
     with pytest.raises(UnknownPauseTarget):
         pause_scope(scope, "http.request", actor=f"user:{new_id()}")

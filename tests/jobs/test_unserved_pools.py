@@ -25,7 +25,7 @@ from jobs.states import JobState
 from ratelimits.models import Limit, QuotaAlert
 from tests.factories import make_job, make_jobs
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 KIND = "http.request"
 
@@ -99,6 +99,7 @@ def two_pools() -> None:
         save_pool(name, projects=[name], actor="user:1")
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("crashes", [0, 2])
 def test_a_kind_that_one_of_two_pools_knows_is_held_once_in_the_other_and_runs_in_its_own(
     two_pools, monkeypatch, crashes
@@ -126,6 +127,7 @@ def test_a_kind_that_one_of_two_pools_knows_is_held_once_in_the_other_and_runs_i
     assert not PauseSwitch.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_what_a_worker_of_all_jobs_knows_is_held_in_no_pool_and_what_it_does_not_is_left_to_the_pool_that_does(
     two_pools, monkeypatch
 ):
@@ -172,6 +174,7 @@ def test_a_worker_of_all_jobs_that_leaves_a_kind_to_one_pool_notices_it_in_anoth
     assert len(new.goes_on()) == 1
 
 
+@pytest.mark.django_db(transaction=True)
 def test_jobs_from_before_there_were_pools_are_those_of_none(monkeypatch):
     job = make_job()
     assert job.pool is None
@@ -196,6 +199,7 @@ def test_jobs_from_before_there_were_pools_are_those_of_none(monkeypatch):
     assert not PauseSwitch.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_pool_that_takes_a_payload_puts_back_none_of_another_pool_that_does_not(two_pools, monkeypatch):
     jobs = {name: make_job(project=name, state=JobState.RETRIED) for name in ("old", "new", "acme")}
     said = f"{refusal_of('old')}n is missing"

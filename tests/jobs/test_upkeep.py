@@ -44,6 +44,7 @@ from tests.factories import (
     make_webhook,
     move_along,
 )
+from tests.support.cases import every_case
 from tests.support.http_server import serving
 
 pytestmark = pytest.mark.django_db
@@ -89,7 +90,7 @@ def lapse(job: Job) -> Job:
 WRITE = '{"method": "POST", "url": "http://127.0.0.1:9/"}'
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("state", "payload", "crashes", "fate"),
     [
         (JobState.IN_PROGRESS, None, 0, "retried"),
@@ -99,6 +100,7 @@ WRITE = '{"method": "POST", "url": "http://127.0.0.1:9/"}'
         (JobState.DISPATCHED, WRITE, 0, "retried"),
         (JobState.DISPATCHED, WRITE, 2, "poison"),
     ],
+    undone=True,
 )
 def test_a_lapsed_lease_costs_a_crash_and_no_attempt_and_what_may_not_be_repeated_is_buried(
     state, payload, crashes, fate
@@ -124,7 +126,7 @@ def test_a_lapsed_job_whose_kind_nobody_knows_any_more_is_buried():
     assert DeadLetter.objects.get().error_code == "outcome_unknown"
 
 
-@pytest.mark.parametrize("state", sorted(WAITING))
+@every_case("state", sorted(WAITING), undone=True)
 def test_a_job_that_waits_beyond_its_producers_limit_is_buried(state):
     expired, patient, endless = make_jobs(3, state=state)
     Job.objects.filter(pk=expired.pk).update(expires_at=Now() - timedelta(seconds=1))

@@ -18,6 +18,7 @@ from jobs.services.submit.submit import BatchRejected, EmptyBatch, QueueFull, su
 from jobs.services.submit.uploads import UploadTooLarge, forget_uploads, store_upload, submit_upload
 from queueops.audit.models import AuditEntry
 from tests.factories import make_project
+from tests.support.cases import every_case
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -133,7 +134,7 @@ def test_idempotency_keys_are_held_against_the_file_and_the_queue():
     assert Job.objects.count() == 3
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("content", "said"),
     [
         (b"", "empty"),
@@ -144,6 +145,7 @@ def test_idempotency_keys_are_held_against_the_file_and_the_queue():
         (b'kind,payload\nhttp.request,"open\n', "Line"),
         (b"kind,payload.\nhttp.request,x\n", "'payload.'"),
     ],
+    undone=True,
 )
 def test_a_file_that_is_no_table_of_jobs_is_refused_with_the_reason(content, said):
     make_project()
@@ -152,7 +154,7 @@ def test_a_file_that_is_no_table_of_jobs_is_refused_with_the_reason(content, sai
     assert not Upload.objects.exists()
 
 
-@pytest.mark.parametrize("number", ["1e999", "NaN", "Infinity"])
+@every_case("number", ["1e999", "NaN", "Infinity"], undone=True)
 def test_numbers_that_cannot_be_stored_are_a_fault_of_their_row(number):
     upload = stored(GOOD + f"http.request,low,PUT,http://127.0.0.1:9/,{number}\n" + row(1))
     assert [error["line"] for error in upload.errors] == [2]

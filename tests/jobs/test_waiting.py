@@ -33,6 +33,7 @@ from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.factories import foreseen, make_batch, make_job, make_jobs, make_project
+from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
@@ -100,7 +101,7 @@ def codes(job: Job) -> list[str]:
     return [reason.code for reason in explained(job).reasons]
 
 
-@pytest.mark.parametrize("scope", ["global", "project", "service", "kind", "batch"])
+@every_case("scope", ["global", "project", "service", "kind", "batch"], undone=True)
 def test_a_pause_is_named_with_its_reason(worker, scope):
     job = make_job(batch=make_batch())
     keys = {"project": "acme", "service": job.service, "kind": job.kind, "batch": str(job.batch_id)}
@@ -111,7 +112,7 @@ def test_a_pause_is_named_with_its_reason(worker, scope):
     assert waiting.forecast is None
 
 
-@pytest.mark.parametrize("scope", ["project", "service", "kind", "batch"])
+@every_case("scope", ["project", "service", "kind", "batch"], undone=True)
 def test_a_pause_of_something_else_is_none_of_its_reasons(worker, scope):
     job = make_job(batch=make_batch())
     PauseSwitch.objects.create(scope=scope, key=str(uuid4()), paused_by="user:1")
@@ -156,7 +157,7 @@ def test_a_backoff_names_what_failed(worker):
     assert "HTTP 503: try later" in (explained(job).text or "")
 
 
-@pytest.mark.parametrize("reason", ["", "moved to the night"])
+@every_case("reason", ["", "moved to the night"], undone=True)
 def test_a_time_given_by_hand_names_who_gave_it_and_why(worker, reason):
     running, waits = make_job(state=JobState.IN_PROGRESS), make_job(delay_seconds=9)
     reset_to_pending([running.pk], delay=timedelta(hours=1), actor="user:7", reason=reason)
@@ -258,7 +259,7 @@ def test_who_goes_first_is_a_reason_after_the_limit(worker):
     assert codes(jobs[0]) == ["limit"]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("slots", "in_flight", "fields", "busy"),
     [
         (10, 10, {}, True),
@@ -267,6 +268,7 @@ def test_who_goes_first_is_a_reason_after_the_limit(worker):
         (10, 0, {"heartbeat_at": datetime(2026, 1, 1, tzinfo=UTC)}, True),
         (1, 0, {"role": "quarantine"}, True),
     ],
+    undone=True,
 )
 def test_busy_and_silent_workers_are_a_reason(slots, in_flight, fields, busy):
     executor(slots=slots, in_flight=in_flight, **fields)
@@ -280,7 +282,7 @@ def test_a_suspect_job_waits_for_the_quarantine_seat_alone(worker):
     assert codes(suspect) == ["turn"]
 
 
-@pytest.mark.parametrize("state", [JobState.IN_PROGRESS, JobState.COMPLETED, JobState.CANCELLED])
+@every_case("state", [JobState.IN_PROGRESS, JobState.COMPLETED, JobState.CANCELLED], undone=True)
 def test_a_job_that_runs_or_has_ended_waits_for_nothing(state):
     assert explain_waiting(make_job(state=state)) is None
 
@@ -301,7 +303,7 @@ def crowd(chance: random.Random, count: int) -> list[Job]:
     return list(Job.objects.filter(pk__in=[job.pk for job in jobs]))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@every_case("seed", range(8), undone=True)
 def test_a_position_is_what_sorting_the_whole_lane_gives(seed):
     jobs = crowd(random.Random(seed), 40)  # noqa: S311 (no secret)
     rules, now = aging_rules(), timezone.now()
@@ -339,7 +341,7 @@ def find(job: Job, **options: Any) -> Position:
     return found
 
 
-@pytest.mark.parametrize("fields", [{"held": True}, {"crash_count": 2}, {"delay_seconds": 60}, {"lane": "-"}])
+@every_case("fields", [{"held": True}, {"crash_count": 2}, {"delay_seconds": 60}, {"lane": "-"}], undone=True)
 def test_a_job_that_its_lane_may_not_release_has_no_position(fields):
     [job] = in_lane(**{name: value for name, value in fields.items() if name != "lane"})
     if "lane" in fields:
@@ -431,7 +433,7 @@ def test_no_forecast_lies_before_the_last_limit_has_room():
     assert waiting.forecast.starts_at >= max(reason.free_at for reason in waiting.reasons if reason.free_at)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@every_case("seed", range(6), undone=True)
 def test_a_forecast_never_lies_before_any_time_that_is_known(seed):
     chance = random.Random(seed)  # noqa: S311 (no secret)
     limit("a", capacity=float(chance.randint(1, 4)))
@@ -447,7 +449,7 @@ def test_a_forecast_never_lies_before_any_time_that_is_known(seed):
         assert all(reason.free_at <= waiting.forecast.starts_at for reason in waiting.reasons if reason.free_at)
 
 
-@pytest.mark.parametrize("figures", [{"unit": "in_flight", "algorithm": "concurrency"}, {"capacity": 0.0}])
+@every_case("figures", [{"unit": "in_flight", "algorithm": "concurrency"}, {"capacity": 0.0}], undone=True)
 def test_nobody_says_when_where_nobody_knows(figures):
     limit(**figures)
     if figures.get("capacity") != 0:

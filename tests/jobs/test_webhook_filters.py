@@ -37,6 +37,7 @@ from jobs.services.upkeep.retention import apply_retention
 from jobs.states import TERMINAL, JobState
 from queueops.tenancy.models import Project, ProjectMove
 from tests.factories import make_batch, make_job, make_jobs, make_project, make_webhook, move_along
+from tests.support.cases import every_case
 from tests.support.examples import examples
 from tests.support.flow import count_all
 from tests.support.http_server import serving
@@ -457,6 +458,7 @@ def test_what_waits_for_a_webhook_that_is_switched_off_or_a_project_that_moved_i
     assert WebhookDelivery.objects.get().webhook == webhook
 
 
+@pytest.mark.django_db
 def test_an_address_that_was_stored_and_cannot_be_called_keeps_no_batch_open_and_can_be_switched_off():
     unusable = make_webhook(make_project(), url="https://app.example.org:99999/", hears_jobs=True)
     make_job(batch=make_batch(), state=JobState.CANCELLED)
@@ -539,7 +541,8 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.django_db
+@every_case("case", BAD, undone=True)
 def test_what_no_webhook_can_mean_is_refused_at_its_field(case):
     figures, field, words = BAD[case]
     with pytest.raises(BadWebhook) as caught:
@@ -549,6 +552,7 @@ def test_what_no_webhook_can_mean_is_refused_at_its_field(case):
     assert not Webhook.objects.exists()
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize("of", [{}, {"hears_batches": True, "hears_jobs": False}], ids=["jobs", "batches"])
 def test_a_project_has_a_bounded_number_of_webhooks_that_are_looked_at_for_each_end(monkeypatch, of):
     monkeypatch.setattr(webhooks, "MOST_HEARERS", 2)
@@ -560,6 +564,7 @@ def test_a_project_has_a_bounded_number_of_webhooks_that_are_looked_at_for_each_
     webhooks.save_webhook(one.pk, {"kinds": ["http.request"]}, project_id="acme", actor="user:1")
 
 
+@pytest.mark.django_db
 def test_tags_that_nothing_has_so_far_are_told_and_taken():
     make_job(tags=("red",))
     webhook = hear(tags=["red", "bleu"])
@@ -567,5 +572,6 @@ def test_tags_that_nothing_has_so_far_are_told_and_taken():
     assert Tag.objects.filter(name="red").exists()
 
 
+@pytest.mark.django_db
 def test_the_api_takes_the_states_in_which_jobs_end():
     assert set(get_args(JobOutcome)) == set(TERMINAL)

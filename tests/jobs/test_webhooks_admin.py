@@ -12,6 +12,7 @@ from jobs.models import Job, Webhook, WebhookDelivery, WebhookJob
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.signing import open_signing_secret
 from tests.factories import make_job, make_project, make_webhook
+from tests.support.cases import every_case
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -74,7 +75,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@every_case("case", BAD, undone=True)
 def test_what_no_webhook_can_mean_is_told_at_its_field(case):
     make_project()
     figures, words = BAD[case]
