@@ -151,7 +151,6 @@ def test_an_empty_list_says_what_pools_are_for():
     assert "There are no pools of credentials" in signed_in("administrator").get(reverse(LIST)).content.decode()
 
 
-@pytest.mark.django_db
 def test_a_member_is_put_back_once_its_provider_takes_it_again(sandbox):
     pool = make_pool(service="openai", members=["key-1", "key-2"], url=sandbox.url)
     refuse_calls("key-1", "401")

@@ -23,6 +23,8 @@ from tests.support.cases import every_case
 from tests.support.plans import assert_bounded
 from tests.support.racing import run_together
 
+pytestmark = pytest.mark.django_db
+
 NOW = datetime(2026, 3, 2, 14, 30, tzinfo=UTC).timestamp()
 WRITES = Subject("google-sheets", "write", "acme", "u1")
 KEY = "project:acme"
@@ -65,7 +67,6 @@ def test_nothing_is_asked_of_the_database_while_nothing_is_crossed():
     assert connection.connection is None
 
 
-@pytest.mark.django_db
 @every_case(
     ("used", "level", "expected"),
     [(59.9, 0, 0), (60, 0, 60), (80, 60, 80), (85, 0, 80), (75, 80, 80), (70, 80, 60), (51, 60, 60), (50, 60, 0)],
@@ -75,12 +76,10 @@ def test_a_level_is_reached_at_its_threshold_and_left_ten_points_below(used, lev
     assert alerts.level_of(catalogue.rule_of(make_limit()), used, level) == expected
 
 
-@pytest.mark.django_db
 def test_a_threshold_of_zero_is_switched_off():
     assert alerts.level_of(catalogue.rule_of(make_limit(notice_percent=0)), 79, 0) == 0
 
 
-@pytest.mark.django_db
 def test_each_threshold_opens_one_alert_and_falling_resolves_them():
     limit = make_limit()
     subject = counter_id(limit.pk, KEY)
@@ -94,14 +93,12 @@ def test_each_threshold_opens_one_alert_and_falling_resolves_them():
     assert opened() == []
 
 
-@pytest.mark.django_db
 def test_a_jump_over_both_thresholds_opens_both():
     limit = make_limit()
     watch([usage(limit, 90)])
     assert opened() == [("usage", 60, "notice"), ("usage", 80, "warning")]
 
 
-@pytest.mark.django_db
 def test_use_above_the_cap_is_critical_on_its_edge_only():
     limit = make_limit(unit="tokens")
     assert watch([usage(limit, 100, before=99, level=80)]) == {}
@@ -113,14 +110,12 @@ def test_use_above_the_cap_is_critical_on_its_edge_only():
     assert opened() == []
 
 
-@pytest.mark.django_db
 def test_a_shadow_limit_whose_cap_is_passed_alarms_nobody():
     limit = make_limit(shadow=True)
     watch([usage(limit, 150, before=90, level=80)])
     assert opened() == []
 
 
-@pytest.mark.django_db
 def test_decisions_raise_the_alert_in_their_own_transaction():
     limit = make_limit()
     with transaction.atomic():
@@ -139,7 +134,6 @@ def test_decisions_raise_the_alert_in_their_own_transaction():
     assert alert.message.startswith("sheets-writes, project:acme: 70 of 100 requests a minute used, 70 %")
 
 
-@pytest.mark.django_db
 def test_a_late_actual_above_the_cap_is_critical():
     make_limit(unit="tokens", capacity=1000)
     decide([Call(WRITES, cost=500, holder="job:1")])
@@ -147,7 +141,6 @@ def test_a_late_actual_above_the_cap_is_critical():
     assert ("exceeded", 100, "critical") in opened()
 
 
-@pytest.mark.django_db
 def test_the_forecast_follows_the_pace_of_the_last_quarter_of_the_window():
     limit = make_limit()
     for second in range(10):  # 4 a second since 10 s: the 60 of now become 100 in 10 s
@@ -161,7 +154,6 @@ def test_the_forecast_follows_the_pace_of_the_last_quarter_of_the_window():
     assert alert.message.endswith("reaches the cap at 14:30:09 UTC at this pace")
 
 
-@pytest.mark.django_db
 def test_a_pace_whose_whole_window_fits_reaches_the_cap_never():
     limit = make_limit()
     for second in range(60):
@@ -173,7 +165,6 @@ def test_a_pace_whose_whole_window_fits_reaches_the_cap_never():
     assert alert.message.endswith("60 of 100 requests a minute used, 60 %")
 
 
-@pytest.mark.django_db
 def test_a_burst_of_one_moment_is_no_pace():
     limit = make_limit()
     at = datetime.fromtimestamp(NOW - 0.5, UTC)
@@ -182,7 +173,6 @@ def test_a_burst_of_one_moment_is_no_pace():
     assert QuotaAlert.objects.get().forecast_at is None
 
 
-@pytest.mark.django_db
 def test_what_leaves_the_window_slows_the_forecast():
     limit = make_limit()
     for ago, calls in ((55, 20), (10, 30)):  # 2 and more a second came, and 20 of 15 s leave in the next 15 s
@@ -195,7 +185,6 @@ def test_what_leaves_the_window_slows_the_forecast():
     assert QuotaAlert.objects.get().forecast_at == datetime.fromtimestamp(0, UTC) + timedelta(seconds=expected)
 
 
-@pytest.mark.django_db
 def test_a_forecast_reads_a_bounded_part_of_a_busy_service(monkeypatch):
     monkeypatch.setattr(forecast, "MOST_TALLIES_FORECAST", 60)
     limit = make_limit()
@@ -212,7 +201,6 @@ def test_a_forecast_reads_a_bounded_part_of_a_busy_service(monkeypatch):
     assert forecast.pace_of(rule, KEY, now=NOW, fresh=0.0, window_seconds=None) == pytest.approx((5, 0), rel=0.05)
 
 
-@pytest.mark.django_db
 def test_tallies_are_summed_up_from_the_newest_to_the_bound_and_no_further():
     with connection.cursor() as cursor:
         cursor.execute(
@@ -235,7 +223,6 @@ def test_tallies_are_summed_up_from_the_newest_to_the_bound_and_no_further():
     assert_bounded(explained["Plan"], rows=2000, blocks=500)
 
 
-@pytest.mark.django_db
 def test_a_daily_cap_is_not_reached_after_its_reset():
     limit = make_limit(algorithm="fixed_window", window_seconds=None, reset_zone="UTC", capacity=1000)
     at = datetime.fromtimestamp(NOW - 450, UTC)
@@ -250,7 +237,6 @@ def test_a_daily_cap_is_not_reached_after_its_reset():
     assert QuotaAlert.objects.get().forecast_at is None
 
 
-@pytest.mark.django_db
 def test_falling_use_is_noticed_without_a_decision():
     limit = make_limit()
     decide([Call(WRITES)] * 85)
@@ -264,7 +250,6 @@ def test_falling_use_is_noticed_without_a_decision():
     assert opened() == [("usage", 60, "notice")]
 
 
-@pytest.mark.django_db
 def test_time_alone_resolves():
     make_limit(window_seconds=0.5)
     decide([Call(WRITES)] * 85)
@@ -274,7 +259,6 @@ def test_time_alone_resolves():
     assert opened() == []
 
 
-@pytest.mark.django_db
 def test_every_open_alert_is_looked_at_however_small_the_chunks():
     make_limit(scope="project_user")
     for user in range(7):
@@ -283,7 +267,6 @@ def test_every_open_alert_is_looked_at_however_small_the_chunks():
     assert resolve_quiet_alerts(most=2) == 7
 
 
-@pytest.mark.django_db
 def test_alerts_of_a_limit_that_is_switched_off_or_of_a_counter_that_is_gone_are_resolved():
     limit = make_limit()
     decide([Call(WRITES)] * 65)
@@ -295,7 +278,6 @@ def test_alerts_of_a_limit_that_is_switched_off_or_of_a_counter_that_is_gone_are
     assert resolve_quiet_alerts() == 1
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "slowed",
     [
@@ -315,7 +297,6 @@ def test_an_exceeded_alert_stays_until_the_limit_has_recovered(slowed):
     assert resolve_quiet_alerts() == 1
 
 
-@pytest.mark.django_db
 def test_saturation_says_when_it_clears_and_warns_when_that_is_late():
     limit = make_limit(clears_late_seconds=600)
     rule = catalogue.rule_of(limit)
@@ -336,7 +317,6 @@ def test_saturation_says_when_it_clears_and_warns_when_that_is_late():
     assert alert.severity == "warning"
 
 
-@pytest.mark.django_db
 def test_acknowledging_counts_what_it_did_and_is_audited():
     limit = make_limit()
     decide([Call(WRITES)] * 85)
@@ -354,7 +334,6 @@ def test_acknowledging_counts_what_it_did_and_is_audited():
     ]
 
 
-@pytest.mark.django_db
 def test_the_end_of_an_alert_is_handed_over_as_well():
     limit = make_limit()
     tell_exceeded(catalogue.rule_of(limit), KEY, message="429", figures={})

@@ -33,7 +33,7 @@ def every_case(
                         test(**fixtures, **given)
 
         functools.update_wrapper(run, test)
-        del run.__wrapped__  # pytest would ask for the cases' parameters as fixtures
+        vars(run).pop("__wrapped__")  # pytest would ask for the cases' parameters as fixtures
         taken = {names} if isinstance(names, str) else set(names)
         signature = inspect.signature(test)
         parameters = [

@@ -252,7 +252,7 @@ class Ledger(RuleBasedStateMachine):
 def test_random_histories_follow_the_model_and_the_ledger_agrees():
     run_state_machine_as_test(
         Ledger,
-        settings=settings(max_examples=10, stateful_step_count=30, suppress_health_check=list(HealthCheck)),
+        settings=settings(max_examples=10, stateful_step_count=20, suppress_health_check=list(HealthCheck)),
     )
 
 
