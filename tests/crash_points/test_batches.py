@@ -27,7 +27,7 @@ from ratelimits.models import Charge, Limit, Price
 from tests.crash_points.worlds import PROJECT, Operation, Queue
 from tests.support.batch_provider import Provider
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.proves("R10")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.concurrency, pytest.mark.proves("R10")]
 
 LINES = 1
 MOST_STEPS = 20
@@ -38,7 +38,7 @@ class Wire(CallLoop):
 
     provider: Provider
 
-    async def send(self, method: str, url: str, **given: Any) -> OutboundResponse:  # type: ignore[override]
+    async def send(self, method: str, url: str, **given: Any) -> OutboundResponse:
         content = self.provider.answer(method, url.partition("/v1/")[2], given.get("body"))
         if given.get("on_line"):
             for line in content.splitlines():
@@ -118,6 +118,7 @@ def lane(queue: Queue, settings: Any) -> Iterator[Lane]:
         )
     found = Lane()
     yield found
+    found.close()
     found.wire.close()
 
 
@@ -136,7 +137,7 @@ def read(lane: Lane) -> Operation:
     return lane.step
 
 
-POINTS = {collect: 54, hand_over: 32, read: 76}
+POINTS: dict[Callable[[Lane], Operation], int] = {collect: 54, hand_over: 32, read: 76}
 
 
 @pytest.mark.parametrize("operation", POINTS, ids=lambda one: one.__name__)

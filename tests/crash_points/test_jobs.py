@@ -10,7 +10,7 @@ import pytest
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim import push_back
 from jobs.services.claim.claim import promote_due
-from jobs.services.finish.finish import Progress
+from jobs.services.finish.finish import Outcome, Progress
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.operate import cancel_jobs, reset_to_pending
@@ -108,13 +108,13 @@ def set_aside(queue: Queue) -> Operation:
 
 
 def defer(queue: Queue) -> Operation:
-    refused = [queue.failed(job, 429, refused=True) for job in queue.running(REPEATABLE)]
+    refused: list[Outcome] = [queue.failed(job, 429, refused=True) for job in queue.running(REPEATABLE)]
     return lambda: queue.write(*push_back.cool_down(refused, actor="executor:1"))
 
 
 def several_ends(queue: Queue) -> Operation:
     ended, gone, goes_on = queue.running(REPEATABLE, ONCE, REPEATABLE)
-    outcomes = [queue.succeeded(ended), queue.failed(gone, 400), queue.given_back(goes_on, "[1]")]
+    outcomes: list[Outcome] = [queue.succeeded(ended), queue.failed(gone, 400), queue.given_back(goes_on, "[1]")]
     return lambda: queue.write(*outcomes, notes=[Progress(goes_on, 50, "half")])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from jobs.handlers.webhook import compose
 from jobs.models import Batch, FlowCursor, Job, Webhook, WebhookDelivery, WebhookJob
 from jobs.services.explain import flow
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Outcome, Succeeded
+from jobs.services.finish.finish import Succeeded
 from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.services.upkeep.batches import finish_batches
 from queueops.tenancy.models import Project
@@ -60,7 +60,7 @@ class Hooks(Queue):
         told = json.loads(message.body)["data"]
         self.heard.setdefault(message.id, []).append(told.get("jobs") or told["batch"])
 
-    def succeeded(self, job: ClaimedJob) -> Outcome:
+    def succeeded(self, job: ClaimedJob) -> Succeeded:
         return Succeeded(job, "webhook", None, 5.0) if job.service == "webhook" else super().succeeded(job)
 
     def recover(self) -> None:
@@ -90,10 +90,12 @@ class Hooks(Queue):
 
 
 @pytest.fixture
-def hooks(queue: Queue) -> Hooks:
+def hooks(queue: Queue) -> Iterator[Hooks]:
     for _ in range(2):
         make_webhook(Project.objects.get(pk=POOR), hears_jobs=True, hears_batches=True)
-    return Hooks()
+    found = Hooks()
+    yield found
+    found.close()
 
 
 def is_certain() -> bool:
@@ -132,7 +134,7 @@ def deliver(hooks: Hooks) -> Operation:
     return call_and_write
 
 
-POINTS = {note: 14, make_messages: 44, end_a_batch: 34, deliver: 16}
+POINTS: dict[Callable[[Hooks], Operation], int] = {note: 14, make_messages: 44, end_a_batch: 34, deliver: 16}
 
 
 @pytest.mark.parametrize("operation", POINTS, ids=lambda one: one.__name__)

@@ -103,7 +103,7 @@ def queue(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Q
             Price.objects.create(
                 provider=service, model="small-1", unit=unit, amount=amount, valid_from="2026-01-01T00:00Z"
             )
-    create_budget(PROJECT, {"name": "pilot", "amount": 10**9}, actor="user:1")
+    create_budget(PROJECT, {"name": "pilot", "amount": 10**9, "period": "total"}, actor="user:1")
     made = Queue()
     yield made
     made.close()

@@ -15,7 +15,7 @@ COUNT = 10
 
 @pytest.mark.usefixtures("transactional_db")
 def test_a_running_job_that_is_reset_runs_again_in_the_same_executor(ledger: Ledger):
-    with cluster(ledger, executors=1, executor_slots=2 * COUNT):
+    with cluster(ledger, executors=1):
         for kind in ("wait_in_thread", "wait_and_tidy_up"):
             submit_work(COUNT, kind, gate="gate")
         for starts in (1, 2, 3):

@@ -71,26 +71,6 @@ def test_a_zombies_writes_change_nothing_and_each_is_logged(writes: int, ledger:
     figures(f"{writes} stale writes tried, {len(refused)} refused and logged, 0 accepted")
 
 
-@pytest.mark.soak
-def test_a_slow_handler_whose_executor_does_not_renew_is_taken_over_and_its_end_refused(ledger: Ledger):
-    count = 20
-    with cluster(ledger, executors=1, faults_host="frozen", executor_slots=count, faults_no_renewal="yes") as mute:
-        [slow] = mute.general()
-        submit_work(count, "wait_in_thread", gate="gate-")
-        _wait_until_claimed_by(ledger, slow.pid, count)  # and has no slot for more
-        with cluster(ledger, executors=1, faults_host="healthy", executor_slots=count) as healthy:
-            [heir] = healthy.general()
-            _wait_until_claimed_by(ledger, heir.pid, count)
-            ledger.open_gate("gate-frozen")
-            _wait_until_tried(count)
-            assert statuses() == {JobState.IN_PROGRESS: count}
-            ledger.open_gate("gate-healthy")
-            wait_until_drained()
-            assert len(refused_writes()) == count
-            assert statuses() == {JobState.COMPLETED: count}
-            assert set(Job.objects.values_list("result__pid", flat=True)) == {heir.pid}
-
-
 def test_a_handler_slower_than_its_lease_runs_once_because_the_lease_is_renewed(ledger: Ledger):
     lease = 2.0
     with cluster(ledger, lease_seconds=lease, renew_seconds=0.5):

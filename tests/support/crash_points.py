@@ -75,7 +75,7 @@ class Wire:
         forget_all()
         victim.ensure_connection()
         pid = victim.connection.info.backend_pid
-        WatchedConnection.wait = wait  # type: ignore[method-assign]
+        WatchedConnection.wait = wait  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:

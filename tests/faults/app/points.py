@@ -46,8 +46,6 @@ def install() -> None:
         socket.gethostname = lambda: host
     if count := os.environ.get("FAULTS_STOP_AFTER_ENDS"):
         _stop_before_the_acknowledgement(int(count))
-    if os.environ.get("FAULTS_NO_RENEWAL"):
-        claim.renew_leases = lambda owned, *, lease_seconds: set()
     if seconds := os.environ.get("FAULTS_STUCK_SECONDS"):
         _use_stuck_seconds(float(seconds))
     if seconds := os.environ.get("FAULTS_OVERRUN_SECONDS"):
