@@ -15,6 +15,7 @@ FEW, MANY = 3, 200  # requests of each kind to each operation
 LEAST = 20_000
 
 
+@pytest.mark.matrix
 def test_document_and_answers_agree():
     found = try_everything(examples=FEW, start=1)
     assert found.faults == {}, json.dumps(found.faults, indent=1)

@@ -113,10 +113,12 @@ def superuser() -> Client:
     return client
 
 
+@pytest.mark.matrix
 def test_no_hostile_request_ends_as_an_error_of_ours(superuser: Client):
     assert errors_of(superuser, sampled(1, FEW)) == {}
 
 
+@pytest.mark.matrix
 def test_every_list_answers_every_hostile_value_of_its_own_parameters(superuser: Client):
     """Each parameter once, with a value that changes from one to the next."""
     paths: list[str] = []
@@ -126,6 +128,7 @@ def test_every_list_answers_every_hostile_value_of_its_own_parameters(superuser:
     assert errors_of(superuser, paths) == {}
 
 
+@pytest.mark.matrix
 def test_every_list_takes_the_parameters_of_its_own_filters(superuser: Client):
     for path, _ in lists():
         for spec in superuser.get(path).context["cl"].filter_specs:

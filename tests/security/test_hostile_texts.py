@@ -39,6 +39,7 @@ def body_of(answer: Any) -> str:
 
 
 @pytest.mark.proves("S12")
+@pytest.mark.matrix
 def test_no_page_gives_a_stored_text_to_the_browser_as_markup():
     found = answers(HOSTILE)
     pages = {route: body_of(answer) for route, answer in found.items() if "html" in answer["Content-Type"]}

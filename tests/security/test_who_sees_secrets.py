@@ -97,6 +97,7 @@ def shown_by(client: Client, world: World) -> set[str]:
         for role in (*roles.ROLES, "superuser")
     ],
 )
+@pytest.mark.matrix
 def test_no_person_is_shown_a_secret_but_by_an_export_that_is_audited(world: World, role: str):
     person = signed_in(role)
     in_project = Client(headers={"X-Project": PROJECT})
