@@ -39,7 +39,7 @@ def every_case(
             assert not faults, f"{len(faults)} of {len(kept)} cases:\n" + "\n".join(faults)
 
         functools.update_wrapper(run, test)
-        del run.__wrapped__  # pytest would ask for the cases' parameters as fixtures
+        del run.__wrapped__  # type: ignore[attr-defined]  # pytest would ask for the cases' parameters as fixtures
         taken = {names} if isinstance(names, str) else set(names)
         signature = inspect.signature(test)
         parameters = [
