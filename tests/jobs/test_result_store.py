@@ -66,11 +66,12 @@ from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_job, make_project
 from tests.security.people import person
 from tests.support.archiving import said
+from tests.support.cases import every_case
 from tests.support.processes import database_url, wait_for
 from tests.support.racing import run_together
 from tests.support.s3_server import BUCKET, S3Server, s3_server, shared_server, use_server  # noqa: F401 - fixtures
 
-pytestmark = [pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db
 
 OVER = 1000
 PLACES = ["directory", "bucket"]
@@ -213,6 +214,7 @@ def test_a_batchs_results_name_the_large_ones(configure: Configure, tmp_path: Pa
     assert (large["result"], large["stored_result"]["bytes"]) == (None, 5026)
 
 
+@pytest.mark.django_db(transaction=True)  # real threads
 @pytest.mark.parametrize("kind", ["test.once", "test.together"])
 def test_results_of_threads_and_of_groups_are_there_too(configure: Configure, tmp_path: Path, kind: str):
     configure(tmp_path)
@@ -340,6 +342,7 @@ def states(*jobs: Job) -> set[str]:
     return set(Job.objects.filter(pk__in=[job.pk for job in jobs]).values_list("status", flat=True))
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_store_that_hangs_holds_up_no_other_job(mortal: S3Server):
     mortal.process.send_signal(signal.SIGSTOP)
     large = [make_job(kind="test.large", payload="{}") for _ in range(5)]  # more than there are threads for them
@@ -352,6 +355,7 @@ def test_a_store_that_hangs_holds_up_no_other_job(mortal: S3Server):
         wait_for(lambda: states(*large) == {JobState.COMPLETED}, what="the end of the large ones")
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_store_that_hangs_is_given_up_in_time_and_not_asked_for_a_while(mortal: S3Server, configure: Configure):
     configure(django_settings.QUEUEOPS.result_store, result_store_seconds=0.3)
     mortal.process.send_signal(signal.SIGSTOP)
@@ -365,6 +369,7 @@ def test_a_store_that_hangs_is_given_up_in_time_and_not_asked_for_a_while(mortal
     assert (totals.failed, totals.failure) == (1, "it did not answer in time")
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_job_that_is_cancelled_while_its_result_is_written_ends_cancelled(mortal: S3Server):
     mortal.process.send_signal(signal.SIGSTOP)
     job = make_job(kind="test.large", payload="{}")
@@ -401,6 +406,7 @@ def test_without_the_store_reading_says_so(configure: Configure, tmp_path: Path,
         whole_result(job)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_store_that_hangs_keeps_few_of_the_threads_that_answer_requests(
     configure: Configure, tmp_path: Path, monkeypatch
 ):
@@ -446,7 +452,7 @@ def test_a_piece_that_does_not_come_holds_up_nothing_that_is_for_one_thread():
     assert asyncio.run(both()) == b"1"
 
 
-@pytest.mark.parametrize(
+@every_case(
     "text",
     [
         "queueops!stored!",
@@ -454,6 +460,7 @@ def test_a_piece_that_does_not_come_holds_up_nothing_that_is_for_one_thread():
         f"queueops!stored!a/2026-01-01/../b!5!{'0' * 64}",
         f"queueops!stored!a/2026-01-01/b!5!{'0' * 64}, it said",
     ],
+    undone=True,
 )
 def test_what_an_earlier_release_kept_and_begins_as_a_reference_does_is_a_result(
     text: str, configure: Configure, tmp_path: Path
@@ -686,6 +693,7 @@ def test_an_encrypted_projects_objects_cannot_be_read_and_its_readers_get_them(c
     assert whole_result(other)["text"] == "x" * 2 * OVER
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("quick")
 def test_the_keys_change_goes_over_the_objects_and_leaves_none_of_the_old_ones(configure: Configure, tmp_path: Path):
     configure(tmp_path, payload_keys=(OLD,), debug=False)
@@ -708,6 +716,7 @@ def test_the_keys_change_goes_over_the_objects_and_leaves_none_of_the_old_ones(c
         assert "nothing" in encrypt("--project", "acme")
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("quick")
 def test_no_job_is_locked_while_the_store_is_asked(configure: Configure, tmp_path: Path, monkeypatch):
     configure(tmp_path, payload_keys=(OLD,), debug=False)
@@ -731,6 +740,7 @@ def test_no_job_is_locked_while_the_store_is_asked(configure: Configure, tmp_pat
     assert whole_result(job)["text"] == "x" * 2 * OVER
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("quick")
 def test_an_object_whose_row_stays_as_it_is_stays(configure: Configure, tmp_path: Path):
     configure(tmp_path, payload_keys=(OLD,), debug=False)

@@ -18,6 +18,7 @@ from ratelimits.services.limiter.decide import Call, Statement, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning.limits import create_limit
 from ratelimits.subjects import Subject
+from tests.support.cases import every_case
 
 PROJECT = "acme"
 CAPACITY = 40
@@ -66,14 +67,14 @@ def ask(times):
     assert set(Job.objects.values_list("status", flat=True)) == {JobState.COMPLETED}
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 def test_a_consumer_that_asks_nobody_is_seen_before_a_call_is_refused(sandbox):
     set_up(sandbox, hidden=0.3)
     ask(2 * CAPACITY)
     assert len(sandbox.calls(status=429)) <= 3  # of windows so short that each answer comes late
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.django_db
 @pytest.mark.parametrize("learns", [False, True])
 def test_a_cap_that_an_answer_states_is_proposed_or_learned(sandbox, learns):
     set_up(sandbox, capacity=2 * CAPACITY, learns_caps=learns)
@@ -87,7 +88,7 @@ def test_a_cap_that_an_answer_states_is_proposed_or_learned(sandbox, learns):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("keys", [1, 2])
+@every_case("keys", [1, 2], undone=True)
 def test_a_cap_stated_for_one_key_is_not_that_of_a_limit_over_several(keys):
     Limit.objects.all().delete()
     owner = Project.objects.create(pk=PROJECT, name=PROJECT)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from jobs.handlers.batch_form import Access
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.calls import compact
@@ -161,7 +162,7 @@ def test_a_batch_that_succeeded_in_part_has_ended_and_each_line_says_how():
         return SimpleNamespace(body=json.dumps(told).encode())
 
     async def scenario() -> Any:
-        api, access = APIS["gemini"], SimpleNamespace(root="https://example.org/v1beta", headers={})
+        api, access = APIS["gemini"], Access("https://example.org/v1beta", {})
         remote = await api.look(send, access, "batches/b1")
         await api.fetch(send, access, remote, lines.append)
         return remote
