@@ -120,6 +120,7 @@ def test_recording_takes_the_same_few_statements_however_many_calls(nothing_cach
         estimates.record_actuals([(f"kind{number % 20}", "m", 1.0) for number in range(500)])
 
 
+@pytest.mark.matrix  # with fewer kinds or steps it seldom sees the deadlock
 @pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("steps", [3, pytest.param(10, marks=pytest.mark.soak)])
