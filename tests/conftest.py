@@ -33,11 +33,8 @@ _slow = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.Hea
 hypothesis.settings.register_profile("repeatable", _slow, max_examples=25, derandomize=True)
 hypothesis.settings.register_profile("nightly", _slow, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
-DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "django_db_setup"})
-DURABLE = (
-    "fsync",
-    "full_page_writes",
-)  # nobody cuts this server's power, and each emptied table is a file to be synced
+# Nobody cuts this server's power, and each emptied table is a file to be synced.
+DURABLE = ("fsync", "full_page_writes")
 
 
 @pytest.fixture(scope="session")
@@ -69,14 +66,10 @@ def django_db_setup(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    no_browser = pytest.mark.skip(reason="Chromium is not installed")
-    chromium = find_chromium()
-    for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        if item.get_closest_marker("django_db") or fixtures & DATABASE_FIXTURES:
-            item.add_marker("database")
-        if chromium is None and item.get_closest_marker("browser"):
-            item.add_marker(no_browser)
+    if find_chromium() is None:
+        for item in items:
+            if item.get_closest_marker("browser"):
+                item.add_marker(pytest.mark.skip(reason="Chromium is not installed"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -122,7 +122,6 @@ def test_a_person_needs_the_permission(db, role, status):
     assert caps(api) == [cap for cap in caps(api) if status == 200]
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_two_who_set_the_same_at_once_make_one_limit():
     make_project()

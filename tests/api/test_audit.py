@@ -142,7 +142,6 @@ def test_a_collector_goes_on_from_where_it_was(auditor: Api) -> None:
     assert collect(auditor, cursor)[0] == ["other", "5"]
 
 
-@pytest.mark.concurrency
 @committed
 def test_a_collector_misses_no_entry_whose_transaction_is_open(auditor: Api, monkeypatch: Any) -> None:
     monkeypatch.setattr(audit, "LONGEST_SETTLING_SECONDS", 0.3)

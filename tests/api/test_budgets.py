@@ -198,7 +198,6 @@ def test_the_list_comes_in_pages_newest_first_and_of_its_own_project(manager):
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
 def test_of_many_who_make_one_of_the_same_name_at_once_one_does():
     manager = key_for("acme", scopes=["limits"])
     answers = run_together(4, lambda _: send(Api(manager), "POST", "/budgets/", FIGURES))

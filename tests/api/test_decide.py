@@ -277,7 +277,6 @@ def asking(*, key: str | None = None, digest: str = "d", calls: int = 1) -> Aski
     return Asking("acme", (one,) * calls, key=key, digest=digest)
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_parallel_repetitions_in_one_process_are_charged_once():
     make_limit(capacity=1000)
@@ -287,7 +286,6 @@ def test_parallel_repetitions_in_one_process_are_charged_once():
     assert len({json.dumps(answered.answer, sort_keys=True) for each in answers for answered in each}) == 1
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_parallel_repetitions_to_two_processes_are_charged_once():
     make_limit(unit="tokens", capacity=1_000_000)
@@ -314,7 +312,6 @@ def test_parallel_repetitions_to_two_processes_are_charged_once():
     assert Charge.objects.count() == 6
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_one_key_for_two_different_requests_at_once_answers_one_and_refuses_the_other():
     make_limit(capacity=1000)
@@ -331,7 +328,6 @@ def test_one_key_for_two_different_requests_at_once_answers_one_and_refuses_the_
     assert used() == (1 if "answered 0" in outcomes else 2)
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("fail_open", [True, False])
 def test_a_counter_locked_for_too_long_lets_a_fail_open_limits_calls_through(fail_open):
@@ -353,7 +349,6 @@ def test_a_counter_locked_for_too_long_lets_a_fail_open_limits_calls_through(fai
     assert [gauge.used for gauge in gauges() if gauge.limit == "hot"] == [2]
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_a_locked_counter_keeps_no_other_services_calls_waiting():
     make_limit(fail_open=True)
@@ -394,7 +389,6 @@ def test_in_an_outage_a_limit_that_this_process_has_not_read_lets_nothing_throug
         ask(asking())
 
 
-@pytest.mark.faults
 def test_with_the_database_gone_a_known_keys_calls_are_answered_by_what_their_limits_say(server: EmbeddedServer):
     make_limit(name="open", service="open", fail_open=True, capacity=1000)
     make_limit(name="closed", service="closed", capacity=1000)
@@ -417,7 +411,6 @@ def test_with_the_database_gone_a_known_keys_calls_are_answered_by_what_their_li
     assert {gauge.limit: gauge.used for gauge in gauges()} == {"open": 2, "closed": 2}
 
 
-@pytest.mark.faults
 def test_with_the_database_gone_a_process_decides_by_the_limits_it_knows(server: EmbeddedServer):
     make_limit(fail_open=True)
     assert ask(asking()).answer["degraded"] is False

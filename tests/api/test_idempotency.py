@@ -58,7 +58,6 @@ def post(port: int, secret: str, body: str) -> Answer:
         )
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_fifty_parallel_posts_with_one_key_have_one_effect():
     secret = key_for("acme")
@@ -78,7 +77,6 @@ def test_fifty_parallel_posts_with_one_key_have_one_effect():
     assert (other.status, other.body["error"]["code"]) == (422, "idempotency_key_reused")
 
 
-@pytest.mark.faults
 @pytest.mark.django_db(transaction=True)
 def test_a_server_killed_between_commit_and_answer_answers_the_repetition_from_the_store():
     secret = key_for("acme")

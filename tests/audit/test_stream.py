@@ -98,7 +98,6 @@ def test_an_entry_is_sent_as_it_is_kept_with_its_secrets_masked(tmp_path):
     }
 
 
-@pytest.mark.faults
 def test_a_collector_that_is_killed_again_and_again_misses_none_and_gets_them_in_order(collector, monkeypatch):
     monkeypatch.setattr(stream, "MOST_ENTRIES", 40)
     target, stop = target_of(collector), threading.Event()
@@ -180,7 +179,6 @@ def test_a_transaction_has_its_id_before_an_entry_has_one():
     assert any("pg_current_xact_id() IS NOT NULL" in text and "nextval" in text for text in defaults)
 
 
-@pytest.mark.concurrency
 def test_one_process_sends_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "MOST_ENTRIES", 50)
     write(500)

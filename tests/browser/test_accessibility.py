@@ -15,7 +15,7 @@ from tests.browser.conftest import VARIANTS
 from tests.security.world import World
 from tests.support.screens import LISTS
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 FORMS = ("jobs_maintenancewindow", "access_personaltoken", "ratelimits_alertroute")  # that add a row
 DRAWN_BY_SCRIPTS = {"/api/v1/docs/"}

@@ -16,7 +16,7 @@ from jobs.transitions import Move, move_jobs
 from tests.browser.conftest import PHONE
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, move_along
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 PAYLOAD = json.dumps(
     {"method": "PUT", "url": "https://sheets.example.org/v4/values/A1", "headers": {"Authorization": "Bearer abc123"}}

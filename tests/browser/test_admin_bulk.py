@@ -20,7 +20,7 @@ from tests.factories import make_batch, make_dead_letter, make_dead_letters, mak
 from tests.support.people import signed_in
 from tests.support.processes import manage, wait_for
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 CSV = """kind,priority,idempotency_key,payload.method,payload.url,payload.json:json
 http.request,normal,row-1,PUT,http://127.0.0.1:9/rows/1,"{""n"": 1}"

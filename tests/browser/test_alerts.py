@@ -10,7 +10,7 @@ from ratelimits.models import AlertRoute, Limit, QuotaAlert
 from ratelimits.services.alerts.alerts import note_saturated, open_alert, tell_exceeded
 from ratelimits.services.limits import catalogue
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 NOW = 1_772_461_800.0
 HOSTILE = "<img src=x onerror=alert(1)>"

@@ -32,7 +32,7 @@ from tests.support.busy_dashboard import open_dashboard
 
 from .conftest import PASSWORD, PHONE, SCREENSHOTS, VARIANTS, WIDE, sign_in
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fresh_figures")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fresh_figures")]
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'><svg onload=alert(3)>"
 IS_WHOLE = """meter => {

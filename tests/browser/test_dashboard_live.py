@@ -32,8 +32,6 @@ from tests.support.processes import free_port, wait_for
 
 from .conftest import WIDE
 
-pytestmark = [pytest.mark.browser, pytest.mark.faults]
-
 LONG_MS = 40_000
 
 

@@ -53,7 +53,6 @@ def test_an_installation_serves_the_site_with_its_policy(root: Path):
     assert answer.headers["Content-Security-Policy"] == policy_of("/docs/")
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
 def test_the_site_is_shown_and_searched_under_the_strict_policy(address: str, chromium: Browser, viewport):
     page = chromium.new_page(viewport=viewport)

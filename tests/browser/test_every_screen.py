@@ -13,7 +13,7 @@ from tests.browser.conftest import CUT_OFF, DRAWN, PHONE, SCREENSHOTS, VARIANTS
 from tests.security.world import World
 from tests.support.screens import LISTS
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_every_list_fits_a_phone(page: Page):

@@ -23,7 +23,7 @@ from ratelimits.subjects import Subject
 from tests.browser.conftest import PASSWORD, sign_in
 from tests.factories import make_jobs
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 WRITE = Subject("google-sheets", "write", "acme", "reports@acme.example")
 READ = WRITE._replace(call_type="read")

@@ -18,7 +18,7 @@ from ratelimits.services.money.spend import MadeCall, Payer, record_calls
 from tests.browser.conftest import PHONE
 from tests.factories import make_project
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def picture(page: Page, name: str) -> None:

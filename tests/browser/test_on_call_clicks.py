@@ -23,7 +23,7 @@ from tests.factories import make_batch, make_jobs
 from tests.support.all_faults import all_faults
 from tests.support.busy_dashboard import open_dashboard
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fresh_figures")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fresh_figures")]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "incidents.md"
 MOST_CLICKS = 3

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from queueops.access.models import Passkey
 from tests.browser.conftest import PASSWORD, WIDE, sign_in
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.proves("S9")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.proves("S9")]
 
 
 def authenticator(page: Page) -> tuple[Any, str]:

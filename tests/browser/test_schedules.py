@@ -13,7 +13,7 @@ from jobs.services.operate.schedules import run_schedule
 from tests.browser.conftest import SCREENSHOTS, VARIANTS
 from tests.factories import make_schedule
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_the_next_fires_are_shown_by_both_clocks(page: Page):

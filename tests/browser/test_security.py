@@ -16,7 +16,7 @@ from tests.browser.conftest import PASSWORD, WIDE, sign_in
 from tests.security.people import code_now
 from tests.security.world import World
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'><script>alert(2)</script>"
 PAGES = [

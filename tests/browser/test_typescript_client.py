@@ -21,7 +21,7 @@ from tests.factories import make_allowance, move_along
 from tests.support.processes import wait_for
 from tests.support.typescript import PACKAGE, node
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 USER = UUID(int=31)
 # What a bundler does by the package's conditions.

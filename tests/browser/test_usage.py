@@ -17,7 +17,7 @@ from ratelimits.services.usage.reports import months_until
 from ratelimits.services.usage.reserve import reserve
 from tests.factories import make_allowance, make_project, make_usage_event, make_usage_month
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 ANN = UUID("018f6a52-3c1d-7000-8000-0000000000a1")
 

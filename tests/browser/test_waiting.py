@@ -14,7 +14,7 @@ from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_jobs
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 USER = "5d6cf1c6-3a55-4c52-93a1-6a3bb2a55a0e"
 SHEETS = Subject("google-sheets", "write", "acme", USER)

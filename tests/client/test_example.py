@@ -19,7 +19,6 @@ EXAMPLES = ROOT / "clients/python/examples"
 PROJECT = "demo"
 
 
-@pytest.mark.faults
 @pytest.mark.usefixtures("transactional_db")
 def test_an_app_that_was_offline_and_killed_has_counted_every_token(sandbox: Sandbox):
     usage.ensure_usage(make_project(PROJECT).pk, actor="user:1", at=timezone.now())

@@ -23,7 +23,7 @@ from tests.factories import make_allowance
 from tests.support.processes import RunningProcess, free_port, started, wait_for
 from tests.support.typescript import NODE_OPTIONS, PACKAGE, node
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db"), pytest.mark.proves("R13")]
+pytestmark = [pytest.mark.usefixtures("transactional_db"), pytest.mark.proves("R13")]
 
 USER = UUID(int=13)
 WORKERS = 4

@@ -37,7 +37,7 @@ from tests.support.bad_line import BadLine, bad_line
 from tests.support.processes import ROOT, RunningProcess, free_port, started, wait_for
 from tests.support.sandbox import Sandbox
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db")]
+pytestmark = pytest.mark.usefixtures("transactional_db")
 
 PROJECT = "acme"
 STRICT, HYBRID, OPTIMISTIC = (str(UUID(int=number)) for number in (1, 2, 3))

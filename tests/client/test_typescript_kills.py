@@ -21,7 +21,7 @@ from tests.factories import make_allowance
 from tests.support.processes import RunningProcess, started, wait_for
 from tests.support.typescript import NODE_OPTIONS, PACKAGE, node
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db")]
+pytestmark = pytest.mark.usefixtures("transactional_db")
 
 USER = UUID(int=23)
 PROCESSES = 2

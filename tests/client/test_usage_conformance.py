@@ -408,7 +408,6 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_back_and_its_uses_wait(t
     assert counted() == 30
 
 
-@pytest.mark.faults
 def test_while_the_servers_database_is_away_uses_wait_and_then_count(server: EmbeddedServer, tmp_path: Path):
     make_allowance("acme", unit="tokens", quota=QUOTA)
     token = key_for("acme", scopes=["usage"])

@@ -20,8 +20,6 @@ from tests.support.embedded import throw_away_data_dir
 from tests.support.processes import free_port, started, wait_for
 from tests.support.templates import copy_template
 
-pytestmark = pytest.mark.faults
-
 
 @pytest.fixture
 def installation() -> Iterator[dict[str, str]]:

@@ -27,7 +27,7 @@ from ratelimits.models import Charge, Limit, Price
 from tests.crash_points.worlds import PROJECT, Operation, Queue
 from tests.support.batch_provider import Provider
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.concurrency, pytest.mark.proves("R10")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.proves("R10")]
 
 LINES = 1
 MOST_STEPS = 20

@@ -32,8 +32,6 @@ from tests.support.event_log import log_event, terminate_relays, writer
 from tests.support.processes import wait_for
 from tests.support.replica import Replica, primary_and_replica
 
-pytestmark = pytest.mark.faults
-
 SEQUENCE_AHEAD = 33  # values that a standby knows of before they are drawn
 AT_STANDBY = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'queueops relay'"
 

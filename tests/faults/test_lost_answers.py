@@ -39,7 +39,6 @@ def test_a_producer_killed_between_commit_and_answer_finds_its_one_job_when_it_a
     assert Job.objects.get().pk == again.id
 
 
-@pytest.mark.concurrency
 def test_fifty_producers_with_one_key_at_once_have_one_effect():
     make_project(PROJECT)
 

@@ -577,7 +577,6 @@ CHANGES = [
 ]
 
 
-@pytest.mark.concurrency
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_the_project_whose_transaction_is_open_at_the_switch_is_waited_for_and_found(
     cell, acme, monkeypatch, change
@@ -729,7 +728,6 @@ def test_an_operator_releases_nothing_of_a_project_that_is_on_its_way_or_gone(ac
     assert of_usage() == before
 
 
-@pytest.mark.concurrency
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("after", ["the copy", "the switch"])
 def test_a_usage_write_that_was_let_in_before_a_move_writes_nothing_after_it(cell, acme, monkeypatch, *, write, after):
@@ -773,7 +771,6 @@ def test_a_usage_write_that_was_let_in_before_a_move_writes_nothing_after_it(cel
         assert UsageReservation.objects.get().status == "active"
 
 
-@pytest.mark.concurrency
 def test_a_usage_report_whose_transaction_began_before_the_move_is_waited_for_and_goes_along(cell, acme, monkeypatch):
     counted, commit = threading.Event(), threading.Event()
     real = ingest_service._count

@@ -38,7 +38,6 @@ DRAWN_AHEAD = 32  # of a sequence, by each record of the log
 
 
 @pytest.mark.proves("R18", "R20")
-@pytest.mark.faults
 @pytest.mark.parametrize(
     "seconds", [pytest.param(6.0, id="short"), pytest.param(60.0, id="long", marks=pytest.mark.soak)]
 )

@@ -13,8 +13,6 @@ from tests.support.event_log import log_event, writer
 from tests.support.live import live_client
 from tests.support.own_server import bring_back
 
-pytestmark = pytest.mark.faults
-
 
 @pytest.mark.proves("R16")
 @pytest.mark.parametrize("restarts", [pytest.param(2, id="short"), pytest.param(5, id="long", marks=pytest.mark.soak)])

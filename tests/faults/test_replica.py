@@ -42,8 +42,6 @@ from tests.support.processes import manage, wait_for
 from tests.support.replica import Replica, known_as_replica, primary_and_replica, trouble
 from tests.support.standby import socket_of
 
-pytestmark = pytest.mark.faults
-
 PROJECTS = "/admin/tenancy/project/"
 NEW_PROJECT = {"id": "newcomer", "name": "Newcomer", "weight": "1", "max_waiting_jobs": "1000"}
 

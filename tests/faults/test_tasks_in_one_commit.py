@@ -27,7 +27,6 @@ def effects(name: str) -> int:
     return Batch.objects.filter(name=name).count()
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize(
     "place", ["completed", *(pytest.param(one, marks=pytest.mark.soak) for one in ("begun", "written", "committed"))]
 )

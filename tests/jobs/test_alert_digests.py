@@ -159,7 +159,6 @@ def test_a_crash_between_marking_and_handing_over_loses_none(mail):
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
 def test_another_leader_sends_no_digest_beside_one_that_is_not_committed(mail):
     email_route()
     make_project(PROJECT)

@@ -136,7 +136,6 @@ def test_the_same_event_is_never_handed_over_twice(mail):
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
 def test_two_leaders_at_once_hand_over_each_alert_once(mail):
     email_route()
     for number in range(40):

@@ -431,7 +431,6 @@ def test_a_chunk_that_succeeds_forgets_the_failures_before_it(handed_out):
     assert (operation.failures, operation.done) == (0, 10)
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_workers_on_the_same_operation_act_on_every_row_once(handed_out):
     letters = make_dead_letters(60)
@@ -464,7 +463,6 @@ while bulk_run.run_bulk_chunk(sys.argv[1]):
 """
 
 
-@pytest.mark.faults
 @pytest.mark.django_db(transaction=True)
 def test_an_operation_whose_worker_is_killed_in_a_chunk_goes_on_where_it_was(handed_out):
     letters = make_dead_letters(35)

@@ -31,7 +31,7 @@ from tests.factories import KIND, make_batch, make_dead_letter, make_jobs, make_
 from tests.support.processes import wait_for
 from tests.support.racing import at_once
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 EXECUTORS = 8
 

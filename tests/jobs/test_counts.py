@@ -106,7 +106,6 @@ def test_every_edge_counts_both_of_its_ends(edge):
     assert +Counter(batch_counts([batch.pk])[batch.pk]) == expected
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_counts_stay_right_when_many_connections_move_jobs_and_when_their_counters_are_folded():
     batches = [None, *(make_batch(project=project) for project in PROJECTS)]

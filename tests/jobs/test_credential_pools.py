@@ -344,7 +344,6 @@ def test_a_revoked_key_is_out_for_whoever_asks_after_a_few_calls(asking):
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
 def test_evidence_that_processes_write_at_once_is_added_up():
     make_pool(members=["key-1", "key-2"])
     job = uuid4()
@@ -363,7 +362,6 @@ def test_evidence_that_processes_write_at_once_is_added_up():
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
 def test_of_many_that_want_to_try_a_rested_credential_one_does():
     make_pool(members=["key-1"])
     refuse_all_of("key-1")

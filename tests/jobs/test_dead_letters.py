@@ -103,7 +103,6 @@ def test_a_dead_letter_is_requeued_only_once():
     assert Job.objects.filter(origin=letter.job_id).count() == 1
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_four_operators_who_requeue_the_same_dead_letters_make_one_job_of_each():
     letters = make_dead_letters(40)

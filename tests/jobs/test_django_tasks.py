@@ -215,7 +215,6 @@ def test_a_queue_that_does_not_empty_is_reported():
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.faults
 def test_a_real_worker_runs_tasks_of_an_app_of_ones_own():
     result = tasks.add.enqueue(20, 22)
     environ = {"QUEUEOPS_EXTRA_APPS": "tests.support.sample_app", "QUEUEOPS_WORKERS": "2"}

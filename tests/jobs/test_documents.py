@@ -82,7 +82,6 @@ def test_the_documents_are_real_text_of_the_sizes_they_claim():
     assert document(5_000, seed=3) == document(5_000, seed=3)
 
 
-@pytest.mark.faults
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("model", [OPENAI, *MINUTE])
 def test_twenty_documents_pass_a_limit_that_each_nearly_fills(model: Model, ledger: Ledger, sandbox: Sandbox, figures):
@@ -104,7 +103,6 @@ def test_twenty_documents_pass_a_limit_that_each_nearly_fills(model: Model, ledg
     assert {usage["output_tokens"] for usage in usages if usage} == {OUTPUT_TOKENS}
 
 
-@pytest.mark.faults
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("model", [GEMINI])
 def test_documents_larger_than_the_whole_limit_fail_at_once_and_pass_in_parts(
@@ -134,7 +132,6 @@ def test_documents_larger_than_the_whole_limit_fail_at_once_and_pass_in_parts(
     require_none_above_the_quota(sandbox, model, calls=calls)
 
 
-@pytest.mark.faults
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("model", [OPENAI])
 def test_without_a_limit_the_same_documents_are_refused(model: Model, ledger: Ledger, sandbox: Sandbox, figures):

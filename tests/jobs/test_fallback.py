@@ -259,7 +259,6 @@ def test_after_every_step_of_random_histories_the_log_folds_to_the_rows():
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
 def test_a_job_that_is_sent_on_beside_a_claim_runs_once_by_the_way_that_its_row_tells(monkeypatch):
     monkeypatch.setattr(reroute, "REROUTED_AT_ONCE", 2)  # some at a time, so that both find some
     open_credentials()

@@ -107,7 +107,6 @@ def test_each_event_is_counted_once_in_whatever_order_transactions_commit(steps)
     assert completed_of(service) == (dict.fromkeys((0, 10, 300), expected) if expected else {})
 
 
-@pytest.mark.concurrency
 def test_two_that_count_at_once_count_each_event_once():
     service, ended = "raced", threading.Event()
     counted_by: Counter[int] = Counter()

@@ -247,7 +247,6 @@ def test_executors_are_told_at_commit_that_running_jobs_were_taken_from_them():
         assert notice.channel == "queueops_cancel"
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_a_job_is_either_cancelled_or_completed_when_both_come_at_once():
     jobs = make_jobs(30, state=JobState.IN_PROGRESS)
@@ -270,7 +269,6 @@ def test_a_job_is_either_cancelled_or_completed_when_both_come_at_once():
         assert set(Job.objects.filter(status=status).values_list("pk", flat=True)) == ids
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_calls_over_the_same_jobs_in_opposite_orders_do_not_deadlock():
     ids = [job.pk for job in make_jobs(200)]

@@ -165,7 +165,6 @@ def test_a_pause_inside_a_transaction_is_a_bug():
         pauses.pause_batch(batch.pk, actor=ACTOR)
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_no_job_stays_held_when_a_resume_comes_while_a_pause_still_holds():
     batch = make_batch()

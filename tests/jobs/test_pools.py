@@ -116,7 +116,6 @@ def test_a_suspect_is_run_by_the_quarantine_of_its_pool():
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
 def test_two_pools_that_claim_at_once_take_disjoint_jobs_and_all_of_them():
     save_pool("slow", kinds=["slow.*"], actor=ACTOR)
     save_pool("quick", kinds=["quick.*"], actor=ACTOR)

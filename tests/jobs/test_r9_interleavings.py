@@ -22,7 +22,7 @@ from jobs.services.upkeep.upkeep import rescue_lapsed
 from jobs.states import JobState
 from tests.factories import make_job
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.proves("R9")]
+pytestmark = pytest.mark.proves("R9")
 
 Program = Sequence[str]
 

@@ -175,7 +175,6 @@ def test_a_new_pause_of_everything_ends_the_ramp_and_another_pause_does_not():
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
 def test_of_two_that_resume_at_once_one_starts_the_ramp():
     paused()
 

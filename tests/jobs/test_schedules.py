@@ -299,7 +299,6 @@ def fires_due(row: Schedule, now: datetime) -> int:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
 def test_eight_processes_make_each_fire_once():
     schedules = [make_schedule(f"s{number}", missed="all", cron="*/20 * * * *") for number in range(25)]
     for schedule in schedules:

@@ -23,7 +23,7 @@ from tests.support.racing import at_once
 from tests.support.sandbox import Sandbox
 from tests.support.saturation import limits_changed
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 OTHER = "test.other"
 CLAIMERS = 8
@@ -128,7 +128,6 @@ def test_a_raised_cap_and_a_removed_one_let_go_what_waited():
     assert in_flight() == 20
 
 
-@pytest.mark.faults
 def test_the_provider_never_sees_more_than_so_many_at_once(ledger: Ledger, sandbox: Sandbox):
     make_project()
     cap(3, kind=KIND)

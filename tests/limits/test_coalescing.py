@@ -14,7 +14,7 @@ from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox
 from tests.support.saturation import SUBMITTER, Account, Quota, cell_write, open_accounts, set_limits, set_quota
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db")]
+pytestmark = pytest.mark.usefixtures("transactional_db")
 
 ACCOUNT = Account("p0", "u0")
 POISON = ["A1", "B7", "B400"]

@@ -16,7 +16,7 @@ from tests.faults.records import crashes, database_time, submit, wait_until_drai
 from tests.ratelimits.one_counter import gauge
 from tests.support.saturation import limits_changed
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db")]
+pytestmark = pytest.mark.usefixtures("transactional_db")
 
 HOUR = 3600.0
 

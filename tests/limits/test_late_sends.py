@@ -19,7 +19,7 @@ from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox
 from tests.support.saturation import KIND, Account, Quota, flood, open_accounts, received, set_limits, set_quota
 
-pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 WINDOW_SECONDS = 2.0
 STALL_SECONDS = 4.0

@@ -25,7 +25,7 @@ from tests.ratelimits.one_counter import gauge
 from tests.support.racing import at_once
 from tests.support.saturation import limits_changed
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 CLAIMERS = 32
 SERVICE = "http:127.0.0.1"  # that of PAYLOAD

@@ -24,7 +24,7 @@ from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox
 from tests.support.saturation import SUBMITTER, Account, Quota, flood, open_accounts, received, set_limits, set_quota
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db")]
+pytestmark = pytest.mark.usefixtures("transactional_db")
 
 ACCOUNT = Account("p0", "u0")
 EXECUTORS, SLOTS = 2, 12

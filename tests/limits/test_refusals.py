@@ -24,8 +24,6 @@ from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox
 from tests.support.saturation import Account, flood, lift_limits, open_accounts
 
-pytestmark = pytest.mark.faults
-
 SERVICE = "http:127.0.0.1"
 
 

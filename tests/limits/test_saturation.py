@@ -34,7 +34,7 @@ from tests.support.saturation import (
     submit_single,
 )
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db")]
+pytestmark = pytest.mark.usefixtures("transactional_db")
 
 # Short windows in which lateness weighs much: the figures of a minute are bench.saturation's to show.
 WINDOW_SECONDS = 6.0

@@ -30,7 +30,7 @@ from tests.support.saturation import (
     submit_single,
 )
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db")]
+pytestmark = pytest.mark.usefixtures("transactional_db")
 
 ACCOUNT = Account("p0", "u0")
 SLOW, FAST = 5.0, 25.0  # calls a second

@@ -124,7 +124,6 @@ def test_users_get_alike_of_a_window_that_is_full_while_their_own_are_too(monkey
 
 
 @pytest.mark.soak
-@pytest.mark.faults
 @pytest.mark.django_db(transaction=True)
 def test_users_get_alike_over_six_real_minutes(sandbox: Sandbox, tmp_path, figures):
     quota = Quota("sliding", MINUTE, PER_PROJECT, PER_USER, late_seconds=0.5)

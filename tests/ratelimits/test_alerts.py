@@ -343,7 +343,6 @@ def test_the_end_of_an_alert_is_handed_over_as_well():
     assert dict(QuotaAlert.objects.values_list("kind", "notified_at")) == {"exceeded": None, "usage": None}
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_transactions_that_cross_at_once_open_one_alert():
     limit = make_limit()
@@ -359,7 +358,6 @@ def test_transactions_that_cross_at_once_open_one_alert():
     assert QuotaAlert.objects.count() == 1
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_decisions_that_race_over_a_threshold_open_each_alert_once():
     make_limit()

@@ -27,7 +27,7 @@ from tests.factories import make_project
 from tests.support.processes import wait_for
 from tests.support.racing import run_together, waiting_for
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 MOST = 100
 USERS = [uuid4() for _ in range(4)]

@@ -232,7 +232,6 @@ def call(**fields: Any) -> Call:
     return Call(Subject("svc", "write", "acme", "u"), **fields)
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("algorithm", ["sliding_window", "token_bucket", "fixed_window"])
 def test_many_threads_are_never_let_through_above_the_cap(threads, algorithm):
@@ -252,7 +251,6 @@ def test_many_threads_are_never_let_through_above_the_cap(threads, algorithm):
         assert gauge.used == 150
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_an_answer_is_committed_before_anybody_has_it(threads):
     make_limit(unit="in_flight", algorithm="concurrency", capacity=1000)

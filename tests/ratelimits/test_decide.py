@@ -456,7 +456,6 @@ def test_a_call_larger_than_a_streams_share_goes_when_nothing_went_of_late(clock
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
 @pytest.mark.parametrize("locked", ["user:ada", "user:bob"])
 def test_the_clock_is_read_after_the_last_lock(locked):
     make_limit(scope="user")

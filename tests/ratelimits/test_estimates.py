@@ -121,7 +121,6 @@ def test_recording_takes_the_same_few_statements_however_many_calls(nothing_cach
 
 
 @pytest.mark.matrix  # with fewer kinds or steps it seldom sees the deadlock
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("steps", [3, pytest.param(10, marks=pytest.mark.soak)])
 def test_writers_at_the_same_moment_lose_no_sample_and_never_deadlock(nothing_cached, steps):

@@ -512,7 +512,6 @@ def test_a_limit_deleted_meanwhile_learns_nothing(sheets):
     assert note_stated_cap(rule, "project:acme/user:ada", 40, actor=ACTOR) is False
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_an_operator_who_edits_a_limit_is_not_waited_for():
     catalogue.forget()
@@ -534,7 +533,6 @@ def test_an_operator_who_edits_a_limit_is_not_waited_for():
     catalogue.forget()
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_refusals_of_one_pace_at_once_slow_once_and_never_deadlock():
     catalogue.forget()

@@ -343,7 +343,6 @@ def _rules() -> tuple[catalogue.Rule, ...]:
         connections.close_all()
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_deleting_a_limit_takes_its_counters_in_the_order_in_which_decisions_do():
     limit = make_limit()

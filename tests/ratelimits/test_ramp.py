@@ -301,7 +301,6 @@ def test_a_ramp_that_ends_as_it_is_held_is_none(monkeypatch):
         ramps.hold_ramp(actor=ACTOR)
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_who_changes_a_ramp_waits_for_who_is_changing_it():
     held_at(0.3)

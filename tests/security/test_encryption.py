@@ -57,7 +57,7 @@ from tests.security.people import person
 from tests.support.processes import wait_for
 from tests.support.sample_app import tasks
 
-pytestmark = [pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 OLD, NEW = ("k1", Fernet.generate_key().decode()), ("k2", Fernet.generate_key().decode())
 WORD = "zebra-crossing"  # in every payload; nowhere else

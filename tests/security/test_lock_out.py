@@ -110,7 +110,6 @@ def test_producer_keys_are_guarded_by_address(configure):
     assert guarded(Purpose.KEY, lambda: "a key", address="10.0.0.2") == "a key"
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_of_many_guesses_at_once_no_more_than_the_limit_are_checked(configure):
     configure(lockout_failures=5)

@@ -136,7 +136,6 @@ def test_an_answer_is_good_once_and_for_its_own_challenge():
         assert not is_signed_in(browser)
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("counts", [True, False])
 def test_one_answer_in_many_requests_at_once_lets_one_in(counts):

@@ -106,7 +106,6 @@ def shown_together(authenticator: Authenticator, code: str) -> list[bool]:
     return run_together(8, lambda _: bool(second_factor.show(authenticator, code)))
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_one_code_in_many_requests_at_once_lets_one_in():
     user = person()
@@ -248,7 +247,6 @@ def test_where_it_is_required_nobody_gets_in_before_one_is_set_up(configure):
     assert Authenticator.objects.exists()
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_of_many_set_ups_at_once_one_is_stored_and_the_others_are_told():
     user = person()

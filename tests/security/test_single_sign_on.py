@@ -388,7 +388,6 @@ def test_without_a_provider_its_addresses_do_not_exist():
     assert b"single sign-on" not in Client().get(LOGIN).content
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_two_first_sign_ins_at_once_make_one_account(theirs):
     claims = {"sub": "ann-at-the-provider", "groups": ["ops"], "preferred_username": "ann"}

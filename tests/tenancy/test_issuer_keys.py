@@ -147,7 +147,6 @@ def test_keys_of_an_address_that_was_replaced_meanwhile_do_not_come_back(server)
         assert Issuer.objects.get().jwks == []
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_requests_at_once_fetch_once_and_all_are_answered():
     with publishing(OLD) as server:
@@ -157,7 +156,6 @@ def test_requests_at_once_fetch_once_and_all_are_answered():
         assert server.fetches == 1
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_a_slow_endpoint_keeps_waiting_only_those_who_have_no_key():
     with publishing(OLD) as server:
@@ -186,7 +184,6 @@ def test_a_fetch_that_another_process_has_begun_is_waited_for_by_coming_back(ser
     assert server.fetches == 1
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_a_hanging_endpoint_holds_a_few_requests_and_sends_the_others_away():
     with publishing(OLD) as server, ThreadPoolExecutor(20) as threads:
@@ -200,7 +197,6 @@ def test_a_hanging_endpoint_holds_a_few_requests_and_sends_the_others_away():
         assert server.fetches == 1
 
 
-@pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_whoever_waits_for_keys_keeps_no_connection():
     with publishing(OLD) as server, ThreadPoolExecutor(1) as threads:

@@ -7,8 +7,6 @@ import sqlite3
 import threading
 from contextlib import closing, suppress
 
-import pytest
-
 from queueops_client import AsyncUsageTracker
 from usage_trackers import USER
 
@@ -75,7 +73,6 @@ def test_a_use_cancelled_while_it_ends_is_written_down_before_the_task_ends(tmp_
     asyncio.run(main())
 
 
-@pytest.mark.concurrency
 def test_the_loop_goes_on_while_the_outbox_is_locked_by_another_process(tmp_path):
     async def main():
         counter = tracker(tmp_path)

@@ -29,8 +29,6 @@ POINTS = {
     "after_settle": ("sent", True),
 }
 
-pytestmark = pytest.mark.faults
-
 
 def killed(kind: str, url: str, path: Path, point: str) -> None:
     command = [sys.executable, str(PROGRAM), str(SRC), kind, url, str(path), USER, point]

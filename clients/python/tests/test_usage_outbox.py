@@ -361,7 +361,6 @@ outbox.close()
 """
 
 
-@pytest.mark.concurrency
 def test_processes_that_make_and_fill_one_file_at_once_lose_no_row(tmp_path):
     path = tmp_path / "new" / "outbox.sqlite3"
     command = [sys.executable, "-c", MANY, str(path), str(SRC), USER]
@@ -375,7 +374,6 @@ def test_processes_that_make_and_fill_one_file_at_once_lose_no_row(tmp_path):
     assert not list(path.parent.glob("*.owner"))
 
 
-@pytest.mark.concurrency
 def test_the_uses_of_all_processes_lower_what_each_of_them_knows(outbox):
     other = Outbox(outbox.path, clock=ServerClock())
     outbox.settle([], {USER: HEARD}, versions={})
@@ -385,7 +383,6 @@ def test_the_uses_of_all_processes_lower_what_each_of_them_knows(outbox):
     other.close()
 
 
-@pytest.mark.concurrency
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_amid_the_writes_of_threads_leaves_both_processes_with_whole_files(outbox):
     stop = threading.Event()

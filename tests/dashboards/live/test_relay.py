@@ -141,7 +141,6 @@ def test_a_transaction_has_its_id_before_it_takes_an_events():
 
 
 @pytest.mark.proves("R16")
-@pytest.mark.faults
 @pytest.mark.parametrize("kills", [pytest.param(4, id="short"), pytest.param(20, id="long", marks=pytest.mark.soak)])
 def test_no_event_is_lost_while_the_listener_is_killed_again_and_again(kills: int, client: LiveClient, key: str):
     job, watcher = watched(client, key)

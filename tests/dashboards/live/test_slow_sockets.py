@@ -17,7 +17,7 @@ from tests.support.event_log import log_event, terminate_relays, writer
 from tests.support.live import LiveClient, Watcher, live_client
 from tests.support.processes import RunningProcess, wait_for
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults, pytest.mark.proves("R15")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.proves("R15")]
 
 HEAVY = "x" * 900
 OVERRUN = 2_000  # events: more than a socket is sent without an acknowledgement

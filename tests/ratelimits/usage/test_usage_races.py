@@ -25,7 +25,7 @@ from tests.ratelimits.usage.reports import month_of, report, send, statuses
 from tests.support.processes import wait_for
 from tests.support.racing import run_together
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True), pytest.mark.proves("R11")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.proves("R11")]
 
 ACTOR = "user:1"
 
