@@ -73,8 +73,9 @@ _HEAD = """\
 
 Written by `manage.py write_docs` from `queueops/site/guarantees.py` and the tests, which name what they prove:
 `@pytest.mark.proves("R1")`. The short form of each runs in `make test`, or in `make test-all` where it starts
-processes; the long one in `make soak`. Those of `tests/crash_points` let whoever works on jobs, on batches of a provider or on
-webhooks die before and after each statement that it sends; one real kill of each mechanism stays as the witness.
+processes; the long one in `make soak`. Those of `tests/crash_points` let whoever works on jobs, on batches of a
+provider or on webhooks die before and after each statement that it sends; one real kill of each mechanism stays as the
+witness.
 """
 
 
