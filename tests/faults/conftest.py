@@ -11,12 +11,6 @@ from jobs.models import RetryPolicy
 from tests.faults.ledger import Ledger
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker("faults")
-
-
 @pytest.fixture
 def ledger() -> Iterator[Ledger]:
     directory = Path(tempfile.mkdtemp(prefix="queueops-ledger-"))
