@@ -25,7 +25,7 @@ from queueops.core.clock import Now, TransactionNow
 from queueops.tenancy.credentials import OpenCredential
 
 POLL_SECONDS = 0.02
-BUSY_SECONDS = 5.0  # what is due is carried out even where nothing is waited for
+BUSY_AT_LEAST_SECONDS = 5.0  # what is due is carried out even where nothing is waited for
 _LIMITED = Q(status=JobState.RATE_LIMITED) | Q(lane__isnull=False)
 
 
@@ -173,7 +173,7 @@ def _take_turns(executors: Sequence[InlinePump], deadline: float) -> None:
         # Duties come with an idle turn: what they find may be more to do.
         is_busy = any(executor.take_turn(is_idle=is_idle) for is_idle in (False, True) for executor in executors)
         now = time.monotonic()
-        if is_busy and now < deadline + BUSY_SECONDS:
+        if is_busy and now < deadline + BUSY_AT_LEAST_SECONDS:
             continue
         horizon = deadline - now - brought_forward
         left = _due_within(horizon)

@@ -129,6 +129,7 @@ def test_a_test_that_computes_too_long_fails_unless_it_is_a_matrix():
     assert dict(carry_out(compute))["cpu"] >= 0.1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiers, "CPU_SECONDS", 0.05)
+        patch.setattr(tiers, "_slowness", lambda: 1.0)
         carry_out(compute, "matrix")
         with pytest.raises(pytest.fail.Exception, match="of CPU"):
             carry_out(compute)

@@ -82,7 +82,7 @@ KIND, PAYLOAD = SPEC["kind"], SPEC["payload"]
 SPECS = [JobSpec(kind=KIND, payload=PAYLOAD), {"kind": KIND, "payload": PAYLOAD}]
 
 
-@pytest.fixture(params=FORMS)
+@pytest.fixture(params=[*PYTHON, pytest.param("typescript", marks=pytest.mark.process)])
 def form(request: pytest.FixtureRequest) -> Any:
     return FORMS[request.param]
 

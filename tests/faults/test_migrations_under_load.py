@@ -152,6 +152,7 @@ def is_timeout(error: Exception) -> bool:
     return isinstance(error.__cause__, LockNotAvailable | QueryCanceled)
 
 
+@pytest.mark.matrix
 def test_the_last_releases_requests_go_on_while_and_after_each_later_migration(
     last_release: tuple[Apps, list[Node]], requests: Requests, figures: Any
 ):

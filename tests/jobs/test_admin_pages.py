@@ -62,6 +62,7 @@ SECRET = "sk-7f3a9c-very-secret"
 
 
 @every_case("text", CORPUS, undone=True)
+@pytest.mark.matrix
 def test_what_producers_and_providers_wrote_is_shown_as_text_on_every_page(text):
     batch = make_batch(name=text, submitted_by=text)
     letter = make_dead_letter(

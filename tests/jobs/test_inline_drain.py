@@ -36,7 +36,7 @@ FLAKY, IN_ONE_COMMIT, BROKEN, NARROW, CALLBACK = (
     "test.in_one_commit",
     "test.broken",
     "test.narrow",
-    "test.callback",
+    "test.told",
 )
 
 
@@ -228,7 +228,7 @@ def test_what_cannot_end_is_told_at_once():
 
 @pytest.mark.django_db
 def test_what_goes_on_for_ever_is_told_at_the_deadline(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(testing, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(testing, "BUSY_AT_LEAST_SECONDS", 0.1)
 
     @carry_out()
     async def handle(job: RunningJob[Piece]) -> Continue:

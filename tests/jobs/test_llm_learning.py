@@ -46,6 +46,7 @@ SYSTEM_TOKENS = 1_000
 
 
 @pytest.mark.django_db
+@pytest.mark.matrix
 def test_an_instruction_that_a_cache_has_is_not_reserved_of_the_uncached_input(sandbox, figures):
     window = 2.0
     quota = {"window_seconds": window, "input_tokens_per_minute": UNCACHED_QUOTA, "requests_per_minute": None}

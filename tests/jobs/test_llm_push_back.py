@@ -13,6 +13,7 @@ from tests.support.documents import PROJECT, TOKENS_PER_MINUTE, Model, document
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("provider", ["openai", pytest.param("gemini", marks=pytest.mark.soak)])
+@pytest.mark.matrix
 def test_documents_pass_a_provider_that_allows_half_of_what_the_limit_says(sandbox, provider, figures):
     model = Model(provider, 1, late_seconds=0.9)
     model.set_up(sandbox)

@@ -52,7 +52,7 @@ def test_an_administrator_makes_changes_and_deletes_one_and_each_is_audited():
 
 
 FAULTS = {
-    "cron": ({"cron": "0 0 30 2 *"}, "bad day-of-month"),
+    "cron": ({"cron": "0 0 30 2 *"}, "there is no such day"),
     "zone": ({"time_zone": "Berlin"}, "There is no such time zone"),
     "jobs": ({"jobs": json.dumps([{"kind": KIND, "payload": {}}])}, "0.payload.method"),
     "json": ({"jobs": "["}, "Not JSON"),

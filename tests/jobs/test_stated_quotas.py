@@ -68,6 +68,7 @@ def ask(times):
 
 
 @pytest.mark.django_db
+@pytest.mark.matrix
 def test_a_consumer_that_asks_nobody_is_seen_before_a_call_is_refused(sandbox):
     set_up(sandbox, hidden=0.3)
     ask(2 * CAPACITY)

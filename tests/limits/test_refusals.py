@@ -116,6 +116,7 @@ def test_a_cap_that_is_learned_for_a_project_is_its_own(sandbox: Sandbox, ledger
     assert set(Job.objects.values_list("retry_count", flat=True)) == {0}
 
 
+@pytest.mark.matrix
 def test_a_call_that_can_never_fit_ends_with_its_figures_and_holds_up_nobody(sandbox: Sandbox, figures):
     model = Model("gemini", 3, late_seconds=0.5)
     model.set_up(sandbox)

@@ -115,6 +115,7 @@ def two_windows(db: None) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_windows")
+@pytest.mark.matrix
 def test_users_get_alike_of_a_window_that_is_full_while_their_own_are_too(monkeypatch):
     simulation = Simulation(monkeypatch, seed=1)
     simulation.run(2 * MINUTE, claimers=2)

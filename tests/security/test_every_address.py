@@ -75,6 +75,7 @@ def test_a_stranger_sees_nothing_and_changes_nothing(world, method):
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("is_staff", [True, False], ids=["staff without a role", "superuser who is not staff"])
+@pytest.mark.matrix
 def test_an_account_that_may_nothing_sees_nothing_and_changes_nothing(world, method, is_staff):
     nobody = person("nobody", is_staff=is_staff, is_superuser=not is_staff)
     before = everything(signed_in=nobody)

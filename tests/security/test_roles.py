@@ -170,6 +170,7 @@ def test_a_verb_is_carried_out_for_those_with_its_permission_alone(role):
     assert faults == {}
 
 
+@pytest.mark.matrix
 def test_a_verb_first_says_what_it_would_do_and_wants_a_reason_for_what_overrides():
     rows, client = rows_in_their_state(World.make()), signed_in("superuser")
     unconfirmed = {name: value for name, value in FORM.items() if name != "confirmed"}
@@ -191,6 +192,7 @@ def test_a_verb_first_says_what_it_would_do_and_wants_a_reason_for_what_override
 
 
 @pytest.mark.parametrize("role", ["viewer", "superuser"])
+@pytest.mark.matrix
 def test_the_lists_action_asks_first_and_is_refused_without_permission(role):
     rows, client = rows_in_their_state(World.make()), signed_in(role)
     selectable = {(screen, name) for screen, name, _, _ in ACTIONS}
