@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 ARGS ?=
+# One more than two processors: tests wait, too.
+WORKERS ?= 3
 LIGHT := not process and not browser and not matrix and not soak
 
 .DEFAULT_GOAL := help
@@ -26,11 +28,11 @@ run: $(READY) ## Start everything on this machine (web, workers, sandbox, Postgr
 	@exec $(BIN)/python manage.py up $(ARGS)
 
 test: $(READY) ## Run the tests that start no process, minutes (ARGS=tests/jobs or ARGS="-k name" for some of them)
-	@$(BIN)/python -m pytest --numprocesses 2 -m "$(LIGHT)" $(ARGS) || { code=$$?; \
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) -m "$(LIGHT)" $(ARGS) || { code=$$?; \
 		[ $$code != 5 ] || echo "None of these does without a process or the browser; run them with: make test-all ARGS=..."; exit $$code; }
 
 test-all: $(READY) ## Run all tests: processes, the browser and the matrices, too (ARGS as of test)
-	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) $(ARGS)
 
 versions: ## Run a part of the tests on each Python and Django that is promised and here (ARGS="3.13:6.0" for one)
 	@.ci/versions $(ARGS)
