@@ -132,6 +132,7 @@ def needs(place: Place) -> str:
     return str(place.need.permission)
 
 
+@pytest.mark.matrix
 def test_an_operator_needs_the_permission_of_what_it_asks_for_and_the_token_of_its_session(world):
     user = User.objects.create_user("operator", is_staff=True)
     client, forged = (Client(headers={"X-Project": "acme"}, enforce_csrf_checks=checks) for checks in (False, True))

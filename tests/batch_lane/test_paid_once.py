@@ -57,7 +57,7 @@ class Wire(CallLoop):
         return OutboundResponse(200, CIMultiDictProxy(CIMultiDict()), content, is_truncated=False, charset=None)
 
 
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(fates=st.lists(st.sampled_from(FATES), max_size=14))
 def test_whatever_becomes_of_the_calls_each_line_is_paid_for_once_and_each_job_is_completed(lane, fates):
     provider, given_fates = Provider(), list(fates)

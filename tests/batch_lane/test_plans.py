@@ -18,7 +18,7 @@ from jobs.services.provider_batches.tend import COLLECT_SHARE, Rounds
 from tests.support.plans import explain_file, nodes, rows_read
 from tests.support.processes import wait_for
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled until plans matter
 
 JOBS, OTHERS, GROUPS = 100_000, 100_000, 20
 IN_BACKOFF = JOBS // 3

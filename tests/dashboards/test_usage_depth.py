@@ -16,7 +16,7 @@ from ratelimits.admin import ledger_check
 from ratelimits.services.usage.reports import months_until
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled until plans matter
 
 MONTHS = 500_000
 EVENTS = 100_000

@@ -14,7 +14,7 @@ from jobs.services.upkeep import watch
 from ratelimits.subjects import Subject
 from tests.support.plans import assert_bounded, explain_file, explain_reads
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled until plans matter
 
 JOBS = 60_000
 LANE = lane_name(Subject("google-sheets", "write", "p1"), project="p1", user="")

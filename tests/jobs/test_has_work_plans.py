@@ -14,7 +14,7 @@ from jobs.states import JobState
 from tests.factories import make_jobs, make_project
 from tests.support.plans import assert_bounded, explain_reads
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled until plans matter
 
 JOBS = 60_000
 Scope = PauseSwitch.Scope

@@ -17,7 +17,7 @@ from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
 from tests.support.plans import BATCH, assert_bounded, explain_file, explain_reads
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled until plans matter
 
 JOBS, LANES = 100_000, 2_000
 DEEP_LANE = "google-sheets/write//deep//deep/"

@@ -401,7 +401,7 @@ class Queue(RuleBasedStateMachine):
 def test_random_histories_follow_the_model_and_the_log_folds_to_the_row():
     run_state_machine_as_test(
         Queue,
-        settings=settings(max_examples=25, stateful_step_count=30, suppress_health_check=list(HealthCheck)),
+        settings=settings(max_examples=15, stateful_step_count=30, suppress_health_check=list(HealthCheck)),
     )
 
 

@@ -14,6 +14,8 @@ from jobs.services.upkeep.retention import RULES
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod
 from tests.support.plans import blocks_touched, explain_file, nodes, rows_read
 
+pytestmark = pytest.mark.matrix  # tables are filled until plans matter
+
 CALLS, DAYS, USERS, BATCHES = 200_000, 100, 2_000, 1_000
 PERIODS, HOLDS = 100_000, 50_000
 A_DAYS, A_USERS, A_BATCHES = CALLS // DAYS, CALLS // USERS, CALLS * 3 // 2 // BATCHES

@@ -47,7 +47,7 @@ STARTERS: Starters = {
     "queueops.core.processes.supervisor": ("process", {"Supervisor"}),
     "queueops.core.embedded.cluster": ("process", {"EmbeddedServer"}),
     "playwright.sync_api": ("browser", {"sync_playwright"}),
-    "threading": ("concurrency", {"Thread"}),
+    "threading": ("concurrency", {"Thread", "Timer"}),
     "concurrent.futures.thread": ("concurrency", {"ThreadPoolExecutor"}),
 }
 RUNS_SQL: Starters = {
@@ -126,7 +126,8 @@ def pytest_sessionstart() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    reaches = Reach(TESTS, STARTERS), Reach((*TESTS, *PRODUCT), RUNS_SQL, not_read=NOT_READ)
+    starts = Reach(TESTS, STARTERS)
+    reaches = starts, Reach((*TESTS, *PRODUCT), RUNS_SQL, not_read=NOT_READ)
     known: dict[Any, list[str]] = {}
     for item in items:
         function, fixtures = getattr(item, "function", None), item._fixtureinfo  # type: ignore[attr-defined]
@@ -136,7 +137,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             own = [function, *(one for name, functions in used.items() if name not in FIXTURES for one in functions)]
             needs = frozenset[str]().union(*(reach.of(one) for reach in reaches for one in own))
             known[key] = sorted(needs.union(*(needed for name, needed in FIXTURES.items() if name in used)))
-        for need in known[key]:
+        given = getattr(item, "callspec", None)
+        of_parameters = (starts.of(value) for value in given.params.values()) if given else ()
+        for need in {*known[key], *frozenset[str]().union(*of_parameters)}:
             item.add_marker(need)
 
 
@@ -177,7 +180,8 @@ _start = threading.Thread.start
 
 @functools.wraps(_start)
 def _start_watched(thread: threading.Thread) -> None:
-    watch.hear_thread(sys._getframe(1))
+    if type(thread) is threading.Thread:  # the product's own kinds of threads are the product's
+        watch.hear_thread(sys._getframe(1))
     _start(thread)
 
 
