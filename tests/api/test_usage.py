@@ -229,3 +229,12 @@ def test_the_addresses_are_taken_with_and_without_their_last_slash(key: Api):
             assert key.post(spelling, {"user_id": str(USER)}).status_code == 201
     for address in (f"/usage/me?user_id={USER}", "/usage", f"/usage/events?user_id={USER}"):
         assert key.get(address).status_code == 200
+
+
+def test_an_allowance_is_a_projects_own(key: Api):
+    make_allowance("other", unit="tokens")
+    other = Api(key_for("other", scopes=["usage"]))
+    make_usage_event(USER, amount=80)
+    assert [len(one.get("/usage/").json()["results"]) for one in (key, other)] == [1, 0]
+    assert [len(one.get(f"/usage/events/?user_id={USER}").json()["results"]) for one in (key, other)] == [1, 0]
+    assert [one.get(f"{ME}?user_id={USER}").json()["used"] for one in (key, other)] == [80, 0]

@@ -136,6 +136,7 @@ def test_a_tool_needs_its_scope():
     others = {
         name: needed.value for name, needed in needs.items() if needed != Scope.READ
     }  # that one opens the address
+    assert others
     errors = {name: reader.call(name).error for name in others}
     assert {name: error["code"] for name, error in errors.items()} == dict.fromkeys(others, "missing_scope")
     assert {name: error["details"]["needed"] for name, error in errors.items()} == others

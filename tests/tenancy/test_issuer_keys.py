@@ -287,7 +287,7 @@ def test_an_endless_answer_is_cut_off(server):
 def test_keys_are_fetched_from_nowhere_private(db):
     issuer = make_issuer(jwks_url="https://example.org/")
     for url in ("http://169.254.169.254/jwks", "http://10.0.0.1/jwks", "http://100.100.100.200/", "ftp://example.org/"):
-        Issuer.objects.update(jwks_url=url)
+        Issuer.objects.update(jwks_url=url, jwks_tried_at=None)
         with pytest.raises(OutboundRefused):
             fetch_keys(issuer.pk, url)
         with pytest.raises(IssuerKeysUnavailable):
