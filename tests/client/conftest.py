@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from queueops.tenancy.models import ProducerKey
 from queueops_client import QueueOps
+from queueops_client.cli.commands import run
 from tests.api.conftest import ALL_SCOPES
 from tests.client.proxy import Proxy, proxy_to
 from tests.client.typescript import TypeScriptQueueOps
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project
 from tests.support.background import in_background
+from tests.support.processes import ROOT
 
 
 @pytest.fixture(scope="package")  # not longer: tests elsewhere copy the database, which nobody may use then
@@ -50,3 +54,32 @@ def queue(address: str, key: str, connect: Connect) -> Iterator[QueueOps]:
 def proxy(address: str) -> Iterator[Proxy]:
     with in_background(proxy_to(address)) as running:
         yield running
+
+
+@pytest.fixture
+def environ(address: str, key: str, tmp_path: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT / "clients/python/src"),
+        "QUEUEOPS_URL": address,
+        "QUEUEOPS_KEY": key,
+        "TERM": "xterm-256color",
+        "LANG": "C.UTF-8",
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: Any, environ: dict[str, str], tmp_path: Path) -> Any:
+    """Run it in this process; returns its code, output and errors."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        code = run(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return called

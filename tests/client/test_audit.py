@@ -12,7 +12,6 @@ from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 from queueops_client import AsyncQueueOps, QueueOps
 from tests.client.both import Both
-from tests.client.test_command import command, environ  # noqa: F401 (fixtures)
 from tests.client.typescript import TypeScriptQueueOps
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,7 +37,7 @@ def test_a_collector_goes_on_from_the_last_entry_that_it_has(form: Any, address:
         assert client.audit(actor="user:2") == []
 
 
-def test_the_command_lists_narrows_and_exports(command: Any):  # noqa: F811
+def test_the_command_lists_narrows_and_exports(command: Any):
     write("job 1", reason="wrong sheet")
     write("\x1b[2Jjob 2", actor="key:qo_x")
     code, shown, _ = command("audit")
@@ -55,7 +54,7 @@ def test_the_command_lists_narrows_and_exports(command: Any):  # noqa: F811
     assert [json.loads(line)["target"] for line in further.splitlines()] == ["job 3"]
 
 
-def test_what_a_limit_has_cut_off_is_gone_on_with(command: Any, monkeypatch):  # noqa: F811
+def test_what_a_limit_has_cut_off_is_gone_on_with(command: Any, monkeypatch):
     monkeypatch.setattr(import_module("queueops_client.cli.audit"), "PAGE", 2)
     for target in "abcdefg":
         write(target)
@@ -68,7 +67,7 @@ def test_what_a_limit_has_cut_off_is_gone_on_with(command: Any, monkeypatch):  #
         assert [line["id"] for line in first] + [json.loads(line)["id"] for line in rest.splitlines()] == everything
 
 
-def test_the_command_says_what_is_wrong(command: Any):  # noqa: F811
+def test_the_command_says_what_is_wrong(command: Any):
     code, _, said = command("audit", "--after", "yesterday")
     assert (code, "created_after" in said) == (1, True)
     assert command("audit", "--cursor", "x")[0] == 2

@@ -30,48 +30,17 @@ from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.version import VERSION
 from queueops_client import UsageTracker
-from queueops_client.cli.commands import run
 from ratelimits.services.usage.allowances import set_allowance
 from tests.api.conftest import SPEC
+from tests.client.commands import QUEUEOPS, finish
 from tests.client.proxy import Proxy
-from tests.client.test_producer import finish
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs
-from tests.support.processes import ROOT, free_port, wait_for
+from tests.support.processes import free_port, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-QUEUEOPS = [sys.executable, "-c", "from queueops_client.cli.main import main; main()"]
 JOB = {"kind": SPEC["kind"], "payload": SPEC["payload"]}
 UNKNOWN = "018f6a52-0000-7000-8000-000000000001"
-
-
-@pytest.fixture
-def environ(address: str, key: str, tmp_path: Path) -> dict[str, str]:
-    return {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(ROOT / "clients/python/src"),
-        "QUEUEOPS_URL": address,
-        "QUEUEOPS_KEY": key,
-        "TERM": "xterm-256color",
-        "LANG": "C.UTF-8",
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-    }
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: Any, environ: dict[str, str], tmp_path: Path) -> Any:
-    """Run it in this process; returns its code, output and errors."""
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
-
-    def called(*arguments: str) -> tuple[int, str, str]:
-        code = run(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return called
 
 
 def in_a_pipe(environ: dict[str, str], *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from jobs.models import PauseSwitch
-from tests.client.test_command import QUEUEOPS, environ  # noqa: F401 (a fixture)
+from tests.client.commands import QUEUEOPS
 from tests.factories import make_job
 from tests.support.assistants import answered
 from tests.support.processes import free_port
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 Environ = dict[str, str]
 
 
-def connected(environ: Environ, work: Callable[[Client], Awaitable[Any]], *, mode: str = "auto") -> Any:  # noqa: F811
+def connected(environ: Environ, work: Callable[[Client], Awaitable[Any]], *, mode: str = "auto") -> Any:
     async def connect() -> Any:
         command, *arguments = [*QUEUEOPS, "mcp"]
         server = StdioServerParameters(command=command, args=arguments, env=environ)
@@ -35,7 +35,7 @@ def connected(environ: Environ, work: Callable[[Client], Awaitable[Any]], *, mod
     return async_to_sync(connect)()
 
 
-def said_to(environ: Environ, *lines: str) -> list[dict[str, Any]]:  # noqa: F811
+def said_to(environ: Environ, *lines: str) -> list[dict[str, Any]]:
     done = subprocess.run(
         [*QUEUEOPS, "mcp"], env=environ, input="\n".join(lines), capture_output=True, text=True, timeout=60, check=True
     )
@@ -43,7 +43,7 @@ def said_to(environ: Environ, *lines: str) -> list[dict[str, Any]]:  # noqa: F81
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_an_assistant_lists_and_calls_the_tools(environ: Environ, mode: str):  # noqa: F811
+def test_an_assistant_lists_and_calls_the_tools(environ: Environ, mode: str):
     make_job()
 
     async def work(client: Client) -> Any:
@@ -55,7 +55,7 @@ def test_an_assistant_lists_and_calls_the_tools(environ: Environ, mode: str):  #
     assert not told.is_error, told
 
 
-def test_a_change_is_made_by_what_its_preview_gave(environ: Environ):  # noqa: F811
+def test_a_change_is_made_by_what_its_preview_gave(environ: Environ):
     pause = {"scope": "project", "reason": "the provider asked for it"}
 
     async def work(client: Client) -> Any:
@@ -72,13 +72,13 @@ def test_a_change_is_made_by_what_its_preview_gave(environ: Environ):  # noqa: F
     assert PauseSwitch.objects.get().key == "acme"
 
 
-def test_a_key_that_is_refused_is_told(environ: Environ):  # noqa: F811
+def test_a_key_that_is_refused_is_told(environ: Environ):
     ask = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/list"})
     [refused] = said_to({**environ, "QUEUEOPS_KEY": "qo_nobody"}, ask)
     assert (refused["id"], refused["error"]["data"]["code"]) == (7, "invalid_key")
 
 
-def test_what_cannot_be_read_or_reached_is_answered(environ: Environ):  # noqa: F811
+def test_what_cannot_be_read_or_reached_is_answered(environ: Environ):
     ask = json.dumps({"jsonrpc": "2.0", "id": "a", "method": "tools/list"})
     told = json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
     broken, number, answered = said_to(environ, "{", "7", "", told, ask)

@@ -32,11 +32,12 @@ from queueops_client import (
 )
 from queueops_client.retry import NEVER, Retry
 from tests.api.conftest import SPEC
+from tests.client.commands import finish
 from tests.client.conftest import CLIENTS, Connect
 from tests.client.proxy import Proxy, proxy_to
 from tests.client.typescript import error_types
 from tests.dashboards.live.conftest import web_process
-from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, move_along
+from tests.factories import make_batch, make_dead_letter, make_job, make_jobs
 from tests.support.awake import awake
 from tests.support.background import in_background
 from tests.support.event_log import log_event, writer
@@ -49,11 +50,6 @@ KIND, PAYLOAD = SPEC["kind"], {**SPEC["payload"], "method": "PUT"}
 
 def specs(count: int) -> Iterator[JobSpec]:
     return (JobSpec(kind=KIND, payload={**PAYLOAD, "json": {"row": number}}) for number in range(count))
-
-
-def finish(jobs: list[Job], *, edge: str = "complete") -> None:
-    for step in ("dispatch", "start", edge):
-        move_along(step, [job.pk for job in jobs])
 
 
 def test_a_job_is_submitted_once_whatever_its_key_says_elsewhere(queue: QueueOps):

@@ -17,7 +17,7 @@ import pytest
 from ratelimits.models import UsageEvent
 from ratelimits.services.usage.ledger import check_ledger
 from tests.api.conftest import key_for
-from tests.client.test_two_clients import ENVIRON
+from tests.client.commands import ENVIRON, calls_of, returned
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_allowance
 from tests.support.processes import RunningProcess, free_port, started, wait_for
@@ -79,18 +79,6 @@ def typescript_app(*given: str) -> tuple[str, ...]:
 
 
 Command = Callable[..., tuple[str, ...]]
-
-
-def calls_of(record: Path) -> dict[UUID, int]:
-    """What the provider carried out."""
-    lines = [line.split() for line in record.read_text().splitlines()]
-    return {UUID(event_id): int(tokens) for event_id, tokens in lines}
-
-
-def returned(process: RunningProcess) -> set[UUID]:
-    """The uses that ended, as far as their process could still say so."""
-    whole = process.output.rpartition("\n")[0]
-    return {UUID(line.removeprefix("done ")) for line in whole.splitlines() if line.startswith("done ")}
 
 
 def has_gone_on(client: RunningProcess, before: set[UUID]) -> bool:

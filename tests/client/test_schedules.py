@@ -13,7 +13,6 @@ from jobs.models import Job, Schedule
 from queueops.audit.models import AuditEntry
 from queueops_client import InvalidRequest, JobSpec, NotFound, QueueOps
 from tests.api.conftest import SPEC
-from tests.client.test_command import command, environ  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -90,7 +89,7 @@ def test_what_cannot_be_a_schedule_is_refused_with_its_field(queue: QueueOps):
     assert Schedule.objects.count() == 1
 
 
-def test_the_command_knows_a_schedule_by_its_name(command: Any, tmp_path: Any):  # noqa: F811
+def test_the_command_knows_a_schedule_by_its_name(command: Any, tmp_path: Any):
     (tmp_path / "jobs.ndjson").write_text(f"{json.dumps(JOB)}\n{json.dumps(JOB)}\n")
     code, out, _ = command("schedules", "add", "nightly", CRON, "jobs.ndjson", "--dry-run")
     assert (code, len(out.splitlines()), Schedule.objects.count()) == (0, 6, 0)
@@ -116,7 +115,7 @@ def test_the_command_knows_a_schedule_by_its_name(command: Any, tmp_path: Any): 
     assert (code, out.strip()) == (0, "There are none.")
 
 
-def test_the_command_says_what_is_wrong_with_a_schedule(command: Any, tmp_path: Any):  # noqa: F811
+def test_the_command_says_what_is_wrong_with_a_schedule(command: Any, tmp_path: Any):
     (tmp_path / "jobs.ndjson").write_text(json.dumps(JOB))
     code, _, errors = command("schedules", "add", "never", "0 0 30 2 *", "jobs.ndjson")
     assert (code, "cron" in errors) == (1, True)

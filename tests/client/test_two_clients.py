@@ -31,10 +31,11 @@ from ratelimits.services.usage.allowances import set_allowance, set_override
 from ratelimits.services.usage.ledger import check_ledger
 from ratelimits.services.usage.release import expire_reservations
 from tests.client.app import ESTIMATE, LONGEST_PROMPT, OUTPUT_TOKENS, Order
+from tests.client.commands import ENVIRON
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project
 from tests.support.bad_line import BadLine, bad_line
-from tests.support.processes import ROOT, RunningProcess, free_port, started, wait_for
+from tests.support.processes import RunningProcess, free_port, started, wait_for
 from tests.support.sandbox import Sandbox
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -43,7 +44,6 @@ PROJECT = "acme"
 STRICT, HYBRID, OPTIMISTIC = (str(UUID(int=number)) for number in (1, 2, 3))
 POLICIES = {STRICT: "strict", HYBRID: "hybrid", OPTIMISTIC: "optimistic"}
 MEAN_TOKENS = LONGEST_PROMPT // 2 + OUTPUT_TOKENS
-ENVIRON = {"PYTHONPATH": str(ROOT / "clients/python/src")}
 WORKERS = 4
 
 Charges = dict[tuple[str, str], int]  # tokens by user and call

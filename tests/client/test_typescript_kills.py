@@ -16,7 +16,7 @@ import pytest
 from ratelimits.models import UsageEvent
 from ratelimits.services.usage.ledger import check_ledger
 from tests.api.conftest import key_for
-from tests.client.test_r13 import calls_of, returned
+from tests.client.commands import calls_of, returned
 from tests.factories import make_allowance
 from tests.support.processes import RunningProcess, started, wait_for
 from tests.support.typescript import NODE_OPTIONS, PACKAGE, node

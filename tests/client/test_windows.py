@@ -11,7 +11,6 @@ import pytest
 from jobs.models import MaintenanceWindow
 from jobs.services.operate import windows
 from queueops_client import InvalidRequest, NotFound, QueueOps
-from tests.client.test_command import command, environ  # noqa: F401 (fixtures)
 from tests.factories import make_project, make_window
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,7 +44,7 @@ def test_what_cannot_be_a_window_is_refused_with_its_field(queue: QueueOps):
         queue.change_window(make_window("other").pk, reason="x")
 
 
-def test_the_command_makes_lists_changes_ends_and_deletes(command: Any):  # noqa: F811
+def test_the_command_makes_lists_changes_ends_and_deletes(command: Any):
     assert "There are none." in command("windows", "list")[1]
     code, _, said = command("windows", "add", "--on", "someday", "--since", "22:00", "--until", "02:00")
     assert (code, "is no day" in said) == (2, True)
