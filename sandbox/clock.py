@@ -1,10 +1,64 @@
-"""The sandbox's time of day: the wall clock at the start, then steady, so that no window meets a step back."""
+"""
+The sandbox's time of day: the wall clock at the start, then steady, so that no window meets a step back.
 
+Windows, delays, outages and batches go by it. A test moves it on instead of waiting: `PATCH /_sandbox/clock`.
+"""
+
+import asyncio
 import time
+from collections.abc import Callable
 
 _offset = time.time() - time.monotonic()
+_moved = 0.0
+_sleepers: set[Callable[[], None]] = set()
 
 
 def now() -> float:
     """Return seconds since 1970."""
-    return time.monotonic() + _offset
+    return time.monotonic() + _offset + _moved
+
+
+def move(seconds: float) -> None:
+    """Move it on, and wake who has slept long enough by it."""
+    global _moved  # noqa: PLW0603 (one clock of the process)
+    _moved += seconds
+    _wake_all()
+
+
+def restore() -> None:
+    """Back to real time."""
+    global _moved  # noqa: PLW0603
+    _moved = 0.0
+    _wake_all()
+
+
+async def sleep(seconds: float) -> None:
+    """Sleep until it has gone on so far."""
+    await sleep_until(now() + seconds)
+
+
+async def sleep_until(moment: float, *, unless: asyncio.Event | None = None) -> None:
+    """Sleep until a moment, which may be past; no longer than until `unless` is set."""
+    if unless is not None:
+        tasks = [asyncio.ensure_future(unless.wait()), asyncio.ensure_future(sleep_until(moment))]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return
+    loop = asyncio.get_running_loop()
+    while (left := moment - now()) > 0:
+        turn = asyncio.Event()
+        timer = loop.call_later(left, turn.set)
+        _sleepers.add(turn.set)
+        try:
+            await turn.wait()
+        finally:
+            timer.cancel()
+            _sleepers.discard(turn.set)
+
+
+def _wake_all() -> None:
+    for wake in list(_sleepers):
+        wake()

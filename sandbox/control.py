@@ -17,6 +17,7 @@ from sandbox.state import STATE, State
 _started = time.monotonic()
 
 MAX_REVOKED_KEYS = 1_000
+MOST_MOVED_SECONDS = 31 * 86_400  # at once
 
 _EXACT = ("provider", "project", "user", "model", "quota_kind", "cause")
 
@@ -25,6 +26,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/_sandbox/health", health)
     app.router.add_get("/_sandbox/knobs", read_knobs)
     app.router.add_patch("/_sandbox/knobs", turn_knobs)
+    app.router.add_patch("/_sandbox/clock", move_clock)
     app.router.add_get("/_sandbox/ledger", read_ledger)
     app.router.add_delete("/_sandbox/ledger", clear_ledger)
     app.router.add_get("/_sandbox/effects", read_effects)
@@ -54,6 +56,18 @@ async def turn_knobs(request: web.Request) -> web.Response:
     except (ValueError, RecursionError):
         raise web.HTTPBadRequest(text="The body must be a JSON object of knobs.") from None
     return web.json_response(_knobs(request.app[STATE]))
+
+
+async def move_clock(request: web.Request) -> web.Response:
+    """Let so many seconds have passed: for windows, delays, outages and batches."""
+    try:
+        seconds = json.loads(await request.read())["seconds"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        seconds = None
+    if type(seconds) not in {int, float} or not 0 <= seconds <= MOST_MOVED_SECONDS:
+        raise web.HTTPBadRequest(text=f'Send how far: {{"seconds": 60}}, at most {MOST_MOVED_SECONDS}.')
+    clock.move(seconds)
+    return web.json_response({"now": clock.now()})
 
 
 async def read_ledger(request: web.Request) -> web.Response:
@@ -139,7 +153,7 @@ async def restore_keys(request: web.Request) -> web.Response:
 
 
 async def reset(request: web.Request) -> web.Response:
-    """Return to the state after the start: default knobs, no rows, an empty ledger."""
+    """Return to the state after the start: default knobs, real time, no rows, an empty ledger."""
     state = request.app[STATE]
     state.gate.reset()
     state.ledger.clear()
@@ -149,6 +163,7 @@ async def reset(request: web.Request) -> web.Response:
     state.batches.clear()
     state.billing.clear()
     state.revoked_keys.clear()
+    clock.restore()
     return web.Response(status=204)
 
 

@@ -2,7 +2,6 @@
 
 import math
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -73,7 +72,7 @@ class Gate:
         if "seed" in changes:
             self._calls_drawn = 0
         if "outage" in changes:
-            self._outage_ends = time.monotonic() + knobs.outage.seconds if knobs.outage else 0.0
+            self._outage_ends = clock.now() + knobs.outage.seconds if knobs.outage else 0.0
         if (
             knobs.quota is None
             or self.knobs.quota is None
@@ -83,7 +82,7 @@ class Gate:
         self.knobs = knobs
 
     def outage_seconds_left(self) -> float:
-        return max(0.0, self._outage_ends - time.monotonic())
+        return max(0.0, self._outage_ends - clock.now())
 
     def outage(self, provider: str) -> Fate | None:
         """Return the fate of every call to a provider that is out of service."""
@@ -178,7 +177,7 @@ class Gate:
         return {
             "none": None,
             "seconds": str(seconds),
-            "date": formatdate(math.ceil(time.time()) + seconds, usegmt=True),
+            "date": formatdate(math.ceil(clock.now()) + seconds, usegmt=True),
             "garbage": "soon",
             "negative": "-5",
         }[self.knobs.retry_after]

@@ -130,7 +130,7 @@ async def _answer(
         call.latency_ms = round(fate.latency_seconds * 1000, 3)
         call.violated = [violation.charge.quota.name for violation in fate.violations]
         if fate.latency_seconds:
-            await asyncio.sleep(fate.latency_seconds)
+            await clock.sleep(fate.latency_seconds)
         if fate.status is not None:
             response = _refuse(request, provider, fate)
         else:

@@ -1,10 +1,10 @@
 """Answers sent piece by piece."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
+from sandbox import clock
 from sandbox.state import FATE
 
 
@@ -23,7 +23,7 @@ async def send(
     await response.prepare(request)
     for number, piece in enumerate(pieces):
         if number and pause_milliseconds:
-            await asyncio.sleep(pause_milliseconds / 1000)
+            await clock.sleep(pause_milliseconds / 1000)
         await response.write(piece.encode())
     await response.write_eof()
     return response

@@ -35,8 +35,8 @@ class Now(functions.Now):
 class TransactionNow(postgres.TransactionNow):
     """The transaction's start, as hot SQL has it."""
 
-    def as_sql(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        return super().as_sql(compiler, connection, **context, template=CLOCKS["now"])
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        return self.as_sql(compiler, connection, **context, template=CLOCKS["now"])
 
 
 def database_now() -> float:

@@ -1,7 +1,5 @@
 """The life of a batch: validated, worked through over its time, its results written; or cancelled, or expired."""
 
-import asyncio
-import contextlib
 import math
 import random
 from collections.abc import Sequence
@@ -82,11 +80,12 @@ class _Life:
         self._batch, self._dialect, self._state = batch, dialect, state
         self._knobs: BatchKnobs = state.gate.knobs.batches
         self._lines_fail = False
+        self._at = batch.created_at  # by its timetable, on which nothing that it does is late
         self._dice = random.Random(f"{state.gate.knobs.seed}:{batch.provider}:{state.batches.made}")
 
     async def live(self) -> None:
         batch, knobs = self._batch, self._knobs
-        await self._wait(knobs.validation_seconds)
+        await self._wait_until(self._at + knobs.validation_seconds)
         batch.errors = await self._dialect.load(batch, self._state)
         if batch.errors:
             batch.enter("failed")
@@ -104,10 +103,10 @@ class _Life:
         if ending != "completed" and not self._dialect.keeps_half_done:
             await self._forget("canceled" if ending == "cancelled" else "expired")
         if ending == "cancelled":
-            await asyncio.sleep(knobs.cancelling_seconds)
+            await clock.sleep(knobs.cancelling_seconds)
         else:
             batch.enter("finalizing")
-            await asyncio.sleep(knobs.finalizing_seconds)
+            await clock.sleep_until(self._at + knobs.finalizing_seconds)
         await self._write()
         self._dialect.finish(batch, self._state)
         batch.enter(ending)
@@ -121,8 +120,9 @@ class _Life:
         steps = max(1, math.ceil(len(lines) / size))
         ending: Phase = "completed" if most == len(lines) else "expired"
         done = 0
-        for start in range(0, max(most, 1), size):
-            await self._wait(min(seconds / steps, batch.expires_at() - clock.now()))
+        began = self._at
+        for number, start in enumerate(range(0, max(most, 1), size), 1):
+            await self._wait_until(min(began + seconds * number / steps, batch.expires_at()))
             if batch.cancel_asked.is_set():
                 ending = "cancelled"
                 break
@@ -207,7 +207,7 @@ class _Life:
                 self._bill(line)
                 line.answer, line.body = None, {}
 
-    async def _wait(self, seconds: float) -> None:
+    async def _wait_until(self, moment: float) -> None:
         """Wait, but no longer than until somebody cancels."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._batch.cancel_asked.wait(), timeout=max(seconds, 0))
+        self._at = moment
+        await clock.sleep_until(moment, unless=self._batch.cancel_asked)

@@ -74,7 +74,7 @@ def logged(lane: Lane, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_batch_that_was_made_after_the_restored_moment_goes_on_and_is_not_made_again(lane, sandbox, clock, provider):
-    sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 2}})
+    sandbox.turn(batches=LONG)
     lane.credential(provider)
     lane.submit(6, provider=provider)
     clock.keep_moment()
@@ -83,6 +83,7 @@ def test_a_batch_that_was_made_after_the_restored_moment_goes_on_and_is_not_made
     put_back(clock, lane)
     assert lane.states() == ["queued"] * 6
     resume()
+    sandbox.move_clock(seconds=60)
     until_all_are_completed(lane)
     lane.tend_until_closed()
     found = ProviderBatch.objects.get()
@@ -204,11 +205,12 @@ def test_lines_that_were_answered_after_the_moment_are_told_by_the_outcome_log(l
 
 
 def test_a_batch_that_was_open_at_the_moment_and_read_since_is_reconciled_too(lane, sandbox, clock, logged):
-    sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 2}})
+    sandbox.turn(batches=LONG)
     lane.credential()
     lane.submit(5)
     until_open(lane)
     clock.keep_moment()
+    sandbox.move_clock(seconds=60)
     lane.tend_until_closed()
     put_back(clock, lane)
     assert lane.states() == ["in_progress"] * 5

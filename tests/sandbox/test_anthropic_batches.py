@@ -98,8 +98,9 @@ def test_prompts_of_a_batch_are_read_from_the_cache_too(sandbox):
 
 
 def test_a_cancelled_batch_ends_with_results_of_both_kinds(sandbox):
-    turn(sandbox, processing={"mode": "fixed", "seconds": 4})
+    turn(sandbox, processing={"mode": "fixed", "seconds": 4000})
     made = make(sandbox, numbered(40))
+    sandbox.move_clock(seconds=1000)
     wait_until(lambda: sandbox.batches()[0]["counts"]["succeeded"])
     assert call(sandbox, f"/{made['id']}/results").status == 404
     cancelled = call(sandbox, f"/{made['id']}/cancel", method="POST").json()

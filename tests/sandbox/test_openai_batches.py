@@ -120,10 +120,13 @@ def test_batches_are_listed_newest_first(sandbox):
 
 
 def test_a_cancelled_batch_keeps_what_was_answered(sandbox):
-    sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 6}, "cancelling_seconds": 0.2})
+    sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 4000}, "cancelling_seconds": 3600})
     batch_id = make(sandbox.url, numbered(40))
+    sandbox.move_clock(seconds=1000)
     wait_until(lambda: read(sandbox.url, batch_id)["request_counts"]["completed"] >= 2)
     assert cancel(sandbox, batch_id).json()["status"] == "cancelling"
+    wait_until(lambda: read(sandbox.url, batch_id)["status"] == "cancelling")
+    sandbox.move_clock(seconds=3600)
     batch = ended(sandbox.url, batch_id)
     done = batch["request_counts"]["completed"]
     assert (batch["status"], 2 <= done < 40) == ("cancelled", True)
@@ -139,8 +142,10 @@ def test_an_expired_batch_names_the_lines_that_were_not_answered(sandbox):
     late = lines_of(sandbox.url, batch["error_file_id"])
     assert len(late) == 21
     assert (late[0]["response"], late[0]["error"]["code"]) == (None, "batch_expired")
-    sandbox.turn(batches={"processing": LONG, "window_seconds": 0.2, "expires_at_share": None})
-    assert ended(sandbox.url, make(sandbox.url, numbered(2)))["status"] == "expired"
+    sandbox.turn(batches={"processing": LONG, "window_seconds": 60, "expires_at_share": None})
+    outlived = make(sandbox.url, numbered(2))
+    sandbox.move_clock(seconds=60)
+    assert ended(sandbox.url, outlived)["status"] == "expired"
 
 
 def test_lines_can_fail_get_lost_come_twice_or_be_malformed(sandbox):

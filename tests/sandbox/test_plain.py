@@ -242,8 +242,30 @@ def test_an_outage_breaks_connections_until_it_is_ended_and_leaves_the_controls_
 
 
 def test_an_outage_ends_by_itself(sandbox):
-    sandbox.turn(outage={"seconds": 0.2, "mode": "503"})
-    wait_for(lambda: write(sandbox, "r1").status == 200)
+    sandbox.turn(outage={"seconds": 3600, "mode": "503"})
+    sandbox.move_clock(seconds=1800)
+    assert write(sandbox, "r1").status == 503
+    sandbox.move_clock(seconds=1800)
+    assert write(sandbox, "r1").status == 200
+
+
+def test_a_clock_that_is_moved_ends_a_delay_and_a_reset_returns_to_real_time(sandbox):
+    sandbox.turn(latency={"mode": "fixed", "milliseconds": 60_000})
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(write, sandbox, "r1")
+        wait_for(lambda: sandbox.counters()["in_flight"] == 1)
+        sandbox.move_clock(seconds=30)
+        assert sandbox.counters()["in_flight"] == 1
+        sandbox.move_clock(seconds=31)
+        assert waiting.result(timeout=30).status == 200
+    sandbox.reset()
+    write(sandbox, "r1")
+    assert abs(sandbox.calls()[0]["at"] - time.time()) < 30
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"seconds": -1}', b'{"seconds": true}', b'{"seconds": 1e9}'])
+def test_a_clock_goes_on_and_so_far_at_most(sandbox, body):
+    assert call(f"{sandbox.url}/_sandbox/clock", method="PATCH", body=body).status == 400
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,12 @@ class Sandbox:
         """Answer 401 to every call with this key from now on; return all keys that are revoked."""
         return list(self._ask("POST", "/_sandbox/revoked_keys", {"key": key})["revoked_keys"])
 
+    def move_clock(self, *, seconds: float) -> None:
+        """Let the sandbox's windows, delays, outages and batches be so much further on, until it is reset."""
+        self._ask("PATCH", "/_sandbox/clock", {"seconds": seconds})
+
     def reset(self) -> None:
-        """Default knobs, no rows, an empty ledger."""
+        """Default knobs, real time, no rows, an empty ledger."""
         self._ask("POST", "/_sandbox/reset")
 
     def clear_ledger(self) -> None:
