@@ -36,7 +36,7 @@ def modules() -> dict[str, ast.Module]:
 
 
 def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """What is no docstring, each with its line."""
+    """What is no docstring."""
     told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
