@@ -54,7 +54,10 @@ def test_what_may_be_of_two_is_left_until_its_results_tell(lane, sandbox, two_un
 
 
 def test_each_of_two_gets_its_own_batch_once_the_results_tell(lane, sandbox, two_unanswered):
-    made, unmade = two_unanswered(processing={"mode": "fixed", "seconds": 1})
+    made, unmade = two_unanswered(**LONG)
+    lane.tend()
+    sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 0}})  # of the batch that is made anew
+    sandbox.move_clock(seconds=60)
     lane.tend_until_closed()
     made.refresh_from_db()
     unmade.refresh_from_db()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +16,6 @@ from jobs.services.provider_batches import tend
 from jobs.services.provider_batches.calls import CallLoop
 from jobs.services.provider_batches.tend import COLLECT_SHARE, Rounds
 from tests.support.plans import explain_file, nodes, rows_read
-from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled until plans matter
 
@@ -89,21 +88,21 @@ def test_no_more_jobs_are_looked_at_than_a_batch_may_have_and_those_in_backoff(w
 
 
 def test_looking_in_vain_takes_little_of_the_time(waiting: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
+    looks, now = [], [1000.0]
 
     def look(kinds: Collection[str]) -> list[UUID]:
-        looks.append(time.monotonic())
-        time.sleep(0.05)
+        looks.append(now[0])
+        now[0] += 0.05
         return []
+
+    monkeypatch.setattr(tend, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     monkeypatch.setattr(tend, "collect_waiting", look)
     calls = CallLoop()
     rounds = Rounds(calls, is_over=lambda kind: False)
-
-    def has_looked_thrice() -> bool:
+    for _ in range(25):
         rounds.make(["llm.generate"])
-        return len(looks) >= 3
-
-    wait_for(has_looked_thrice, what="a third look")
+        now[0] += 0.1
     calls.close()
+    assert len(looks) == 3
     assert min(later - earlier for earlier, later in pairwise(looks)) >= 0.05 / COLLECT_SHARE
