@@ -10,10 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queueops.core.values import masking
-from queueops.core.values.masking import MASK, masked_text
+from queueops.core.values.masking import MASK, masked, masked_text
 
 WORDS = ["token", "X-Api_Key", "Authorization", ":", "=", " ", "\n", '"', "Bearer", "basic ", "abcdef123456", "-", ","]
 PARTS = [*WORDS, "https://me:", "hush", "@host/", "\N{LATIN SMALL LETTER LONG S}ecret", "x" * 30, ". "]
+
+
+# Each is hidden in JSON and in text, however it is written.
+NAMES = (
+    "authorization authorisation Cookie password passwd passphrase token secret api_key apiKey api-key credential"
+    " private_key access_key AccessKey signature"
+).split()
+
+
+def test_a_value_of_each_name_for_a_secret_is_hidden_in_json_and_in_text():
+    shown = {
+        name: (masked({name: "hush"}), masked_text(f"{name}=hush"), masked_text(f'{{"{name}": "hush"}}'))
+        for name in NAMES
+    }
+    assert [name for name, forms in shown.items() if "hush" in str(forms)] == []
+    assert masked({"max_tokens": 5, "name": "hush"}) == {"max_tokens": 5, "name": "hush"}
 
 
 def in_one(text: str) -> str:
