@@ -17,10 +17,24 @@ PARTS = [*WORDS, "https://me:", "hush", "@host/", "\N{LATIN SMALL LETTER LONG S}
 
 
 # Each is hidden in JSON and in text, however it is written.
-NAMES = (
-    "authorization authorisation Cookie password passwd passphrase token secret api_key apiKey api-key credential"
-    " private_key access_key AccessKey signature"
-).split()
+NAMES = [
+    "authorization",
+    "authorisation",
+    "Cookie",
+    "password",
+    "passwd",
+    "passphrase",
+    "token",
+    "secret",
+    "api_key",
+    "apiKey",
+    "api-key",
+    "credential",
+    "private_key",
+    "access_key",
+    "AccessKey",
+    "signature",
+]
 
 
 def test_a_value_of_each_name_for_a_secret_is_hidden_in_json_and_in_text():
