@@ -18,22 +18,8 @@ PARTS = [*WORDS, "https://me:", "hush", "@host/", "\N{LATIN SMALL LETTER LONG S}
 
 # Each is hidden in JSON and in text, however it is written.
 NAMES = [
-    "authorization",
-    "authorisation",
-    "Cookie",
-    "password",
-    "passwd",
-    "passphrase",
-    "token",
-    "secret",
-    "api_key",
-    "apiKey",
-    "api-key",
-    "credential",
-    "private_key",
-    "access_key",
-    "AccessKey",
-    "signature",
+    *("authorization", "authorisation", "Cookie", "password", "passwd", "passphrase", "token", "secret", "signature"),
+    *("api_key", "apiKey", "api-key", "credential", "private_key", "access_key", "AccessKey"),
 ]
 
 

@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -169,7 +170,8 @@ def test_an_action_has_a_key_and_leaves_out_what_was_not_given(server):
 
 def test_what_is_no_id_reaches_no_address(server):
     with QueueOps(server.url, "qo_k") as queue:
-        for given in ("", "x", "../jobs", f"{ID}/cancel", 7, None):
+        wrong: tuple[Any, ...] = ("", "x", "../jobs", f"{ID}/cancel", 7, None)
+        for given in wrong:
             with pytest.raises(InvalidRequest, match="not an id"):
                 queue.cancel_job(given)
     assert not server.asked

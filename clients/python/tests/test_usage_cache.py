@@ -81,8 +81,8 @@ def test_after_the_month_s_end_nothing_is_known():
 def test_hybrid_goes_ahead_with_the_threshold_left_and_within_its_credit():
     rules = Rules(Policy.HYBRID, threshold=100, credit=0.2)
     assert rules.goes_ahead(replace(VIEW, remaining=100, unsettled=0), 0)
-    for last in ({"remaining": 150}, {"unsettled": 150}):
-        assert [rules.goes_ahead(replace(VIEW, **last), cost) for cost in (50, 51)] == [True, False], last
+    for last in (replace(VIEW, remaining=150), replace(VIEW, unsettled=150)):
+        assert [rules.goes_ahead(last, cost) for cost in (50, 51)] == [True, False], last
 
 
 def test_optimistic_always_goes_ahead_strict_never_and_hybrid_not_on_nothing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -133,7 +134,8 @@ def test_an_event_whose_answer_was_lost_is_sent_again_and_counted_once(tracker, 
 def test_an_answer_that_is_not_of_the_server_sends_no_row_off(tracker, server, allowance):
     tracker.use(5, tokens=5)
     another = {"event_id": USER, "status": "accepted"}
-    for body in (b"<html>Welcome to the hotel</html>", {}, {"results": []}, {"results": [another]}):
+    bodies: tuple[Any, ...] = (b"<html>Welcome to the hotel</html>", {}, {"results": []}, {"results": [another]})
+    for body in bodies:
         server.answers = [Reply(200, body)]
         with pytest.raises(ApiError):
             tracker.flush()

@@ -332,7 +332,7 @@ def in_child(work, user: int | None = None, group: int | None = None) -> int:
     pid = os.fork()
     if not pid:
         try:
-            if user is not None and user != os.getuid():
+            if user is not None and group is not None and user != os.getuid():
                 os.setgroups([])
                 os.setgid(group)
                 os.setuid(user)
