@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from jobs.services.claim.claim import claim_jobs
+from jobs.services.finish.finish import record_outcomes
 from queueops.core.embedded.cluster import EmbeddedServer
 from tests.support import processes, tiers
+from tests.support.plans import explain_file
 from tests.support.racing import run_together
 
 REACH = tiers.Reach(tiers.TESTS, tiers.STARTERS)
@@ -65,6 +68,10 @@ def by_what_it_holds():
 
 def by_a_race():
     run_together(2, lambda number: number)
+
+
+def by_a_plan():
+    return explain_file("jobs", "choose_jobs")
 
 
 def by_nothing():
@@ -137,5 +144,12 @@ def test_a_test_that_computes_too_long_fails_unless_it_is_a_matrix():
 
 def test_every_mark_of_a_tier_stands_where_pytest_reads_it(pytestconfig):
     known = {line.partition(":")[0] for line in pytestconfig.getini("markers")}
-    needs = {need for starters in (tiers.STARTERS, tiers.RUNS_SQL) for need, _ in starters.values()}
-    assert needs | tiers.HEAVY <= known
+    assert {need for need, _ in tiers.STARTERS.values()} | tiers.HEAVY | {"sql"} <= known
+
+
+def test_which_statements_a_test_comes_to_is_read_of_the_product():
+    """Of each some tests run on PostgreSQL 15, too."""
+    reach = tiers.Statements((*tiers.TESTS, *tiers.PRODUCT), tiers.READS_A_PLAN)
+    assert "choose_jobs" in reach.of(claim_jobs)
+    assert {"transition_jobs", "renew_leases"} & reach.of(record_outcomes) == {"transition_jobs"}
+    assert tiers.PLAN in reach.of(by_a_plan)

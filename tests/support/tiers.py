@@ -18,6 +18,7 @@ import sysconfig
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -30,10 +31,9 @@ from tests.support.where_time_went import CPU
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"process", "browser", "matrix", "soak"}
-CPU_SECONDS = (
-    3.0  # of this process, at the speed of the machine on which they were counted; above it, a test is a matrix
-)
-ROUNDS, ROUNDS_SECONDS = 1_000_000, 0.055  # what that machine took for so many: a slower one has as much more time
+CPU_SECONDS = 3.0  # of this process; above it, a test is a matrix
+# How long the machine on which they were counted took for so many rounds: a slower one has as much more time.
+ROUNDS, ROUNDS_SECONDS = 1_000_000, 0.055
 
 TESTS = (f"{ROOT}/tests/", f"{ROOT}/clients/python/tests/")
 PRODUCT = tuple(f"{ROOT}/{name}/" for name in ("queueops", "jobs", "ratelimits", "dashboards"))
@@ -50,10 +50,11 @@ STARTERS: Starters = {
     "threading": ("concurrency", {"Thread", "Timer"}),
     "concurrent.futures.thread": ("concurrency", {"ThreadPoolExecutor"}),
 }
-RUNS_SQL: Starters = {
-    "queueops.core.sql": ("sql", {"run_sql", "run_sql_as", "load_sql", "hot_cursor"}),
-    "django.core.management": ("sql", {"call_command"}),
-}
+# Of the tests that come to a file of SQL, so many of each file run on PostgreSQL 15, too, and all that read a plan.
+STATEMENTS = frozenset(path.stem for place in PRODUCT for path in Path(place).rglob("sql/*.sql"))
+TESTS_OF_A_STATEMENT = 12
+PLAN = "a plan"
+READS_A_PLAN: Starters = {"tests.support.plans": (PLAN, {"explain_file", "explain_reads", "explain", "nodes"})}
 # The session's own server is nobody's; pytest-django's web server is a thread; rows of factories say nothing of SQL.
 FIXTURES = {"database_server": frozenset[str](), "live_server": frozenset({"concurrency"})}
 NOT_READ = frozenset({"tests.factories", "tests.support.sandbox"})
@@ -79,12 +80,22 @@ class Reach:
             return frozenset()
         if id(thing) not in self._known:
             self._known[id(thing)] = thing, frozenset()  # what calls itself reaches nothing more by it
-            self._known[id(thing)] = thing, frozenset[str]().union(*map(self.of, _used_by(thing)))
+            self._known[id(thing)] = thing, self._own(thing).union(*map(self.of, _used_by(thing)))
         return self._known[id(thing)][1]
+
+    def _own(self, thing: FunctionType | type) -> frozenset[str]:
+        return frozenset()
 
     def _is_read(self, module: str) -> bool:
         path = getattr(sys.modules.get(module), "__file__", None) or ""
         return path.startswith(self._places) and module not in self._not_read
+
+
+class Statements(Reach):
+    """Which files of SQL functions come to: product code gives their names to `run_sql`."""
+
+    def _own(self, thing: FunctionType | type) -> frozenset[str]:
+        return STATEMENTS & set(_texts(thing.__code__)) if isinstance(thing, FunctionType) else frozenset()
 
 
 def _plain(thing: Any) -> Any:
@@ -113,6 +124,14 @@ def _used_by(thing: FunctionType | type) -> Iterator[Any]:
             yield cell.cell_contents
 
 
+def _texts(code: CodeType) -> Iterator[str]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _texts(constant)
+        elif isinstance(constant, str):
+            yield constant
+
+
 def _names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
     for constant in code.co_consts:
@@ -126,21 +145,26 @@ def pytest_sessionstart() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    starts = Reach(TESTS, STARTERS)
-    reaches = starts, Reach((*TESTS, *PRODUCT), RUNS_SQL, not_read=NOT_READ)
-    known: dict[Any, list[str]] = {}
-    for item in items:
+    starts, statements = Reach(TESTS, STARTERS), Statements((*TESTS, *PRODUCT), READS_A_PLAN, not_read=NOT_READ)
+    known: dict[Any, tuple[frozenset[str], frozenset[str]]] = {}
+    counted: Counter[str] = Counter()
+    for item in sorted(items, key=lambda one: one.nodeid):  # whatever their order is
         function, fixtures = getattr(item, "function", None), item._fixtureinfo  # type: ignore[attr-defined]
         key = function, id(fixtures)  # the same for all cases of a test
         if key not in known:
             used = {name: [one.func for one in definitions] for name, definitions in fixtures.name2fixturedefs.items()}
             own = [function, *(one for name, functions in used.items() if name not in FIXTURES for one in functions)]
-            needs = frozenset[str]().union(*(reach.of(one) for reach in reaches for one in own))
-            known[key] = sorted(needs.union(*(needed for name, needed in FIXTURES.items() if name in used)))
+            needs = frozenset[str]().union(*map(starts.of, own), *(FIXTURES[name] for name in FIXTURES if name in used))
+            known[key] = needs, frozenset[str]().union(*map(statements.of, own))
+        needs, come_to = known[key]
         given = getattr(item, "callspec", None)
-        of_parameters = (starts.of(value) for value in given.params.values()) if given else ()
-        for need in {*known[key], *frozenset[str]().union(*of_parameters)}:
+        for need in needs.union(*map(starts.of, given.params.values() if given else ())):
             item.add_marker(need)
+        if {"process", "browser", "soak"}.isdisjoint(mark.name for mark in item.iter_markers()) and (
+            PLAN in come_to or any(counted[statement] < TESTS_OF_A_STATEMENT for statement in come_to)
+        ):
+            item.add_marker("sql")
+            counted.update(come_to)
 
 
 class Watch:
