@@ -1,6 +1,7 @@
 """One PostgreSQL server for the whole session: DATABASE_URL's, or a copy of an embedded one that is kept."""
 
 import shutil
+import signal
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -63,6 +64,11 @@ def django_db_setup(
     """In place of pytest-django's, which migrates each time."""
     with django_db_blocker.unblock(), database_for_tests():
         yield
+
+
+def pytest_configure() -> None:
+    # A shell has what runs in its background ignore it, and whatever that starts would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
