@@ -52,7 +52,7 @@ STARTERS: Starters = {
 }
 # Of the tests that come to a file of SQL, so many of each file run on PostgreSQL 15, too, and all that read a plan.
 STATEMENTS = frozenset(path.stem for place in PRODUCT for path in Path(place).rglob("sql/*.sql"))
-TESTS_OF_A_STATEMENT = 30
+TESTS_OF_A_STATEMENT = 12
 PLAN = "a plan"
 READS_A_PLAN: Starters = {"tests.support.plans": (PLAN, {"explain_file", "explain_reads", "explain", "nodes"})}
 # The session's own server is nobody's; pytest-django's web server is a thread; rows of factories say nothing of SQL.
