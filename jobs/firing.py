@@ -223,14 +223,14 @@ class Times:
 
 
 def _meant(cron: str) -> str:
-    """What to write in place of a text that has not five fields."""
+    """Say how to write a text that has not five fields."""
     if instead := FOR_WORDS.get(cron.strip().lower()):
         return f"In place of {cron.strip()} write {instead}."
     return f"Write five fields: {', '.join(FIELD_NAMES)}."
 
 
 def _unread(cron: str) -> str:
-    """Which field cannot be read, and what may be meant."""
+    """Name the field that cannot be read, and say what may be meant."""
     fields = cron.split()
     for place, (name, text) in enumerate(zip(FIELD_NAMES, fields, strict=True)):
         try:

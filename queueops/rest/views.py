@@ -92,7 +92,7 @@ class CallerView(APIView):
         if request.auth is not None and not (self.caller.is_anonymous or self.caller.operator):
             request.META[ASKER] = f"project:{self.caller.project_id}"
         method = str(request.method)
-        # Of HTTP's own methods: QUERY is none, and `query` no handler.
+        # Only HTTP's own methods count: the attribute `query` is no handler of QUERY.
         handler = getattr(self, method.lower(), None) if method.lower() in self.http_method_names else None
         if handler is not None and self.confines(method):
             setattr(self, method.lower(), confined(request)(handler))

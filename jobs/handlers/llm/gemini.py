@@ -57,9 +57,8 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     )
     answer.count(event.get("usageMetadata"), _COUNTS)
     if "total_tokens" in answer.usage:
-        answer.usage.setdefault(
-            "output_tokens", 0
-        )  # counts of nothing are left out: thoughts alone, or a blocked prompt
+        # Gemini leaves out a count of nothing: where it only thought, or the prompt was blocked.
+        answer.usage.setdefault("output_tokens", 0)
 
 
 def knows(event: dict[str, Any]) -> bool:

@@ -56,7 +56,7 @@ def _add_content(answer: Generation, content: Any) -> None:
 
 
 def _count(answer: Generation, usage: Any) -> None:
-    """Take the usage of an answer or of a choice. What its parts leave of the total is output: reasoning at xAI."""
+    """Take the usage of an answer or of a choice. xAI counts reasoning in the total alone: the rest of it is output."""
     answer.count(usage, _COUNTS)
     if isinstance(usage, dict):
         answer.count(usage.get("prompt_tokens_details"), {"cached_tokens": "cached_tokens"})

@@ -41,8 +41,8 @@ def parse_retry_after(value: str | None, *, date: str | None = None) -> float | 
     Return the seconds to wait, at most MAX_RETRY_AFTER_SECONDS; None for what makes no sense.
 
     Args:
-        value: The header: seconds, also with their unit, or an HTTP date. Of a header that came several times the
-            longest counts. Negative, past and garbled values are ignored.
+        value: The header: seconds, also with their unit, or an HTTP date. The longest counts where the header came
+            several times. Negative, past and garbled values are ignored.
         date: The answer's own Date header, from which a date is counted, so that the difference
             between the provider's clock and ours does not matter.
     """

@@ -54,7 +54,7 @@ class MeetsNeed(BasePermission):
         if not isinstance(caller, Caller):
             return False
         method = "GET" if request.method == "HEAD" else request.method or ""
-        # Of what HTTP knows: a view's own `query` is no method of that name.
+        # Only HTTP's own methods count: the attribute `query` of a view is no handler of QUERY.
         if method != "OPTIONS" and method.lower() in view.http_method_names and hasattr(view, method.lower()):
             if caller.user_id is not None and not view.for_users:
                 raise NotForUsers
