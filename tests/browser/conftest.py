@@ -168,6 +168,7 @@ def shoot(page: Page) -> Callable[[str], None]:
     """
 
     def take(name: str) -> None:
+        page.wait_for_load_state()  # a click may have begun to leave the page
         if DRAWN:
             for variant, scheme, size in VARIANTS:
                 look(scheme, size)
@@ -187,6 +188,7 @@ def shoot(page: Page) -> Callable[[str], None]:
         check(scheme, size)
 
     def check(scheme: Scheme, size: ViewportSize) -> None:
+        page.wait_for_function("document.documentElement !== null")
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
         if size == PHONE:
             assert page.evaluate(CUT_OFF) == []

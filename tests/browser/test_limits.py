@@ -111,6 +111,7 @@ def test_a_counter_is_cooled_down_with_a_reason(page: Page, shoot: Callable[[str
     expect(page.locator("#result_list tbody").filter(has_text="sheets-read")).to_contain_text("cooled down")
     shoot("counters")
     page.locator("#result_list").get_by_role("link", name="project:globex").click()
+    page.wait_for_url("**/change/**")
     shoot("counter")
     page.get_by_role("link", name="Cool down").click()
     page.get_by_label("Minutes").fill("3")

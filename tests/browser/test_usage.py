@@ -69,6 +69,7 @@ def test_an_allowance_is_set_filled_corrected_and_checked(page: Page, shoot: Cal
     expect(row).to_contain_text("13")
     shoot("allowances")
     page.get_by_role("link", name="acme", exact=True).click()
+    page.wait_for_url("**/change/")
     shoot("allowance")
     page.get_by_role("link", name="Top users").click()
     expect(page.get_by_text("13 users used")).to_be_visible()
