@@ -29,5 +29,6 @@ def money_shown(spent: SpendSum | None) -> str | None:
     if spent.unpriced:
         found += f", {spent.unpriced:,} of them without a price"
     if spent.unknown:
-        found += f", {spent.unknown:,} of them at most: what they cost is not known"
+        most = shown(spent.unknown_money, settings.QUEUEOPS.currency)
+        found += f", {spent.unknown:,} of them ({most}) at most: what they cost is not known"
     return found

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
@@ -46,6 +47,19 @@ def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     return VerbOutcome(len(moved), len(ids) - len(moved))
 
 
+def _settle(ids: Sequence[UUID], *, actor: str, billed: str, reason: str) -> VerbOutcome:
+    moved = operate.settle_batches(ids, billed=billed == "yes", actor=actor, reason=reason)
+    return VerbOutcome(len(moved), len(ids) - len(moved))
+
+
+class SettleForm(ReasonForm):
+    billed = forms.ChoiceField(
+        label="Were these lines billed?",
+        choices=[("no", "no: they cost nothing"), ("yes", "yes: as they are booked")],
+        widget=forms.RadioSelect,
+    )
+
+
 def _look(ids: Sequence[UUID], *, actor: str) -> VerbOutcome:
     looked = operate.look_now(ids)
     return VerbOutcome(looked, len(ids) - looked)
@@ -63,6 +77,18 @@ CANCEL = Verb(
     carry_out=_cancel,
     form=ReasonForm,
     overrides=True,
+)
+SETTLE = Verb(
+    name="settle",
+    permission="jobs.steer_providerbatch",
+    label="Settle what is unknown",
+    done="settled",
+    explains="Its lines without an answer may have been billed: what they can have cost at most is booked as unknown. "
+    "Look at the provider's bill: was it billed or not?",
+    icon="balance",
+    applies=lambda rows: rows.filter(closed_at__isnull=False, unanswered__gt=0),
+    carry_out=_settle,
+    form=SettleForm,
 )
 LOOK = Verb(
     name="look",
@@ -82,10 +108,11 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
     list_filter = ("state", "service")
     search_fields = ("provider_id",)
     search_help_text = "A part of the provider's id"
-    actions = ("cancel_selected", "look_selected")
-    actions_detail = ("cancel", "look")
+    actions = ("cancel_selected", "look_selected", "settle_selected")
+    actions_detail = ("cancel", "look", "settle")
     cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
     look_selected, look = on_selected(LOOK), on_one(LOOK)
+    settle_selected, settle = on_selected(SETTLE), on_one(SETTLE)
     empty_title = "There are no batches at providers."
     empty_hint = "Jobs that are submitted with complete_by go by one where their deadline leaves time for it."
     fieldsets = (
@@ -118,6 +145,7 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
                     "succeeded",
                     "failed",
                     "handed_back",
+                    "unanswered",
                     "dropped",
                     "unknown_lines",
                     "malformed_lines",
@@ -153,9 +181,11 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         identifier = as_uuid(str(object_id))
-        unfinished = ProviderBatch.objects.filter(state__in=ProviderBatch.UNFINISHED)
-        goes_on = identifier is not None and unfinished.filter(pk=identifier).exists()
-        return super().get_actions_detail(request, object_id) if goes_on else []
+        batch = ProviderBatch.objects.filter(pk=identifier).first() if identifier else None
+        if batch is None:
+            return []
+        fitting = {"cancel", "look"} if batch.is_unfinished else {"settle"} if batch.unanswered else set[str]()
+        return [action for action in super().get_actions_detail(request, object_id) if action.path in fitting]
 
     @admin.display(description="batch")
     def name(self, batch: ProviderBatch) -> SafeString:

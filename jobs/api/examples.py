@@ -111,6 +111,7 @@ PROVIDER_BATCH = {
     "succeeded": 0,
     "failed": 0,
     "handed_back": 0,
+    "unanswered": 0,
     "dropped": 0,
     "enqueued_tokens": 2_400_000,
     "complete_by": "2026-03-03T09:15:04.120394Z",

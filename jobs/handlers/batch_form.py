@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from jobs.handlers.errors import ProviderError
@@ -85,13 +85,20 @@ class Remote:
     bad_lines: frozenset[int] = frozenset()
 
 
+class Place(NamedTuple):
+    """Which of all results one is, counted from 0, where the provider gives them in the order of the lines."""
+
+    number: int
+    of: int
+
+
 @dataclass(frozen=True, slots=True)
 class LineResult:
     """
     One result.
 
     Attributes:
-        custom_id: As the line was sent with.
+        custom_id: As the line was sent with; empty: the provider does not say it back, and its place tells.
         status: An HTTP status; 0: the line was not carried out, because its batch ended before.
         body: The provider's answer or error, as to a call of its own.
     """
@@ -99,6 +106,7 @@ class LineResult:
     custom_id: str
     status: int
     body: Any = field(repr=False)
+    place: Place | None = None
 
 
 class Send(Protocol):

@@ -105,6 +105,11 @@ class ProviderBatch(models.Model):
     failed = models.PositiveIntegerField(default=0, help_text="Lines that the provider answered with an error.")
     handed_back = models.PositiveIntegerField(default=0, help_text="Lines whose job goes again without an attempt.")
     dropped = models.PositiveIntegerField(default=0, help_text="Answers that nobody waited for any more.")
+    unanswered = models.PositiveIntegerField(
+        default=0,
+        db_default=0,
+        help_text="Lines that the provider closed without an answer, or that were not waited for: they may be billed.",
+    )
     unknown_lines = models.PositiveIntegerField(default=0, help_text="Results whose id is of no line of it.")
     malformed_lines = models.PositiveIntegerField(default=0, help_text="Results that could not be read.")
     complete_by = models.DateTimeField(help_text="The earliest deadline of its jobs.")
@@ -131,6 +136,12 @@ class ProviderBatch(models.Model):
     progressed_at = models.DateTimeField(db_default=Now())
     error = models.TextField(blank=True, default="")
     faults = models.PositiveSmallIntegerField(default=0, help_text="Calls about it in a row that failed.")
+    missing = models.PositiveSmallIntegerField(
+        default=0,
+        db_default=0,
+        help_text="Looks in a row at which it, or results that its counts tell of, were not there.",
+    )
+    missing_since = models.DateTimeField(null=True, help_text="When the first of them was.")
     created_at = models.DateTimeField(db_default=Now())
     submitted_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True, help_text="When the provider had ended it.")
@@ -176,6 +187,7 @@ class ProviderBatchLine(models.Model):
         FAILED = "failed", "failed: goes again by its retry rules"
         UNAVAILABLE = "unavailable", "not carried out by the provider's fault: goes again without an attempt"
         HANDED_BACK = "handed_back", "handed back"
+        UNANSWERED = "unanswered", "without an answer: goes again, and may have been billed"
         DROPPED = "dropped", "dropped: nobody waited for it"
 
     id = models.BigAutoField(primary_key=True)

@@ -125,6 +125,7 @@ class SpendSumShown(BaseModel):
     money: int = Field(description="In millionths of the currency, of the calls that have a price.")
     unpriced: int = Field(description="Calls that had no price.")
     unknown: int = Field(description="Calls of which nobody knows what they cost; the most is counted.")
+    unknown_money: int = Field(description="The part of `money` that is theirs.")
     input_tokens: int
     cached_tokens: int
     output_tokens: int

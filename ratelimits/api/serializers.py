@@ -32,6 +32,9 @@ class BudgetSerializer(serializers.ModelSerializer[Budget]):
         help_text="Of a budget for each user: who has spent the most; the figures are theirs."
     )
     spent = serializers.SerializerMethodField()
+    unknown = serializers.SerializerMethodField(
+        help_text="The part of `spent` of which nobody knows whether it was billed: the most that it can be."
+    )
     held = serializers.SerializerMethodField(help_text="What calls under way can cost at most.")
     left = serializers.SerializerMethodField()
     ends_at = serializers.SerializerMethodField(help_text="When the next period begins; null: never.")
@@ -41,7 +44,7 @@ class BudgetSerializer(serializers.ModelSerializer[Budget]):
         fields: ClassVar = [
             *("id", "name", "scope", "user_id", "batch_id", "period", "time_zone", "policy", "note"),
             *("set_by_operator", "currency"),
-            *("amount", "key", "spent", "held", "left", "ends_at"),
+            *("amount", "key", "spent", "unknown", "held", "left", "ends_at"),
         ]
 
     def get_currency(self, row: Budget) -> str:
@@ -52,6 +55,9 @@ class BudgetSerializer(serializers.ModelSerializer[Budget]):
 
     def get_spent(self, row: Budget) -> int:
         return self._now(row).spent
+
+    def get_unknown(self, row: Budget) -> int:
+        return self._now(row).unknown
 
     def get_held(self, row: Budget) -> int:
         return self._now(row).held

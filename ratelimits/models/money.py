@@ -123,6 +123,7 @@ class Spend(models.Model):
                 fields=["project", "user_id", "at"], name="spend_user_idx", condition=models.Q(user_id__isnull=False)
             ),
             models.Index(fields=["id"], name="spend_priceless_idx", condition=models.Q(money=None)),
+            models.Index(fields=["project", "at"], name="spend_unknown_idx", condition=models.Q(kind="unknown")),
         ]
 
     def __str__(self) -> str:

@@ -83,7 +83,11 @@ async def create(request: web.Request) -> web.Response:
         caller=request[ARRIVAL].caller or CallIdentity(project, "default"),
         model=model,
         lines=lines,
-        details={"display_name": asked.display_name, "file_name": asked.file_name},
+        details={
+            "display_name": asked.display_name,
+            "file_name": asked.file_name,
+            "says_keys": knobs.batch_keys,
+        },
         window_seconds=state.gate.knobs.batches.window_seconds,
         enqueued_tokens=tokens,
     )

@@ -77,7 +77,8 @@ class GeminiLines:
         result = {"response": line.answer} if line.outcome == "succeeded" else {"error": line.answer["error"]}
         if batch.details["file_name"] is not None:
             return json.dumps({"key": line.custom_id, **result})
-        return json.dumps({"metadata": {"key": line.custom_id}, **result} if line.custom_id else result)
+        says_key = line.custom_id and batch.details["says_keys"]
+        return json.dumps({"metadata": {"key": line.custom_id}, **result} if says_key else result)
 
     def finish(self, batch: ReceivedBatch, state: State) -> None:
         """Results of a file are a file."""

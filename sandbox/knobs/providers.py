@@ -55,6 +55,7 @@ class GeminiKnobs(LlmKnobs):
     error_array: bool = True
     batch_bytes: Capacity = 20_000_000
     batch_file_bytes: Capacity = 1_000_000_000
+    batch_keys: bool = True
     enqueued_tokens: Capacity | None = 3_000_000
 
     @field_validator("reset_zone")

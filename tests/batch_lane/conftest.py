@@ -81,6 +81,7 @@ class Lane:
             long_ago = moment - timedelta(hours=1)
             unfinished = ProviderBatch.objects.filter(state__in=ProviderBatch.UNFINISHED)
             unfinished.update(look_at=moment, create_before=long_ago)
+            unfinished.filter(missing__gt=0).update(missing_since=long_ago)
             BatchSearch.objects.update(look_at=moment)
         make_round(self.calls, self.log)
 

@@ -19,6 +19,7 @@ PROVIDER_BATCH_FIELDS = (
     "succeeded",
     "failed",
     "handed_back",
+    "unanswered",
     "dropped",
     "enqueued_tokens",
     "complete_by",

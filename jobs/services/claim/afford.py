@@ -143,8 +143,22 @@ def _ask(job: J, lease_seconds: float, via: Via, *, alone: bool = True) -> Asked
         alone: False: it leaves in another's call, and makes no request of its own.
     """
     payer = Payer(job.project, job.user_id, job.batch_id)
-    if not places_of(payer):
+    if not places_of(payer) or (read := _read_billed(job)) is None:
         return None
+    handler, payload = read
+    amount, why = _bound(job, handler, payload, via, alone=alone)
+    hold = handler.timeout.total_seconds() + lease_seconds
+    return AskedMoney(job.id, job.token, payer, job.service, job.model or "", job.claimed_at, amount, hold, via, why)
+
+
+def most_by_prices(job: ClaimedJob, via: Via) -> tuple[bool, int | None]:
+    """Whether a job calls somebody who bills, and what its call can cost at most; None: nobody knows."""
+    read = _read_billed(job)
+    return (False, None) if read is None else (True, _bound(job, *read, via, alone=True)[0])
+
+
+def _read_billed(job: J) -> tuple[Handler, Any] | None:
+    """The handler and the payload of a job; None: it calls nobody who bills."""
     try:
         handler = find_handler(job.kind)
     except UnknownKind:
@@ -152,12 +166,9 @@ def _ask(job: J, lease_seconds: float, via: Via, *, alone: bool = True) -> Asked
     if handler.most is None and not bills(job.service):
         return None
     try:
-        payload = handler.schema.validate_json(job.payload)
+        return handler, handler.schema.validate_json(job.payload)
     except ValueError:  # it calls nobody: its handler will refuse it
         return None
-    amount, why = _bound(job, handler, payload, via, alone=alone)
-    hold = handler.timeout.total_seconds() + lease_seconds
-    return AskedMoney(job.id, job.token, payer, job.service, job.model or "", job.claimed_at, amount, hold, via, why)
 
 
 def _bound(job: J, handler: Handler, payload: Any, via: Via, *, alone: bool) -> tuple[int | None, str]:

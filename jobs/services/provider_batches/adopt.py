@@ -63,7 +63,8 @@ def find_siblings(batch: ProviderBatch, lines: int) -> list[ProviderBatch]:
     asked = ProviderBatch.objects.filter(provider=batch.provider, provider_id="", creations__gt=0).exclude(pk=batch.pk)
     waiting = Count("all_lines", filter=Q(all_lines__state=ProviderBatchLine.State.WAITING))
     # Of one whose jobs went live at the deadline the provider may work on yet.
-    given_up = Q(state=State.CANCELLED, handed_back__gt=0, created_at__gt=batch.created_at - timedelta(days=1))
+    went_live = Q(handed_back__gt=0) | Q(unanswered__gt=0)
+    given_up = Q(went_live, state=State.CANCELLED, created_at__gt=batch.created_at - timedelta(days=1))
     maybe = asked.filter(Q(state=State.CREATING) | given_up).annotate(waiting=waiting)
     return list(maybe.filter(Q(waiting=lines) | Q(lines=lines)))
 

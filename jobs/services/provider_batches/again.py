@@ -30,6 +30,12 @@ def seconds_to_next(batch: ProviderBatch, job_ids: Collection[UUID]) -> dict[UUI
     return {job: seconds if seconds > needed else 0.0 for job, seconds in left.items()}
 
 
+def went_unanswered(job_ids: Collection[UUID]) -> frozenset[UUID]:
+    """Those of these jobs that had a line without an answer before: they have gone by batch once more."""
+    before = ProviderBatchLine.objects.filter(job_id__in=job_ids, state=ProviderBatchLine.State.UNANSWERED)
+    return frozenset(before.values_list("job_id", flat=True))
+
+
 def not_carried_out(batch: ProviderBatch, failed: Sequence[Failed]) -> Mapping[UUID, GivenBack]:
     """
     Return, by job, which failures go again without an attempt: the provider was out, or took no more at that moment.

@@ -49,7 +49,9 @@ def _hand_back(batch: ProviderBatch, since: float) -> None:
     late = now - batch.live_at.timestamp() - (1 - share) * settings.QUEUEOPS.batch_margin_seconds
     if late <= 0 or not _had_its_chance(batch, now=now, late=late, since=since):
         return
-    count = hand_back_rest(batch, reason="its batch was not given up before the deadline", live=None)
+    asked = batch.creations > 0  # the provider may be at it
+    reason = "its batch was not given up before the deadline"
+    count = hand_back_rest(batch, reason=reason, live=None, unanswered=asked, billed=asked)
     if count:
         logger.warning("provider batch %s: %s lines go live and may be paid for twice", batch.pk, count)
     if late > GIVEN_UP_SECONDS:

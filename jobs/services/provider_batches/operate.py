@@ -14,6 +14,8 @@ from queueops.core.clock import Now
 from ratelimits.models import Spend, Via
 from ratelimits.services.money.reports import SpendSum, total
 
+from .settle import settle_unanswered
+
 MOST_REASON = 200
 
 
@@ -44,6 +46,33 @@ def cancel_provider_batches(ids: Collection[UUID], *, actor: str, reason: str = 
             project_id=one.project_id,
         )
     return {one.pk for one in found}
+
+
+def settle_batches(ids: Collection[UUID], *, billed: bool, actor: str, reason: str = "") -> set[UUID]:
+    """
+    Settle by hand what is booked as unknown of lines without an answer: as it was booked, or as never billed.
+
+    Returns:
+        Those that had ended and had such lines.
+    """
+    rows = list(ProviderBatch.objects.filter(pk__in=ids, closed_at__isnull=False, unanswered__gt=0).order_by("pk"))
+    for batch in rows:
+        before = spent_on(batch)
+        lines = settle_unanswered(batch, billed=billed)
+        trail.record(
+            actor=actor,
+            action="settle_provider_batch",
+            target=f"provider batch {batch.pk}",
+            before={"unanswered": lines, "unknown_money": before.unknown_money if before else 0},
+            after={"billed": billed},
+            moved=lines,
+            reason=reason,
+            project_id=batch.project_id,
+        )
+    settled = {batch.pk for batch in rows}
+    # What was left there for whoever might read it yet is deleted.
+    ProviderBatch.objects.filter(pk__in=settled).update(is_kept=True, look_at=Now())
+    return settled
 
 
 def look_now(ids: Collection[UUID]) -> int:

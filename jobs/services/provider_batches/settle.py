@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Protocol
 from uuid import UUID
@@ -40,19 +40,21 @@ from queueops.core.values.numbers import nearest_rank
 from ratelimits.services.limiter.decide import Settlement, settle
 from ratelimits.services.money.holds import held_by_budgets
 
-from .again import not_carried_out, seconds_to_next
+from .again import not_carried_out, seconds_to_next, went_unanswered
 from .collect import Spoken, holder_of_batch, room_was_made
+from .unread import book_unread, settle_unread
 
 LINES_OF_A_SLICE = 500
 PACES_KEPT = 200
 SAMPLES_NEEDED = 10
 State = ProviderBatchLine.State
-ANSWERABLE = frozenset({State.WAITING, State.HANDED_BACK})
+ANSWERABLE = frozenset({State.WAITING, State.HANDED_BACK, State.UNANSWERED})
 _COUNTED = {
     State.SUCCEEDED: "succeeded",
     State.FAILED: "failed",
     State.UNAVAILABLE: "handed_back",
     State.HANDED_BACK: "handed_back",
+    State.UNANSWERED: "unanswered",
     State.DROPPED: "dropped",
 }
 
@@ -74,14 +76,41 @@ class Line:
     job: ClaimedJob
 
 
+@dataclass(slots=True)
+class Read:
+    """
+    What has been read of a batch's results.
+
+    Attributes:
+        sent: The lines that were sent, in their order: results without ids are told by their place among as many.
+        answered: Lines that the provider carried out. `unsent`: that it says it did not.
+        unknown: Results of no line of it. `malformed`: that could not be read.
+    """
+
+    sent: Sequence[int] = ()
+    answered: set[int] = field(default_factory=set)
+    unsent: set[int] = field(default_factory=set)
+    unknown: int = 0
+    malformed: int = 0
+
+    def number_of(self, answer: LineResult, batch: ProviderBatch) -> int | None:
+        """The line whose result it is; None: none of this batch."""
+        place = answer.place
+        if place is not None:
+            return self.sent[place.number] if place.of == len(self.sent) else None
+        number = line_of(answer.custom_id, batch.pk)
+        return number if number is not None and number < batch.lines else None
+
+
 def settle_answers(
     batch: ProviderBatch,
     answers: Sequence[LineResult],
     *,
+    read: Read,
     spoken: Spoken,
     secrets: tuple[str, ...],
     log: OutcomeNotes | None = None,
-) -> int:
+) -> None:
     """
     Write what the provider answered to some lines: what succeeded ends its job, what failed goes by its retry rules.
 
@@ -92,19 +121,19 @@ def settle_answers(
     Large results are in the result store before any line is locked, however slow it is. Not in a transaction.
 
     Args:
+        read: Told of each answer.
         log: Told how the lines ended, before the database is.
-
-    Returns:
-        How many answers were of no line of this batch.
     """
     given: dict[int, LineResult] = {}
-    unknown = 0
     for answer in answers:
-        number = line_of(answer.custom_id, batch.pk)
-        if number is None or number >= batch.lines:
-            unknown += 1
+        number = read.number_of(answer, batch)
+        if number is None:
+            read.unknown += 1
         elif answer.status:
             given.setdefault(number, answer)
+            read.answered.add(number)
+        else:
+            read.unsent.add(number)
     if given:
         with transaction.atomic():
             lines = lock_lines(batch.pk, sorted(given))
@@ -114,23 +143,32 @@ def settle_answers(
             if line.state in ANSWERABLE
         }
         _write(batch, given, ready, log=log)
-    return unknown
 
 
-def hand_back_rest(batch: ProviderBatch, *, reason: str, live: frozenset[int] | None = frozenset()) -> int:
+def hand_back_rest(
+    batch: ProviderBatch,
+    *,
+    reason: str,
+    live: frozenset[int] | None = frozenset(),
+    unanswered: bool = False,
+    billed: bool = False,
+    only: Sequence[int] | None = None,
+) -> int:
     """
     Give back the jobs of all lines that are not settled: no attempt is spent.
 
     Args:
         live: Lines whose jobs go live at once; None: all. The others wait for the next batch, if there is time for one.
+        unanswered: The provider should have answered them: a job to which that happens again goes live.
+        billed: They may have been carried out: what they can have cost is booked as unknown.
+        only: These lines; None: all.
 
     Returns:
         How many lines.
     """
     count = 0
-    waiting = batch.all_lines.filter(state=State.WAITING).order_by("number")
-    while numbers := list(waiting.values_list("number", flat=True)[:LINES_OF_A_SLICE]):
-        hand_back_lines(batch, numbers, reason=reason, live=live)
+    for numbers in _slices(batch, State.WAITING, only):
+        hand_back_lines(batch, numbers, reason=reason, live=live, unanswered=unanswered, billed=billed)
         count += len(numbers)
     if count:
         notify(Channel.READY)
@@ -138,23 +176,71 @@ def hand_back_rest(batch: ProviderBatch, *, reason: str, live: frozenset[int] | 
 
 
 @transaction.atomic
-def hand_back_lines(batch: ProviderBatch, numbers: Sequence[int], *, reason: str, live: frozenset[int] | None) -> None:
+def hand_back_lines(
+    batch: ProviderBatch,
+    numbers: Sequence[int],
+    *,
+    reason: str,
+    live: frozenset[int] | None,
+    unanswered: bool = False,
+    billed: bool = False,
+) -> None:
     """As `hand_back_rest`, of these lines."""
     outcomes: list[Outcome] = []
     states: dict[int, State] = dict.fromkeys(numbers, State.DROPPED)
     lines = lock_lines(batch.pk, numbers)
-    waits = seconds_to_next(batch, [line.job.id for line in lines])
+    job_ids = [line.job.id for line in lines]
+    waits = seconds_to_next(batch, job_ids)
+    had_none = went_unanswered(job_ids) if unanswered else frozenset[UUID]()
+    if billed:
+        book_unread([line.job for line in lines if line.state == State.WAITING])
     for line in lines:
         if line.state != State.WAITING:
             states.pop(line.number)
-        elif line.is_owned:
-            goes_live = live is None or line.number in live
+            continue
+        if line.is_owned:
+            goes_live = live is None or line.number in live or line.job.id in had_none
             seconds = 0.0 if goes_live else waits[line.job.id]
-            outcomes.append(GivenBack(line.job, reason, cost=0, wait_seconds=seconds))
+            job = line.job._replace(bound=None) if billed else line.job
+            outcomes.append(GivenBack(job, reason, cost=0, wait_seconds=seconds))
+        if unanswered and (line.is_owned or billed):
+            states[line.number] = State.UNANSWERED
+        elif line.is_owned:
             states[line.number] = State.HANDED_BACK
     record_outcomes(outcomes, policies={})
     _restart_windows([outcome.job.id for outcome in outcomes])
     _mark(batch, states)
+
+
+def settle_unanswered(batch: ProviderBatch, *, billed: bool, only: Sequence[int] | None = None) -> int:
+    """
+    Settle what was booked as unknown of lines without an answer: as booked, or as not carried out.
+
+    Args:
+        only: These lines; None: all.
+
+    Returns:
+        How many lines.
+    """
+    count = 0
+    for numbers in _slices(batch, State.UNANSWERED, only):
+        with transaction.atomic():
+            rows = batch.all_lines.filter(number__in=numbers, state=State.UNANSWERED).select_for_update()
+            found = list(rows.order_by("number"))
+            settle_unread([(line.job_id, line.token) for line in found], billed=billed)
+            _mark(batch, dict.fromkeys([line.number for line in found], State.HANDED_BACK))
+        count += len(found)
+    return count
+
+
+def _slices(batch: ProviderBatch, state: State, only: Sequence[int] | None) -> Iterator[list[int]]:
+    """Yield the numbers of the lines of this state, so many at a time; of those alone that are asked for."""
+    lines = batch.all_lines.filter(state=state).order_by("number")
+    numbers = sorted(set(lines.values_list("number", flat=True)) & set(only)) if only is not None else None
+    if numbers is None:
+        numbers = list(lines.values_list("number", flat=True))
+    for start in range(0, len(numbers), LINES_OF_A_SLICE):
+        yield numbers[start : start + LINES_OF_A_SLICE]
 
 
 @transaction.atomic
@@ -211,7 +297,7 @@ def _write(
         if line.state not in ANSWERABLE:
             continue
         outcome = replace(ready[line.number], job=line.job)
-        if line.state == State.HANDED_BACK or not line.is_owned:
+        if line.state != State.WAITING or not line.is_owned:
             states[line.number] = State.DROPPED
             outcomes.append(outcome)
         else:
@@ -319,7 +405,9 @@ def _mark(batch: ProviderBatch, states: Mapping[int, State]) -> None:
         by_state.setdefault(state, []).append(number)
     added: Counter[str] = Counter()
     for state, numbers in by_state.items():
-        added[_COUNTED[state]] += batch.all_lines.filter(number__in=numbers).exclude(state=state).update(state=state)
+        changed = batch.all_lines.filter(number__in=numbers).exclude(state=state)
+        added["unanswered"] -= changed.filter(state=State.UNANSWERED).count()
+        added[_COUNTED[state]] += changed.update(state=state)
     if added:
         changes: dict[str, Any] = {name: F(name) + count for name, count in added.items()}
         ProviderBatch.objects.filter(pk=batch.pk).update(**changes, progressed_at=Now())

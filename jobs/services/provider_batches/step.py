@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from django.conf import settings
 from django.db.models import Exists, F, OuterRef
-from django.db.models.functions import Least
+from django.db.models.functions import Coalesce, Least
 
 from jobs.classify import clean
 from jobs.handlers.batch_form import Access, Intent, LineResult, Remote, batch_of, find_batch, first_custom_id
@@ -29,19 +29,30 @@ from .calls import CallLoop
 from .collect import Spoken, find_spoken, open_searches, seconds_left
 from .compose import compose_lines
 from .late import LAST_CALL_SHARE, longest_call
-from .settle import LINES_OF_A_SLICE, OutcomeNotes, close_batch, hand_back_rest, settle_answers
+from .settle import (
+    LINES_OF_A_SLICE,
+    OutcomeNotes,
+    Read,
+    close_batch,
+    hand_back_rest,
+    settle_answers,
+    settle_unanswered,
+)
 
 logger = logging.getLogger(__name__)
 
 BEGIN_CALL_SECONDS = 10.0  # how long after it was noted the call that makes a batch may begin
 LOOK_SHARE = 0.1  # of a batch's age, until the next look
 LONGEST_FAULT = 2000
-GONE_AFTER_FAULTS = 5  # a batch that was just made, or is asked for by another way, may not be known at once
+GONE_AFTER_LOOKS = 5  # in a row, over so long: what was just made, or has just ended, may not be there at once
+GONE_AFTER_SECONDS = 180.0
 TRIED_SECONDS = 3 * 86_400.0  # for which what is left at the provider is tried to be deleted
 MOST_UPLOADS = 1_000  # counted
 NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422})
 
 State = ProviderBatch.State
+LineState = ProviderBatchLine.State
+NOT_SHOWN = "results_not_shown"
 ENDS = {"completed": State.COMPLETED, "expired": State.EXPIRED, "cancelled": State.CANCELLED, "failed": State.FAILED}
 WHY_HANDED_BACK = {
     "completed": "its batch has no answer to it",
@@ -115,7 +126,7 @@ class Step:
         if wait > 0:
             look_later(batch, wait)
             return True
-        sent = batch.all_lines.filter(state=ProviderBatchLine.State.WAITING).count()
+        sent = batch.all_lines.filter(state=LineState.WAITING).count()
         intent = Intent(batch.pk, batch.model, sent, batch.created_at)
         found = self.calls.run(find_batch(api, self.calls.send, access, intent, known=known_ids(batch)))
         if found is not None:
@@ -226,8 +237,8 @@ class Step:
         try:
             remote = self.calls.run(api.look(self.calls.send, access, batch.provider_id))
         except ProviderError as error:
-            if error.status == HTTPStatus.NOT_FOUND and batch.faults >= GONE_AFTER_FAULTS:
-                self._end("the provider does not know of it any more", State.FAILED)
+            if error.status == HTTPStatus.NOT_FOUND and self._is_gone() and not self._is_listed(spoken, access):
+                self._end("the provider does not know of it any more", State.FAILED, may_be_billed=True)
                 return
             raise
         if batch.found_by_count and remote.ending is not None and self._is_given_away(spoken, access, remote):
@@ -239,6 +250,8 @@ class Step:
             files={**batch.files, **remote.files},
             looked_at=Now(),
             faults=0,
+            missing=0,
+            missing_since=None,
             error=clean(remote.error)[:LONGEST_FAULT],
             **({"progressed_at": Now()} if has_moved else {}),
         )
@@ -253,6 +266,29 @@ class Step:
             )
             batch.refresh_from_db()
             self._collect(spoken, access, remote)
+
+    def _is_gone(self) -> bool:
+        """Note one more look at which it, or what it should hold, was not there; whether that is to be believed."""
+        rows = ProviderBatch.objects.filter(pk=self.batch.pk)
+        rows.update(missing=Least(F("missing") + 1, MOST_UPLOADS), missing_since=Coalesce("missing_since", Now()))
+        self.batch.refresh_from_db(fields=["missing", "missing_since"])
+        since = self.batch.missing_since
+        over = database_now() - since.timestamp() if since else 0.0
+        return self.batch.missing >= GONE_AFTER_LOOKS and over >= GONE_AFTER_SECONDS
+
+    def _is_listed(self, spoken: Spoken, access: Access) -> bool:
+        """Whether the provider's list has it, which says more than what one address answers."""
+
+        async def find() -> bool:
+            listed = spoken.api.listed(self.calls.send, access, since=self.batch.created_at)
+            return any([one.id == self.batch.provider_id async for one in listed])
+
+        try:
+            return self.calls.run(find())
+        except ProviderError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return False
 
     def _is_given_away(self, spoken: Spoken, access: Access, remote: Remote) -> bool:
         named = self.calls.run(first_custom_id(spoken.api, self.calls.send, access, remote))
@@ -293,16 +329,16 @@ class Step:
             self._read_results(spoken, access, remote)
         except ProviderError as error:
             # Read before the restored moment's time came again, and deleted: the outcome log tells what they were.
-            if error.status != HTTPStatus.NOT_FOUND or self.batch.faults < GONE_AFTER_FAULTS:
+            if error.status != HTTPStatus.NOT_FOUND or not self._is_gone():
                 raise
-            self._end("its results are not at the provider any more", State.FAILED)
+            self._end("its results are not at the provider any more", State.FAILED, may_be_billed=True)
 
     def _read_results(self, spoken: Spoken, access: Access | None, remote: Remote | None) -> None:
         batch = self.batch
         access = access or self._access(spoken)
         remote = remote or self.calls.run(spoken.api.look(self.calls.send, access, batch.provider_id))
         secrets = secrets_in(access.headers)
-        whole, unknown, malformed, part = remote, 0, 0, list[LineResult]()
+        whole, part, read = remote, list[LineResult](), Read(_sent(batch, remote))
         shown = access
 
         async def fetch(put: Callable[[LineResult | None], None]) -> None:
@@ -310,25 +346,50 @@ class Step:
 
         for answer in self.calls.stream(fetch):
             if answer is None:
-                malformed += 1
+                read.malformed += 1
                 continue
             part.append(answer)
             if len(part) >= LINES_OF_A_SLICE:
-                unknown += settle_answers(batch, part, spoken=spoken, secrets=secrets, log=self.log)
+                settle_answers(batch, part, read=read, spoken=spoken, secrets=secrets, log=self.log)
                 part = []
-        unknown += settle_answers(batch, part, spoken=spoken, secrets=secrets, log=self.log)
-        ending = remote.ending or "completed"
-        why = f" ({batch.cancel_reason})" if ending == "cancelled" and batch.cancel_reason else ""
-        hand_back_rest(batch, reason=WHY_HANDED_BACK[ending] + why)
-        unknown = max(unknown, batch.unknown_lines)
+        settle_answers(batch, part, read=read, spoken=spoken, secrets=secrets, log=self.log)
+        unread = self._close_rest(remote, read)
+        unknown = max(read.unknown, batch.unknown_lines)
         ProviderBatch.objects.filter(pk=batch.pk).update(
-            unknown_lines=unknown, malformed_lines=malformed, done=remote.done, provider_state=remote.state
+            unknown_lines=unknown, malformed_lines=read.malformed, done=remote.done, provider_state=remote.state
         )
-        close_batch(batch, ENDS[ending])
-        if not unknown:  # else somebody may read it yet: another whose it is, or who has the jobs that are not here
+        close_batch(batch, ENDS[remote.ending or "completed"])
+        # Else somebody may read it yet: another whose it is, or who has the jobs that are not here, or asks for lines
+        # that the provider says it has carried out.
+        if not unknown and not unread:
             self._forget(spoken, access, remote)
         else:
             ProviderBatch.objects.filter(pk=batch.pk).update(is_kept=False)
+
+    def _close_rest(self, remote: Remote, read: Read) -> bool:
+        """
+        Hand back the lines that have no answer. Returns whether some of them may be billed all the same.
+
+        What the provider says it did not carry out is free; of the others its counts tell whether any was done.
+
+        Raises:
+            ProviderError: Its counts say that more was done than could be read, which may come yet.
+        """
+        batch, ending = self.batch, remote.ending or "completed"
+        open_lines = batch.all_lines.filter(state__in=[LineState.WAITING, LineState.UNANSWERED])
+        has_rest = bool(set(open_lines.values_list("number", flat=True)) - read.unsent)
+        tells_counts = bool(remote.done or remote.lines)
+        unread = has_rest and (remote.done > len(read.answered) or not tells_counts)
+        shown = len(read.answered) + len(read.unsent) + read.unknown + read.malformed
+        if unread and remote.done > shown and not self._is_gone():
+            told = f"the provider has done {remote.done} lines and shows {shown} so far"
+            raise ProviderError(None, told, code=NOT_SHOWN, outcome="answered")
+        why = f" ({batch.cancel_reason})" if ending == "cancelled" and batch.cancel_reason else ""
+        reason = WHY_HANDED_BACK[ending] + why
+        settle_unanswered(batch, billed=False, only=sorted(read.unsent) if unread else None)
+        hand_back_rest(batch, reason=reason, only=sorted(read.unsent))
+        hand_back_rest(batch, reason=reason, unanswered=unread or ending == "completed", billed=unread)
+        return unread
 
     def _refuse(self, error: str, remote: Remote | None = None) -> None:
         """Give the jobs of a batch back that the provider will not carry out as it is."""
@@ -348,9 +409,13 @@ class Step:
         else:
             ProviderBatch.objects.filter(pk=self.batch.pk).update(is_kept=False)
 
-    def _end(self, reason: str, state: ProviderBatch.State) -> None:
+    def _end(self, reason: str, state: ProviderBatch.State, *, may_be_billed: bool = False) -> None:
         batch = self.batch
-        hand_back_rest(batch, reason=reason, live=None)
+        if may_be_billed:
+            hand_back_rest(batch, reason=reason, unanswered=True, billed=True)
+        else:
+            hand_back_rest(batch, reason=reason, live=None)
+            settle_unanswered(batch, billed=False)
         ProviderBatch.objects.filter(pk=batch.pk).update(error=reason, ended_at=Now())
         close_batch(batch, state)
 
@@ -380,14 +445,20 @@ def _is_never_taken(error: ProviderError) -> bool:
 
 def _is_wanted(batch: ProviderBatch) -> bool:
     owned = Job.objects.filter(pk=OuterRef("job_id"), fencing_token=OuterRef("token"), status__in=RUNNING)
-    return batch.all_lines.filter(Exists(owned), state=ProviderBatchLine.State.WAITING).exists()
+    return batch.all_lines.filter(Exists(owned), state=LineState.WAITING).exists()
 
 
 def _numbers_of(batch: ProviderBatch, remote: Remote) -> frozenset[int]:
     """The lines that a refusal names by their places among those that were sent."""
     if not remote.bad_lines:
         return frozenset()
-    sent = batch.all_lines.filter(state=ProviderBatchLine.State.WAITING).order_by("number")
+    sent = batch.all_lines.filter(state=LineState.WAITING).order_by("number")
     return frozenset(
         number for place, number in enumerate(sent.values_list("number", flat=True)) if place in remote.bad_lines
     )
+
+
+def _sent(batch: ProviderBatch, remote: Remote) -> Sequence[int]:
+    """The lines that the provider was sent, in their order; those of jobs that were gone by then were left out."""
+    kept = list(batch.all_lines.exclude(state=LineState.DROPPED).order_by("number").values_list("number", flat=True))
+    return kept if len(kept) == remote.lines else range(batch.lines)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import NamedTuple
 
 import psycopg
@@ -34,7 +35,7 @@ from .collect import collect_waiting, open_searches
 from .late import hand_back_late
 from .search import Search, look_through_later
 from .settle import OutcomeNotes
-from .step import Step, look_later
+from .step import NOT_SHOWN, Step, look_later
 
 logger = logging.getLogger(__name__)
 
@@ -174,10 +175,17 @@ class Rounds:
         except CancelledError:
             raise
         except (ProviderError, QueueOpsError) as error:
+            if not isinstance(row, BatchSearch) and not _says_missing(error):
+                ProviderBatch.objects.filter(pk=row.pk).update(missing=0, missing_since=None)
             _note_fault(row, clean(str(error)), at_least=getattr(error, "retry_after", None) or 0.0)
         except Exception as error:  # one that cannot be worked on would keep all others waiting
             logger.exception("%s %s: the step failed", type(row).__name__, row.pk)
             _note_fault(row, clean(f"{type(error).__name__}: {error}"))
+
+
+def _says_missing(error: Exception) -> bool:
+    """Whether it says that the batch, or what it should hold, is not there; anything else breaks the row of those."""
+    return isinstance(error, ProviderError) and (error.status == HTTPStatus.NOT_FOUND or error.code == NOT_SHOWN)
 
 
 def _to_work_on() -> QuerySet[ProviderBatch]:
@@ -195,7 +203,10 @@ def _note_fault(row: Due, error: str, *, at_least: float = 0.0) -> None:
     """The more calls about it fail in a row, the rarer it is tried."""
     doublings = min(row.faults, LAST_FAULT_DOUBLING)
     pause = max(at_least, min(settings.QUEUEOPS.batch_poll_seconds, FIRST_FAULT_SECONDS * 2**doublings))
-    type(row).objects.filter(pk=row.pk).update(faults=F("faults") + 1, error=error, looked_at=Now())
+    noted = {"faults": F("faults") + 1, "looked_at": Now()}
+    if isinstance(row, BatchSearch) or row.closed_at is None or not row.error:
+        noted["error"] = error  # why a batch ended is not written over by what its tidying meets
+    type(row).objects.filter(pk=row.pk).update(**noted)
     if isinstance(row, BatchSearch):
         look_through_later(row, pause, error=error)
     else:

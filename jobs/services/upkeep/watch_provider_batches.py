@@ -8,26 +8,29 @@ from django.conf import settings
 from django.db.models import Q
 
 from jobs.models import BatchPace, BatchSearch, ProviderBatch
+from jobs.services.provider_batches.operate import spent_on
 from queueops.core.clock import Now
 from queueops.core.values.masking import masked_text
 from ratelimits.models import QuotaAlert
+from ratelimits.money import shown
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
 MOST_BATCHES_WATCHED = 200
 REFUSED_FOR = timedelta(hours=1)  # how long a refusal is told
 CREATING_FOR = timedelta(minutes=15)
 SEARCHED_FOR = timedelta(minutes=15)
-LEFT_FOR = timedelta(days=1)  # how long it is told what a search has left alone
+LEFT_FOR = timedelta(days=1)  # how long it is told what a search has left alone, and what has no answer
 
 
 def watch_provider_batches() -> None:
     """
-    Tell of batches without progress for longer than 95 of 100 take, of those nobody could make, of refusals, and of
-    what a search after a restore waits for or has left alone.
+    Tell of batches without progress for longer than 95 of 100 take, of those nobody could make, of refusals, of lines
+    without an answer, and of what a search after a restore waits for or has left alone.
     """
     settled = Q(state=ProviderBatch.State.FAILED, closed_at__gt=Now() - REFUSED_FOR)
     stuck = Q(state=ProviderBatch.State.CREATING, created_at__lt=Now() - CREATING_FOR)
-    rows = list(ProviderBatch.objects.filter(settled | stuck).order_by("-id")[:MOST_BATCHES_WATCHED])
+    unanswered = Q(closed_at__gt=Now() - LEFT_FOR, unanswered__gt=0)
+    rows = list(ProviderBatch.objects.filter(settled | stuck | unanswered).order_by("-id")[:MOST_BATCHES_WATCHED])
     rows += _without_progress()
     waits = Q(closed_at=None, created_at__lt=Now() - SEARCHED_FOR)
     told = Q(left_alone__gt=0, created_at__gt=Now() - LEFT_FOR)
@@ -53,7 +56,12 @@ def _without_progress() -> list[ProviderBatch]:
 
 
 def _opening(batch: ProviderBatch) -> Opening:
-    if batch.state == ProviderBatch.State.FAILED:
+    if batch.closed_at and batch.unanswered:
+        spent = spent_on(batch)
+        most = shown(spent.unknown_money, settings.QUEUEOPS.currency) if spent and spent.unknown else ""
+        booked = f"; {most} at most is booked as unknown for them" if most else ""
+        what = f"ended without an answer to {batch.unanswered:,} of its {batch.lines:,} lines: they go again{booked}"
+    elif batch.state == ProviderBatch.State.FAILED:
         why = masked_text(batch.error)[:300].rstrip(".")
         what = f"was refused: {why}. Its {batch.lines:,} jobs go on live or by another"
     elif batch.state == ProviderBatch.State.CREATING:
@@ -72,6 +80,7 @@ def _opening(batch: ProviderBatch) -> Opening:
             "projects": [batch.project_id],
             "lines": batch.lines,
             "done": batch.done,
+            "unanswered": batch.unanswered,
         },
     )
 

@@ -174,8 +174,10 @@ class BudgetAdmin(ServiceFormAdmin):
     def left(self, row: Budget) -> SafeString:
         now = _standing(row)
         words = shown(now.left, settings.QUEUEOPS.currency)
-        held = f"{shown(now.held, settings.QUEUEOPS.currency)} held by calls under way" if now.held else ""
-        return format_html('{} <span class="qo-muted">{}</span>', words, held)
+        currency = settings.QUEUEOPS.currency
+        held = f"{shown(now.held, currency)} held by calls under way" if now.held else ""
+        unknown = f"{shown(now.unknown, currency)} of what is spent at most: it is not known" if now.unknown else ""
+        return format_html('{} <span class="qo-muted">{}</span>', words, "; ".join(filter(None, (held, unknown))))
 
     @admin.display(description="beyond it")
     def at_the_end(self, row: Budget) -> SafeString:

@@ -80,7 +80,7 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "sum": _money(whole.money),
         "calls": numbered(whole.calls, "call"),
         "unpriced": numbered(whole.unpriced, "call") if whole.unpriced else "",
-        "unknown": numbered(whole.unknown, "call") if whole.unknown else "",
+        "unknown": f"{numbered(whole.unknown, 'call')} ({_money(whole.unknown_money)})" if whole.unknown else "",
         "unpriced_href": f"{reverse('admin:ratelimits_spend_changelist')}?marked=unpriced",
         "chart": chart_of_spend(_every_day(days, asked), _money) if days else None,
         "groups": [

@@ -27,13 +27,14 @@ class SpendSum:
     Attributes:
         money: In micro-units, of the calls that have a price.
         unpriced: Calls that have none: what they cost is not in `money`.
-        unknown: Calls of which nobody knows what they cost; `money` has the most that it can be.
+        unknown: Calls of which nobody knows what they cost; `money` has the most that it can be, `unknown_money` alone.
     """
 
     calls: int = 0
     money: int = 0
     unpriced: int = 0
     unknown: int = 0
+    unknown_money: int = 0
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
@@ -107,6 +108,7 @@ _SUMS: dict[str, Any] = {
     "sum_money": Sum("money", default=0),
     "unpriced": Count("pk", filter=Q(money=None)),
     "unknown": Count("pk", filter=Q(kind=Spend.Kind.UNKNOWN)),
+    "sum_unknown": Sum("money", filter=Q(kind=Spend.Kind.UNKNOWN), default=0),
     "sum_input": Sum("input_tokens", default=0),
     "sum_cached": Sum("cached_tokens", default=0),
     "sum_output": Sum("output_tokens", default=0),
@@ -120,6 +122,7 @@ def _sum_of(row: Mapping[str, Any]) -> SpendSum:
         money=int(row["sum_money"]),
         unpriced=row["unpriced"],
         unknown=row["unknown"],
+        unknown_money=int(row["sum_unknown"]),
         input_tokens=int(row["sum_input"]),
         cached_tokens=int(row["sum_cached"]),
         output_tokens=int(row["sum_output"]),

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from queueops.core.clock import database_now
-from ratelimits.models import Budget, BudgetPeriod
+from ratelimits.models import Budget, BudgetPeriod, Spend
 
 from .holds import end_of, spent_of
 
@@ -19,7 +19,13 @@ BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class BudgetStanding:
-    """A budget, for one key, in the period that it is now. `ends_at` None: it never ends."""
+    """
+    A budget, for one key, in the period that it is now.
+
+    Attributes:
+        unknown: The part of `spent` of which nobody knows whether it was billed.
+        ends_at: None: it never ends.
+    """
 
     budget: Budget
     key: str
@@ -27,6 +33,7 @@ class BudgetStanding:
     held: int
     starts_at: datetime
     ends_at: datetime | None
+    unknown: int = 0
 
     @property
     def left(self) -> int:
@@ -75,8 +82,13 @@ def _standing(budget: Budget, key: str, row: BudgetPeriod | None, starts_at: dat
     period = row or BudgetPeriod(key=key, starts_at=starts_at)
     period.budget = budget
     if row is None and (key or budget.scope != Budget.Scope.EACH_USER):
-        period.spent = int(spent_of(period).aggregate(sum=Sum("money", default=0))["sum"])
-    return BudgetStanding(budget, key, period.spent, period.held, starts_at, end_of(period))
+        period.spent = _sum(spent_of(period))
+    unknown = _sum(spent_of(period).filter(kind=Spend.Kind.UNKNOWN)) if period.spent else 0
+    return BudgetStanding(budget, key, period.spent, period.held, starts_at, end_of(period), unknown)
+
+
+def _sum(rows: QuerySet[Spend]) -> int:
+    return int(rows.aggregate(sum=Sum("money", default=0))["sum"])
 
 
 def room_of(budget_id: int, key: str) -> int | None:

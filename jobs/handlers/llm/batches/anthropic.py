@@ -103,7 +103,7 @@ def _remote(told: dict[str, Any]) -> Remote:
         ending=_ending(told, counts) if word(told, "processing_status") == "ended" else None,
         made_at=moment(told, "created_at"),
         lines=sum(counts.values()),
-        done=sum(counts.values()) - counts["processing"],
+        done=counts["succeeded"] + counts["errored"],
         failed=counts["errored"],
     )
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, Send
+from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Place, Remote, Send
 from jobs.handlers.llm.gemini import BASE_URL
 from queueops.tenancy.credentials import OpenCredential
 
@@ -88,9 +88,11 @@ class GeminiBatches:
     ) -> None:
         told = await ask(send, access, "GET", f"/{remote.id}")
         output = part(told, "response") or part(_batch(told), "output")
-        inlined = part(output, "inlinedResponses")
-        for one in objects(inlined.get("inlinedResponses")):
-            take(_answer(one))
+        inlined = objects(part(output, "inlinedResponses").get("inlinedResponses"))
+        # In the order of the requests, which is documented: their places tell where no key is said back.
+        is_keyless = not any(map(_key, inlined))
+        for number_of_it, one in enumerate(inlined):
+            take(_answer(one, Place(number_of_it, len(inlined)) if is_keyless else None))
         if file := word(output, "responsesFile"):
             await send(
                 "GET",
@@ -138,11 +140,15 @@ def _line(line: bytes) -> LineResult | None:
         return None
 
 
-def _answer(told: dict[str, Any]) -> LineResult | None:
-    custom_id = word(part(told, "metadata"), "key") or word(told, "key")
-    if not custom_id:
+def _key(told: dict[str, Any]) -> str:
+    return word(part(told, "metadata"), "key") or word(told, "key")
+
+
+def _answer(told: dict[str, Any], place: Place | None = None) -> LineResult | None:
+    custom_id = _key(told)
+    if not custom_id and place is None:
         return None
     if response := part(told, "response"):
-        return LineResult(custom_id, 200, response)
+        return LineResult(custom_id, 200, response, place)
     error = part(told, "error")
-    return LineResult(custom_id, _STATUSES.get(number(error, "code"), 500), {"error": error}) if error else None
+    return LineResult(custom_id, _STATUSES.get(number(error, "code"), 500), {"error": error}, place) if error else None

@@ -1,0 +1,77 @@
+"""Money for lines that a provider may have billed and nobody has read: at its most, until it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from jobs.services.claim.afford import most_by_prices
+from jobs.services.finish.claimed import ClaimedJob
+from ratelimits.models import Spend, Via
+from ratelimits.services.money.holds import NO_USAGE, end_holds, losing_known
+from ratelimits.services.money.spend import MadeCall, Payer, write_ledger
+
+
+def book_unread(jobs: Sequence[ClaimedJob]) -> None:
+    """
+    Count what these lines can have cost at most as unknown, in the caller's transaction that has locked the lines.
+
+    An answer that comes after all corrects it, and so does `settle_unread`.
+    """
+    losing_known([(job.id, job.token) for job in jobs if job.bound is not None])
+    found = [(job, most_by_prices(job, Via.BATCH)) for job in jobs if job.bound is None]
+    rows = [
+        (
+            MadeCall(
+                job.id,
+                job.token,
+                Payer(job.project, job.user_id, job.batch_id),
+                job.service,
+                job.model or "",
+                job.claimed_at,
+                NO_USAGE,
+                Via.BATCH,
+            ),
+            Spend.Kind.UNKNOWN,
+            most,
+        )
+        for job, (is_billed, most) in found
+        if is_billed
+    ]
+    if rows:
+        write_ledger(rows)
+
+
+def settle_unread(calls: Sequence[tuple[UUID, int]], *, billed: bool) -> int:
+    """
+    Settle what was booked as unknown, in the caller's transaction: as it was booked, or as never carried out.
+
+    Args:
+        calls: By job and token; one whose cost is known is left alone.
+
+    Returns:
+        How many were.
+    """
+    tokens = dict(calls)
+    rows = [
+        (
+            MadeCall(
+                row.job_id,
+                row.token,
+                Payer(row.project_id, row.user_id, row.batch_id),
+                row.provider,
+                row.model,
+                row.at.timestamp(),
+                NO_USAGE,
+                row.via,
+            ),
+            Spend.Kind.CALL,
+            row.money if billed else 0,
+        )
+        for row in Spend.objects.filter(job_id__in=tokens, kind=Spend.Kind.UNKNOWN).order_by("pk")
+        if tokens[row.job_id] == row.token
+    ]
+    if rows:
+        ended = [(call.job_id, call.token) for call, _, _ in rows]
+        write_ledger(rows, locked=end_holds(ended, paid=[(call.payer, call.at) for call, _, _ in rows]))
+    return len(rows)
