@@ -161,7 +161,7 @@ def test_people_settle_what_is_unknown_and_the_audit_trail_tells(lane, sandbox, 
     assert ProviderBatch.objects.get().is_kept, "what is left at the provider is deleted now"
     assert BudgetPeriod.objects.get().spent == (spent if billed else 0)
     entry = AuditEntry.objects.get(action="settle_provider_batch")
-    assert (entry.moved, entry.before["unknown_money"], entry.after) == (2, spent, {"billed": billed})
+    assert (entry.moved, (entry.before or {})["unknown_money"], entry.after) == (2, spent, {"billed": billed})
     watch_provider_batches()
     assert not QuotaAlert.objects.filter(kind="provider_batch", resolved_at=None).exists()
 

@@ -31,7 +31,7 @@ from tests.support.where_time_went import CPU
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"process", "browser", "matrix", "soak"}
-# Of this process; above it, a test is a matrix. Twice what the dearest took on a slow host: the closing lines tell of 1 s.
+# Of this process; above it, a test is a matrix. Twice what the dearest took on a slow host; the list begins at 1 s.
 CPU_SECONDS = 8.0
 # How long the machine on which they were counted took for so many rounds: a slower one has as much more time.
 ROUNDS, ROUNDS_SECONDS = 1_000_000, 0.055

@@ -410,6 +410,8 @@ export interface components {
             readonly spent: number;
             /** @description Where a day or month begins at midnight: Europe/Vienna. */
             time_zone?: string;
+            /** @description The part of `spent` of which nobody knows whether it was billed: the most that it can be. */
+            readonly unknown: number;
             /**
              * Format: uuid
              * @description Of one user: who.
@@ -2681,6 +2683,8 @@ export interface components {
             readonly submitted_at: string | null;
             /** @description Lines whose job was completed by it. */
             readonly succeeded: number;
+            /** @description Lines that the provider closed without an answer, or that were not waited for: they may be billed. */
+            readonly unanswered: number;
         };
         /**
          * @description * `creating` - being handed over
@@ -3289,6 +3293,11 @@ export interface components {
              */
             unknown: number;
             /**
+             * Unknown Money
+             * @description The part of `money` that is theirs.
+             */
+            unknown_money: number;
+            /**
              * Unpriced
              * @description Calls that had no price.
              */
@@ -3340,6 +3349,11 @@ export interface components {
              * @description Calls of which nobody knows what they cost; the most is counted.
              */
             unknown: number;
+            /**
+             * Unknown Money
+             * @description The part of `money` that is theirs.
+             */
+            unknown_money: number;
             /**
              * Unpriced
              * @description Calls that had no price.

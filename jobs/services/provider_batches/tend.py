@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from django.conf import settings
@@ -203,7 +203,7 @@ def _note_fault(row: Due, error: str, *, at_least: float = 0.0) -> None:
     """The more calls about it fail in a row, the rarer it is tried."""
     doublings = min(row.faults, LAST_FAULT_DOUBLING)
     pause = max(at_least, min(settings.QUEUEOPS.batch_poll_seconds, FIRST_FAULT_SECONDS * 2**doublings))
-    noted = {"faults": F("faults") + 1, "looked_at": Now()}
+    noted: dict[str, Any] = {"faults": F("faults") + 1, "looked_at": Now()}
     if isinstance(row, BatchSearch) or row.closed_at is None or not row.error:
         noted["error"] = error  # why a batch ended is not written over by what its tidying meets
     type(row).objects.filter(pk=row.pk).update(**noted)
