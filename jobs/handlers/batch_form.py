@@ -85,7 +85,7 @@ class Remote:
     bad_lines: frozenset[int] = frozenset()
 
 
-class Place(NamedTuple):
+class ResultPlace(NamedTuple):
     """Which of all results one is, counted from 0, where the provider gives them in the order of the lines."""
 
     number: int
@@ -106,7 +106,7 @@ class LineResult:
     custom_id: str
     status: int
     body: Any = field(repr=False)
-    place: Place | None = None
+    place: ResultPlace | None = None
 
 
 class Send(Protocol):

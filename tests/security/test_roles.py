@@ -20,7 +20,7 @@ from queueops.screens.verbs import Verb
 from queueops.site import roles
 from queueops.site.role_docs import roles_page
 from ratelimits.models import Counter, ResumeRamp
-from tests.factories import make_batch, make_dead_letter, make_job
+from tests.factories import make_batch, make_dead_letter, make_job, make_provider_batch
 from tests.security.world import World
 from tests.support.people import signed_in
 from tests.support.screens import address_name, registered
@@ -76,6 +76,7 @@ FORM = {
     "seconds": "5",
     "priority": "urgent",
     "spread_seconds": "0",
+    "billed": "no",
     "payload": '{"method": "GET", "url": "http://127.0.0.1:9/"}',
 }
 STATE_OF = {"reset": JobState.IN_PROGRESS, "again": JobState.COMPLETED}
@@ -126,6 +127,8 @@ def rows_in_their_state(world: World) -> dict[tuple[str, str], str]:
             make_job(batch=row)
             if name == "retry_failed":
                 make_dead_letter(batch=row)
+        elif (screen, name) == ("jobs_providerbatch", "settle"):
+            row = make_provider_batch(state="completed", closed_at=Now(), unanswered=1)
         elif screen == "jobs_deadletter":
             row = make_dead_letter()
         elif screen == "jobs_bulkoperation":

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Place, Remote, Send
+from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, ResultPlace, Remote, Send
 from jobs.handlers.llm.gemini import BASE_URL
 from queueops.tenancy.credentials import OpenCredential
 
@@ -92,7 +92,7 @@ class GeminiBatches:
         # In the order of the requests, which is documented: their places tell where no key is said back.
         is_keyless = not any(map(_key, inlined))
         for number_of_it, one in enumerate(inlined):
-            take(_answer(one, Place(number_of_it, len(inlined)) if is_keyless else None))
+            take(_answer(one, ResultPlace(number_of_it, len(inlined)) if is_keyless else None))
         if file := word(output, "responsesFile"):
             await send(
                 "GET",
@@ -144,7 +144,7 @@ def _key(told: dict[str, Any]) -> str:
     return word(part(told, "metadata"), "key") or word(told, "key")
 
 
-def _answer(told: dict[str, Any], place: Place | None = None) -> LineResult | None:
+def _answer(told: dict[str, Any], place: ResultPlace | None = None) -> LineResult | None:
     custom_id = _key(told)
     if not custom_id and place is None:
         return None
