@@ -16,6 +16,7 @@ from unfold.decorators import action
 
 from jobs.handlers.registry import all_handlers
 from jobs.models import PauseSwitch
+from jobs.services.finish import stops
 from jobs.services.operate import pauses
 from jobs.services.operate.job_filter import Counted
 from queueops.core.errors import QueueOpsError
@@ -78,6 +79,11 @@ def _resume(ids: Sequence[int], *, actor: str, reason: str, over_minutes: float 
     return VerbOutcome(len(ids), report=f"{len(ids):,} resumed; {released:,} held jobs may run again.{ramp}")
 
 
+def _try(ids: Sequence[int], *, actor: str) -> VerbOutcome:
+    tried = stops.try_now(list(PauseSwitch.objects.filter(pk__in=ids)), actor=actor)
+    return VerbOutcome(tried, len(ids) - tried)
+
+
 RESUME = Verb(
     name="resume",
     permission=PERMISSION,
@@ -92,17 +98,31 @@ RESUME = Verb(
 )
 
 
+TRY = Verb(
+    name="try_now",
+    permission=PERMISSION,
+    label="Try again now",
+    done="tried within seconds",
+    explains="Its provider refuses all its calls, by the account's or the model's fault. One of its jobs is sent now, "
+    "and not only once a minute; where that is accepted, the others follow.",
+    icon="refresh",
+    applies=lambda rows: rows.filter(scope=PauseSwitch.Scope.REFUSED),
+    carry_out=_try,
+)
+
+
 @admin.register(PauseSwitch)
 class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("switch", "reason", "who", "since", "ends")
-    actions = ("resume_selected",)
+    actions = ("resume_selected", "try_now_selected")
     actions_list = ("pause_work",)
-    actions_detail = ("resume",)
+    actions_detail = ("resume", "try_now")
     list_before_template = "admin/jobs/pauseswitch/explained.html"
     empty_title = "Nothing is paused."
     empty_hint = "Pause a project, service, kind, batch or everything with the button above."
 
     resume_selected, resume = on_selected(RESUME), on_one(RESUME)
+    try_now_selected, try_now = on_selected(TRY), on_one(TRY)
 
     def audit_targets(self, row: PauseSwitch) -> list[str]:
         return [f"{row}"]
@@ -114,6 +134,9 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
     def in_row(self, switch: PauseSwitch) -> SafeString | str:
         if switch.window_id:
             return showing.link("jobs_maintenancewindow", switch.window_id, "Window")
+        if switch.scope == PauseSwitch.Scope.REFUSED:
+            address = reverse("admin:jobs_pauseswitch_try_now", args=[switch.pk])
+            return format_html('<a class="qo-link" href="{}">Try again now…</a>', address)
         if switch.scope not in pauses.OPERATORS:
             return ""  # the platform ends its own
         address = reverse("admin:jobs_pauseswitch_resume", args=[switch.pk])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from jobs.services.explain import flow
-from jobs.services.finish import breaker, reroute
+from jobs.services.finish import breaker, reroute, stops
 from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.services.operate import budget_waits, fire_schedules, pauses, windows
 from jobs.services.operate.dependants import DependantsDuty
@@ -117,6 +117,7 @@ class Duties:
                 batches.finish_batches,
                 batches.foresee_batches,
                 breaker.tend_breakers,
+                stops.tend_stops,
                 reroute.reroute_waiting,
                 decide.reclaim_expired,
                 budget_waits.tend_budget_waits,

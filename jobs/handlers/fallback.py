@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-Condition = Literal["rate_limited", "unavailable", "context_too_long"]
+Condition = Literal["rate_limited", "unavailable", "context_too_long", "no_credit"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 CONTEXT_TOO_LONG = "context_too_long"  # also the code of the failure: the provider says that the input is too long
+CREDIT_GONE = "credit_gone"  # the code of the failure: the provider wants to be paid
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Fallback:
     Attributes:
         payload: What the job's payload becomes; its service, model, credential and cost follow from it.
         when: `rate_limited`: it waits for limits longer than `after_seconds`; `unavailable`: what it calls does not
-            answer; `context_too_long`: its input is too long for the model.
+            answer; `context_too_long`: its input is too long for the model; `no_credit`: the provider wants to be paid.
     """
 
     payload: Any

@@ -14,6 +14,7 @@ from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
 from .pool import POOLED, Pool, PoolSweep
 from .provider_batch import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
+from .refused_calls import RefusedCalls
 from .requests import BulkOperation, IdempotencyRecord, RestoredJob
 from .result_store import ResultStoreTotals
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
@@ -56,6 +57,7 @@ __all__ = [
     "PoolSweep",
     "ProviderBatch",
     "ProviderBatchLine",
+    "RefusedCalls",
     "Resolution",
     "RestoredJob",
     "ResultStoreTotals",

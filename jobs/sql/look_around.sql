@@ -17,6 +17,7 @@ SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
     OR EXISTS (SELECT FROM jobs_dependency)
     OR EXISTS (SELECT FROM jobs_budgetwait)
     OR EXISTS (SELECT FROM jobs_servicebreaker)
+    OR EXISTS (SELECT FROM jobs_pauseswitch WHERE scope = 'refused')
     OR EXISTS (SELECT FROM jobs_poolsweep WHERE passes < %(passes)s::int)
     OR EXISTS (SELECT FROM jobs_schedule WHERE next_fire_at <= {{now}})
     OR EXISTS (SELECT FROM jobs_maintenancewindow AS planned

@@ -28,13 +28,14 @@ REST = timedelta(seconds=RESTED_SECONDS)
 
 
 class RefusedCall(NamedTuple):
-    """A call that showed a credential and was refused. `call`: the job with which it left."""
+    """A call that showed a credential and was refused. `call`: the job with which it left. `counts`: as how many."""
 
     credential: str
     project: str
     job: UUID
     call: UUID
     reason: str
+    counts: int = 1
 
 
 class Absence(NamedTuple):
@@ -76,6 +77,7 @@ def record(refusals: Iterable[RefusedCall]) -> None:
         "jobs": [one.job for one in given],
         "calls": [one.call for one in given],
         "reasons": [one.reason[:500] for one in given],
+        "counts": [one.counts for one in given],
     }
     run_sql("queueops.tenancy", "record_refusals", columns)
 

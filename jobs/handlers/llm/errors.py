@@ -7,13 +7,23 @@ from http import HTTPStatus
 from typing import Any
 
 from jobs.handlers.errors import ProviderError, retry_after_of
-from jobs.handlers.fallback import CONTEXT_TOO_LONG
+from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE
 from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
 from queueops.core.outbound.client import OutboundResponse
 
 from .dialect import Dialect
 
-CREDIT_GONE = "credit_gone"
+# What a provider states of the account, whatever was asked for; see docs/reference/wire-facts.md.
+ACCOUNT_CLOSED = frozenset(
+    {
+        CREDIT_GONE,
+        "account_deactivated",
+        "billing_disabled",
+        "consumer_suspended",
+        "consumer_invalid",
+        "api_key_expired",
+    }
+)
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
@@ -30,7 +40,7 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _CREDIT_TOO_LOW = re.compile(r"^your credit balance is too low", re.IGNORECASE)
-_NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 
 
 def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secrets: tuple[str, ...]) -> ProviderError:

@@ -54,7 +54,7 @@ class FallbackStep(BaseModel):
     when: Annotated[list[Condition], Field(min_length=1)] = Field(
         default=list(CONDITIONS),
         description="rate_limited: it has waited for limits longer than after_seconds; unavailable: what it calls does "
-        "not answer; context_too_long: its input is too long for the model.",
+        "not answer; context_too_long: its input is too long for the model; no_credit: the provider wants to be paid.",
     )
     after_seconds: float = Field(default=300.0, ge=0, le=604_800, allow_inf_nan=False)
 

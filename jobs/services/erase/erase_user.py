@@ -26,6 +26,8 @@ from jobs.models import (
     BudgetWait,
     BulkOperation,
     Job,
+    PauseSwitch,
+    RefusedCalls,
     SavedFilter,
     Schedule,
     ScheduleFire,
@@ -281,6 +283,9 @@ def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, in
         done["batches"] = batches.update(user_id=pseudonym, name="", submitted_by=ERASED)
         # Of an outage the last error may be this user's.
         ServiceBreaker.objects.filter(project_id=project_id).exclude(last_error="").update(last_error="")
+        refused = RefusedCalls.objects.filter(project_id=project_id)
+        PauseSwitch.objects.filter(scope=PauseSwitch.Scope.REFUSED, key__in=refused.values("name")).update(reason="")
+        refused.update(last_error="")
     return done
 
 

@@ -14,7 +14,8 @@ from django.utils import timezone
 
 from jobs.handlers.registry import all_handlers
 from jobs.lanes import pool_of_lane
-from jobs.models import BudgetWait, Executor, Job, JobEvent, OnFailure, PauseSwitch, ServiceBreaker
+from jobs.models import BudgetWait, Executor, Job, JobEvent, OnFailure, PauseSwitch, RefusedCalls, ServiceBreaker
+from jobs.services.finish import stops
 from jobs.services.finish.kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.services.operate.budget_waits import why_unknown
 from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
@@ -233,6 +234,10 @@ def _pauses(job: Job, *, is_explained: bool) -> list[Reason]:
             why = f": {switch.reason}" if switch.reason else ""
             span = f" for maintenance until {switch.until:%Y-%m-%d %H:%M} UTC" if switch.until else ""
             found.append(Reason("paused", f"{switch} is paused{span}{why}", switch.until))
+    found += [
+        Reason("paused", f"calls of {row.name} have stopped, and a job a minute tries: {row.last_error}")
+        for row in RefusedCalls.objects.filter(stops.whose(job), stopped_at__isnull=False).order_by("pk")
+    ]
     if job.held and not found and not is_explained and not BudgetWait.objects.filter(pk=job.pk).exists():
         found.append(Reason("paused", "it is held"))  # a pause that is being taken off in chunks
     return found

@@ -31,6 +31,7 @@ from .refused import note_accepted, note_refused
 from .reroute import move_another_way, ways_on
 from .sealed import data_of, message_of, outward, result_of
 from .spend import record_spend
+from .stops import keep_stopped, note_answered, note_stops
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +180,9 @@ def record_outcomes(
     )
     set_aside([o.job for o in given_back if o.misfit and o.job.id not in flushed.lost])
     keep_closed([o.job for o in given_back if o.closed and o.job.id not in flushed.lost])
-    note_accepted([*succeeded, *(o for o in given_back if o.partial is not None)])
+    answered: list[Succeeded | GivenBack] = [*succeeded, *(o for o in given_back if o.partial is not None)]
+    note_accepted(answered)
+    note_answered(answered)
     unspent = record_answers(*_answers(succeeded, given_back, failed))
     if failed:
         _write_failures(failed, unspent, policies, flushed)
@@ -299,6 +302,9 @@ def _write_failures(
     reasons: dict[UUID, tuple[str, Failure]] = {}
     rerouted = note_refused(failed)
     ways = ways_on([(o.job, o.failure, o.repeatable) for o in failed if NAMED in o.job.payload])
+    # Who has another credential or way tells nobody else to stop.
+    elsewhere = {job for job, wait in rerouted.waits.items() if not wait} | ways.keys()
+    stopped = note_stops([o for o in failed if o.job.id not in elsewhere])
     for outcome in rerouted.said_of(failed):
         failure, job = outcome.failure, outcome.job
         retryable = is_retryable(failure, repeatable=outcome.repeatable)
@@ -306,9 +312,9 @@ def _write_failures(
         if failure.push_back is not None:
             # The quota was full although our counters had room: the limits' mistake, not the job's.
             waits.append(_failure_move(outcome, delay_seconds=outcome.wait_seconds))
-        elif job.id in rerouted.waits:
+        elif job.id in rerouted.waits and not (rerouted.waits[job.id] and job.id in ways):
             waits.append(_failure_move(outcome, delay_seconds=rerouted.waits[job.id]))
-        elif job.id in ways or (retryable and job.id in unspent):
+        elif job.id in ways or job.id in stopped or (retryable and job.id in unspent):
             waits.append(_failure_move(outcome, delay_seconds=GIVE_BACK_SECONDS))
         elif retryable and stop is None:
             retries.append(_failure_move(outcome, delay_seconds=delay))
@@ -317,7 +323,10 @@ def _write_failures(
             reasons[job.id] = (job.kind, failure)
     _move("retry", retries, flushed)
     _move("hand_back", waits, flushed)
-    move_another_way([way for job, way in ways.items() if job not in flushed.lost and job not in rerouted.waits])
+    keep_stopped(stopped - flushed.lost)
+    move_another_way(
+        [way for job, way in ways.items() if job not in flushed.lost and rerouted.waits.get(job) != GIVE_BACK_SECONDS]
+    )
     sealed = {outcome.job.id: outcome.job for outcome in failed if outcome.job.sealed}
     flushed.lost |= {move.id for move in deaths} - bury("fail", reasons, deaths, sealed=sealed)
 

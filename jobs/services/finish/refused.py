@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from jobs.classify import Failure
+from jobs.handlers.llm.errors import ACCOUNT_CLOSED
 from jobs.lanes import pool_of_lane
 from queueops.tenancy import pools, refusals
 from queueops.tenancy.refusals import RefusedCall
@@ -44,7 +45,11 @@ class Rerouted:
 
 def is_refused(failure: Failure) -> bool:
     """Whether a provider, or we ourselves, would not have the credential."""
-    return failure.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) or failure.code in OF_SECRET
+    return (
+        failure.code in ACCOUNT_CLOSED
+        or failure.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+        or failure.code in OF_SECRET
+    )
 
 
 def note_accepted(answered: Sequence[Succeeded | GivenBack]) -> None:
@@ -67,6 +72,8 @@ def note_refused(failed: Sequence[Failed]) -> Rerouted:
             one.job.id,
             one.job.group or one.job.id,
             outward(one.job, one.failure.code, one.failure.message),
+            # What is stated of the account needs no second call to be believed, by its own project.
+            refusals.CALLS_OF_EVIDENCE if one.failure.code in ACCOUNT_CLOSED else 1,
         )
         for one in refused
     )
@@ -77,7 +84,7 @@ def note_refused(failed: Sequence[Failed]) -> Rerouted:
         members = pools.members_of(pool_of_lane(job.lane), job.project)
         if any(member.credential not in by and not member.is_on_trial for member in members):
             found.waits[job.id] = 0.0
-        elif any(by.values()) or _is_about_the_request(one.failure):
+        elif one.failure.code not in ACCOUNT_CLOSED and (any(by.values()) or _is_about_the_request(one.failure)):
             found.failures[job.id] = _own(one.failure, by)
         else:
             found.waits[job.id] = refusals.RESTED_SECONDS

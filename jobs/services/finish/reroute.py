@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs.classify import Failure, is_outage, is_retryable
-from jobs.handlers.fallback import CONTEXT_TOO_LONG, Condition, Fallback, next_way
+from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, Condition, Fallback, next_way
 from jobs.handlers.registry import Handler
 from jobs.models import Job
 from jobs.services.submit.prepare import watched
@@ -32,6 +32,7 @@ WORDS: dict[Condition, str] = {
     "rate_limited": "it waited {waited:,.0f} s for a limit",
     "unavailable": "what it called does not answer",
     "context_too_long": "its input is too long for the model",
+    "no_credit": "the account has no credit",
 }
 
 
@@ -86,18 +87,29 @@ def reroute_waiting() -> int:
         with transaction.atomic():
             rows = [WaitsForWay(*row) for row in run_sql("jobs", "choose_reroutes", {"most": REROUTED_AT_ONCE})]
             found = len(rows)
-            going = [one for one in map(_way_of, rows) if one is not None]
-            stuck = {row.id for row in rows} - {one.job for one in going}
+            going, moved = reroute(rows)
+            stuck = {row.id for row in rows} - going
             if stuck:  # nobody here can read its payload, and it would be found for ever
                 Job.objects.filter(pk__in=stuck).update(fallback_at=None, fallback_on_outage=False)
-            moved = move_another_way(going)
-            waiting = [job for job, status in moved.items() if status == JobState.RATE_LIMITED]
-            if waiting:
-                move_jobs("release", [Move(job, message="it goes another way") for job in waiting])
-            if moved:
-                notify(Channel.READY)
-            total += len(moved)
+            total += moved
     return total
+
+
+def reroute(rows: Sequence[WaitsForWay]) -> tuple[set[UUID], int]:
+    """
+    Send waiting jobs on another way, in the caller's transaction.
+
+    Returns:
+        Those that have one for their reason, and how many went on.
+    """
+    going = [one for one in map(_way_of, rows) if one is not None]
+    moved = move_another_way(going)
+    waiting = [job for job, status in moved.items() if status == JobState.RATE_LIMITED]
+    if waiting:
+        move_jobs("release", [Move(job, message="it goes another way") for job in waiting])
+    if moved:
+        notify(Channel.READY)
+    return {one.job for one in going}, len(moved)
 
 
 def _way_of(row: WaitsForWay) -> Reroute | None:
@@ -134,6 +146,8 @@ def ways_on(failures: Sequence[tuple[ClaimedJob, Failure, bool]]) -> dict[UUID, 
 def _condition(failure: Failure, *, repeatable: bool) -> Condition | None:
     if failure.code == CONTEXT_TOO_LONG:
         return "context_too_long"
+    if failure.code == CREDIT_GONE:
+        return "no_credit"
     return "unavailable" if is_outage(failure) and is_retryable(failure, repeatable=repeatable) else None
 
 

@@ -45,7 +45,7 @@ SILENT_EXECUTOR_SECONDS = 30  # without a heartbeat its slots don't count
 Scope = PauseSwitch.Scope
 OF_A_KIND = frozenset({Scope.KIND, Scope.UNKNOWN})
 HOLDING = frozenset({Scope.BATCH, Scope.SERVICE, Scope.KIND, Scope.UNKNOWN})
-OURS = frozenset({Scope.UNKNOWN, Scope.UNFIT, Scope.SEALED})
+OURS = frozenset({Scope.UNKNOWN, Scope.UNFIT, Scope.SEALED, Scope.REFUSED})
 OPERATORS = {scope.value: scope for scope in Scope if scope not in OURS}  # paused by hand
 
 

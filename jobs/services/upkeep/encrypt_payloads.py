@@ -22,7 +22,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 
 from jobs.handlers.registry import all_handlers
-from jobs.models import BulkOperation, Job, ScheduleFire, ServiceBreaker, Tag
+from jobs.models import BulkOperation, Job, PauseSwitch, RefusedCalls, ScheduleFire, ServiceBreaker, Tag
 from jobs.services.finish.sealed import TOLD
 from jobs.services.results.keep import put_content, result_store
 from jobs.services.results.reference import is_reference, new_name, read_name, stored_in
@@ -372,6 +372,10 @@ def _hide_the_rest(project_id: str, done: Resealed) -> None:
         named = reduce(or_, (Q(name__startswith=one) for one in fields))
         Tag.objects.filter(named, project_id=project_id).delete()
     ServiceBreaker.objects.filter(project_id=project_id).exclude(last_error="").update(last_error=sealing.WITHHELD)
+    refused = RefusedCalls.objects.filter(project_id=project_id).exclude(last_error="")
+    stops = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.REFUSED, key__in=refused.values("name"))
+    stops.update(reason=sealing.WITHHELD)
+    refused.update(last_error=sealing.WITHHELD)
     ScheduleFire.objects.filter(project_id=project_id).exclude(error_message="").update(error_message=sealing.WITHHELD)
     CredentialRefusal.objects.filter(of_project=project_id).exclude(reason="").update(reason=sealing.WITHHELD)
     for operation in _edits(project_id):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import connection, transaction
 
 from jobs.handlers.registry import served_names
-from jobs.models import Job, PauseSwitch
+from jobs.models import Job, PauseSwitch, RefusedCalls
 from jobs.services.finish.kinds import UNSERVED
 from jobs.states import WAITING, CallType, JobState
 
@@ -39,6 +39,8 @@ def is_held_by(switch: PauseSwitch, project_id: str) -> bool:
             return held.filter(kind__in=sorted(served_names()), service=switch.key).exists()
         case Scope.KIND:
             return held.filter(kind=switch.key).exists()
+        case Scope.REFUSED:
+            return RefusedCalls.objects.filter(name=switch.key, project_id=project_id).exists()
         case scope if scope in UNSERVED:
             of_kind = held.filter(kind=switch.key).values_list("pk", flat=True)[:MOST_OF_A_PROJECT]
             with transaction.atomic(), connection.cursor() as cursor:

@@ -11,9 +11,8 @@ from django.db.models import Q
 
 from jobs.models import Batch, PauseSwitch
 from jobs.services.explain.snapshots import Counts, batch_counts, counts_by_project
-from jobs.services.finish.kinds import UNSERVED
 from jobs.services.operate.epochs import PUT_BACK_REASON
-from jobs.services.operate.pauses import count_covered
+from jobs.services.operate.pauses import OURS, count_covered
 from jobs.states import WAITING
 from queueops.core.clock import Now
 from queueops.core.values.numbers import numbered
@@ -105,7 +104,7 @@ def watch_paused() -> None:
     """Tell of pauses that jobs wait under for long, or that no person made; over once taken off, or no job is left."""
     minutes = settings.QUEUEOPS.alert_paused_minutes
     is_old = Q(created_at__lt=Now() - timedelta(minutes=minutes))
-    old = PauseSwitch.objects.filter(is_old | Q(reason=PUT_BACK_REASON)).filter(window=None).exclude(scope__in=UNSERVED)
+    old = PauseSwitch.objects.filter(is_old | Q(reason=PUT_BACK_REASON)).filter(window=None).exclude(scope__in=OURS)
     switches = list(old.order_by("created_at")[:MOST_WATCHED])
     shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
     gone = set(Project.objects.filter(move=ProjectMove.MOVED).values_list("pk", flat=True))  # paused here for good

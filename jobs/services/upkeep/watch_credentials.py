@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import timedelta
 
+from jobs.models import RefusedCalls
+from queueops.core.clock import Now
 from queueops.tenancy.models import CredentialPool, CredentialPoolMember
 from queueops.tenancy.refusals import Absence, absences
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
 MOST_CREDENTIALS_WATCHED = 200  # credentials that are out
+COUNTED_FOR = timedelta(days=1)  # after the last refusal, what has not stopped is not counted any more
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
@@ -17,6 +21,7 @@ Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 def watch_credentials() -> None:
     """
     Tell of credentials that are out of pools, for all or some; over when one is accepted, renewed, put back or removed.
+    Tell of calls that have stopped, because their provider refuses all of them; over when one is accepted.
 
     Critical as long as a project has no other: once another one works, it is a warning again.
     """
@@ -26,10 +31,24 @@ def watch_credentials() -> None:
     openings = [
         opening for name in list(found)[:MOST_CREDENTIALS_WATCHED] if (opening := _opening(name, found[name], found))
     ]
+    RefusedCalls.objects.filter(stopped_at=None, updated_at__lt=Now() - COUNTED_FOR).delete()
+    stopped = RefusedCalls.objects.filter(stopped_at__isnull=False).order_by("pk")[:MOST_CREDENTIALS_WATCHED]
+    openings += [_of_stopped(row) for row in stopped]
     reconcile(Kind.CREDENTIAL_REFUSED, openings)
     warned = [opening.subject for opening in openings if opening.severity == Severity.WARNING]
     still_open = QuotaAlert.objects.filter(kind=Kind.CREDENTIAL_REFUSED, resolved_at=None, subject__in=warned)
     still_open.filter(severity=Severity.CRITICAL).update(severity=Severity.WARNING)
+
+
+def _of_stopped(row: RefusedCalls) -> Opening:
+    return Opening(
+        Kind.CREDENTIAL_REFUSED,
+        f"stopped: {row.name}",
+        Severity.CRITICAL,
+        f"The provider refuses all calls of {row.name} ({row.code}): they have stopped, their jobs wait, and one a "
+        f"minute tries. {row.last_error}",
+        {"projects": [row.project_id], "credential": row.credential, "model": row.model, "jobs": []},
+    )
 
 
 def _opening(name: str, absent: list[Absence], out: dict[str, list[Absence]]) -> Opening | None:

@@ -202,6 +202,7 @@ WATCHED = tuple(
 STAYS: Mapping[str, str] = {
     "access_personaltoken": "personal tokens: people make others there",
     "jobs_auditentry": "the audit trail: it is append-only, and tells what was done here",
+    "jobs_refusedcalls": "calls that providers refuse: the other installation finds out by itself",
     "jobs_servicebreaker": "outages of providers: the other installation finds out by itself",
     "jobs_batchpolicy": "which way jobs go by default: set it there",
     "jobs_batchsearch": "after a restore, which credentials' batches are looked for there",

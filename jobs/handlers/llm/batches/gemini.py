@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, ResultPlace, Remote, Send
+from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, ResultPlace, Send
 from jobs.handlers.llm.gemini import BASE_URL
 from queueops.tenancy.credentials import OpenCredential
 

@@ -1,0 +1,260 @@
+"""
+Calls that stop because their provider refuses all of them: by the account's fault, or the model's, and no job's own.
+
+What a provider states of an account (no credit, switched off) stops the calls with its credential at once. A refusal
+that says as much of every job of a credential or model stops them once STOPS_AFTER in a row had it: those are dead
+letters, the rest waits under a pause switch of the platform's own. One job a minute tries; the first success opens.
+Credentials of pools have rules of their own for what is the account's: see refused.py.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Sequence
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from cachetools import TTLCache, cached
+from django.db import transaction
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
+
+from jobs.classify import Failure
+from jobs.handlers.llm.errors import ACCOUNT_CLOSED
+from jobs.lanes import pool_of_lane
+from jobs.models import Job, PauseSwitch, RefusedCalls
+from jobs.models.refused_calls import LONGEST_NAME
+from jobs.services.operate import pauses
+from jobs.services.submit.ways import NAMED
+from jobs.states import WAITING, CallType, JobState
+from queueops.audit import trail
+from queueops.core.clock import Now
+from queueops.core.notify import Channel, notify
+from queueops.core.postgres.replica import from_primary
+from queueops.core.sql import run_sql
+from queueops.tenancy.pools import MARK
+
+from .claimed import ClaimedJob
+from .reroute import WaitsForWay, reroute
+from .sealed import outward
+
+if TYPE_CHECKING:
+    from .finish import Failed, GivenBack, Succeeded
+
+STOPS_AFTER = 20  # jobs in a row, none of which succeeded
+TRIED_EVERY = timedelta(minutes=1)
+CHUNKS = 4  # of jobs held or put back at once; house-keeping does the rest
+CANDIDATES = 20  # jobs that are asked whether they may try
+KNOWN_SECONDS = 0.5
+SYSTEM = "system"
+
+_lock = threading.Lock()
+_known: TTLCache[object, list[RefusedCalls]] = TTLCache(1, KNOWN_SECONDS)
+
+
+class Refusal(NamedTuple):
+    """Whose calls a failure speaks of. `model` empty: all of the credential. `stated`: one says enough."""
+
+    project: str
+    service: str
+    credential: str
+    model: str
+    code: str
+    stated: bool
+
+
+def note_stops(failed: Sequence[Failed]) -> set[UUID]:
+    """
+    Count refusals that are no job's own, in the caller's transaction.
+
+    Returns:
+        The jobs that wait, held, and spend no attempt: their calls have stopped.
+    """
+    found: dict[Refusal, list[Failed]] = {}
+    for one in failed:
+        if refusal := _refusal_of(one.job, one.failure):
+            found.setdefault(refusal, []).append(one)
+    waits: set[UUID] = set()
+    for refusal in sorted(found):  # in one order, or two flushes would wait for each other
+        waits |= _count(refusal, found[refusal])
+    if found:
+        forget()
+    return waits
+
+
+def keep_stopped(jobs: set[UUID]) -> None:
+    """Hold jobs, just given back in the caller's transaction, whose calls have stopped."""
+    if jobs:
+        Job.objects.filter(pk__in=jobs, status=JobState.RETRIED).update(held=True, updated_at=Now())
+
+
+def note_answered(answered: Sequence[Succeeded | GivenBack]) -> None:
+    """Begin to count anew, and open, what these calls were accepted for. No statement where nothing is counted."""
+    known = _counted() if answered else []
+    over = [row.pk for row in known if any(_concerns(row, one.job) for one in answered)]
+    if over and RefusedCalls.objects.filter(pk__in=over).delete()[0]:
+        forget()
+
+
+def tend_stops() -> None:
+    """Hold the jobs of what has stopped, let one of each try a minute, and put back those of what goes on."""
+    opened = False
+    for switch in PauseSwitch.objects.filter(scope=PauseSwitch.Scope.REFUSED).order_by("pk"):
+        row = RefusedCalls.objects.filter(name=switch.key, stopped_at__isnull=False).first()
+        due = row is not None and RefusedCalls.objects.filter(
+            Q(tried_at=None) | Q(tried_at__lt=Now() - TRIED_EVERY), pk=row.pk
+        )
+        if row is None:
+            switch.delete()
+            opened = True
+        elif due and due.exists():
+            opened |= _hold(row)
+            _let_one_try(row)
+    if opened:
+        pauses.release_uncovered(chunks=CHUNKS)
+
+
+@transaction.atomic
+def try_now(switches: Sequence[PauseSwitch], *, actor: str) -> int:
+    """Let a job of each try within a second. Returns how many of them had stopped."""
+    names = [switch.key for switch in switches if switch.scope == PauseSwitch.Scope.REFUSED]
+    rows = list(RefusedCalls.objects.filter(name__in=names, stopped_at__isnull=False))
+    for row in rows:
+        after = {"failures": row.failures, "code": row.code}
+        trail.record(actor=actor, action="try_refused", target=row.name, after=after, project_id=row.project_id)
+    RefusedCalls.objects.filter(pk__in=[row.pk for row in rows]).update(tried_at=None, probe_job_id=None)
+    return len(rows)
+
+
+def forget() -> None:
+    """Read again at the next call what is counted."""
+    with _lock:
+        _known.clear()
+
+
+def jobs_of(row: RefusedCalls) -> Q:
+    """The jobs whose calls are counted so; jobs/sql/fragments/held_back.sql says the same."""
+    credential = Q(credential=row.credential) if row.credential else Q(credential=None) | Q(credential="")
+    if row.credential.startswith(MARK):
+        credential = Q(lane__contains=f"/{row.credential}/")
+    found = Q(credential, project_id=row.project_id, service=row.service, call_type__in=CallType.values)
+    return found & Q(model=row.model) if row.model else found
+
+
+def whose(job: Job) -> Q:
+    """What counts the calls of a waiting job."""
+    pool = pool_of_lane(job.lane)
+    credential = f"{MARK}{pool}" if pool else job.credential or ""
+    return Q(project_id=job.project_id, service=job.service, credential=credential, model__in=["", job.model or ""])
+
+
+def _refusal_of(job: ClaimedJob, failure: Failure) -> Refusal | None:
+    if failure.outcome == "not_sent" or failure.push_back is not None:
+        return None
+    pool = pool_of_lane(job.lane)
+    credential = f"{MARK}{pool}" if pool else job.credential or ""
+    if failure.code in ACCOUNT_CLOSED or failure.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED):
+        if pool or not credential:
+            return None
+        return Refusal(job.project, job.service, credential, "", failure.code, failure.code in ACCOUNT_CLOSED)
+    if job.model and failure.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+        return Refusal(job.project, job.service, credential, job.model, failure.code, stated=False)
+    return None
+
+
+def _count(refusal: Refusal, failed: Sequence[Failed]) -> set[UUID]:
+    whose = {"project_id": refusal.project, "service": refusal.service, "credential": refusal.credential}
+    whose["model"] = refusal.model
+    name = _name_of(refusal)
+    new = RefusedCalls(**whose, name=name, code=refusal.code, failures=0)
+    RefusedCalls.objects.bulk_create([new], ignore_conflicts=True)
+    row = RefusedCalls.objects.select_for_update().get(**whose)
+    before = row.failures if row.code == refusal.code else 0
+    dying = 0 if row.stopped_at or refusal.stated else max(0, STOPS_AFTER - before)
+    row.code, row.failures = refusal.code, before + len(failed)
+    row.last_error = outward(failed[-1].job, failed[-1].failure.code, failed[-1].failure.message)[:500]
+    if row.probe_job_id in {one.job.id for one in failed}:
+        row.probe_job_id = None
+    row.updated_at = Now()
+    if row.stopped_at is None and (refusal.stated or row.failures >= STOPS_AFTER):
+        row.stopped_at = Now()
+        PauseSwitch.objects.get_or_create(
+            scope=PauseSwitch.Scope.REFUSED,
+            key=row.name,
+            window=None,
+            defaults={"paused_by": SYSTEM, "reason": row.last_error},
+        )
+    row.save()
+    return {one.job.id for one in failed[dying:]}
+
+
+def _name_of(refusal: Refusal) -> str:
+    of_model = f", {refusal.model}" if refusal.model else ""
+    name = f"{refusal.service}{of_model} with {refusal.credential or 'no credential'} of {refusal.project}"
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]} {zlib.crc32(name.encode()):08x}"
+
+
+@cached(_known, lock=_lock)
+@from_primary
+def _counted() -> list[RefusedCalls]:
+    return list(RefusedCalls.objects.all())
+
+
+def _concerns(row: RefusedCalls, job: ClaimedJob) -> bool:
+    pool = pool_of_lane(job.lane)
+    credential = f"{MARK}{pool}" if pool else job.credential or ""
+    return (row.project_id, row.service, row.credential) == (job.project, job.service, credential) and row.model in (
+        "",
+        job.model or "",
+    )
+
+
+def _hold(row: RefusedCalls) -> bool:
+    """Take its waiting jobs out of the ready index, a bounded number. Returns whether some went another way instead."""
+    waiting = Job.objects.filter(jobs_of(row), held=False).exclude(pk=row.probe_job_id or UUID(int=0))
+    ready = waiting.filter(status=JobState.QUEUED, scheduled_at=None)
+    parked = waiting.filter(status=JobState.RATE_LIMITED)
+    has_gone = False
+    for rows in [ready, parked] * CHUNKS:
+        with transaction.atomic():
+            if not RefusedCalls.objects.select_for_update().filter(pk=row.pk, stopped_at__isnull=False).exists():
+                return has_gone
+            ids = list(rows.order_by().values_list("pk", flat=True)[: pauses.HOLD_CHUNK])
+            found = list(Job.objects.select_for_update().filter(pk__in=ids, status__in=WAITING).order_by("pk"))
+            Job.objects.filter(pk__in=[job.pk for job in found]).update(held=True, updated_at=Now())
+            if row.code in ACCOUNT_CLOSED:
+                has_gone |= bool(_send_another_way(ids))
+    return has_gone
+
+
+def _send_another_way(ids: Sequence[UUID]) -> int:
+    """Let those of these waiting jobs go on that name another way for this."""
+    naming = Job.objects.filter(pk__in=ids).annotate(text=Cast("payload", TextField())).filter(text__contains=NAMED)
+    columns = ("pk", "kind", "text", "fallback_step", "project_id", "user_id", "service", "model", "credential")
+    _, moved = reroute(
+        [
+            WaitsForWay(pk, "no_credit", kind, text, step, project, user, service, model, credential, 0.0)
+            for pk, kind, text, step, project, user, service, model, credential in naming.values_list(*columns)
+        ]
+    )
+    return moved
+
+
+def _let_one_try(row: RefusedCalls) -> None:
+    """Let go the first of its jobs that nothing else holds; where none waits, there is nothing to count any more."""
+    waiting = Job.objects.filter(jobs_of(row), held=True, status__in=WAITING)
+    due = waiting.filter(Q(scheduled_at=None) | Q(scheduled_at__lte=Now())).order_by("eligible_since", "pk")
+    for pk in list(due.values_list("pk", flat=True)[:CANDIDATES]):
+        with transaction.atomic():
+            RefusedCalls.objects.filter(pk=row.pk).update(probe_job_id=pk, tried_at=Now())
+            [(released, _)] = run_sql("jobs", "release_held_jobs", {"after": UUID(int=pk.int - 1), "most": 1})
+            if released:
+                notify(Channel.READY)
+                return
+    if waiting.exists():
+        RefusedCalls.objects.filter(pk=row.pk).update(probe_job_id=None, tried_at=Now())
+    else:
+        RefusedCalls.objects.filter(pk=row.pk).delete()

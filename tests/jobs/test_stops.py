@@ -1,0 +1,201 @@
+"""Calls that a provider refuses by the account's or the model's fault stop, and nothing is buried by the thousand."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+
+from jobs.classify import Failure
+from jobs.models import DeadLetter, Job, PauseSwitch, RefusedCalls
+from jobs.services.claim.claim import claim_jobs, promote_due
+from jobs.services.claim.turns import ClassTurns
+from jobs.services.explain.waiting import explain_waiting
+from jobs.services.finish import stops
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import Failed, Succeeded, record_outcomes, retry_policies
+from jobs.services.submit.submit import submit_batch
+from jobs.services.upkeep.watch_credentials import watch_credentials
+from jobs.testing import drain
+from queueops.audit.models import AuditEntry
+from queueops.core.clock import Now
+from queueops.tenancy.models import Credential
+from ratelimits.models import Limit, QuotaAlert
+from ratelimits.services.limits import catalogue
+from tests.factories import make_project
+from tests.support.cases import every_case
+from tests.support.credential_pools import a_credential, make_pool
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def without_limits(db: None) -> None:
+    Limit.objects.all().delete()
+    catalogue.forget()
+    stops.forget()
+
+
+def make_keys(*names: str, url: str = "http://127.0.0.1:9") -> None:
+    for name in names:
+        a_credential(name, service="openai", url=url).projects.add(make_project("acme"))
+
+
+def submit(count: int, key: str = "key-1", *, model: str = "small-1", **payload: object) -> None:
+    named = {"provider": "openai", "credential": key, "model": model, "prompt": "Why?", "max_output_tokens": 9}
+    lines = [{"kind": "llm.generate", "payload": named | payload}] * count
+    batch = submit_batch(lines, project_id="acme", actor="key:test")
+    assert batch.error_count == 0, batch.errors
+
+
+def claim(wanted: int = 100) -> list[ClaimedJob]:
+    promote_due()
+    return claim_jobs(uuid4(), wanted=wanted, lease_seconds=30, turns=ClassTurns(0.0))
+
+
+def refuse(jobs: list[ClaimedJob], status: int, code: str) -> None:
+    failure = Failure(code, "ProviderError", f"openai says {code}", "answered", status=status)
+    failed = [Failed(job, "openai", "moderate", repeatable=True, failure=failure, duration_ms=1.0) for job in jobs]
+    record_outcomes(failed, policies=retry_policies())
+
+
+def accept(jobs: list[ClaimedJob]) -> None:
+    record_outcomes([Succeeded(job, "openai", "{}", 1.0) for job in jobs], policies=retry_policies())
+    stops.forget()
+
+
+def a_minute_later() -> None:
+    RefusedCalls.objects.update(tried_at=Now() - timedelta(minutes=2))
+
+
+def test_what_is_stated_of_an_account_stops_it_at_once_and_no_other_key_and_spends_nothing():
+    make_keys("key-1", "key-2")
+    submit(30)
+    submit(3, "key-2")
+    mine = [job for job in claim(10) if job.credential == "key-1"]
+    refuse(mine, 402, "credit_gone")
+    assert not DeadLetter.objects.exists()
+    assert set(Job.objects.filter(pk__in=[job.id for job in mine]).values_list("status", "retry_count", "held")) == {
+        ("retried", 0, True)
+    }
+    assert {job.credential for job in claim()} <= {"key-2"}
+    stops.tend_stops()
+    assert Job.objects.filter(credential="key-1", held=False).count() == 1, "one tries"
+    [probe] = claim()
+    refuse([probe], 402, "credit_gone")
+    stops.tend_stops()
+    assert claim() == [], "none within the minute"
+    waiting = explain_waiting(Job.objects.filter(credential="key-1")[0])
+    assert waiting is not None
+    assert "openai with key-1 of acme have stopped" in waiting.reasons[0].text
+    watch_credentials()
+    alert = QuotaAlert.objects.get(kind="credential_refused", resolved_at=None)
+    assert (alert.severity, alert.figures["credential"]) == ("critical", "key-1")
+    a_minute_later()
+    stops.tend_stops()
+    accept(claim())
+    stops.tend_stops()
+    assert not PauseSwitch.objects.exists()
+    assert len(claim()) == 29, "all others go on"
+    watch_credentials()
+    assert not QuotaAlert.objects.filter(resolved_at=None).exists()
+
+
+@every_case(
+    ("status", "code", "stops_all"),
+    [
+        (404, "model_not_found", True),
+        (403, "permission_error", True),
+        (401, "invalid_api_key", True),
+        (400, "invalid_request_error", False),
+        (422, "http_422", False),
+    ],
+    undone=True,
+)
+def test_what_would_be_said_of_every_job_stops_after_twenty_in_a_row_that_stay_dead_letters(status, code, stops_all):
+    make_keys("key-1")
+    submit(50)
+    submit(2, model="other-1")
+    for wanted in (15, 60):
+        refuse([job for job in claim(wanted) if job.model == "small-1"], status, code)
+    assert DeadLetter.objects.count() == (20 if stops_all else 50)
+    assert PauseSwitch.objects.filter(scope="refused").exists() is stops_all
+    assert Job.objects.filter(status="retried", held=True).count() == (30 if stops_all else 0)
+    stops.forget()
+
+
+def test_one_success_begins_the_count_anew():
+    make_keys("key-1")
+    submit(60)
+    for _ in range(3):
+        batch = claim(16)
+        refuse(batch[:15], 404, "model_not_found")
+        stops.forget()
+        accept(batch[15:])
+    assert DeadLetter.objects.count() == 45
+    assert not PauseSwitch.objects.exists()
+
+
+def test_a_job_that_names_another_way_for_it_goes_that_way_whether_it_was_sent_or_waits():
+    make_keys("key-1", "key-2")
+    other = {"credential": "key-2", "model": "other-1", "when": ["no_credit"]}
+    submit(1, fallback=[other])
+    refuse(claim(), 402, "credit_gone")
+    assert Job.objects.filter(credential="key-2", model="other-1", held=False).count() == 1, "which was sent"
+    submit(1)
+    refuse([job for job in claim() if job.credential == "key-1"], 402, "credit_gone")
+    submit(4, fallback=[other])
+    stops.tend_stops()
+    assert Job.objects.filter(credential="key-2", model="other-1", held=False).count() == 5, "those that wait, too"
+    assert Job.objects.filter(credential="key-1").count() == 1
+
+
+def test_a_pools_key_without_credit_is_out_after_one_call_and_its_job_goes_on():
+    make_pool(members=("key-1", "key-2"), service="openai")
+    Limit.objects.create(
+        name="keys", service="openai", call_type="any", scope="project", algorithm="sliding_window", capacity=100,
+        window_seconds=60,
+    )  # fmt: skip
+    catalogue.forget()
+    submit(6, "keys")
+    first = claim(1)
+    refuse(first, 402, "credit_gone")
+    gone = first[0].credential
+    rest = claim()
+    assert len(rest) == 6
+    assert {job.credential for job in rest} == {"key-1", "key-2"} - {gone}
+    refuse(rest, 402, "credit_gone")
+    assert not DeadLetter.objects.exists(), "an account without credit is no job's fault"
+    assert claim() == []
+
+
+def test_try_again_now_sends_one_and_is_told_in_the_audit_trail(admin_client: Client):
+    make_keys("key-1")
+    submit(3)
+    refuse(claim(1), 402, "credit_gone")
+    stops.tend_stops()
+    refuse(claim(), 402, "credit_gone")
+    stops.tend_stops()
+    assert claim() == []
+    switch = PauseSwitch.objects.get()
+    page = admin_client.get("/admin/jobs/pauseswitch/").content.decode()
+    assert "Try again now" in page
+    assert "refused: openai with key-1 of acme" in page
+    admin_client.post(f"/admin/jobs/pauseswitch/{switch.pk}/try_now/", {"confirmed": "1"})
+    stops.tend_stops()
+    assert len(claim()) == 1
+    assert AuditEntry.objects.get(action="try_refused").target == "openai with key-1 of acme"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_key_without_credit_costs_a_provider_no_more_calls_than_were_under_way(sandbox):
+    sandbox.turn(openai={"credit_gone": True})
+    make_keys("key-1", url=sandbox.url)
+    submit(200)
+    drain(slots=5, seconds=20)
+    assert not DeadLetter.objects.exists()
+    assert Job.objects.filter(held=True).count() == 200
+    assert len(sandbox.calls(provider="openai")) <= 10
+    assert Credential.objects.count() == 1
