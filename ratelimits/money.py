@@ -24,12 +24,18 @@ def cost_of(usage: Usage, rates: Rates) -> int | None:
     counted = {OUTPUT_TOKENS: usage.output_tokens, **_input(usage, rates)}
     if not any(unit in rates for unit in (INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS)):
         return None
-    if any(count is None for unit, count in counted.items() if unit in rates):
+    if lacks_usage(usage, rates):
         return None
     if any(count and unit not in rates for unit, count in counted.items()):
         return None
     product = sum((count or 0) * rates.get(unit, 0) for unit, count in counted.items())
     return rounded(product + usage.requests * rates.get(REQUESTS, 0))
+
+
+def lacks_usage(usage: Usage, rates: Rates) -> bool:
+    """Whether nobody said how much was used of something that has a price."""
+    counted = {OUTPUT_TOKENS: usage.output_tokens, **_input(usage, rates)}
+    return any(count is None for unit, count in counted.items() if unit in rates)
 
 
 def most_of(input_tokens: int, output_tokens: int, rates: Rates, *, requests: int = 1) -> int | None:

@@ -522,7 +522,7 @@ class HandlerLoop:
         if not run.ending:
             return self._failed(run, Failure("handler_error", "CancelledError", "the handler cancelled itself"))
         if run.repeatable or run.running is None:
-            return GivenBack(run.job, "its executor stops")
+            return GivenBack(run.job, "its executor stops", cost=0 if run.running is None else None)
         message = "its executor stopped while the call was under way"
         return self._failed(run, Failure("outcome_unknown", "interrupted", message))
 

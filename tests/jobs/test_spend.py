@@ -7,17 +7,18 @@ from uuid import uuid4
 
 import pytest
 
+from jobs.classify import Failure
 from jobs.handlers.llm.dialect import Generation
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Succeeded, record_outcomes
+from jobs.services.finish.finish import Failed, Succeeded, record_outcomes, retry_policies
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
 from ratelimits.costs import Usage
-from ratelimits.models import Spend
+from ratelimits.models import QuotaAlert, Spend
 from ratelimits.services.money.reports import grouped, spent_between, spent_on_batch, total
 from tests.factories import make_jobs
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
@@ -116,3 +117,28 @@ def test_a_job_whose_handler_knows_of_no_usage_pays_nothing():
     [job] = begin(1)
     assert not record_outcomes([Succeeded(job, "test", None, 5.0)], policies={}).lost
     assert not Spend.objects.exists()
+
+
+@pytest.mark.django_db
+def test_what_may_be_billed_and_is_not_told_counts_at_its_most_as_unknown_also_without_a_budget(sandbox):
+    model = Model("openai", 1, late_seconds=0.9)
+    model.set_up(sandbox)
+    set_prices(model.service)
+    sandbox.turn(openai={"missing_usage_rate": 1})
+    batch = submit_batch([model.line(WORDS, max_output_tokens=9)] * 3, project_id=PROJECT, actor="key:test").id
+    answered, *cut = claim_jobs(uuid4(), wanted=2, lease_seconds=30, turns=ClassTurns())
+    broken = Failure("stream_cut", "ProviderError", "the stream ended before the answer did")
+    refused = Failure("http_400", "ProviderError", "answered 400", "answered", status=400)
+    for job, failure in zip([answered, *cut], [broken, refused], strict=True):
+        failed = Failed(job, model.service, "moderate", repeatable=True, failure=failure, duration_ms=1.0)
+        record_outcomes([failed], policies=retry_policies())
+    [row] = Spend.objects.all()
+    most = row.money or 0
+    assert (row.kind, most > 9 * 8) == ("unknown", True), "what was cut off may be billed, what was refused is not"
+    drain()
+    assert Job.objects.filter(status=JobState.COMPLETED).count() == 2
+    assert list(Spend.objects.values_list("kind", "money")) == [("unknown", most)] * 3
+    spent = spent_on_batch(batch)
+    assert spent is not None
+    assert (spent.unknown, spent.unknown_money, spent.unpriced) == (3, 3 * most, 0)
+    assert not QuotaAlert.objects.filter(kind="missing_price").exists(), "it has a price: the usage is missing"

@@ -33,6 +33,7 @@ READ = {
     ("mistral-whole.json", "openai"): ("final answer", True, 12, 9),
     ("stream-mistral-chunks.sse", "openai"): ("Good morning.", True, 12, 9),
     ("stream-anthropic-text-at-start.sse", "anthropic"): ("It is Fine.", True, 1900, 7),
+    ("stream-anthropic-without-usage-at-end.sse", "anthropic"): ("All of a long answer.", True, 40, None),
     ("stream-usage-in-choice.sse", "openai"): ("Yes.", True, 19, 3),
     ("stream-empty-but-stop.sse", "openai"): ("", False, 36_000, 0),
     ("stream-no-done-stays-open.sse", "openai"): ("All of it.", True, 5, 3),

@@ -175,7 +175,7 @@ def test_all_budgets_of_a_list_are_read_at_once(django_assert_max_num_queries):
     claim(ask(90, user=little), ask(50))
     [call] = claim(ask(60, user=much))
     settle(call, 60)
-    with django_assert_max_num_queries(2):
+    with django_assert_max_num_queries(3):
         found = standings_of([own, *many])
     assert found[own.pk] == standing_of(own, str(much))
     assert [found[one.pk] for one in many] == [standing_of(one) for one in many]

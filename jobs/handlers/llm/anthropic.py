@@ -19,6 +19,7 @@ _COUNTS = {
     "cache_creation_input_tokens": "cache_written_tokens",
     "output_tokens": "output_tokens",
 }
+_COUNTS_AT_FIRST = {theirs: ours for theirs, ours in _COUNTS.items() if ours != "output_tokens"}
 _INPUT = ("uncached_tokens", "cached_tokens", "cache_written_tokens")
 
 
@@ -62,11 +63,13 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         model=message.get("model"),
         answer_id=message.get("id"),
     )
-    answer.count(message.get("usage"), _COUNTS)
+    # As a stream begins, its output is that of its first piece: without a later count nobody knows the whole.
+    answer.count(message.get("usage"), _COUNTS if message is event else _COUNTS_AT_FIRST)
     usage = answer.usage
     if "uncached_tokens" in usage:
         usage["input_tokens"] = sum(usage.get(name, 0) for name in _INPUT)
-        usage["total_tokens"] = usage["input_tokens"] + usage.get("output_tokens", 0)
+        if "output_tokens" in usage:
+            usage["total_tokens"] = usage["input_tokens"] + usage["output_tokens"]
 
 
 def knows(event: dict[str, Any]) -> bool:

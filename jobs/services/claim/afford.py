@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.conf import settings
 
 from jobs.classify import Failure
-from jobs.handlers.registry import Handler, UnknownKind, find_handler
 from jobs.models import BudgetWait, Job
+from jobs.services.finish.bounds import bound_of, read_billed
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import bury
 from jobs.services.operate.budget_waits import why_unknown
 from jobs.transitions import Move
 from queueops.core.clock import Now
-from ratelimits.costs import Usage
 from ratelimits.models import Via
-from ratelimits.money import most_of, shown
+from ratelimits.money import shown
 from ratelimits.services.money.budgets import (
     COST_UNKNOWN,
     EXHAUSTED,
     MISSING_PRICE,
-    UNBOUNDED,
-    UNCOUNTED,
-    UNSTATED,
     AskedMoney,
     Shortage,
     Weighed,
@@ -38,7 +32,6 @@ from ratelimits.services.money.budgets import (
     places_of,
     weigh_budgets,
 )
-from ratelimits.services.money.prices import bills, price_list
 from ratelimits.services.money.spend import Payer, tell_missing
 
 logger = logging.getLogger(__name__)
@@ -143,57 +136,12 @@ def _ask(job: J, lease_seconds: float, via: Via, *, alone: bool = True) -> Asked
         alone: False: it leaves in another's call, and makes no request of its own.
     """
     payer = Payer(job.project, job.user_id, job.batch_id)
-    if not places_of(payer) or (read := _read_billed(job)) is None:
+    if not places_of(payer) or (read := read_billed(job)) is None:
         return None
     handler, payload = read
-    amount, why = _bound(job, handler, payload, via, alone=alone)
+    amount, why = bound_of(job, handler, payload, via, alone=alone)
     hold = handler.timeout.total_seconds() + lease_seconds
     return AskedMoney(job.id, job.token, payer, job.service, job.model or "", job.claimed_at, amount, hold, via, why)
-
-
-def most_by_prices(job: ClaimedJob, via: Via) -> tuple[bool, int | None]:
-    """Whether a job calls somebody who bills, and what its call can cost at most; None: nobody knows."""
-    read = _read_billed(job)
-    return (False, None) if read is None else (True, _bound(job, *read, via, alone=True)[0])
-
-
-def _read_billed(job: J) -> tuple[Handler, Any] | None:
-    """The handler and the payload of a job; None: it calls nobody who bills."""
-    try:
-        handler = find_handler(job.kind)
-    except UnknownKind:
-        return None
-    if handler.most is None and not bills(job.service):
-        return None
-    try:
-        return handler, handler.schema.validate_json(job.payload)
-    except ValueError:  # it calls nobody: its handler will refuse it
-        return None
-
-
-def _bound(job: J, handler: Handler, payload: Any, via: Via, *, alone: bool) -> tuple[int | None, str]:
-    """What a call can cost at most, in micro-units; None: nobody knows, and why."""
-    if handler.most is None:
-        return None, UNSTATED
-    prices = price_list(job.service, job.model or "", via=via)
-    claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)
-    if not prices.at(claimed_at):
-        return None, MISSING_PRICE
-    try:
-        most = handler.most(payload)
-    except Exception:  # a handler's own mistake would keep everybody's jobs from being claimed
-        logger.exception("%s does not say how much a call can use; its job waits", handler.kind)
-        most = Usage()
-    if most.input_tokens is None:
-        return None, UNCOUNTED
-    output = most.output_tokens if most.output_tokens is not None else prices.most_output
-    if output is None:
-        return None, UNBOUNDED
-    # Jobs that leave together are one call, whose input is that of all.
-    longest = math.inf if handler.coalesce else most.input_tokens
-    rates = prices.most_at(claimed_at, longest)
-    amount = most_of(most.input_tokens, output, rates, requests=most.requests if alone else 0)
-    return amount, "" if amount is not None else MISSING_PRICE
 
 
 def _keep_back(refused: Sequence[tuple[ClaimedJob | ChosenLine, Shortage]]) -> None:

@@ -11,9 +11,11 @@ from uuid import UUID
 
 from jobs.models import Job
 from ratelimits.costs import Usage
-from ratelimits.models import Spend
+from ratelimits.models import Spend, Via
 from ratelimits.services.money.holds import NO_USAGE, end_holds
 from ratelimits.services.money.spend import MadeCall, Payer, record_calls, write_ledger
+
+from .bounds import most_by_prices
 
 if TYPE_CHECKING:
     from .finish import Outcome
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
 def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None:
     """
-    Write what calls cost, in the caller's transaction: of those whose handler knows what they used, and of those that
-    hold money of budgets. No statement where there is neither.
+    Write what calls cost, in the caller's transaction: of those whose handler knows what they used, of those that hold
+    money of budgets, and of those that may be billed. No statement where there are none.
 
     A call is paid for whether its outcome was written or came too late: the ledger counts it once, by its token. One
     that may have been made, and of which nobody says what it used, counts at the most that it can have cost. What jobs
@@ -31,7 +33,7 @@ def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None
     Args:
         lost: Jobs whose outcome was refused; one that was erased or has moved away is left out.
     """
-    ended = [outcome for outcome in outcomes if outcome.usage is not None or outcome.job.bound is not None]
+    ended = [one for one in map(_with_bound, outcomes) if one is not None]
     if not ended:
         return
     late = {outcome.job.id for outcome in ended} & set(lost)
@@ -56,6 +58,23 @@ def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None
     ]
     if unknown:
         write_ledger(unknown, locked=locked)
+
+
+def _with_bound(outcome: Outcome) -> Outcome | None:
+    """
+    With the most that its call can have cost, where no budget holds that and its provider did not say what it used.
+
+    None: it costs nothing.
+    """
+    used, job = outcome.usage, outcome.job
+    if job.bound is not None or (used is not None and None not in (used.input_tokens, used.output_tokens)):
+        return outcome
+    if job.group not in (None, job.id):  # it left in another's call, which tells for all
+        return outcome if used is not None else None
+    is_billed, most = most_by_prices(job, Via(outcome.via)) if may_have_cost(outcome) else (False, None)
+    if most is not None:
+        return replace(outcome, job=job._replace(bound=most))
+    return outcome if is_billed or used is not None else None
 
 
 def may_have_cost(outcome: Outcome) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from jobs.services.claim.afford import most_by_prices
+from jobs.services.finish.bounds import most_by_prices
 from jobs.services.finish.claimed import ClaimedJob
 from ratelimits.models import Spend, Via
 from ratelimits.services.money.holds import NO_USAGE, end_holds, losing_known

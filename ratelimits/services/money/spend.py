@@ -15,6 +15,7 @@ from queueops.core.sql import plain_array, run_sql, text_array
 from queueops.core.values.reasons import clean_reason
 from ratelimits.costs import Usage
 from ratelimits.models import QuotaAlert, Spend, Via
+from ratelimits.money import lacks_usage
 from ratelimits.services.alerts.alerts import Opening, open_all, resolve
 
 from .prices import forget, price_list, price_of
@@ -59,11 +60,11 @@ def record_calls(
     """
     Write calls and what they cost, in the caller's transaction; one that is written already stays as it is.
 
-    A model without a price has its alert, and the row waits for `price_unpriced`.
+    A model without a price has its alert, and the row waits for `price_unpriced`. Of a call whose provider left out
+    what it used, the most that it can have cost counts, as unknown.
 
     Args:
-        bounds: By job and token, what calls that budgets count can cost at most: it counts where their provider left
-            out what they used.
+        bounds: By job and token, what calls can cost at most, where that is known.
         locked: As of `write_ledger`.
     """
     if not calls:
@@ -71,17 +72,22 @@ def record_calls(
     once = {(call.job_id, call.token): call for call in calls}
     priced = [(call, _price(call)) for call in once.values()]
     known = bounds or {}
+    untold = {
+        call for call, money in priced if money is None and (_left_out(call) or (call.job_id, call.token) in known)
+    }
     write_ledger(
         [
-            (call, Spend.Kind.CALL, money)
-            if money is not None or (call.job_id, call.token) not in known
-            else (call, Spend.Kind.UNKNOWN, known[call.job_id, call.token])
+            (call, Spend.Kind.UNKNOWN, known.get((call.job_id, call.token)))
+            if call in untold
+            else (call, Spend.Kind.CALL, money)
             for call, money in priced
         ],
         locked=locked,
     )
     if missing := {
-        (call.provider, call.model, call.via): call.payer.project for call, money in priced if money is None
+        (call.provider, call.model, call.via): call.payer.project
+        for call, money in priced
+        if money is None and not _left_out(call)
     }:
         tell_missing(missing)
 
@@ -191,6 +197,12 @@ def resolve_priced() -> int:
 def usage_of(row: Spend) -> Usage:
     """What a row of the ledger says was used."""
     return Usage(row.input_tokens, row.cached_tokens, row.output_tokens, row.tokens, row.requests, row.written_tokens)
+
+
+def _left_out(call: MadeCall) -> bool:
+    """Whether its model has prices, and its provider did not say how much was used."""
+    at = datetime.fromtimestamp(call.at, UTC)
+    return lacks_usage(call.usage, price_list(call.provider, call.model, via=call.via).at(at))
 
 
 def _price(call: MadeCall) -> int | None:

@@ -70,20 +70,31 @@ def standings_of(budgets: Sequence[Budget]) -> dict[int, BudgetStanding]:
     rows = BudgetPeriod.objects.filter(budget__in=begins, starts_at__in=set(begins.values()))
     dearest = rows.order_by("budget_id", "starts_at", "-spent", "pk").distinct("budget_id", "starts_at")
     found = {(row.budget_id, row.starts_at): row for row in dearest}
+    unsure = Spend.objects.filter(kind=Spend.Kind.UNKNOWN, project__in={budget.project_id for budget in budgets})
+    projects = set(unsure.order_by().values_list("project_id", flat=True).distinct())
     return {
-        budget.pk: _standing(budget, row.key if row else "", row, begins[budget.pk])
+        budget.pk: _standing(
+            budget, row.key if row else "", row, begins[budget.pk], unsure=budget.project_id in projects
+        )
         for budget in budgets
         for row in [found.get((budget.pk, begins[budget.pk]))]
     }
 
 
-def _standing(budget: Budget, key: str, row: BudgetPeriod | None, starts_at: datetime) -> BudgetStanding:
-    """Of a period that nobody has asked yet the ledger says what was spent."""
+def _standing(
+    budget: Budget, key: str, row: BudgetPeriod | None, starts_at: datetime, *, unsure: bool = True
+) -> BudgetStanding:
+    """
+    Of a period that nobody has asked yet the ledger says what was spent.
+
+    Args:
+        unsure: Its project has calls of which nobody knows what they cost.
+    """
     period = row or BudgetPeriod(key=key, starts_at=starts_at)
     period.budget = budget
     if row is None and (key or budget.scope != Budget.Scope.EACH_USER):
         period.spent = _sum(spent_of(period))
-    unknown = _sum(spent_of(period).filter(kind=Spend.Kind.UNKNOWN)) if period.spent else 0
+    unknown = _sum(spent_of(period).filter(kind=Spend.Kind.UNKNOWN)) if unsure and period.spent else 0
     return BudgetStanding(budget, key, period.spent, period.held, starts_at, end_of(period), unknown)
 
 
