@@ -54,6 +54,7 @@ def _set_up(sandbox: Sandbox) -> None:
             "requests_per_minute": 10**9,
             "tokens_per_minute": 10**9,
             "output_tokens": OUTPUT_TOKENS,
+            "reasoning_share": 0.75,  # as xAI counts: in the total alone
         },
         latency={"mode": "fixed", "milliseconds": LATENCY_MS},
     )

@@ -93,7 +93,9 @@ async def create(request: web.Request) -> web.Response:
 
 async def read(request: web.Request) -> web.Response:
     _fail_sometimes(request)
-    return web.json_response(describe(_batch(request), request))
+    batch, rate = _batch(request), request.app[STATE].gate.knobs.batches.status_missing_rate
+    answers.fail_sometimes(request, rate, anthropic_error(404, f"Message batch {batch.id} was not found."))
+    return web.json_response(describe(batch, request))
 
 
 async def list_batches(request: web.Request) -> web.Response:

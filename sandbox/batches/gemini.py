@@ -100,6 +100,7 @@ async def read(request: web.Request) -> web.StreamResponse:
     batch, knobs = _batch(request), request.app[STATE].gate.knobs.batches
     rate = knobs.results_error_rate if batch.has_ended() else knobs.status_error_rate
     answers.fail_sometimes(request, rate, google_error(503, errors.MESSAGES[503]))
+    answers.fail_sometimes(request, knobs.status_missing_rate, google_error(404, "Requested entity was not found."))
     found = batch.results.get("inline")
     if batch.phase != "completed" or found is None:
         return web.json_response(describe(batch))

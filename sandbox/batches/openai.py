@@ -74,7 +74,9 @@ async def create(request: web.Request) -> web.Response:
 
 async def read(request: web.Request) -> web.Response:
     _fail_sometimes(request)
-    return web.json_response(describe(_batch(request)))
+    batch, rate = _batch(request), request.app[STATE].gate.knobs.batches.status_missing_rate
+    answers.fail_sometimes(request, rate, openai_error(404, f"No batch found with id '{batch.id}'."))
+    return web.json_response(describe(batch))
 
 
 async def list_batches(request: web.Request) -> web.Response:

@@ -61,6 +61,7 @@ class BatchKnobs(Part):
     malformed_line_rate: Rate = 0.0
     results_in_order: bool = False
     status_error_rate: Rate = 0.0
+    status_missing_rate: Rate = 0.0
     results_error_rate: Rate = 0.0
     results_cut_rate: Rate = 0.0
 

@@ -73,6 +73,7 @@ class OpenAiKnobs(LlmKnobs):
     tokens_per_minute: Capacity | None = 30_000
     hidden_share: Rate = 0.0
     cached_share: Rate = 0.0
+    reasoning_share: Rate = 0.0
     ratelimit_headers: RatelimitHeaders = "true"
     batch_lines: Capacity = 50_000
     batch_bytes: Capacity = 200_000_000

@@ -40,6 +40,10 @@ def usage_of(generation: CannedAnswer, knobs: OpenAiKnobs) -> dict[str, Any]:
         "completion_tokens": generation.output_tokens,
         "total_tokens": generation.prompt_tokens + generation.output_tokens,
     }
+    if knobs.reasoning_share:  # as xAI counts it: in the total alone
+        reasoning = round(generation.output_tokens * knobs.reasoning_share)
+        usage["completion_tokens"] -= reasoning
+        usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
     if knobs.cached_share:
         cached = call_tokens(generation, cached_share=knobs.cached_share).cached
         usage["prompt_tokens_details"] = {"cached_tokens": cached}
