@@ -58,6 +58,7 @@ class SettleForm(ReasonForm):
         choices=[("no", "no: they cost nothing"), ("yes", "yes: as they are booked")],
         widget=forms.RadioSelect,
     )
+    field_order = ("billed", "reason")
 
 
 def _look(ids: Sequence[UUID], *, actor: str) -> VerbOutcome:
@@ -203,7 +204,9 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="done")
     def far(self, batch: ProviderBatch) -> SafeString:
-        return showing.bar(100 * min(1.0, batch.done / max(1, batch.lines)), f"{batch.done:,} of {batch.lines:,}")
+        without = f", {batch.unanswered:,} without an answer" if batch.unanswered else ""
+        words = f"{batch.done:,} of {batch.lines:,}{without}"
+        return showing.bar(100 * min(1.0, batch.done / max(1, batch.lines)), words)
 
     @admin.display(description="last fault")
     def fault(self, batch: ProviderBatch) -> str:
