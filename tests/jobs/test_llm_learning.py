@@ -32,7 +32,11 @@ def test_the_output_of_the_next_call_is_taken_to_be_what_ten_needed(sandbox):
     submit_batch([model.line(WORDS * 45, split=True, split_tokens=1_000)], project_id=PROJECT, actor="key:test")
     drain(seconds=60)  # its parts are smaller than what was known of it, and teach nothing
     row = CostEstimate.objects.get()
-    assert (row.id, set(row.samples), row.p90) == ("llm.generate|small-1", {OUTPUT_TOKENS}, OUTPUT_TOKENS)
+    assert (row.id, set(row.samples), row.p90) == (
+        f"{PROJECT}|llm|llm.generate|small-1",
+        {OUTPUT_TOKENS},
+        OUTPUT_TOKENS,
+    )
     assert (set(row.outputs), row.output_p90) == ({OUTPUT_TOKENS}, OUTPUT_TOKENS)
     estimates.forget()
     spec = JobSpec.model_validate(model.line(WORDS, max_output_tokens=LARGEST_OUTPUT))

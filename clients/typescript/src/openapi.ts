@@ -954,7 +954,7 @@ export interface components {
             jobs: components["schemas"]["ForecastJobs"];
             /**
              * Learned
-             * @description Whether all of them follow from earlier calls. False: some are the most there can be; null: none.
+             * @description Whether all follow from earlier calls of the project. False: some are only bounds; null: none.
              */
             learned: boolean | null;
             /** @description All of them live. */
@@ -1020,6 +1020,8 @@ export interface components {
              * @description In millionths of the currency. Null: a price is missing.
              */
             price: number | null;
+            /** @description Between which it lies, where calls like these are too few yet. Null: `learned`, or no price. */
+            price_range: components["schemas"]["PriceRange"] | null;
             /**
              * Seconds
              * @description Until then.
@@ -2600,6 +2602,19 @@ export interface components {
          * @enum {string}
          */
         Policy: "wait" | "reject";
+        /** PriceRange */
+        PriceRange: {
+            /**
+             * At Least
+             * @description With no output of the calls of whose like too little is known.
+             */
+            at_least: number;
+            /**
+             * At Most
+             * @description With all that they can bring. Null: nothing bounds the output of some.
+             */
+            at_most: number | null;
+        };
         /**
          * Priority
          * @enum {string}
