@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
-from jobs.handlers.errors import Outcome, ProviderError
+from jobs.handlers.errors import SHOULD_RETRY, Outcome, ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.registry import UnknownKind
 from jobs.tracebacks import traceback_of
@@ -174,7 +174,8 @@ def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
     if failure.outcome == "not_sent" or failure.status == HTTPStatus.TOO_MANY_REQUESTS:
         return True
     if failure.outcome == "answered":
-        return repeatable and (failure.status == HTTPStatus.REQUEST_TIMEOUT or _is_server_error(failure.status))
+        asks_again = failure.status == HTTPStatus.REQUEST_TIMEOUT or failure.details.get(SHOULD_RETRY) is True
+        return repeatable and (asks_again or _is_server_error(failure.status))
     return repeatable and failure.code not in {"invalid_payload", "result_not_json"}
 
 

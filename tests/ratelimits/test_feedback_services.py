@@ -134,6 +134,16 @@ def test_a_refusal_that_names_nothing_slows_the_narrowest_limit_of_requests(shee
     assert names(refuse(subject=ASKER)) == ["rpm"]
 
 
+def test_a_refusal_that_names_nothing_slows_what_shows_no_room(gemini):
+    assert names(refuse(subject=ASKER)) == ["rpm"]  # all have room
+    Counter.objects.all().delete()
+    decide([Call(ASKER, cost=950)])
+    assert names(refuse(subject=ASKER)) == ["tpm"]
+    assert names(refuse(Violation(scope="project"), subject=ASKER)) == ["tpm"]
+    assert names(refuse(Violation(unit="requests"), subject=ASKER)) == ["rpm"]  # its word goes before our count
+    assert blocked_for("tpm", now()) is not None
+
+
 def test_a_shadow_limit_is_not_slowed_in_a_real_ones_place(sheets):
     Limit.objects.filter(name="user").update(shadow=True)
     catalogue.forget()

@@ -26,7 +26,7 @@ from ratelimits.services.limiter.needs import needed
 from ratelimits.services.limits.catalogue import rules_for
 from ratelimits.services.limits.save_limit import project_of
 from ratelimits.subjects import Subject
-from ratelimits.violated import MINUTE, Violated, violated_rules
+from ratelimits.violated import MINUTE, Violated, possible_rules, violated_rules
 
 from .proposed_limits import Accepted, heed_accepted, propose_limits
 from .stated_caps import note_stated_cap
@@ -120,8 +120,11 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
 
     A minute's quota is blocked for the delay stated, and beyond a bound held, see `algorithms.hold`; without one until
     our own count has room, at most two windows. Its pressure falls in proportion to what was refused, see
-    `algorithms.pressure`. A day's quota is blocked until its reset, however short the delay. A cap that the provider states becomes a proposal or, where the limit learns
-    caps, the cap. Nothing blocked is ever unblocked earlier.
+    `algorithms.pressure`. A day's quota is blocked until its reset, however short the delay. A cap that the provider
+    states becomes a proposal or, where the limit learns caps, the cap. Nothing blocked is ever unblocked earlier.
+
+    A refusal that says nothing of what it counts slows the limits that show no room; where none does, those of the
+    narrowest scope that count requests.
 
     Where no limit counts a call, one is prepared in shadow, see `proposed_limits`; what a shadow limit counts cools
     down for as long as the provider says, or a minute. Every cool-down is spread a little, upwards.
@@ -136,8 +139,17 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
     uncounted = [(one.subject, one.push_back) for one, found in matched if not found]
     if uncounted and propose_limits(uncounted, accepted=accepted, actor=actor):
         matched = _matched(refusals)
-    places = [(meant.rule, meant.rule.key(one.subject)) for one, found in matched for meant in found]
+    possible = [possible_rules(rules_for(one.subject), one.push_back) for one, _ in matched]
+    places = [
+        (meant.rule, meant.rule.key(one.subject))
+        for (one, found), others in zip(matched, possible, strict=True)
+        for meant in (*found, *others)
+    ]
     cooled = _open(lock_counters(places))
+    matched = [
+        (one, _without_room(cooled, one, others) or found)
+        for (one, found), others in zip(matched, possible, strict=True)
+    ]
     now = max((one.counter.now for one in cooled.values()), default=0.0) or database_now()
     answers, stated = [], {}
     for one, found in matched:
@@ -157,7 +169,7 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
                 stated[counter_id] = (meant.rule, meant.rule.key(one.subject), meant.violation.stated_cap)
         until = max((cooled[counter_id].blocked_until or now for counter_id in ids), default=now + _by_itself(one))
         answers.append(Cooling(until, max(0.0, until - now), tuple(ids)))
-    for counter_id in sorted(cooled):
+    for counter_id in sorted(cooled.keys() & {counter_id for one in answers for counter_id in one.counters}):
         _store(counter_id, cooled[counter_id], actor=actor, accepted=accepted)
     for counter_id in sorted(stated):
         rule, key, cap = stated[counter_id]
@@ -167,6 +179,16 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
 
 def _matched(refusals: Sequence[Refusal]) -> list[tuple[Refusal, list[Violated]]]:
     return [(one, violated_rules(rules_for(one.subject), one.push_back)) for one in refusals]
+
+
+def _without_room(cooled: Mapping[str, _Cooled], refusal: Refusal, possible: Sequence[Violated]) -> list[Violated]:
+    """Those that show no room by our own count: of a refusal that names nothing, they are what was exceeded."""
+    found = []
+    for one in possible:
+        counter = cooled[one.rule.counter_id(refusal.subject)].counter
+        if not one.rule.shadow and counter.meter.available() / MICRO <= MUCH_ROOM * counter.algorithm.capacity:
+            found.append(one)
+    return found
 
 
 def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
