@@ -101,12 +101,14 @@ class Cost:
             400}`. Of output tokens it is the most there can be: learned from earlier calls where there are some.
         is_bound: `unknown`, and the output of `units`, are the most there can be. False: what was learned of earlier
             calls may be more, too.
+        told_output: The most output tokens that the call tells its provider to bring; None: it tells none.
     """
 
     known: int
     unknown: int = 0
     units: Mapping[str, int] = field(default_factory=dict)
     is_bound: bool = True
+    told_output: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

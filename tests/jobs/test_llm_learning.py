@@ -42,7 +42,8 @@ def test_the_output_of_the_next_call_is_taken_to_be_what_ten_needed(sandbox):
     spec = JobSpec.model_validate(model.line(WORDS, max_output_tokens=LARGEST_OUTPUT))
     taught = submit_job(spec, project_id=PROJECT, actor="key:test")
     job = Job.objects.get(pk=taught.id)
-    assert (job.cost, job.costs) == (100 + OUTPUT_TOKENS, {"input_tokens": 100, "output_tokens": OUTPUT_TOKENS})
+    told = {"input_tokens": 100, "output_tokens": OUTPUT_TOKENS, "max_output_tokens": LARGEST_OUTPUT}
+    assert (job.cost, job.costs) == (100 + OUTPUT_TOKENS, told)
 
 
 UNCACHED_QUOTA = 4_000  # a window

@@ -50,8 +50,10 @@ def test_the_service_is_the_provider_unless_named():
 
 
 def test_geminis_limits_count_input_and_others_output_too():
-    assert parsed(prompt="x" * 400, max_output_tokens=50).cost() == Cost(100, units=_units(100, 50))
-    assert parsed(provider="openai", prompt="x" * 400, max_output_tokens=50).cost() == Cost(100, 50, _units(100, 50))
+    assert parsed(prompt="x" * 400, max_output_tokens=50).cost() == Cost(100, units=_units(100, 50), told_output=50)
+    assert parsed(provider="openai", prompt="x" * 400, max_output_tokens=50).cost() == Cost(
+        100, 50, _units(100, 50), told_output=50
+    )
 
 
 def test_output_that_nothing_bounds_is_a_guess_and_what_the_provider_documents_of_a_model_is_a_bound():

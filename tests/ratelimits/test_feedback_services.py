@@ -474,6 +474,45 @@ def test_the_second_refusal_of_one_call_presses_nobody_else_and_it_waits_longer_
     assert (counter.pressure, counter.blocked_until) == (pressure, None)
 
 
+WHOLE = {"input_tokens": 50, "output_tokens": 20, "max_output_tokens": 300}
+
+
+def refuse_whole(moving_clock, **fields):
+    """Three small calls of large bounds use a quarter of the limit, and the third of them is refused."""
+    calls = [Call(ASKER, cost=70, known_cost=50, amounts=WHOLE)] * 3
+    assert {one.kind for one in decide(calls)} == {"proceed"}
+    found = PushBack((Violation("", "project", "tokens"),), 1)
+    refusal = Refusal(ASKER, found, now() + moving_clock.seconds, 70, known_cost=50, amounts=WHOLE, **fields)
+    push_backs([refusal] * 5, actor=ACTOR)
+    moving_clock.move(seconds=120)
+
+
+def test_refusals_while_there_is_room_by_what_calls_use_propose_to_count_them_whole(gemini, moving_clock, lines):
+    for _ in range(2):
+        refuse_whole(moving_clock)
+    assert Limit.objects.get(name="tpm").proposed_reserves == ""
+    refuse_whole(moving_clock)
+    row = Limit.objects.get(name="tpm")
+    assert (row.reserves, row.proposed_reserves) == ("used", "max")
+    assert [line["action"] for line in lines].count("propose_reserves") == 1
+    assert "seems to count all" in QuotaAlert.objects.get(kind="exceeded").message
+    update_limit(row.pk, {"reserves": "max"}, actor="user:1")
+    assert Limit.objects.get(name="tpm").proposed_reserves == ""
+    Counter.objects.all().delete()
+    kinds = [one.kind for one in decide([Call(ASKER, cost=70, known_cost=50, amounts=WHOLE)] * 3)]
+    assert kinds == ["proceed", "proceed", "defer"]
+
+
+def test_refusals_that_counting_whole_would_not_explain_propose_nothing(gemini, moving_clock):
+    few = {**WHOLE, "max_output_tokens": 25}
+    for _ in range(4):
+        decide([Call(ASKER, cost=70, known_cost=50, amounts=few)])
+        found = PushBack((Violation("", "project", "tokens"),), 1)
+        push_backs([Refusal(ASKER, found, now() + moving_clock.seconds, 70, known_cost=50, amounts=few)], actor=ACTOR)
+        moving_clock.move(seconds=120)
+    assert Limit.objects.get(name="tpm").proposed_reserves == ""
+
+
 def stated(cap, violation=OF_USER):
     return Violation(violation.name, violation.scope, violation.unit, violation.call_type, stated_cap=cap)
 

@@ -585,6 +585,8 @@ export interface components {
             reason?: string;
             /** Refill Per Second */
             refill_per_second?: number | null;
+            /** @description Of tokens and output tokens: whether the provider counts what a call uses, or all it may bring. */
+            reserves?: components["schemas"]["Reserves"];
             /** Reset Zone */
             reset_zone?: string;
             scope?: components["schemas"]["LimitScope"];
@@ -1557,6 +1559,13 @@ export interface components {
              */
             readonly proposed_at: string | null;
             /**
+             * @description What refusals show that the provider counts; empty once somebody has changed the limit.
+             *
+             *     * `used` - what calls use
+             *     * `max` - all that they may bring
+             */
+            readonly proposed_reserves: components["schemas"]["ProposedReservesEnum"];
+            /**
              * Format: double
              * @description What the provider allows in a window. A bucket is held against it: burst + window x rate.
              */
@@ -1566,6 +1575,13 @@ export interface components {
              * @description Of a bucket.
              */
             readonly refill_per_second: number | null;
+            /**
+             * @description Of tokens and output tokens, what the provider counts of a call: what it uses, so that the rest of its estimate comes back when it ends, or all of its max_output_tokens from the start.
+             *
+             *     * `used` - what calls use
+             *     * `max` - all that they may bring
+             */
+            readonly reserves: components["schemas"]["ReservesEnum"];
             /** @description Time zone at whose midnight a daily quota is reset: America/Los_Angeles. */
             readonly reset_zone: string;
             readonly scope: components["schemas"]["LimitScopeEnum"];
@@ -1798,6 +1814,11 @@ export interface components {
              * @default null
              */
             refill_per_second: number | null;
+            /**
+             * @description Of tokens and output tokens: whether the provider counts what a call uses, or all it may bring.
+             * @default used
+             */
+            reserves: components["schemas"]["Reserves"];
             /**
              * Reset Zone
              * @default
@@ -2432,6 +2453,8 @@ export interface components {
             reason?: string;
             /** Refill Per Second */
             refill_per_second?: number | null;
+            /** @description Of tokens and output tokens: whether the provider counts what a call uses, or all it may bring. */
+            reserves?: components["schemas"]["Reserves"];
             /** Reset Zone */
             reset_zone?: string;
             scope?: components["schemas"]["LimitScope"];
@@ -2645,6 +2668,12 @@ export interface components {
             /** Unfinished */
             unfinished: number;
         };
+        /**
+         * @description * `used` - what calls use
+         *     * `max` - all that they may bring
+         * @enum {string}
+         */
+        ProposedReservesEnum: "used" | "max";
         ProviderBatch: {
             readonly cancel_reason: string;
             /** Format: date-time */
@@ -2939,6 +2968,17 @@ export interface components {
              */
             user_id: string;
         };
+        /**
+         * Reserves
+         * @enum {string}
+         */
+        Reserves: "used" | "max";
+        /**
+         * @description * `used` - what calls use
+         *     * `max` - all that they may bring
+         * @enum {string}
+         */
+        ReservesEnum: "used" | "max";
         /**
          * ReserveUsage
          * @description Units of a user's allowance to hold before a call.

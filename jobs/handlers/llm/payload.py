@@ -166,10 +166,13 @@ class LlmGenerate(BaseModel):
         tokens are told apart. Of a model whose most output nobody knows, DEFAULT_OUTPUT_TOKENS is a guess.
         """
         known = max(self.input_tokens(part) for part in self.parts)
-        bound = self.stated_output or most_output_of(self.model)
+        told = self.stated_output
+        bound = told or most_output_of(self.model)
         output = bound or DEFAULT_OUTPUT_TOKENS
         units = {INPUT_TOKENS: known, OUTPUT_TOKENS: output}
-        return Cost(known, 0 if self.provider == "gemini" else output, units, is_bound=bound is not None)
+        return Cost(
+            known, 0 if self.provider == "gemini" else output, units, is_bound=bound is not None, told_output=told
+        )
 
     @property
     def stated_output(self) -> int | None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from jobs.lanes import lane_name, path_of, subject_of, target_of, target_of_pool
 from queueops.tenancy.credentials import Account, find_accounts
 from queueops.tenancy.encryption import is_encrypted
-from ratelimits.costs import OUTPUT_TOKENS
+from ratelimits.costs import OUTPUT_TOKENS, TOLD_OUTPUT
 from ratelimits.services.limiter.estimates import Alike, learned_output, learned_unknown
 from ratelimits.services.limits.catalogue import counted
 
@@ -121,4 +121,6 @@ def _units(job: PreparedJob, alike: Alike) -> str | None:
     if most and learned is not None:
         likely = round(learned)
         units = {**units, OUTPUT_TOKENS: min(most, likely) if job.details.is_bound else likely}
+        if (told := job.details.told_output) and told > units[OUTPUT_TOKENS]:
+            units[TOLD_OUTPUT] = told  # a limit may count it whole
     return json.dumps(dict(units))

@@ -146,6 +146,8 @@ class OpenCounter:
             state["full"] = [self.now, self.whole] if is_full else self.stored.get("full")
         if others := self.others.state():
             state["others"] = others
+        if seen := self.stored.get("whole"):  # see tuning/reserved_whole.py
+            state["whole"] = seen
         if held := self.hold.state():
             state["held"] = held
         if self.stream:

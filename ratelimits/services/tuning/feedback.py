@@ -29,6 +29,7 @@ from ratelimits.subjects import Subject
 from ratelimits.violated import MINUTE, Violated, possible_rules, violated_rules
 
 from .proposed_limits import Accepted, heed_accepted, propose_limits
+from .reserved_whole import REFUSALS_THAT_TELL, propose_whole, speaks_for_whole
 from .stated_caps import note_stated_cap
 
 MOST_WINDOWS_COOLED = 2  # for which a refusal that states no delay cools at most
@@ -93,6 +94,7 @@ class _Cooled:
     Attributes:
         chance: By which its cool-down is spread: other counters, cooled by one hint, do not open with it.
         hold: Of a delay that is longer than what is kept to without trying.
+        whole: How many refusals speak for a provider that counts calls whole, see `reserved_whole`.
     """
 
     counter: OpenCounter
@@ -106,6 +108,7 @@ class _Cooled:
     label: str = ""
     chance: float = 0.0
     hold: Hold = NO_HOLD
+    whole: int = 0
 
 
 def push_back(subject: Subject, push_back: PushBack, *, sent_at: float, actor: str) -> Cooling:
@@ -206,6 +209,7 @@ def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
             },
             chance=random.random(),  # noqa: S311 - spreads cool-downs, protects nothing
             hold=counter.hold,
+            whole=int(counter.stored.get("whole", 0)),
         )
     return opened
 
@@ -219,7 +223,9 @@ def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
         return
     if not counter.rule.hard_reset and not counter.rule.shadow:  # nothing of a shadow limit's cap is in use
         slowed = pushed_back(cooled.pressure, counter.now, refusal.sent_at, share=_share(counter, refusal))
-        cooled.is_news |= slowed.changed_at != cooled.pressure.changed_at  # not each of a burst's
+        is_first = slowed.changed_at != cooled.pressure.changed_at  # not each of a burst's
+        cooled.is_news |= is_first
+        cooled.whole += is_first and speaks_for_whole(counter, refusal, much_room=MUCH_ROOM)
         cooled.pressure = slowed
     until = _blocked_until(counter, refusal.push_back, violation, cooled.pressure)
     until = counter.now + spread(until - counter.now, cooled.chance)
@@ -328,6 +334,10 @@ def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, 
 
 def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) -> None:
     counter, pressure = cooled.counter, cooled.pressure
+    is_whole = cooled.whole >= REFUSALS_THAT_TELL
+    if is_whole:
+        cooled.whole = 0
+        propose_whole(counter.rule, actor=actor)
     Counter.objects.filter(pk=counter_id).update(
         pressure=pressure.factor,
         pressure_changed_at=_moment(pressure.changed_at),
@@ -335,7 +345,7 @@ def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) 
         blocked_until=_moment(cooled.blocked_until),
         blocked_reason=cooled.reason,
         updated_at=Now(),
-        **_held_state(cooled),
+        **_kept_state(cooled),
     )
     if not cooled.is_news:
         return
@@ -357,17 +367,22 @@ def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) 
         capacity = heed_accepted(counter.rule, cooled.subject, accepted)
         alerts.tell_unlimited(counter.rule, counter.key, capacity=capacity, reason=cooled.reason, figures=figures)
     else:
-        alerts.tell_exceeded(counter.rule, counter.key, message=_message(counter, cooled), figures=figures)
+        message = _message(counter, cooled)
+        if is_whole:
+            message += (
+                f"; {counter.rule.service} seems to count all that a call may bring: look at what the limit reserves"
+            )
+        alerts.tell_exceeded(counter.rule, counter.key, message=message, figures=figures)
 
 
-def _held_state(cooled: _Cooled) -> dict[str, Any]:
-    """The counter's state, where its hold has changed."""
+def _kept_state(cooled: _Cooled) -> dict[str, Any]:
+    """The counter's state, where what refusals left in it has changed."""
     counter = cooled.counter
-    if cooled.hold == counter.hold:
+    if cooled.hold == counter.hold and cooled.whole == counter.stored.get("whole", 0):
         return {}
-    kept = {name: value for name, value in counter.stored.items() if name != "held"}
-    held = cooled.hold.state()
-    return {"state": kept if held is None else {**kept, "held": held}}
+    told = {"held": cooled.hold.state(), "whole": cooled.whole}
+    kept = {name: value for name, value in counter.stored.items() if name not in told}
+    return {"state": kept | {name: value for name, value in told.items() if value}}
 
 
 def _message(counter: OpenCounter, cooled: _Cooled) -> str:
