@@ -56,6 +56,10 @@ REMEDIES_BY_CODE: dict[str, str] = {
         "the store works (manage.py doctor); then requeue if the call may be made again."
     ),
     "result_not_stored": "The database refused the handler's result: a bug. The call was made.",
+    "unreadable_encoding": (
+        "The provider compressed its answer in a way that was not asked for, and nobody could read it; the call was "
+        "made. Have it, or the proxy before it, send gzip or none; then requeue if the call may be made again."
+    ),
     "budget_exhausted": (
         "A budget that rejects had no room for the most that it can cost. Raise it or wait for its next period, "
         "then requeue."

@@ -62,7 +62,8 @@ def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:
     """Return what a call without a complete answer means for its job."""
     if isinstance(error, OutboundRefused):
         return ProviderError(None, error.message, code=error.code, outcome="refused")
-    return ProviderError(None, error.message, code=error.details["reason"], outcome=error.details["outcome"])
+    told = error.details
+    return ProviderError(told.get("answered_status"), error.message, code=told["reason"], outcome=told["outcome"])
 
 
 def asks_again(response: OutboundResponse) -> dict[str, Any]:

@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='limit',
             name='proposed_reserves',
-            field=models.CharField(choices=[('used', 'what calls use'), ('max', 'all that they may bring')], db_default='', default='', editable=False, help_text='What refusals show that the provider counts; empty once somebody has changed the limit.', max_length=4),
+            field=models.CharField(db_default='', default='', editable=False, help_text='What refusals show that the provider counts; empty once somebody has changed the limit.', max_length=4),
         ),
         migrations.AddField(
             model_name='limit',

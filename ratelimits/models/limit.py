@@ -92,8 +92,8 @@ class Limit(models.Model):
         choices=Reserves,
         default=Reserves.USED,
         db_default=Reserves.USED,
-        help_text="Of tokens and output tokens, what the provider counts of a call: what it uses, so that the rest of its"
-        " estimate comes back when it ends, or all of its max_output_tokens from the start.",
+        help_text="Of tokens and output tokens, what the provider counts of a call: what it uses, so that the rest of"
+        " its estimate comes back when it ends, or all of its max_output_tokens from the start.",
     )
     algorithm = models.CharField(max_length=14, choices=Algorithm, default=Algorithm.SLIDING_WINDOW)
     capacity = models.FloatField(
@@ -158,7 +158,6 @@ class Limit(models.Model):
     )
     proposed_reserves = models.CharField(
         max_length=4,
-        choices=Reserves,
         default="",
         db_default="",
         editable=False,

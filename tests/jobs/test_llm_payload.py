@@ -1,6 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
+from jobs.handlers.llm import openai
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.registry import Cost, find_handler
 from tests.support.cases import every_case
@@ -41,6 +42,24 @@ def test_what_does_not_fit_is_refused_when_it_is_submitted(fields, words):
 
 def test_models_of_compatible_servers_may_have_paths_for_names():
     assert parsed(provider="openai", model="meta-llama/Llama-3.1-8B:free").model == "meta-llama/Llama-3.1-8B:free"
+
+
+def test_names_of_models_may_begin_with_an_at_sign_or_hold_one():
+    for provider, name in (("openai", "@cf/meta/llama-3.1-8b-instruct"), ("gemini", "gemini-1.5-pro@001")):
+        assert parsed(provider=provider, model=name).model == name
+
+
+def test_openais_own_address_is_known_though_it_is_written_down():
+    asked = parsed(provider="openai", max_output_tokens=9)
+    for address, name in {
+        "": "max_completion_tokens",
+        "https://api.openai.com/v1": "max_completion_tokens",
+        "https://eu.api.openai.com": "max_completion_tokens",
+        "https://openai.example.org/v1": "max_tokens",
+        "https://notapi.openai.com.example.org": "max_tokens",
+    }.items():
+        body = openai.compose(asked, "x", address, "key").body
+        assert {field for field in body if field.startswith("max")} == {name}, address
 
 
 def test_the_service_is_the_provider_unless_named():

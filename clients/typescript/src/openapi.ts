@@ -1558,13 +1558,8 @@ export interface components {
              * @description When a refusal last asked for it; null once somebody has changed it.
              */
             readonly proposed_at: string | null;
-            /**
-             * @description What refusals show that the provider counts; empty once somebody has changed the limit.
-             *
-             *     * `used` - what calls use
-             *     * `max` - all that they may bring
-             */
-            readonly proposed_reserves: components["schemas"]["ProposedReservesEnum"];
+            /** @description What refusals show that the provider counts; empty once somebody has changed the limit. */
+            readonly proposed_reserves: string;
             /**
              * Format: double
              * @description What the provider allows in a window. A bucket is held against it: burst + window x rate.
@@ -2668,12 +2663,6 @@ export interface components {
             /** Unfinished */
             unfinished: number;
         };
-        /**
-         * @description * `used` - what calls use
-         *     * `max` - all that they may bring
-         * @enum {string}
-         */
-        ProposedReservesEnum: "used" | "max";
         ProviderBatch: {
             readonly cancel_reason: string;
             /** Format: date-time */

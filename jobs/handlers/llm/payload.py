@@ -23,9 +23,9 @@ MAX_OUTPUT_TOKENS = 1_000_000
 MAX_LLM_SECONDS = 590.0
 MOST_FALLBACKS = 5
 
-_ASCII_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}$"
+_ASCII_NAME = r"^[A-Za-z0-9@][A-Za-z0-9._:/@-]{0,99}$"
 # It becomes part of a path there.
-_NAME_IN_A_PATH = re.compile(r"[A-Za-z0-9._-]+")
+_NAME_IN_A_PATH = re.compile(r"[A-Za-z0-9._@-]+")
 
 Text = Annotated[str, Field(min_length=1)]
 Provider = Literal["gemini", "openai", "anthropic"]
@@ -105,7 +105,7 @@ class LlmGenerate(BaseModel):
             raise ValueError("give exactly one of prompt, messages and contents")
         for way in (self, *(other.payload for other in self.ways())):
             if way.provider == "gemini" and not _NAME_IN_A_PATH.fullmatch(way.model):
-                raise ValueError("the name of a Gemini model has letters, digits, dots, dashes and underscores only")
+                raise ValueError("the name of a Gemini model has letters, digits, dots, dashes, underscores and @ only")
             if way.provider == "anthropic" and self.temperature is not None and self.temperature > 1:
                 raise ValueError("Anthropic's temperature is at most 1")
             if way.contents is not None and way.provider != "gemini":
