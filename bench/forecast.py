@@ -94,7 +94,7 @@ def _calls(batch: Any) -> int:
 
 def _wait_until_learned() -> None:
     """Until executors have written what the lesson's calls took, and the flow how long they did."""
-    learned = CostEstimate.objects.filter(id=f"llm.generate|{MODEL}")
+    learned = CostEstimate.objects.filter(id=f"{PROJECT}|{SERVICE}|llm.generate|{MODEL}")
     wait_for(lambda: len(learned.values_list("outputs", flat=True).first() or []) >= LESSON, what="the lesson's tokens")
     flow = FlowSample.objects.filter(service=SERVICE, span_seconds=0)
     wait_for(lambda: sum(flow.values_list("latencies", flat=True).first() or []) >= LESSON, what="its calls' durations")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
-from jobs.handlers.errors import Outcome, ProviderError
+from jobs.handlers.errors import SHOULD_RETRY, Outcome, ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.registry import UnknownKind
 from jobs.tracebacks import traceback_of
@@ -56,6 +56,10 @@ REMEDIES_BY_CODE: dict[str, str] = {
         "the store works (manage.py doctor); then requeue if the call may be made again."
     ),
     "result_not_stored": "The database refused the handler's result: a bug. The call was made.",
+    "unreadable_encoding": (
+        "The provider compressed its answer in a way that was not asked for, and nobody could read it; the call was "
+        "made. Have it, or the proxy before it, send gzip or none; then requeue if the call may be made again."
+    ),
     "budget_exhausted": (
         "A budget that rejects had no room for the most that it can cost. Raise it or wait for its next period, "
         "then requeue."
@@ -174,7 +178,8 @@ def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
     if failure.outcome == "not_sent" or failure.status == HTTPStatus.TOO_MANY_REQUESTS:
         return True
     if failure.outcome == "answered":
-        return repeatable and (failure.status == HTTPStatus.REQUEST_TIMEOUT or _is_server_error(failure.status))
+        asks_again = failure.status == HTTPStatus.REQUEST_TIMEOUT or failure.details.get(SHOULD_RETRY) is True
+        return repeatable and (asks_again or _is_server_error(failure.status))
     return repeatable and failure.code not in {"invalid_payload", "result_not_json"}
 
 

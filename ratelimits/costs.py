@@ -10,6 +10,7 @@ from types import MappingProxyType
 REQUESTS, IN_FLIGHT, TOKENS = "requests", "in_flight", "tokens"
 INPUT_TOKENS, CACHED_TOKENS, OUTPUT_TOKENS = "input_tokens", "cached_tokens", "output_tokens"
 WRITTEN_TOKENS = "written_tokens"
+TOLD_OUTPUT = "max_output_tokens"  # what a call tells its provider to bring at most, where less is expected of it
 ENQUEUED_TOKENS = "enqueued_tokens"
 
 PER_CALL = frozenset({REQUESTS, IN_FLIGHT})  # of which every call takes one, whatever it costs
@@ -81,6 +82,16 @@ def estimate(
     if unit == TOKENS and stated is None:
         return cost, known_cost
     return stated or 0.0, None
+
+
+def reserved_whole(unit: str, cost: float, known_cost: float | None, amounts: Amounts) -> float | None:
+    """
+    Return what a call takes of a limit whose provider counts all the output that it may bring; None: as of any other.
+    """
+    told = amounts.get(TOLD_OUTPUT, amounts.get(OUTPUT_TOKENS))
+    if told is None or unit not in {TOKENS, OUTPUT_TOKENS} or (unit == TOKENS and known_cost is None):
+        return None
+    return told if unit == OUTPUT_TOKENS else max(cost, (known_cost or 0.0) + told)
 
 
 def taken(cost: float, known_cost: float | None, amounts: Amounts) -> dict[str, float]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, MAY_SPEAK_OF_A_QUOTA, told_delay
-from ratelimits.quota_names import CallKind, CountedUnit, QuotaName, Scope, read_quota_name
-from ratelimits.rate_headers import StatedQuota, parse_span, read_quotas, read_rate_headers
+from ratelimits.quota_names import CallKind, CountedUnit, QuotaName, Scope, read_quota_name, read_unit
+from ratelimits.rate_headers import StatedQuota, parse_span, read_quotas, read_rate_headers, read_units
 
 MAX_ERROR_BYTES = 1_000_000
 MAX_DETAILS = 50
@@ -114,7 +114,7 @@ def parse_refusal(status: int, headers: Mapping[str, str], body: bytes) -> PushB
     Returns:
         None where it refuses for no quota, see `is_of_a_quota`, and for a 429 that says the credit is gone.
     """
-    google = parse_google(status, headers, body)
+    google = _read_google(status, headers, body)
     if google is None or google.violations:
         return google
     other = parse_openai(status, headers, body)
@@ -128,6 +128,14 @@ def parse_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     Returns:
         None where it refuses for no quota: the words RESOURCE_EXHAUSTED also come with a 402, which no wait mends.
     """
+    found = _read_google(status, headers, body)
+    if found is None or found.violations:
+        return found
+    unit = read_unit(_text(_error_of(body).get("message"), most=10_000))
+    return replace(found, violations=(Violation(unit, unit=unit),)) if unit else found
+
+
+def _read_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
     if not is_of_a_quota(status, headers, body):
         return None
     error = _error_of(body)
@@ -161,14 +169,14 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     if {_text(error.get("code")), _text(error.get("type"))} & _OPENAI_CREDIT_GONE:
         return None
     message = _text(error.get("message"), most=10_000)
-    gauges = {unit: gauge for unit in _UNITS if (gauge := _gauge(headers, unit)) is not None}
+    gauges = [quota for quota in read_units(headers) if quota.remaining is not None]
     violation = _openai_violation(error, message, gauges)
     in_message = _OPENAI_RETRY.search(message)
-    gauge = gauges.get(violation.unit) if violation else None
+    gauge = _gauge_of(violation, gauges) if violation else None
     retry_after = (
         told_delay(headers)
         or (_span(in_message[1]) if in_message else None)
-        or (gauge.reset_seconds if gauge else None)
+        or (_bounded(gauge.reset_seconds or 0.0) if gauge else None)
     )
     if violation is None:
         return _from_rate_headers(headers, retry_after)
@@ -184,13 +192,16 @@ def parse_anthropic(status: int, headers: Mapping[str, str], body: bytes) -> Pus
     """
     if status != _TOO_MANY_REQUESTS:
         return None
-    said = _ANTHROPIC_LIMIT.search(_text(_error_of(body).get("message"), most=10_000))
+    message = _text(_error_of(body).get("message"), most=10_000)
+    said = _ANTHROPIC_LIMIT.search(message)
     retry_after = told_delay(headers)
     if said:
         read = read_quota_name(said[2])
         cap = _cap(said[1].replace(",", "")) if read.period == "minute" else None
         return PushBack((Violation(said[2], "project", read.unit, stated_cap=cap),), retry_after)
     empty = [quota for quota in read_quotas(headers) if quota.remaining == 0]
+    if len(empty) != 1 and (unit := read_unit(message)):
+        return PushBack((Violation(unit, "project", unit),), retry_after)
     violations = tuple(
         _stated_violation(replace(one, window_seconds=MINUTE_SECONDS)) for one in empty[: len(empty) == 1]
     )
@@ -267,27 +278,20 @@ def _violation(sources: tuple[Any, ...], *, model: Any, cap: Any) -> Violation:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Gauge:
-    limit: float
-    remaining: float
-    reset_seconds: float | None
-
-
-def _openai_violation(error: dict[str, Any], message: str, gauges: Mapping[CountedUnit, _Gauge]) -> Violation | None:
+def _openai_violation(error: dict[str, Any], message: str, gauges: Sequence[StatedQuota]) -> Violation | None:
     said = _OPENAI_LIMIT.search(message)
-    kind = error.get("type")
-    spent: list[CountedUnit] = [unit for unit, gauge in gauges.items() if not gauge.remaining]
     read = read_quota_name(said[1]) if said else QuotaName()
-    unit: CountedUnit = read.unit or ("tokens" if kind == "tokens" else "requests" if kind == "requests" else "")
+    unit = read.unit or read_unit(message, (_text(error.get("code")), _text(error.get("type"))))
+    spent = [gauge for gauge in gauges if not gauge.remaining and (not unit or gauge.unit == unit)]
     if not unit and len(spent) == 1:
-        unit = spent[0]
+        unit = _STATED_UNITS.get(spent[0].unit, "requests")
     if not unit:
         return None
+    gauge = spent[0] if len(spent) == 1 else _gauge_of(Violation(unit=unit), gauges)
+    per_day = read.period == "day" or (not said and gauge is not None and gauge.window_seconds == _A_DAY)
     cap = _cap(said[2]) if said else None
-    gauge = gauges.get(unit)
-    if not said and gauge and gauge.reset_seconds is not None and gauge.reset_seconds <= MINUTE_SECONDS:
-        cap = gauge.limit
+    if not said and gauge and not per_day and _is_of_a_minute(gauge):
+        cap = gauge.capacity
     name = _text(said[1]).strip() if said else unit
     asked = _OPENAI_REQUESTED.search(message) if said else None
     requested = _cap(asked[1]) if asked else None
@@ -295,18 +299,23 @@ def _openai_violation(error: dict[str, Any], message: str, gauges: Mapping[Count
         name=name,
         scope="project",
         unit=unit,
-        per_day=read.period == "day",
+        per_day=per_day,
         stated_cap=cap,
         requested=requested if requested and cap and requested > cap else None,
     )
 
 
-def _gauge(headers: Mapping[str, str], unit: str) -> _Gauge | None:
-    limit = _cap(_header(headers, f"x-ratelimit-limit-{unit}"))
-    remaining = _header(headers, f"x-ratelimit-remaining-{unit}").strip()
-    if limit is None or not _NUMBER.fullmatch(remaining) or float(remaining) > limit:
-        return None
-    return _Gauge(limit, float(remaining), _span(_header(headers, f"x-ratelimit-reset-{unit}")))
+def _gauge_of(violation: Violation, gauges: Sequence[StatedQuota]) -> StatedQuota | None:
+    """What headers say of the violated quota: the one without room where there are several of its unit."""
+    of_unit = [gauge for gauge in gauges if gauge.unit == violation.unit]
+    return min(of_unit, key=lambda gauge: (bool(gauge.remaining), gauge.window_seconds or 0.0), default=None)
+
+
+def _is_of_a_minute(gauge: StatedQuota) -> bool:
+    """A header's limit mostly states no period: it is a minute's where all of it is back within one."""
+    if gauge.window_seconds is not None:
+        return gauge.window_seconds == MINUTE_SECONDS
+    return gauge.reset_seconds is not None and gauge.reset_seconds <= MINUTE_SECONDS
 
 
 def _header(headers: Mapping[str, str], name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 Scope = Literal["project", "user", "project_user", "global", ""]
@@ -14,6 +15,19 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=[0-9])")
 _NOT_A_WORD = re.compile(r"[^a-z0-9{}]+")
 _DAY_WORDS = ("per day", "daily", "1 d ", "1 day ", " rpd ", " tpd ")
 _MINUTE_WORDS = ("per minute", "per min ", "1 min ", " rpm ", " tpm ")
+_LIMITED = r"(?:_count\b|(?:[ _-](?:rate|usage|count))?[ _-](?:limit|quota|per|exceeded))"
+_UNIT_WORDS: dict[CountedUnit, re.Pattern[str]] = {
+    "input_tokens": re.compile(rf"(?<![a-z])(?:input|prompt)[ _-]tokens?{_LIMITED}|\bITPM\b", re.IGNORECASE),
+    "output_tokens": re.compile(rf"(?<![a-z])(?:output|completion)[ _-]tokens?{_LIMITED}|\bOTPM\b", re.IGNORECASE),
+    "tokens": re.compile(rf"(?<![a-z])tokens?{_LIMITED}|\bTP[MD]\b", re.IGNORECASE),
+    "requests": re.compile(rf"(?<![a-z])(?:requests?|calls?){_LIMITED}|\bRP[MDS]\b", re.IGNORECASE),
+}
+_UNIT_CODES: dict[CountedUnit, re.Pattern[str]] = {
+    "input_tokens": re.compile(r"^(?:input|prompt)_tokens?\b|^(?:input|prompt)_tokens?_"),
+    "output_tokens": re.compile(r"^(?:output|completion)_tokens?\b|^(?:output|completion)_tokens?_"),
+    "tokens": re.compile(r"^tokens?(?:_|$)"),
+    "requests": re.compile(r"^requests(?:_|$)|^request_(?:rate_)?limit"),
+}
 
 
 class QuotaName(NamedTuple):
@@ -45,6 +59,19 @@ def read_quota_name(name: str) -> QuotaName:
     words = f" {_NOT_A_WORD.sub(' ', _CAMEL.sub(' ', name).lower())} "
     period = _period(words)
     return QuotaName(_scope(words, has_period=bool(period)), _unit(words), _call_type(words), period)
+
+
+def read_unit(message: str, codes: Iterable[str] = ()) -> CountedUnit:
+    """
+    Return what a refusal says was used up, where it names no quota: `exceeded the token rate limit`, `TPM`, a code
+    `token_limit_exceeded`, a type `tokens`. Empty: it does not say, or it says several.
+    """
+    found = {unit for unit, words in _UNIT_WORDS.items() if words.search(message)}
+    for code in codes:
+        found |= {unit for unit, words in _UNIT_CODES.items() if words.search(code)}
+    if len(found - {"tokens"}) == 1 and "requests" not in found:
+        found.discard("tokens")  # input tokens are tokens, too
+    return found.pop() if len(found) == 1 else ""
 
 
 def _period(words: str) -> Period:

@@ -28,6 +28,9 @@ _ANTHROPIC = "anthropic-ratelimit"
 _SPAN = re.compile(
     r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m(?!s))?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s))?"
 )
+_PERIODS = {"minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
+# Cerebras and others end the name with the period.
+_UNIT_FIELD = re.compile(r"x-ratelimit-limit-((requests|(?:input-|output-)?tokens)(?:-(minute|hour|day))?)")
 _PREFIXES = ("ratelimit", "x-ratelimit", "x-rate-limit")
 
 
@@ -64,12 +67,12 @@ def read_quotas(headers: Mapping[str, str]) -> list[StatedQuota]:
 
     A reset of `anthropic-ratelimit-<unit>-limit`, `-remaining`, `-reset` is a moment; where input and
     output are told apart, `tokens` only repeats one of them. `x-ratelimit-limit-<unit>`, `x-ratelimit-remaining-<unit>`
-    and `x-ratelimit-reset-<unit>` state no period, and neither do Anthropic's.
+    and `x-ratelimit-reset-<unit>` state no period unless one ends their name, and neither do Anthropic's.
     """
     fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if _is_about_quotas(name.lower())}
     if not fields:
         return []
-    found = [*_of_anthropic(fields), *_of_openai(fields)]
+    found = [*_of_anthropic(fields), *_by_unit(fields)]
     return found or read_rate_headers(headers)
 
 
@@ -87,13 +90,28 @@ def _of_anthropic(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
             yield quota
 
 
-def _of_openai(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
-    for unit in ("requests", "tokens"):
-        capacity = _amount(fields.get(f"x-ratelimit-limit-{unit}")) or None
-        remaining = _amount(fields.get(f"x-ratelimit-remaining-{unit}"))
-        reset = parse_span(fields.get(f"x-ratelimit-reset-{unit}", ""))
+def read_units(headers: Mapping[str, str]) -> list[StatedQuota]:
+    """
+    Return the quotas that `x-ratelimit-limit-<unit>` and its like state, as OpenAI and many like it do.
+
+    Those are left out that make no sense: a limit that is none, more left than that.
+    """
+    return list(_by_unit({name.lower(): value[:MAX_HEADER] for name, value in headers.items()}))
+
+
+def _by_unit(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
+    for field in sorted(fields):
+        match = _UNIT_FIELD.fullmatch(field)
+        if match is None:
+            continue
+        name, unit, period = match[1], match[2].replace("-", "_"), match[3] or ""
+        capacity = _amount(fields[field]) or None
+        remaining = _amount(fields.get(f"x-ratelimit-remaining-{name}"))
+        told = fields.get(f"x-ratelimit-reset-{name}", "")
         if capacity is not None and (remaining is None or remaining <= capacity):
-            yield StatedQuota(unit, unit, capacity, None, remaining, reset)
+            yield StatedQuota(
+                name, unit, capacity, _PERIODS.get(period), remaining, parse_span(told) or _span(told) or None
+            )
 
 
 def parse_span(text: str) -> float | None:

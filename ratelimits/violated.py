@@ -68,6 +68,23 @@ def violated_rules(rules: Sequence[Rule], found: PushBack) -> list[Violated]:
     return list(chosen.values())
 
 
+def possible_rules(rules: Sequence[Rule], found: PushBack) -> list[Violated]:
+    """
+    Return the limits that may have been exceeded by a refusal that says of nothing what it counts; else none.
+
+    They are those of any unit: which of them was, their own counts tell, where one of them shows no room.
+    """
+    chosen: dict[int, Violated] = {}
+    for violation in found.violations or (Violation(),):
+        if violation.unit:
+            return []
+        for unit in (Unit.REQUESTS, Unit.TOKENS, Unit.INPUT_TOKENS, Unit.OUTPUT_TOKENS):
+            of_unit = [rule for rule in rules if rule.unit == unit]
+            for rule in _meant(of_unit, violation):
+                chosen[rule.id] = Violated(rule, violation, exact=False)
+    return list(chosen.values())
+
+
 def _weight(one: Violated) -> tuple[bool, bool]:
     return one.exact, one.violation.per_day
 

@@ -115,6 +115,7 @@ class LimitAdmin(ServiceFormAdmin):
                     ("name", "service"),
                     ("call_type", "scope"),
                     ("unit", "counts_cached"),
+                    "reserves",
                     ("model", "per_model"),
                     ("project", "kind"),
                     ("enabled", "shadow"),
@@ -266,6 +267,8 @@ class LimitAdmin(ServiceFormAdmin):
         gauge = _standing(limit).fullest
         found = marks(gauge) if gauge else SafeString("")
         proposals = _proposals(limit)
+        if limit.proposed_reserves:
+            found = format_html("{} {}", found, showing.badge("blue", "lightbulb", "counted whole?"))
         if not proposals:
             return found
         said = figure(proposals[0].proposed_capacity or 0) if len(proposals) == 1 else f"{len(proposals)} other caps"

@@ -50,10 +50,17 @@ def _shown(told: SubmissionForecast) -> dict[str, Any]:
     }
 
 
+def _price(way: SubmissionWay, currency: str) -> str:
+    if way.price_range is None:
+        return shown(way.price, currency)
+    least, most = way.price_range
+    return f"{shown(least, currency)} to {'nobody knows what' if most is None else shown(most, currency)}"
+
+
 def _way(name: str, way: SubmissionWay, currency: str | None) -> dict[str, Any]:
     return {
         "name": name,
-        "price": "not counted" if currency is None else shown(way.price, currency),
+        "price": "not counted" if currency is None else _price(way, currency),
         "ends": None if way.finish_at is None else showing.ago(way.finish_at),
         "why": way.why,
     }

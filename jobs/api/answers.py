@@ -59,8 +59,16 @@ class ForecastTokens(BaseModel):
     reserved: int = Field(description="What limits keep free for them until their answers tell.")
 
 
+class PriceRange(BaseModel):
+    at_least: int = Field(description="With no output of the calls of whose like too little is known.")
+    at_most: int | None = Field(description="With all that they can bring. Null: nothing bounds the output of some.")
+
+
 class ForecastWay(BaseModel):
     price: int | None = Field(description="In millionths of the currency. Null: a price is missing.")
+    price_range: PriceRange | None = Field(
+        description="Between which it lies, where calls like these are too few yet. Null: `learned`, or no price."
+    )
     finish_at: datetime | None = Field(description="When the last would have ended. Null: nobody knows, see `why`.")
     seconds: float | None = Field(description="Until then.")
     why: str = Field(description="Why nobody knows when; else empty.")
@@ -100,7 +108,7 @@ class ForecastAnswer(BaseModel):
     jobs: ForecastJobs
     tokens: dict[str, ForecastTokens] = Field(description="By unit; empty where no job counts tokens.")
     learned: bool | None = Field(
-        description="Whether all of them follow from earlier calls. False: some are the most there can be; null: none."
+        description="Whether all follow from earlier calls of the project. False: some are only bounds; null: none."
     )
     currency: str
     live: ForecastWay = Field(description="All of them live.")

@@ -47,8 +47,14 @@ FORECAST: dict[str, Any] = {
     },
     "learned": True,
     "currency": "USD",
-    "live": {"price": 171_000, "finish_at": "2026-03-02T10:21:40Z", "seconds": 1300.0, "why": ""},
-    "batch": {"price": 85_500, "finish_at": "2026-03-03T10:00:00Z", "seconds": 86_400.0, "why": ""},
+    "live": {"price": 171_000, "price_range": None, "finish_at": "2026-03-02T10:21:40Z", "seconds": 1300.0, "why": ""},
+    "batch": {
+        "price": 85_500,
+        "price_range": None,
+        "finish_at": "2026-03-03T10:00:00Z",
+        "seconds": 86_400.0,
+        "why": "",
+    },
     "missing_prices": [],
     "budgets": [{"budget": "march", "user_id": None, "policy": "wait", "needed": 171_000, "left": 150_000}],
     "binding": [

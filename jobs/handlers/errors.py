@@ -12,6 +12,8 @@ from queueops.core.values.retry_after import told_delay
 if TYPE_CHECKING:
     from ratelimits.feedback import PushBack
 
+SHOULD_RETRY = "should_retry"
+
 Outcome = Literal["not_sent", "refused", "answered", "unknown"]
 
 
@@ -60,7 +62,14 @@ def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:
     """Return what a call without a complete answer means for its job."""
     if isinstance(error, OutboundRefused):
         return ProviderError(None, error.message, code=error.code, outcome="refused")
-    return ProviderError(None, error.message, code=error.details["reason"], outcome=error.details["outcome"])
+    told = error.details
+    return ProviderError(told.get("answered_status"), error.message, code=told["reason"], outcome=told["outcome"])
+
+
+def asks_again(response: OutboundResponse) -> dict[str, Any]:
+    """As details of a failure: that an answer says itself that the call should be made again, whatever its status."""
+    told = response.headers.get("x-should-retry", "").strip().lower()
+    return {SHOULD_RETRY: True} if told == "true" else {}
 
 
 def retry_after_of(response: OutboundResponse, push_back: PushBack | None = None) -> float | None:

@@ -99,11 +99,16 @@ class Cost:
         unknown: The guess at the rest, such as output tokens: learned from earlier calls where there are some.
         units: What it takes by unit, where limits count more than one figure: `{"input_tokens": 900, "output_tokens":
             400}`. Of output tokens it is the most there can be: learned from earlier calls where there are some.
+        is_bound: `unknown`, and the output of `units`, are the most there can be. False: what was learned of earlier
+            calls may be more, too.
+        told_output: The most output tokens that the call tells its provider to bring; None: it tells none.
     """
 
     known: int
     unknown: int = 0
     units: Mapping[str, int] = field(default_factory=dict)
+    is_bound: bool = True
+    told_output: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,10 @@ async def post(url: str, *, headers: Mapping[str, str], body: bytes) -> int:
             reuse_connection=True,
         )
     except (OutboundRefused, OutboundFailed) as error:
+        # What a receiver says beside its status is nobody's business: unreadable, it would be sent the message again.
+        status = int(error.details.get("answered_status") or 0)
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            return status
         raise unanswered(error) from error
     if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
         raise ProviderError(

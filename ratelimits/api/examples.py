@@ -74,6 +74,7 @@ LIMIT = {
     "kind": "",
     "per_model": False,
     "counts_cached": True,
+    "reserves": "used",
     "refill_per_second": None,
     "provider_quota": 300,
     "slack_seconds": None,
@@ -89,6 +90,7 @@ LIMIT = {
     "enabled": True,
     "learns_caps": False,
     "proposed_at": None,
+    "proposed_reserves": "",
     "note": "",
     "updated_at": AT,
     "overrides": [

@@ -101,6 +101,10 @@ class LimitFigures(Input):
     per_model: Truth = Field(default=False, description="Each model has counters of its own.")
     unit: Unit = Unit.REQUESTS
     counts_cached: Truth = Field(default=True, description="Of input tokens: those read from a cache count, too.")
+    reserves: Limit.Reserves = Field(
+        default=Limit.Reserves.USED,
+        description="Of tokens and output tokens: whether the provider counts what a call uses, or all it may bring.",
+    )
     algorithm: Limit.Algorithm = Limit.Algorithm.SLIDING_WINDOW
     capacity: Number | None = None
     refill_per_second: Number | None = None

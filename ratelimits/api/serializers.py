@@ -119,12 +119,13 @@ class LimitSerializer(serializers.ModelSerializer[Limit]):
                 "per_model",
                 "unit",
                 "counts_cached",
+                "reserves",
             ),
             *("algorithm", "capacity"),
             *("refill_per_second", "window_seconds", "provider_quota", "slack_seconds", "reset_zone", "guard_seconds"),
             *("lease_seconds", "headroom_percent", "notice_percent", "warning_percent"),
             *("clears_late_seconds", "fail_open", "shadow", "enabled", "learns_caps"),
-            *("proposed_at", "note", "updated_at", "overrides", "counters"),
+            *("proposed_at", "proposed_reserves", "note", "updated_at", "overrides", "counters"),
         ]
         read_only_fields = fields
 

@@ -53,6 +53,10 @@ class Limit(models.Model):
         FIXED_WINDOW = "fixed_window"
         CONCURRENCY = "concurrency"
 
+    class Reserves(models.TextChoices):
+        USED = "used", "what calls use"
+        MAX = "max", "all that they may bring"
+
     name = models.SlugField(max_length=100, unique=True, help_text="Shown wherever the limit binds.")
     service = models.CharField(
         max_length=64,
@@ -82,6 +86,14 @@ class Limit(models.Model):
         default=True,
         db_default=True,
         help_text="Of input tokens: those read from a cache count, too. Off for Anthropic, where they are free.",
+    )
+    reserves = models.CharField(
+        max_length=4,
+        choices=Reserves,
+        default=Reserves.USED,
+        db_default=Reserves.USED,
+        help_text="Of tokens and output tokens, what the provider counts of a call: what it uses, so that the rest of"
+        " its estimate comes back when it ends, or all of its max_output_tokens from the start.",
     )
     algorithm = models.CharField(max_length=14, choices=Algorithm, default=Algorithm.SLIDING_WINDOW)
     capacity = models.FloatField(
@@ -143,6 +155,13 @@ class Limit(models.Model):
     )
     proposed_at = models.DateTimeField(
         null=True, editable=False, help_text="When a refusal last asked for it; null once somebody has changed it."
+    )
+    proposed_reserves = models.CharField(
+        max_length=4,
+        default="",
+        db_default="",
+        editable=False,
+        help_text="What refusals show that the provider counts; empty once somebody has changed the limit.",
     )
     note = models.TextField(blank=True, help_text="Where the figure comes from; who confirmed it.")
     updated_at = models.DateTimeField(db_default=Now(), editable=False)

@@ -59,9 +59,9 @@ class CallTally(models.Model):
 
 
 class CostEstimate(models.Model):
-    """What calls of one kind and model really cost lately, beyond what was known before the call."""
+    """What a project's calls of one service, kind and model cost lately, beyond what was known before the call."""
 
-    id = models.CharField(primary_key=True, max_length=250, help_text="`<kind>|<model>`")
+    id = models.CharField(primary_key=True, max_length=400, help_text="`<project>|<service>|<kind>|<model>`")
     samples = models.JSONField(default=list, help_text="The last actual costs of the unknown part, oldest first.")
     p90 = models.FloatField(default=0, db_default=0)
     ratios = models.JSONField(

@@ -79,9 +79,9 @@ def run_executor(slots: int = 10, *, call_seconds: float = 2.0) -> None:
     )
 
 
-def learn(output: int, *, ratio: float = 1.0) -> None:
+def learn(output: int, *, ratio: float = 1.0, project: str = "acme") -> None:
     CostEstimate.objects.create(
-        id="llm.generate|small",
+        id=f"{project}|openai|llm.generate|small",
         samples=[output] * 20,
         p90=output,
         ratios=[ratio] * 20,
@@ -133,6 +133,34 @@ def test_tokens_are_told_as_known_as_expected_and_as_reserved(api: Api):
         "output_tokens": {"known": 0, "expected": 550, "reserved": 500},
         "tokens": {"known": 500, "expected": 1150, "reserved": 1000},
     }
+
+
+def test_what_other_projects_calls_take_is_neither_heeded_nor_shown(api: Api):
+    before = forecast(api, [question()])
+    learn(50_000, project="beta")
+    told = forecast(api, [question()])
+    assert (told["tokens"], told["learned"]) == (before["tokens"], False)
+
+
+def test_the_price_of_work_of_which_too_little_is_known_is_a_range(api: Api):
+    set_price("input_tokens", 2_000_000)
+    set_price("output_tokens", 8_000_000)
+    assert forecast(api, [question()])["live"]["price_range"] == {"at_least": 200, "at_most": 200 + 400 * 8}
+    free = question()
+    del free["payload"]["max_output_tokens"]
+    assert forecast(api, [free])["live"]["price_range"] == {"at_least": 200, "at_most": None}
+    Price.objects.update(model="gpt-4o")
+    prices.forget()
+    free["payload"]["model"] = "gpt-4o"
+    told = forecast(api, [free])
+    assert told["live"]["price_range"] == {"at_least": 200, "at_most": 200 + 16_384 * 8}
+    assert told["tokens"]["output_tokens"]["reserved"] == 16_384
+    Price.objects.update(model="small")
+    prices.forget()
+    learn(5_000)
+    free["payload"]["model"] = "small"
+    told = forecast(api, [free])
+    assert (told["live"]["price_range"], told["live"]["price"]) == (None, 200 + 5_500 * 8)
 
 
 def test_jobs_that_count_no_tokens_need_no_price(api: Api):

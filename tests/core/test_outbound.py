@@ -2,6 +2,7 @@ import asyncio
 import gzip
 import socket
 import tracemalloc
+import zlib
 from contextlib import asynccontextmanager
 from itertools import product
 from typing import Any
@@ -293,6 +294,91 @@ async def test_a_gzip_bomb_is_cut_at_the_cap():
     assert response.is_truncated
     assert len(response.body) == 50_000
     assert peak < 10_000_000
+
+
+AS_WRITTEN = [
+    "/r/https%3A%2F%2Fcdn.example.org%2Fa.jpg",
+    "/?sig=a%2Fb%3D&se=2026-01-01T00%3A00%3A00Z",
+    "/path%28test%29?x=%7e",
+    "/a//b/../c",
+    "/k%2fv?sig=ab%2bcd%3d%3d",
+    "/?a[]=1;b='2'&c=d+e%20f",
+]
+
+
+@played
+async def test_a_url_goes_as_it_was_written_and_so_does_that_of_a_redirect():
+    seen = []
+
+    async def answer(request):
+        seen.append(request.raw_path)
+        if request.raw_path.startswith("/redirect/"):
+            return web.Response(status=302, headers={"Location": AS_WRITTEN[int(request.raw_path[10:])]})
+        return web.Response(text="done")
+
+    async with serving(answer) as url, client_of() as client:
+        for number, path in enumerate(AS_WRITTEN):
+            await get(client, url + path)
+            await get(client, f"{url}/redirect/{number}", follow_redirects=True)
+        await get(client, f"{url}?q=1#part")
+        await get(client, f"{url}/\u00e4?x=%e4<\u00f6>")
+    assert seen[:-2] == [one for number, path in enumerate(AS_WRITTEN) for one in (path, f"/redirect/{number}", path)]
+    assert seen[-2:] == ["/?q=1", "/%C3%A4?x=%e4%3C%C3%B6%3E"]
+
+
+PACKED = {
+    "gzip": gzip.compress(b"whole"),
+    "GZIP": gzip.compress(b"wh") + gzip.compress(b"ole"),
+    "x-gzip": gzip.compress(b"whole") + bytes(8),
+    "deflate": zlib.compress(b"whole"),
+    "Deflate": zlib.compress(b"whole", wbits=-15),
+    "identity": b"whole",
+}
+
+
+def packed(status, encoding, body):
+    head = f"HTTP/1.1 {status} Told\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+@played
+async def test_a_body_is_read_whichever_way_it_was_packed():
+    read = {}
+    for encoding, body in PACKED.items():
+        async with raw_server(packed(200, encoding, body)) as (url, _), client_of() as client:
+            read[encoding] = (await get(client, url)).body
+    assert read == dict.fromkeys(PACKED, b"whole")
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip"])
+@played
+async def test_an_answer_that_cannot_be_read_was_given_all_the_same(encoding):
+    async with raw_server(packed(200, encoding, b"\x1b\x03\x00")) as (url, _), client_of() as client:
+        assert await failure_of(client, url) == ("unreadable_encoding", "answered")
+    async with raw_server(packed(429, encoding, b"\x1b\x03\x00")) as (url, _), client_of() as client:
+        response = await get(client, url)
+    assert (response.status, response.body, response.is_truncated) == (429, b"", True)
+
+
+@played
+async def test_a_header_of_many_kilobytes_breaks_nothing():
+    policy = " ".join(f"https://cdn{number}.example.org" for number in range(1_000))
+    answer = f"HTTP/1.1 200 OK\r\nContent-Security-Policy: {policy}\r\nContent-Length: 2\r\n\r\nok".encode()
+    async with raw_server(answer) as (url, _), client_of() as client:
+        response = await get(client, url)
+    assert (response.body, response.headers["Content-Security-Policy"]) == (b"ok", policy)
+
+
+@played
+async def test_what_is_complete_and_stays_open_is_closed(monkeypatch):
+    monkeypatch.setattr("queueops.core.outbound.client.LINGER_SECONDS", 0.01)
+    seen = bytearray()
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthe end"
+    async with raw_server(answer, stay_open=True) as (url, _), client_of() as client:
+        response = await get(
+            client, url, timeout_seconds=600, on_piece=seen.extend, is_complete=lambda: seen.endswith(b"end")
+        )
+    assert (response.status, response.body, response.is_truncated) == (200, b"the end", False)
 
 
 @played

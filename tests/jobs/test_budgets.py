@@ -250,6 +250,23 @@ def test_a_price_of_output_says_how_much_a_job_without_a_maximum_can_bring(model
     assert states() == {JobState.COMPLETED: 1}
 
 
+def test_a_job_without_a_maximum_is_held_at_what_its_provider_documents_of_the_model(model):
+    set_prices(model.service)
+    Price.objects.update(model="gpt-4o")
+    prices.forget()
+    a_budget(100_000_000)
+    line = model.line(WORDS, max_output_tokens=None)
+    line["payload"]["model"] = "gpt-4o"
+    submit_batch([line], project_id=PROJECT, actor="key:test")
+    [job] = claim_jobs(UUID(int=1), wanted=1, lease_seconds=30, turns=ClassTurns())
+    assert job.bound is not None
+    Price.objects.filter(unit="output_tokens").update(amount=0)
+    prices.forget()
+    submit_batch([line], project_id=PROJECT, actor="key:test")
+    [free] = claim_jobs(UUID(int=1), wanted=1, lease_seconds=30, turns=ClassTurns())
+    assert job.bound - free.bound == 16_384 * 8
+
+
 @pytest.mark.parametrize("above", [463, 464])
 def test_the_most_that_a_job_can_cost_is_at_the_dearest_price_its_input_can_reach(model, above):
     set_prices(model.service)

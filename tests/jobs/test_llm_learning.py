@@ -32,13 +32,18 @@ def test_the_output_of_the_next_call_is_taken_to_be_what_ten_needed(sandbox):
     submit_batch([model.line(WORDS * 45, split=True, split_tokens=1_000)], project_id=PROJECT, actor="key:test")
     drain(seconds=60)  # its parts are smaller than what was known of it, and teach nothing
     row = CostEstimate.objects.get()
-    assert (row.id, set(row.samples), row.p90) == ("llm.generate|small-1", {OUTPUT_TOKENS}, OUTPUT_TOKENS)
+    assert (row.id, set(row.samples), row.p90) == (
+        f"{PROJECT}|llm|llm.generate|small-1",
+        {OUTPUT_TOKENS},
+        OUTPUT_TOKENS,
+    )
     assert (set(row.outputs), row.output_p90) == ({OUTPUT_TOKENS}, OUTPUT_TOKENS)
     estimates.forget()
     spec = JobSpec.model_validate(model.line(WORDS, max_output_tokens=LARGEST_OUTPUT))
     taught = submit_job(spec, project_id=PROJECT, actor="key:test")
     job = Job.objects.get(pk=taught.id)
-    assert (job.cost, job.costs) == (100 + OUTPUT_TOKENS, {"input_tokens": 100, "output_tokens": OUTPUT_TOKENS})
+    told = {"input_tokens": 100, "output_tokens": OUTPUT_TOKENS, "max_output_tokens": LARGEST_OUTPUT}
+    assert (job.cost, job.costs) == (100 + OUTPUT_TOKENS, told)
 
 
 UNCACHED_QUOTA = 4_000  # a window

@@ -13,7 +13,7 @@ from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
 from ratelimits.models import Limit
 from ratelimits.services.limiter import estimates
-from ratelimits.services.limiter.estimates import MIN_SAMPLES, record_actuals
+from ratelimits.services.limiter.estimates import MIN_SAMPLES, Alike, record_actuals
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_project
@@ -24,6 +24,7 @@ from tests.support.cases import every_case
 pytestmark = pytest.mark.django_db
 
 ADA = UUID(int=1)
+GUESSES = Alike("acme", "svc", "test.guess", None)
 
 
 @pytest.fixture(autouse=True)
@@ -106,12 +107,30 @@ def test_a_kind_that_does_not_coalesce_has_no_key(kind):
 def test_what_calls_have_really_cost_lowers_the_unknown_part_alone(known, learned, cost):
     estimates.forget()
     if learned is not None:
-        record_actuals([("test.guess", None, float(learned))] * MIN_SAMPLES)
+        record_actuals([(GUESSES, float(learned))] * MIN_SAMPLES)
     job = submit(kind="test.guess", n=known)
     assert (job.cost, job.known_cost) == (cost, known)
 
 
+def test_what_another_project_has_learned_changes_nothing():
+    record_actuals([(GUESSES._replace(project="beta"), 5.0)] * MIN_SAMPLES)
+    assert [submit(kind="test.guess", n=50, project=name).cost for name in ("acme", "beta")] == [1050, 55]
+
+
+def test_a_guess_that_is_no_bound_gives_way_to_what_calls_have_really_cost(monkeypatch):
+    def cost(piece: Piece) -> Cost:
+        return Cost(piece.n, 1000, {"input_tokens": piece.n, "output_tokens": 1000}, is_bound=bool(piece.option))
+
+    @handler(kind="test.open", service="svc", payload=Piece, cost=cost)
+    async def guess(job: RunningJob[Piece]) -> None: ...
+
+    alike = GUESSES._replace(kind="test.open")
+    record_actuals([(alike, 5000.0)] * MIN_SAMPLES, outputs=[(alike, 4000.0)] * MIN_SAMPLES)
+    found = [submit(kind="test.open", n=50, option=option) for option in ("", "bound")]
+    assert [(job.cost, job.costs["output_tokens"]) for job in found] == [(5050, 4000), (1050, 1000)]
+
+
 def test_a_producers_own_estimate_is_not_a_guess():
-    record_actuals([("test.guess", None, 30.0)] * MIN_SAMPLES)
+    record_actuals([(GUESSES, 30.0)] * MIN_SAMPLES)
     job = submit(kind="test.guess", n=50, spec={"cost": 700})
     assert (job.cost, job.known_cost) == (700, None)

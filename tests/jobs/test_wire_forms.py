@@ -101,6 +101,21 @@ def test_an_answer_that_breaks_ends_only_where_the_reason_is_the_last_that_comes
     assert told(answered("stream-no-done-stays-open.sse", "openai", breaks=True))[:2] == ("All of it.", True)
 
 
+def test_a_stream_that_stays_open_after_its_end_holds_no_slot(monkeypatch):
+    monkeypatch.setattr("queueops.core.outbound.client.LINGER_SECONDS", 0.01)
+
+    async def scenario(name: str, provider: str, tail: bytes) -> Any:
+        async with raw_server(HEAD + (WIRE / name).read_bytes() + tail, stay_open=True) as (url, _):
+            return await ask(url, provider=provider, stream=True, timeout_seconds=500)
+
+    for form, tail in {
+        ("stream-no-done-stays-open.sse", "openai"): b"",
+        ("stream-mistral-chunks.sse", "openai"): b"data: [DONE]\n\n",
+        ("stream-anthropic-text-at-start.sse", "anthropic"): b"",
+    }.items():
+        assert told(asyncio.run(scenario(*form, tail))) == READ[form]
+
+
 def test_a_form_that_no_provider_has_is_no_success():
     for provider, event in {
         "openai": {"id": "x", "output": [{"text": "hi"}]},

@@ -92,6 +92,21 @@ def test_a_right_that_is_missing_is_no_quota_and_ends_the_job():
     assert not is_retryable(failure, repeatable=True)
 
 
+def test_the_unit_that_an_answer_names_is_told():
+    [violation] = refused("azure_tokens").push_back.violations
+    assert (violation.unit, violation.scope) == ("tokens", "project")
+
+
+def test_a_conflict_that_says_itself_to_ask_again_is_asked_again_and_no_other():
+    failures = {name: refused(name) for name in ("conflict_asks_again", "conflict_does_not")}
+    assert {name: (one.status, one.push_back) for name, one in failures.items()} == dict.fromkeys(failures, (409, None))
+    assert {name: is_retryable(one, repeatable=True) for name, one in failures.items()} == {
+        "conflict_asks_again": True,
+        "conflict_does_not": False,
+    }
+    assert not is_retryable(failures["conflict_asks_again"], repeatable=False)
+
+
 def test_what_one_call_asks_for_beside_the_whole_limit_is_told():
     [violation] = refused("groq_413").push_back.violations
     assert (violation.unit, violation.stated_cap, violation.requested) == ("tokens", 6000, 19_120)

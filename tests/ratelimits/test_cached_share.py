@@ -12,12 +12,12 @@ from ratelimits.costs import Usage
 from ratelimits.models import CostEstimate
 from ratelimits.services.limiter import estimates
 from ratelimits.services.limiter.decide import Call, Settlement, decide
-from ratelimits.services.limiter.estimates import MIN_SAMPLES, record_actuals, with_cached
+from ratelimits.services.limiter.estimates import MIN_SAMPLES, Alike, record_actuals, with_cached
 from tests.ratelimits.counting import ADA, START, make_limit
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
 
-KIND, MODEL = "llm.generate", "small"
+LIKE = Alike("acme", "svc", "llm.generate", "small")
 WINDOW = 60.0
 CAPACITY = 60_000
 RUN_SECONDS = 2.0  # of a call
@@ -32,23 +32,25 @@ def nothing_kept():
 
 
 def taught(*shares: float) -> None:
-    record_actuals([], cached_shares=[(KIND, MODEL, share) for share in shares])
+    record_actuals([], cached_shares=[(LIKE, share) for share in shares])
     estimates.forget()
 
 
 def test_the_share_that_nine_of_ten_calls_had_is_taken_for_cached():
     asked = {"input_tokens": 1000, "output_tokens": 50}
     taught(*[0.9] * (MIN_SAMPLES - 1))
-    assert with_cached(asked, KIND, MODEL) == asked
+    assert with_cached(asked, LIKE) == asked
     taught(0.5, *[0.8] * 8, 0.0)
-    assert with_cached(asked, KIND, MODEL) == {**asked, "cached_tokens": 500}
-    assert with_cached(asked, KIND, "other") == with_cached(asked, "other", MODEL) == asked
+    assert with_cached(asked, LIKE) == {**asked, "cached_tokens": 500}
+    assert (
+        with_cached(asked, LIKE._replace(project="beta")) == with_cached(asked, LIKE._replace(model="other")) == asked
+    )
 
 
 def test_what_a_call_says_of_its_cache_itself_stands():
     taught(*[0.9] * MIN_SAMPLES)
     for said in ({"input_tokens": 1000, "cached_tokens": 10}, {"output_tokens": 50}, {}):
-        assert with_cached(said, KIND, MODEL) == said
+        assert with_cached(said, LIKE) == said
 
 
 def test_the_last_calls_alone_are_remembered():
@@ -63,7 +65,7 @@ def test_a_call_that_only_its_cache_makes_fit_is_let_through():
     call = Call(ADA, amounts={"input_tokens": 9000})
     assert [decide([call])[0].kind] == ["reject"]
     taught(*[0.8] * MIN_SAMPLES)
-    assert decide([call._replace(amounts=with_cached(call.amounts, KIND, MODEL))])[0].kind == "proceed"
+    assert decide([call._replace(amounts=with_cached(call.amounts, LIKE))])[0].kind == "proceed"
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.05])
@@ -94,7 +96,7 @@ def replay(clock, calls: list[tuple[int, float]]) -> list[tuple[float, int]]:
             ended.append(Settlement(holder, None, usage.amounts()))
         tokens, share = waiting[0]
         holder = f"h{len(went)}"
-        amounts = with_cached({"input_tokens": tokens, "output_tokens": 10}, KIND, MODEL)
+        amounts = with_cached({"input_tokens": tokens, "output_tokens": 10}, LIKE)
         asked = Call(ADA, holder=holder, amounts=amounts, paced=True, crowded=True)
         [decision] = decide([asked], settlements=ended)
         if decision.kind == "proceed":

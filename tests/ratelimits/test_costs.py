@@ -42,6 +42,26 @@ def test_what_a_provider_does_not_tell_of_a_unit_is_not_known(unit, actual, amou
     assert counted(unit, actual, amounts) == expected
 
 
+@every_case(("unit", "known", "amounts", "takes"), [
+    ("tokens", 20, {"output_tokens": 10, "max_output_tokens": 50}, 70), ("tokens", 20, {"output_tokens": 40}, 60),
+    ("output_tokens", 20, {"output_tokens": 10, "max_output_tokens": 50}, 50), ("tokens", 20, {}, 30),
+    ("tokens", 20, {"output_tokens": 10, "max_output_tokens": 500}, 100),
+    ("input_tokens", 20, {"output_tokens": 10, "max_output_tokens": 50}, 20),
+], undone=True)  # fmt: skip
+def test_a_limit_that_reserves_all_that_a_call_may_bring_takes_it_and_gives_nothing_back(unit, known, amounts, takes):
+    limit = make_limit(unit=unit, capacity=100, reserves="max")
+    decide([Call(ADA, cost=30, known_cost=known, amounts=amounts, holder="h")])
+    assert used(limit, now=START) == takes
+    settle([Settlement("h", 25, {"input_tokens": 20, "output_tokens": 5})])
+    assert used(limit, now=START) == (20 if unit == "input_tokens" else takes)
+
+
+def test_an_input_above_a_limit_that_reserves_all_can_never_fit():
+    make_limit(unit="tokens", capacity=100, reserves="max")
+    amounts = {"input_tokens": 101, "output_tokens": 10}
+    assert kinds(decide([Call(ADA, cost=111, known_cost=101, amounts=amounts)])) == "r"
+
+
 def test_cached_tokens_count_only_where_the_limit_says_so():
     free, all_of_it = (
         make_limit(name, unit="input_tokens", capacity=100, counts_cached=counts)

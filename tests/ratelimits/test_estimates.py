@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ratelimits.algorithms.estimates import clamped, p90
 from ratelimits.models import CostEstimate
 from ratelimits.services.limiter import estimates
+from ratelimits.services.limiter.estimates import Alike
 
 amounts = st.floats(0, 1e9, allow_nan=False)
 
@@ -64,13 +65,16 @@ def nothing_cached():
     estimates.forget()
 
 
-def record(*costs, kind="llm.generate", model="m"):
-    estimates.record_actuals([(kind, model, cost) for cost in costs])
+LIKE = Alike("acme", "openai", "llm.generate", "m")
 
 
-def learned(kind="llm.generate", model="m"):
+def record(*costs, alike=LIKE):
+    estimates.record_actuals([(alike, cost) for cost in costs])
+
+
+def learned(alike=LIKE):
     estimates.forget()
-    return estimates.learned_unknown(kind, model)
+    return estimates.learned_unknown(alike)
 
 
 @pytest.mark.django_db
@@ -83,12 +87,14 @@ def test_nothing_is_learned_from_fewer_than_ten_calls(nothing_cached):
 
 
 @pytest.mark.django_db
-def test_kinds_and_models_are_learned_apart(nothing_cached):
-    estimates.record_actuals(
-        [("llm.generate", "a", 10.0), ("llm.generate", "b", 20.0), ("other", "a", 30.0), ("plain", None, 40.0)] * 10
-    )
-    assert [learned("llm.generate", "a"), learned("llm.generate", "b"), learned("other", "a")] == [10, 20, 30]
-    assert (learned("plain", None), learned("plain", "")) == (40, 40)
+def test_projects_services_kinds_and_models_are_learned_apart(nothing_cached):
+    apart = [
+        LIKE, LIKE._replace(project="beta"), LIKE._replace(service="own"), LIKE._replace(kind="other"),
+        LIKE._replace(model="n"), LIKE._replace(model=None),
+    ]  # fmt: skip
+    estimates.record_actuals([(alike, float(place)) for place, alike in enumerate(apart)] * 10)
+    assert [learned(alike) for alike in apart] == [0, 1, 2, 3, 4, 5]
+    assert learned(LIKE._replace(model="")) == 5
 
 
 @pytest.mark.django_db
@@ -111,13 +117,13 @@ def test_a_call_cheaper_than_what_was_known_counts_as_no_unknown_cost(nothing_ca
 def test_what_was_learned_is_read_once_in_a_while(nothing_cached, django_assert_num_queries):
     record(*[7] * 10)
     with django_assert_num_queries(1):
-        assert [estimates.learned_unknown("llm.generate", "m") for _ in range(100)] == [7] * 100
+        assert [estimates.learned_unknown(LIKE) for _ in range(100)] == [7] * 100
 
 
 @pytest.mark.django_db
 def test_recording_takes_the_same_few_statements_however_many_calls(nothing_cached, django_assert_num_queries):
     with django_assert_num_queries(5):  # savepoint, insert, lock, update, release
-        estimates.record_actuals([(f"kind{number % 20}", "m", 1.0) for number in range(500)])
+        estimates.record_actuals([(LIKE._replace(kind=f"kind{number % 20}"), 1.0) for number in range(500)])
 
 
 @pytest.mark.matrix  # with fewer kinds or steps it seldom sees the deadlock
@@ -134,7 +140,7 @@ def test_writers_at_the_same_moment_lose_no_sample_and_never_deadlock(nothing_ca
                 start.wait(timeout=30)
                 for _ in range(2):
                     chosen = kinds[::-1] if turn % 2 else kinds
-                    estimates.record_actuals([(kind, "m", float(turn)) for kind in chosen])
+                    estimates.record_actuals([(LIKE._replace(kind=kind), float(turn)) for kind in chosen])
         except BaseException:
             start.abort()
             raise
@@ -151,9 +157,10 @@ def test_writers_at_the_same_moment_lose_no_sample_and_never_deadlock(nothing_ca
 
 @pytest.mark.django_db
 def test_the_ratio_of_a_model_is_the_median_of_its_recent_calls():
-    few = [("llm", "m", ratio) for ratio in (1.2, 1.3, 1.4) * 3]
+    other = LIKE._replace(model="other")
+    few = [(LIKE, ratio) for ratio in (1.2, 1.3, 1.4) * 3]
     estimates.record_actuals([], few)
-    assert estimates.measured_ratio("llm", "m") is None
-    estimates.record_actuals([("llm", "m", 5.0)], [("llm", "m", 1.3), ("llm", "other", 9.0)])
-    assert estimates.measured_ratio("llm", "m") == pytest.approx(1.3)
-    assert estimates.measured_ratio("llm", "other") is None
+    assert estimates.measured_ratio(LIKE) is None
+    estimates.record_actuals([(LIKE, 5.0)], [(LIKE, 1.3), (other, 9.0)])
+    assert estimates.measured_ratio(LIKE) == pytest.approx(1.3)
+    assert estimates.measured_ratio(other) is None

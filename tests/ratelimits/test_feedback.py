@@ -15,11 +15,12 @@ from ratelimits.feedback import (
     MAX_VIOLATIONS,
     PushBack,
     Violation,
+    parse_anthropic,
     parse_google,
     parse_openai,
     parse_refusal,
 )
-from ratelimits.quota_names import QuotaName, read_quota_name
+from ratelimits.quota_names import QuotaName, read_quota_name, read_unit
 from tests.sandbox.providers import SheetsClient, ask, complete, generate
 from tests.support.cases import every_case
 
@@ -260,6 +261,44 @@ def test_headers_that_make_no_sense_together_are_not_believed(limit, remaining):
 
 def test_with_both_units_spent_and_no_word_which_nobody_knows():
     assert openai(**headers_of("tokens"), **headers_of("requests")) == PushBack()
+
+
+@every_case(("message", "codes", "unit"), [
+    ("Your requests to d1 have exceeded the token rate limit for your tier.", ("429",), "tokens"),
+    ("Requests to the API have exceeded call rate limit of your current tier.", (), "requests"),
+    ("This request would exceed your limit: TPM 30,000", (), "tokens"),
+    ("You have hit your output tokens per minute limit", (), "output_tokens"),
+    ("Quota exceeded for metric: x/generate_content_free_tier_input_token_count, limit: 250000", (), "input_tokens"),
+    ("input token limit, 5 tokens per minute", (), "input_tokens"),
+    ("Slow down.", ("token_limit_exceeded",), "tokens"),
+    ("Slow down.", ("rate_limit_exceeded", "tokens"), "tokens"),
+    ("Slow down.", ("rate_limit_exceeded", "requests"), "requests"),
+    ("Too many requests. The requests per minute or tokens per minute limit is reached.", (), ""),
+    ("Too many requests", ("too_many_requests",), ""),
+    ("Invalid request, slow down", ("invalid_request_error",), ""),
+])  # fmt: skip
+def test_words_and_codes_say_what_was_used_up(message, codes, unit):
+    assert read_unit(message, codes) == unit
+
+
+def test_each_dialect_hears_the_unit_in_words():
+    message = "Your requests have exceeded the input token rate limit."
+    for parse in (parse_google, parse_openai, parse_anthropic, parse_refusal):
+        found = parse(429, {}, json.dumps({"error": {"message": message}}).encode())
+        assert [one.unit for one in found.violations] == ["input_tokens"], parse
+
+
+def test_headers_may_end_with_the_period_and_resets_may_be_plain_seconds():
+    found = openai(
+        **headers_of("requests_day", limit="14400", remaining="14000", reset="33011.38"),
+        **headers_of("tokens_minute", limit="60000", reset="11.38"),
+        **headers_of("tokens_day", limit="1000000", remaining="7"),
+    )
+    assert found == PushBack((Violation("tokens", "project", "tokens", stated_cap=60_000),), 11.38)
+    found = openai(
+        **headers_of("requests_day", limit="14400", reset="33011"), **headers_of("tokens_minute", remaining="9")
+    )
+    assert found == PushBack((Violation("requests", "project", "requests", per_day=True),), 33_011)
 
 
 def test_retry_after_wins_over_hints():

@@ -12,6 +12,8 @@ from django.db.models.functions import Now
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert
 from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limiter.gauges import gauge_of
+from ratelimits.services.limiter.headroom import read_headroom
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.save_limit import find_limit
 from ratelimits.services.tuning import proposed_limits
@@ -19,6 +21,7 @@ from ratelimits.services.tuning.feedback import Refusal, push_back, push_backs
 from ratelimits.services.tuning.limits import update_limit
 from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.services.tuning.stated_caps import note_stated_cap
+from ratelimits.services.tuning.steer_counter import cool_down_counter
 from ratelimits.subjects import Subject, counter_id
 from tests.support.audit import entries_written
 from tests.support.cases import every_case
@@ -131,6 +134,16 @@ def test_a_refusal_that_names_nothing_slows_the_narrowest_limit_of_requests(shee
     assert names(refuse(subject=ASKER)) == ["rpm"]
 
 
+def test_a_refusal_that_names_nothing_slows_what_shows_no_room(gemini):
+    assert names(refuse(subject=ASKER)) == ["rpm"]  # all have room
+    Counter.objects.all().delete()
+    decide([Call(ASKER, cost=950)])
+    assert names(refuse(subject=ASKER)) == ["tpm"]
+    assert names(refuse(Violation(scope="project"), subject=ASKER)) == ["tpm"]
+    assert names(refuse(Violation(unit="requests"), subject=ASKER)) == ["rpm"]  # its word goes before our count
+    assert blocked_for("tpm", now()) is not None
+
+
 def test_a_shadow_limit_is_not_slowed_in_a_real_ones_place(sheets):
     Limit.objects.filter(name="user").update(shadow=True)
     catalogue.forget()
@@ -225,11 +238,62 @@ def test_a_hint_spreads_the_counters_that_it_cools_and_never_opens_one_earlier(s
     assert len({round(wait, 2) for wait in waits}) > 10
 
 
-@every_case(("delay", "seconds"), [(7.0, 7), (0.5, 0.5), (3_600.0, 120), (86_400.0, 120)], undone=True)
-def test_a_minutes_quota_cools_for_the_delay_and_at_most_two_windows(sheets, delay, seconds):
+@every_case(("delay", "seconds"), [(7.0, 7), (0.5, 0.5), (600.0, 600), (3_600.0, 900), (86_400.0, 900)], undone=True)
+def test_a_stated_delay_is_kept_to_and_of_a_long_one_a_quarter_of_an_hour_before_anything_tries(sheets, delay, seconds):
     at = now()
     refuse(OF_USER, retry_after=delay)
     assert blocked_for("user", at) == as_long_as(seconds, at)
+    gauge = gauge_of(Counter.objects.get(), catalogue.rules()[0], now())
+    assert gauge.blocked_until.timestamp() - at == as_long_as(delay, at)  # as people are told
+
+
+def test_a_window_longer_than_that_is_kept_to(sheets):
+    Limit.objects.filter(name="user").update(window_seconds=7_200)
+    catalogue.forget()
+    at = now()
+    refuse(OF_USER, retry_after=5_000)
+    assert blocked_for("user", at) == as_long_as(5_000, at)
+
+
+def kinds_of(*subjects):
+    return [one.kind for one in decide([Call(subject) for subject in subjects])]
+
+
+HELD = {"of a real limit": WRITER, "of one that is only prepared": Subject("http:api.example.com", "write", "acme")}
+
+
+@every_case("subject", HELD.values(), undone=True)
+def test_in_a_long_delay_one_call_a_minute_tries_until_one_is_not_refused(sheets, moving_clock, lines, subject):
+    refuse(subject=subject, retry_after=86_400)
+    told = len(lines)
+    moving_clock.move(seconds=890)
+    [waiting] = decide([Call(subject)])
+    assert (waiting.kind, "one call a minute tries" in waiting.reason) == ("retry", True)
+    moving_clock.move(seconds=11)
+    room = read_headroom([subject])[subject]
+    assert (room.calls, round(room.rate_per_second * 60)) == (1, 1)
+    assert kinds_of(subject, subject) == ["proceed", "retry"]
+    refuse(subject=subject, retry_after=86_400)
+    moving_clock.move(seconds=58)
+    assert kinds_of(subject) == ["retry"]
+    moving_clock.move(seconds=3)
+    assert kinds_of(subject, subject) == ["proceed", "retry"]
+    assert len(lines) == told  # one that says the same is no news
+    moving_clock.move(seconds=61)  # nobody refused it
+    assert kinds_of(*[subject] * 5) == ["proceed"] * 5
+
+
+def test_a_probe_that_is_told_a_short_delay_ends_the_long_one_and_so_do_operators(sheets, moving_clock):
+    refuse(OF_USER, retry_after=86_400)
+    assert "one call a minute" in QuotaAlert.objects.get().message
+    moving_clock.move(seconds=901)
+    assert kinds_of(WRITER) == ["proceed"]
+    refuse(OF_USER, retry_after=30)
+    moving_clock.move(seconds=62)
+    assert kinds_of(WRITER, WRITER) == ["proceed"] * 2
+    refuse(OF_USER, retry_after=86_400)
+    cool_down_counter(Counter.objects.get(limit__name="user").pk, 0, actor="user:1", reason="they say it was a mistake")
+    assert kinds_of(WRITER, WRITER) == ["proceed"] * 2
 
 
 def test_without_a_delay_it_cools_until_our_count_has_room(sheets):
@@ -290,7 +354,7 @@ def test_a_minutes_refusal_never_parks_for_a_day(gemini):
     catalogue.forget()
     at = now()
     assert names(refuse(OF_MINUTE, subject=ASKER, retry_after=80_000)) == ["rpd"]
-    assert blocked_for("rpd", at) == as_long_as(120, at)
+    assert blocked_for("rpd", at) == as_long_as(900, at)
     assert names(refuse(OF_MINUTE, subject=ASKER)) == ["rpd"]
 
 
@@ -300,6 +364,8 @@ def test_a_days_refusal_that_no_limit_counts_is_told_to_the_operator(gemini):
     at = now()
     assert names(refuse(OF_DAY, subject=ASKER, retry_after=3)) == ["rpm"]
     assert blocked_for("rpm", at) == as_long_as(120, at)
+    refuse(OF_DAY, subject=ASKER, retry_after=40_000)
+    assert blocked_for("rpm", at) == as_long_as(40_000, at)
     assert "no limit here counts the day's quota" in QuotaAlert.objects.get().message
 
 
@@ -406,6 +472,45 @@ def test_the_second_refusal_of_one_call_presses_nobody_else_and_it_waits_longer_
     assert [(one.counters, round(one.seconds)) for one in waits] == [((), 60), ((), 120), ((), 960)]
     counter = Counter.objects.get(limit__name="tpm")
     assert (counter.pressure, counter.blocked_until) == (pressure, None)
+
+
+WHOLE = {"input_tokens": 50, "output_tokens": 20, "max_output_tokens": 300}
+
+
+def refuse_whole(moving_clock, **fields):
+    """Three small calls of large bounds use a quarter of the limit, and the third of them is refused."""
+    calls = [Call(ASKER, cost=70, known_cost=50, amounts=WHOLE)] * 3
+    assert {one.kind for one in decide(calls)} == {"proceed"}
+    found = PushBack((Violation("", "project", "tokens"),), 1)
+    refusal = Refusal(ASKER, found, now() + moving_clock.seconds, 70, known_cost=50, amounts=WHOLE, **fields)
+    push_backs([refusal] * 5, actor=ACTOR)
+    moving_clock.move(seconds=120)
+
+
+def test_refusals_while_there_is_room_by_what_calls_use_propose_to_count_them_whole(gemini, moving_clock, lines):
+    for _ in range(2):
+        refuse_whole(moving_clock)
+    assert Limit.objects.get(name="tpm").proposed_reserves == ""
+    refuse_whole(moving_clock)
+    row = Limit.objects.get(name="tpm")
+    assert (row.reserves, row.proposed_reserves) == ("used", "max")
+    assert [line["action"] for line in lines].count("propose_reserves") == 1
+    assert "seems to count all" in QuotaAlert.objects.get(kind="exceeded").message
+    update_limit(row.pk, {"reserves": "max"}, actor="user:1")
+    assert Limit.objects.get(name="tpm").proposed_reserves == ""
+    Counter.objects.all().delete()
+    kinds = [one.kind for one in decide([Call(ASKER, cost=70, known_cost=50, amounts=WHOLE)] * 3)]
+    assert kinds == ["proceed", "proceed", "defer"]
+
+
+def test_refusals_that_counting_whole_would_not_explain_propose_nothing(gemini, moving_clock):
+    few = {**WHOLE, "max_output_tokens": 25}
+    for _ in range(4):
+        decide([Call(ASKER, cost=70, known_cost=50, amounts=few)])
+        found = PushBack((Violation("", "project", "tokens"),), 1)
+        push_backs([Refusal(ASKER, found, now() + moving_clock.seconds, 70, known_cost=50, amounts=few)], actor=ACTOR)
+        moving_clock.move(seconds=120)
+    assert Limit.objects.get(name="tpm").proposed_reserves == ""
 
 
 def stated(cap, violation=OF_USER):

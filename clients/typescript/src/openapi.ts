@@ -587,6 +587,8 @@ export interface components {
             reason?: string;
             /** Refill Per Second */
             refill_per_second?: number | null;
+            /** @description Of tokens and output tokens: whether the provider counts what a call uses, or all it may bring. */
+            reserves?: components["schemas"]["Reserves"];
             /** Reset Zone */
             reset_zone?: string;
             scope?: components["schemas"]["LimitScope"];
@@ -956,7 +958,7 @@ export interface components {
             jobs: components["schemas"]["ForecastJobs"];
             /**
              * Learned
-             * @description Whether all of them follow from earlier calls. False: some are the most there can be; null: none.
+             * @description Whether all follow from earlier calls of the project. False: some are only bounds; null: none.
              */
             learned: boolean | null;
             /** @description All of them live. */
@@ -1022,6 +1024,8 @@ export interface components {
              * @description In millionths of the currency. Null: a price is missing.
              */
             price: number | null;
+            /** @description Between which it lies, where calls like these are too few yet. Null: `learned`, or no price. */
+            price_range: components["schemas"]["PriceRange"] | null;
             /**
              * Seconds
              * @description Until then.
@@ -1556,6 +1560,8 @@ export interface components {
              * @description When a refusal last asked for it; null once somebody has changed it.
              */
             readonly proposed_at: string | null;
+            /** @description What refusals show that the provider counts; empty once somebody has changed the limit. */
+            readonly proposed_reserves: string;
             /**
              * Format: double
              * @description What the provider allows in a window. A bucket is held against it: burst + window x rate.
@@ -1566,6 +1572,13 @@ export interface components {
              * @description Of a bucket.
              */
             readonly refill_per_second: number | null;
+            /**
+             * @description Of tokens and output tokens, what the provider counts of a call: what it uses, so that the rest of its estimate comes back when it ends, or all of its max_output_tokens from the start.
+             *
+             *     * `used` - what calls use
+             *     * `max` - all that they may bring
+             */
+            readonly reserves: components["schemas"]["ReservesEnum"];
             /** @description Time zone at whose midnight a daily quota is reset: America/Los_Angeles. */
             readonly reset_zone: string;
             readonly scope: components["schemas"]["LimitScopeEnum"];
@@ -1798,6 +1811,11 @@ export interface components {
              * @default null
              */
             refill_per_second: number | null;
+            /**
+             * @description Of tokens and output tokens: whether the provider counts what a call uses, or all it may bring.
+             * @default used
+             */
+            reserves: components["schemas"]["Reserves"];
             /**
              * Reset Zone
              * @default
@@ -2432,6 +2450,8 @@ export interface components {
             reason?: string;
             /** Refill Per Second */
             refill_per_second?: number | null;
+            /** @description Of tokens and output tokens: whether the provider counts what a call uses, or all it may bring. */
+            reserves?: components["schemas"]["Reserves"];
             /** Reset Zone */
             reset_zone?: string;
             scope?: components["schemas"]["LimitScope"];
@@ -2602,6 +2622,19 @@ export interface components {
          * @enum {string}
          */
         Policy: "wait" | "reject";
+        /** PriceRange */
+        PriceRange: {
+            /**
+             * At Least
+             * @description With no output of the calls of whose like too little is known.
+             */
+            at_least: number;
+            /**
+             * At Most
+             * @description With all that they can bring. Null: nothing bounds the output of some.
+             */
+            at_most: number | null;
+        };
         /**
          * Priority
          * @enum {string}
@@ -2928,6 +2961,17 @@ export interface components {
              */
             user_id: string;
         };
+        /**
+         * Reserves
+         * @enum {string}
+         */
+        Reserves: "used" | "max";
+        /**
+         * @description * `used` - what calls use
+         *     * `max` - all that they may bring
+         * @enum {string}
+         */
+        ReservesEnum: "used" | "max";
         /**
          * ReserveUsage
          * @description Units of a user's allowance to hold before a call.

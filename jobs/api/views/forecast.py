@@ -93,4 +93,10 @@ def _answer(told: SubmissionForecast) -> dict[str, Any]:
 
 
 def _way(way: SubmissionWay) -> dict[str, Any]:
-    return {"price": way.price, "finish_at": way.finish_at, "seconds": way.seconds, "why": way.why}
+    return {
+        "price": way.price,
+        "price_range": way.price_range and way.price_range._asdict(),
+        "finish_at": way.finish_at,
+        "seconds": way.seconds,
+        "why": way.why,
+    }

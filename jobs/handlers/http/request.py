@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
+from jobs.handlers.errors import ProviderError, asks_again, retry_after_of, unanswered
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Done, RunningJob, handler, on_close
 from jobs.states import CallType
@@ -126,5 +126,5 @@ def _unexpected(request: HttpRequest, response: OutboundResponse, secrets: tuple
         code=f"http_{response.status}",
         retry_after=retry_after_of(response),
         outcome="answered",
-        details={"headers": _kept_headers(response.headers, secrets), "excerpt": excerpt},
+        details={"headers": _kept_headers(response.headers, secrets), "excerpt": excerpt, **asks_again(response)},
     )

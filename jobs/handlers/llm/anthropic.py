@@ -7,7 +7,7 @@ from typing import Any
 from ratelimits.feedback import parse_anthropic
 
 from .dialect import Dialect, Generation, ModelRequest
-from .payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
+from .payload import LlmGenerate
 
 BASE_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -28,7 +28,7 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     said = [{"role": turn.role, "content": turn.content} for turn in turns if turn.role != "system"]
     body: dict[str, Any] = {
         "model": payload.model,
-        "max_tokens": payload.max_output_tokens or DEFAULT_OUTPUT_TOKENS,
+        "max_tokens": payload.stated_output,
         "messages": said,
     }
     instructions = "\n\n".join(turn.content for turn in turns if turn.role == "system")

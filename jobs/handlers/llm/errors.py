@@ -6,7 +6,7 @@ import re
 from http import HTTPStatus
 from typing import Any
 
-from jobs.handlers.errors import ProviderError, retry_after_of
+from jobs.handlers.errors import ProviderError, asks_again, retry_after_of
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE
 from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
 from queueops.core.outbound.client import OutboundResponse
@@ -64,7 +64,7 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
         code=CONTEXT_TOO_LONG if is_too_long(response.status, error) else _code(error) or f"http_{response.status}",
         retry_after=retry_after_of(response, push_back),
         outcome="answered",
-        details={} if error else {"excerpt": excerpt},
+        details={**({} if error else {"excerpt": excerpt}), **asks_again(response)},
         push_back=push_back,
     )
 

@@ -97,6 +97,7 @@ async def _ask(
             timeout_seconds=job.payload.timeout_seconds,
             max_response_bytes=MAX_LLM_ANSWER_BYTES,
             on_piece=take if job.payload.stream else None,
+            is_complete=(lambda: reader.is_complete) if job.payload.stream else None,
         )
     except (OutboundRefused, OutboundFailed) as error:
         if reader.has_ended:  # all of the answer is there; only its usage may be missing

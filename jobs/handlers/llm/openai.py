@@ -11,6 +11,7 @@ from .dialect import Dialect, Generation, ModelRequest
 from .payload import LlmGenerate
 
 BASE_URL = "https://api.openai.com/v1"
+OPENAI_HOST = "api.openai.com"
 AZURE_HOSTS = (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
 
 _TEXTS = frozenset({"text", "output_text"})  # parts of a content
@@ -22,7 +23,7 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     body: dict[str, Any] = {"model": payload.model, "messages": turns}
     if payload.max_output_tokens is not None:
         # OpenAI's newer models refuse the old name, most other servers know no other.
-        name = "max_tokens" if base_url and not is_azure(base_url) else "max_completion_tokens"
+        name = "max_completion_tokens" if is_openai(base_url) or is_azure(base_url) else "max_tokens"
         body[name] = payload.max_output_tokens
     if payload.temperature is not None:
         body["temperature"] = payload.temperature
@@ -77,6 +78,12 @@ def cost(answer: Generation) -> int | None:
     if "input_tokens" in usage and "output_tokens" in usage:
         return usage["input_tokens"] + usage["output_tokens"]
     return None
+
+
+def is_openai(base_url: str) -> bool:
+    """Whether the address is OpenAI's own, written down or not."""
+    host = urlsplit(base_url or BASE_URL).hostname or ""
+    return host == OPENAI_HOST or host.endswith(f".{OPENAI_HOST}")  # in the EU and elsewhere it has names below it
 
 
 def is_azure(base_url: str) -> bool:

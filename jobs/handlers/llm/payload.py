@@ -13,6 +13,7 @@ from jobs.handlers.fallback import CONDITIONS, Condition, Fallback
 from jobs.handlers.registry import Cost
 from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
 
+from .most_output import most_output_of
 from .tokens import BYTES_PER_TOKEN, count_content_tokens, count_tokens, split_text
 
 DEFAULT_OUTPUT_TOKENS = 1_000
@@ -22,9 +23,9 @@ MAX_OUTPUT_TOKENS = 1_000_000
 MAX_LLM_SECONDS = 590.0
 MOST_FALLBACKS = 5
 
-_ASCII_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}$"
+_ASCII_NAME = r"^[A-Za-z0-9@][A-Za-z0-9._:/@-]{0,99}$"
 # It becomes part of a path there.
-_NAME_IN_A_PATH = re.compile(r"[A-Za-z0-9._-]+")
+_NAME_IN_A_PATH = re.compile(r"[A-Za-z0-9._@-]+")
 
 Text = Annotated[str, Field(min_length=1)]
 Provider = Literal["gemini", "openai", "anthropic"]
@@ -104,7 +105,7 @@ class LlmGenerate(BaseModel):
             raise ValueError("give exactly one of prompt, messages and contents")
         for way in (self, *(other.payload for other in self.ways())):
             if way.provider == "gemini" and not _NAME_IN_A_PATH.fullmatch(way.model):
-                raise ValueError("the name of a Gemini model has letters, digits, dots, dashes and underscores only")
+                raise ValueError("the name of a Gemini model has letters, digits, dots, dashes, underscores and @ only")
             if way.provider == "anthropic" and self.temperature is not None and self.temperature > 1:
                 raise ValueError("Anthropic's temperature is at most 1")
             if way.contents is not None and way.provider != "gemini":
@@ -162,12 +163,21 @@ class LlmGenerate(BaseModel):
         Estimate the tokens of one call, of the costliest part where there are several.
 
         Gemini's limits of tokens count input alone; others count input and output. Limits of input and of output
-        tokens are told apart.
+        tokens are told apart. Of a model whose most output nobody knows, DEFAULT_OUTPUT_TOKENS is a guess.
         """
         known = max(self.input_tokens(part) for part in self.parts)
-        output = self.max_output_tokens or DEFAULT_OUTPUT_TOKENS
+        told = self.stated_output
+        bound = told or most_output_of(self.model)
+        output = bound or DEFAULT_OUTPUT_TOKENS
         units = {INPUT_TOKENS: known, OUTPUT_TOKENS: output}
-        return Cost(known, 0 if self.provider == "gemini" else output, units)
+        return Cost(
+            known, 0 if self.provider == "gemini" else output, units, is_bound=bound is not None, told_output=told
+        )
+
+    @property
+    def stated_output(self) -> int | None:
+        """The most output tokens that a call is told to bring; Anthropic has to be told always."""
+        return self.max_output_tokens or (DEFAULT_OUTPUT_TOKENS if self.provider == "anthropic" else None)
 
     def most(self) -> Usage:
         """
@@ -175,14 +185,14 @@ class LlmGenerate(BaseModel):
         files count nobody knows before.
         """
         if self.contents is not None and any("text" not in part for one in self.contents for part in _parts_of(one)):
-            return Usage(None, 0, self.max_output_tokens)
+            return Usage(None, 0, self.stated_output)
         texts = [json.dumps(self.contents, ensure_ascii=False)] if self.contents is not None else []
         sizes = [
             sum(len(text.encode()) for text in (*texts, *(turn.content for turn in self.turns(part))))
             + TOKENS_AROUND_A_TURN * (1 + len(self.turns(part)) + len(self.contents or ()))
             for part in self.parts
         ]
-        return Usage(max(sizes), 0, self.max_output_tokens)
+        return Usage(max(sizes), 0, self.stated_output)
 
 
 def _parts_of(content: dict[str, Any]) -> list[dict[str, Any]]:

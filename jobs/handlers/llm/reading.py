@@ -29,6 +29,12 @@ class AnswerReader:
         """Whether the text is complete, though the line breaks now; its usage may still be missing."""
         return self.answer.finish_reason is not None and (self._saw_end or self._dialect.reason_is_last)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing more of a stream is needed, though its server may keep it open: its end, or its counts."""
+        counted = self._dialect.reason_is_last and "output_tokens" in self.answer.usage
+        return self._saw_end or (self.answer.finish_reason is not None and counted)
+
     def take(self, piece: bytes) -> None:
         """Read the next piece of a stream."""
         self._absorb_events(self._events.feed(piece))

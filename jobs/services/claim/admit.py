@@ -181,7 +181,7 @@ def _call(
         hold_seconds=hold_seconds,
         paced=True,
         crowded=crowded,
-        amounts=with_cached(read_amounts(job.costs), job.kind, job.model),
+        amounts=with_cached(read_amounts(job.costs), job.alike),
         alternatives=alternatives,
     )
 

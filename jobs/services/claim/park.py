@@ -23,7 +23,7 @@ from queueops.core.sql import nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.costs import Amounts, read_amounts
 from ratelimits.services.limiter.decide import Call, unfit
-from ratelimits.services.limiter.estimates import with_cached
+from ratelimits.services.limiter.estimates import Alike, with_cached
 from ratelimits.services.limiter.headroom import Headroom
 from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
 from ratelimits.services.limits.alternatives import is_pooled
@@ -206,7 +206,9 @@ def _asked(job: Unparked, lane: LaneHeadroom) -> Asked:
 
 
 def _amounts(job: Unparked, lane: LaneHeadroom) -> Amounts:
-    return with_cached(read_amounts(job.costs), job.kind, lane.lane.subject.model or None)
+    subject = lane.lane.subject
+    alike = Alike(lane.lane.project, subject.service, job.kind, subject.model or None)
+    return with_cached(read_amounts(job.costs), alike)
 
 
 def _is_shut(one: LaneHeadroom) -> bool:

@@ -47,7 +47,7 @@ def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> list[Outcome]:
         return list(outcomes)
     subjects = subjects_of([one.job for one in calls.values()])
     jobs = {subject: one.job for subject, one in zip(subjects, calls.values(), strict=True)}
-    ratios = {name: measured_ratio(*name) for name in {(one.job.kind, one.job.model) for one in calls.values()}}
+    ratios = {alike: measured_ratio(alike) for alike in {one.job.alike for one in calls.values()}}
     before = _times_refused([one.job.id for one in calls.values()])
     refusals = [
         Refusal(
@@ -56,8 +56,8 @@ def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> list[Outcome]:
             one.job.claimed_at,
             one.job.cost,
             known_cost=one.job.known_cost,
-            amounts=with_cached(read_amounts(one.job.costs), one.job.kind, one.job.model),
-            ratio=ratios[one.job.kind, one.job.model],
+            amounts=with_cached(read_amounts(one.job.costs), one.job.alike),
+            ratio=ratios[one.job.alike],
             times_before=before.get(one.job.id, 0),
             label=f"job {one.job.id}",
         )

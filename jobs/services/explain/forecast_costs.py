@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from ratelimits.services.money.prices import price_list
 from .line import LineJob
 
 UNITS = (INPUT_TOKENS, OUTPUT_TOKENS, TOKENS)
+LEAST_OUTPUT, MOST_OUTPUT, UNBOUNDED = "least_output", "most_output", "unbounded"
 
 
 class Priced(NamedTuple):
@@ -37,6 +38,19 @@ class Priced(NamedTuple):
     user_id: UUID | None
     has_form: bool
     above_tokens: int
+
+
+class PriceRange(NamedTuple):
+    """
+    Between what work would cost of which calls like it have told too little, in micro-units.
+
+    Attributes:
+        at_least: With no output at all of what is guessed.
+        at_most: With all that it can bring; None: nothing bounds the output of some.
+    """
+
+    at_least: int
+    at_most: int | None
 
 
 class MissingPrice(NamedTuple):
@@ -67,7 +81,8 @@ class SubmissionCosts:
     Attributes:
         tokens: By unit; none of jobs that count no tokens.
         learned, guessed: Jobs that count tokens, by whether calls like them have told what they take.
-        used: What they should use, by where their price stands: jobs, input and output tokens.
+        used: What they should use, by where their price stands: jobs, input and output tokens; and between which
+            their output lies.
     """
 
     tokens: dict[str, TokenSum] = field(default_factory=lambda: {unit: TokenSum() for unit in UNITS})
@@ -87,14 +102,13 @@ class SubmissionCosts:
             return _line(job, chosen, (cost, details.known_cost), None)
         most = (details.units or reserved).get(OUTPUT_TOKENS, 0)
         known = float(reserved.get(INPUT_TOKENS, 0))
-        entered, answered = expected_tokens(known, most, typical)
+        entered, answered = expected_tokens(known, most, typical, is_bound=details.is_bound)
         counts_output = details.known_cost is not None
         typically = entered + (answered if counts_output else 0.0)
         cost = typically if job.spec.cost is None else float(job.spec.cost)
-        if typical.output is None:
-            self.guessed += 1
-        else:
-            self.learned += 1
+        is_guessed = typical.output is None
+        self.guessed += is_guessed
+        self.learned += not is_guessed
         self._sum(INPUT_TOKENS, known, entered, known)
         self._sum(OUTPUT_TOKENS, 0.0, answered, reserved.get(OUTPUT_TOKENS, 0))
         self._sum(TOKENS, job.cost if details.known_cost is None else details.known_cost, cost, chosen.cost)
@@ -103,7 +117,12 @@ class SubmissionCosts:
         model = details.model or ""
         above = max(price_list(job.service, model, via=via).length_below(round(entered)) for via in Via)
         used = self.used[Priced(job.service, model, job.spec.user_id, job.way.has_form, above)]
-        for unit, amount in ((REQUESTS, 1.0), *amounts.items()):
+        between = {
+            LEAST_OUTPUT: 0.0 if is_guessed else answered,
+            MOST_OUTPUT: answered,
+            UNBOUNDED: float(is_guessed and not details.is_bound),
+        }
+        for unit, amount in ({REQUESTS: 1.0} | amounts | between).items():
             used[unit] = used.get(unit, 0.0) + amount
         return _line(job, chosen, (cost, entered if counts_output else None), amounts)
 
@@ -112,6 +131,20 @@ class SubmissionCosts:
         told.known += known
         told.expected += expected
         told.reserved += reserved
+
+    def price_range(self, via: Via, at: datetime) -> PriceRange | None:
+        """Return between what all of it would cost; None: nothing is guessed, or a price is missing."""
+        if not self.guessed or self.price(via, at)[0] is None:
+            return None
+        least, most = (
+            sum(
+                _money(place, used, via if place.has_form else Via.LIVE, at, output=output) or 0
+                for place, used in self.used.items()
+            )
+            for output in (LEAST_OUTPUT, MOST_OUTPUT)
+        )
+        is_bound = not any(used[UNBOUNDED] for used in self.used.values())
+        return PriceRange(least, most if is_bound else None)
 
     def price(self, via: Via, at: datetime) -> tuple[int | None, list[MissingPrice]]:
         """
@@ -138,25 +171,30 @@ class SubmissionCosts:
         return found
 
 
-def expected_tokens(known: float, most: float, typical: Typical) -> tuple[float, float]:
-    """The input and output that a call should have, of the input that is counted and the most output that it may."""
+def expected_tokens(known: float, most: float, typical: Typical, *, is_bound: bool) -> tuple[float, float]:
+    """
+    The input and output that a call should have.
+
+    Args:
+        known: The input as it is counted.
+        most: The output that it can have at most or, without a bound, that is taken for it where nothing is learned.
+    """
     entered = known * (1.0 if typical.ratio is None else typical.ratio)
-    return entered, most if typical.output is None else min(most, typical.output)
+    if typical.output is None:
+        return entered, most
+    return entered, min(most, typical.output) if is_bound else typical.output
 
 
-def _money(place: Priced, used: Mapping[str, float], via: Via, at: datetime) -> int | None:
+def _money(
+    place: Priced, used: Mapping[str, float], via: Via, at: datetime, *, output: str = OUTPUT_TOKENS
+) -> int | None:
     usage = Usage(
         input_tokens=round(used[INPUT_TOKENS]),
         cached_tokens=round(used[CACHED_TOKENS]) or None,
-        output_tokens=round(used[OUTPUT_TOKENS]),
+        output_tokens=round(used[output]),
         requests=round(used[REQUESTS]),
     )
     return cost_of(usage, price_list(place.service, place.model, via=via).at(at, place.above_tokens + 1))
-
-
-def kinds_of(jobs: Sequence[PreparedJob]) -> set[tuple[str, str | None]]:
-    """Kinds and models, as what was learned is kept by."""
-    return {(job.handler.kind, job.details.model or job.spec.model) for job in jobs}
 
 
 def _units_beside(job: PreparedJob) -> Mapping[str, int]:

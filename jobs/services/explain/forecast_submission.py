@@ -14,7 +14,7 @@ from django.conf import settings
 from jobs.lanes import read_lane
 from jobs.models import Batch, Way
 from jobs.services.submit.accept_document import Line, LineChecker, LineError
-from jobs.services.submit.choose_lane import ChosenLane, choose_lanes
+from jobs.services.submit.choose_lane import ChosenLane, alike_of, choose_lanes
 from jobs.services.submit.choose_way import WayRules
 from jobs.services.submit.dependencies import Named
 from jobs.services.submit.good_jobs import good_jobs
@@ -31,7 +31,7 @@ from ratelimits.services.limiter.estimates import Typical, typical_calls
 from ratelimits.services.limiter.start_forecast import Asked
 
 from .forecast_budgets import BudgetGap, find_gaps
-from .forecast_costs import MissingPrice, SubmissionCosts, TokenSum, kinds_of
+from .forecast_costs import MissingPrice, PriceRange, SubmissionCosts, TokenSum
 from .forecast_end import ForecastEnd, LimitNeed, Work, foresee_end
 from .line import LineJob
 
@@ -54,6 +54,7 @@ class SubmissionWay:
 
     Attributes:
         price: In micro-units; None: a price is missing.
+        price_range: Between which it lies; None: calls like all of these have told, or there is no price.
         finish_at: When the last would have ended; None: nobody knows, see `why`.
     """
 
@@ -61,6 +62,7 @@ class SubmissionWay:
     finish_at: datetime | None
     seconds: float | None
     why: str = ""
+    price_range: PriceRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +155,10 @@ def forecast_submission(
 
 def _gather(gathered: _Gathered, jobs: Sequence[PreparedJob], project_id: str, now: datetime) -> None:
     with for_everyone():
-        typical = typical_calls(kinds_of(jobs))
+        typical = typical_calls({alike_of(job, project_id) for job in jobs})
     for job, chosen in zip(jobs, choose_lanes(jobs, project_id), strict=True):
         model = job.details.model or job.spec.model
-        line = gathered.costs.add(job, chosen, typical.get((job.handler.kind, model), Typical()))
+        line = gathered.costs.add(job, chosen, typical.get(alike_of(job, project_id), Typical()))
         gathered.lines[chosen.lane][job.spec.priority].append(line)
         gathered.by_model[OfModel(job.handler.kind, job.service, model or "")] += 1
         gathered.by_batch += job.way.via == Way.BATCH
@@ -207,6 +209,7 @@ def _told(
     end = foresee_end(work, now=now)
     with for_everyone():
         live_price, live_missing = gathered.costs.price(Via.LIVE, now)
+        live_range = gathered.costs.price_range(Via.LIVE, now)
         prices = gathered.costs.prices_of_users(now)
         batch, batch_missing = _by_batch(gathered, checker.rules.ways, end, now=now)
     counted = gathered.costs.learned + gathered.costs.guessed
@@ -219,7 +222,7 @@ def _told(
         tokens=gathered.costs.tokens if counted else {},
         learned=not gathered.costs.guessed if counted else None,
         currency=settings.QUEUEOPS.currency,
-        live=SubmissionWay(live_price, _at(now, end.seconds), end.seconds, end.why),
+        live=SubmissionWay(live_price, _at(now, end.seconds), end.seconds, end.why, live_range),
         batch=batch,
         missing_prices=list(dict.fromkeys([*live_missing, *batch_missing])),
         budgets=find_gaps(project_id, prices, only_user=checker.rules.only_user),
@@ -236,12 +239,13 @@ def _by_batch(
     if not gathered.with_form:
         return SubmissionWay(None, None, None, "no job of it can go by a batch of its provider"), []
     price, missing = gathered.costs.price(Via.BATCH, now)
+    between = gathered.costs.price_range(Via.BATCH, now)
     seconds = max(ways.batch_seconds(service) for service in gathered.with_form)
     if gathered.with_form.total() < gathered.by_model.total():
         if live.seconds is None:
-            return SubmissionWay(price, None, None, live.why), missing
+            return SubmissionWay(price, None, None, live.why, between), missing
         seconds = max(seconds, live.seconds)
-    return SubmissionWay(price, _at(now, seconds), seconds), missing
+    return SubmissionWay(price, _at(now, seconds), seconds, price_range=between), missing
 
 
 def _at(now: datetime, seconds: float | None) -> datetime | None:

@@ -9,11 +9,11 @@ from django.db.models import F, Func, IntegerField
 
 from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
 from ratelimits.costs import NO_AMOUNTS, Amounts
-from ratelimits.services.limiter.estimates import with_cached
+from ratelimits.services.limiter.estimates import Alike, with_cached
 
 # As it is stored: of large payloads, that is less than the text of which a call may hold so much.
 LINE_COLUMNS = ("kind", "coalesce_key", Func(F("payload"), function="pg_column_size", output_field=IntegerField()))
-LINE_COST_COLUMNS = ("cost", "known_cost", "costs", "model")
+LINE_COST_COLUMNS = ("cost", "known_cost", "costs", "model", "project_id", "service")
 
 
 class LineJob(NamedTuple):
@@ -26,6 +26,8 @@ class LineJob(NamedTuple):
     known_cost: float | None
     costs: Amounts | None = None
     model: str | None = None
+    project: str = ""
+    service: str = ""
 
 
 class LineCall(NamedTuple):
@@ -62,7 +64,7 @@ def calls_of(jobs: Iterable[LineJob], *, times: float = 1.0) -> tuple[list[LineC
         if key is not None:
             open_calls[key] = (place, times, job.size * times)
             stands_for = min(times, _calls_for(times, job.size * times, _rule(job.kind)))
-        amounts = with_cached(job.costs or NO_AMOUNTS, job.kind, job.model)
+        amounts = with_cached(job.costs or NO_AMOUNTS, Alike(job.project, job.service, job.kind, job.model))
         calls.append(LineCall(job.cost, job.known_cost, stands_for, amounts))
     return calls, place
 

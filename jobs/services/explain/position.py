@@ -163,6 +163,8 @@ def _sums(
 
 def _calls(job: Job, line: Sequence[LineJob], *, times: float) -> Sequence[LineCall]:
     size = len(json.dumps(job.payload)) if job.coalesce_key else 0
-    own = LineJob(job.kind, job.coalesce_key, size, job.cost, job.known_cost, job.costs, job.model)
+    own = LineJob(
+        job.kind, job.coalesce_key, size, job.cost, job.known_cost, job.costs, job.model, job.project_id, job.service
+    )
     calls, place = calls_of([*line, own], times=times)
     return calls[: place + 1]

@@ -12,7 +12,7 @@ from jobs.models import Job, ProviderBatch, ProviderBatchLine
 from queueops.tenancy.credentials import base_url_of
 from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
 from ratelimits.models import Spend, Via
-from ratelimits.services.limiter.estimates import Typical, typical_calls
+from ratelimits.services.limiter.estimates import Alike, Typical, typical_calls
 from ratelimits.services.money.prices import price_of
 from ratelimits.services.money.spend import usage_of
 
@@ -50,11 +50,14 @@ def way_prices(job: Job) -> WayPrices | None:
     if call is not None:
         usage, at = usage_of(call), call.at
     else:
-        units = handler.estimated_cost(payload).units
+        cost = handler.estimated_cost(payload)
+        units = cost.units
         if not units:
             return None
-        typical = typical_calls([(handler.kind, job.model)]).get((handler.kind, job.model), Typical())
-        entered, answered = expected_tokens(units.get(INPUT_TOKENS, 0), units.get(OUTPUT_TOKENS, 0), typical)
+        alike = Alike(job.project_id, job.service, handler.kind, job.model)
+        typical = typical_calls([alike]).get(alike, Typical())
+        known, most = units.get(INPUT_TOKENS, 0), units.get(OUTPUT_TOKENS, 0)
+        entered, answered = expected_tokens(known, most, typical, is_bound=cost.is_bound)
         usage, at = Usage(round(entered), None, round(answered)), timezone.now()
     live, batch = (price_of(job.service, model, usage, via=via, at=at) for via in (Via.LIVE, Via.BATCH))
     return WayPrices(live, batch, is_used=call is not None)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from jobs.handlers.registry import Handler, UnknownKind, find_handler
-from ratelimits.costs import Usage
+from ratelimits.costs import OUTPUT_TOKENS, Usage
 from ratelimits.models import Via
 from ratelimits.money import most_of
 from ratelimits.services.money.budgets import MISSING_PRICE, UNBOUNDED, UNCOUNTED, UNSTATED
@@ -67,7 +67,8 @@ def bound_of(job: Priced, handler: Handler, payload: Any, via: Via, *, alone: bo
         most = Usage()
     if most.input_tokens is None:
         return None, UNCOUNTED
-    output = most.output_tokens if most.output_tokens is not None else prices.most_output
+    bounds = (most.output_tokens, prices.most_output, _documented_output(handler, payload))
+    output = next((bound for bound in bounds if bound is not None), None)
     if output is None:
         return None, UNBOUNDED
     # Jobs that leave together are one call, whose input is that of all.
@@ -75,3 +76,9 @@ def bound_of(job: Priced, handler: Handler, payload: Any, via: Via, *, alone: bo
     rates = prices.most_at(claimed_at, longest)
     amount = most_of(most.input_tokens, output, rates, requests=most.requests if alone else 0)
     return amount, "" if amount is not None else MISSING_PRICE
+
+
+def _documented_output(handler: Handler, payload: Any) -> int | None:
+    """The most output tokens that a call's model is known to bring; None: the handler only guesses."""
+    cost = handler.estimated_cost(payload)
+    return cost.units.get(OUTPUT_TOKENS) if cost.is_bound else None

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from queueops.core.sealing import SealedAway, is_whole_sealed, keys_in, open_json
+from ratelimits.services.limiter.estimates import Alike
 
 
 class ClaimedJob(NamedTuple):
@@ -71,6 +72,11 @@ class ClaimedJob(NamedTuple):
     bound: int | None = None
     send_by: float | None = None
     sealed: bool = False
+
+    @property
+    def alike(self) -> Alike:
+        """By what is learned what its calls cost."""
+        return Alike(self.project, self.service, self.kind, self.model)
 
     @property
     def closed_by(self) -> str:

@@ -34,15 +34,15 @@ class Learning:
             job = outcome.job
             known = job.cost if job.known_cost is None else job.known_cost
             if job.known_cost is not None:
-                self._samples.append((job.kind, job.model, float(outcome.cost - job.known_cost)))
+                self._samples.append((job.alike, float(outcome.cost - job.known_cost)))
             if outcome.known_cost is not None and known > 0:
-                self._ratios.append((job.kind, job.model, outcome.known_cost / known))
+                self._ratios.append((job.alike, outcome.known_cost / known))
 
     def _note_usage(self, job: ClaimedJob, usage: Usage) -> None:
         if usage.output_tokens is not None:
-            self._outputs.append((job.kind, job.model, float(usage.output_tokens)))
+            self._outputs.append((job.alike, float(usage.output_tokens)))
         if usage.input_tokens and usage.cached_tokens is not None:
-            self._cached.append((job.kind, job.model, min(1.0, usage.cached_tokens / usage.input_tokens)))
+            self._cached.append((job.alike, min(1.0, usage.cached_tokens / usage.input_tokens)))
 
     def write(self, now: float) -> None:
         """

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from jobs.lanes import lane_name, path_of, subject_of, target_of, target_of_pool
 from queueops.tenancy.credentials import Account, find_accounts
 from queueops.tenancy.encryption import is_encrypted
-from ratelimits.costs import OUTPUT_TOKENS
-from ratelimits.services.limiter.estimates import learned_output, learned_unknown
+from ratelimits.costs import OUTPUT_TOKENS, TOLD_OUTPUT
+from ratelimits.services.limiter.estimates import Alike, learned_output, learned_unknown
 from ratelimits.services.limits.catalogue import counted
 
 from .prepare import PreparedJob
@@ -47,6 +47,7 @@ def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLan
     for job in jobs:
         handler, details = job.handler, job.details
         lane = None
+        alike = alike_of(job, project_id)
         user = str(job.spec.user_id or "")
         account = accounts.get(details.credential or "", Account())
         target, path = _target(job, account)
@@ -66,8 +67,15 @@ def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLan
                     kind=kind,
                 )
                 lane = lanes[made_of] = lane_name(subject, project=project_id, user=user, target=target)
-        chosen.append(ChosenLane(lane, target, path, _coalesce_key(job, lane, hides=hides), _cost(job), _units(job)))
+        chosen.append(
+            ChosenLane(lane, target, path, _coalesce_key(job, lane, hides=hides), _cost(job, alike), _units(job, alike))
+        )
     return chosen
+
+
+def alike_of(job: PreparedJob, project_id: str) -> Alike:
+    """By what is learned what a job's calls cost."""
+    return Alike(project_id, job.service, job.handler.kind, job.details.model)
 
 
 def _target(job: PreparedJob, account: Account) -> tuple[str, int]:
@@ -91,22 +99,28 @@ def _coalesce_key(job: PreparedJob, lane: str | None, *, hides: bool) -> str | N
     return f"{job.handler.kind}|{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def _cost(job: PreparedJob) -> int:
-    """The estimate, its unknown part as calls like it have lately cost, where that is less."""
+def _cost(job: PreparedJob, alike: Alike) -> int:
+    """The estimate, its unknown part as calls like it have lately cost, unless that is more than there can be."""
     known = job.details.known_cost
     if known is None or job.cost <= known:
         return job.cost
-    learned = learned_unknown(job.handler.kind, job.details.model)
-    return job.cost if learned is None else min(job.cost, known + round(learned))
+    learned = learned_unknown(alike)
+    if learned is None:
+        return job.cost
+    likely = known + round(learned)
+    return min(job.cost, likely) if job.details.is_bound else likely
 
 
-def _units(job: PreparedJob) -> str | None:
-    """What it takes by unit, its output as calls like it have lately had, where that is less."""
+def _units(job: PreparedJob, alike: Alike) -> str | None:
+    """What it takes by unit, its output as calls like it have lately had, unless that is more than there can be."""
     units = job.details.units
     if not units:
         return None
     most = units.get(OUTPUT_TOKENS)
-    learned = learned_output(job.handler.kind, job.details.model) if most else None
+    learned = learned_output(alike) if most else None
     if most and learned is not None:
-        units = {**units, OUTPUT_TOKENS: min(most, round(learned))}
+        likely = round(learned)
+        units = {**units, OUTPUT_TOKENS: min(most, likely) if job.details.is_bound else likely}
+        if (told := job.details.told_output) and told > units[OUTPUT_TOKENS]:
+            units[TOLD_OUTPUT] = told  # a limit may count it whole
     return json.dumps(dict(units))

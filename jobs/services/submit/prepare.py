@@ -57,6 +57,8 @@ class Details(NamedTuple):
         url: Where its call goes, as far as the handler says so; empty: the credential's address, or the service's own.
         coalesce: The handler's key; None: the job leaves alone.
         watched: For what it is looked at as it waits; None: it has no other way to go.
+        is_bound: What of its cost is a guess is the most there can be; False: it may be more.
+        told_output: The most output tokens that its provider is told.
     """
 
     model: str | None = None
@@ -66,6 +68,8 @@ class Details(NamedTuple):
     url: str = ""
     coalesce: str | None = None
     watched: WatchedWays | None = None
+    is_bound: bool = True
+    told_output: int | None = None
 
 
 class PreparedJob(NamedTuple):
@@ -267,5 +271,7 @@ def describe(handler: Handler, payload: Any, spec: JobSpec) -> tuple[Details, in
         units=estimate.units or None,
         url=handler.target(payload) if handler.target else "",
         coalesce=handler.coalesce.key(payload) if handler.coalesce else None,
+        is_bound=estimate.is_bound,
+        told_output=estimate.told_output,
     )
     return details, estimate.known + estimate.unknown

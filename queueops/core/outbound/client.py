@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Literal
+from urllib.parse import urljoin
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
@@ -22,9 +23,12 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.retry_after import MAY_SPEAK_OF_A_QUOTA
 
 from .connector import Passage, checked_connector, current_passage
-from .policy import OutboundPolicy, OutboundRefused, parse_target
+from .encodings import ACCEPTED, Inflater, UnreadableEncoding
+from .policy import OutboundPolicy, OutboundRefused, ascii_of, parse_target
 
 MAX_REDIRECTS = 5
+MAX_HEADER_BYTES = 65_536  # of one line: policies of web pages alone are longer than the usual 8 kB
+LINGER_SECONDS = 1.0  # for which a stream that is complete may stay open: its connection is worth that, no slot is
 CONNECT_TIMEOUT_SECONDS = 10.0
 USER_AGENT = "queueops (gzip)"  # Google compresses only for agents that name gzip
 
@@ -38,20 +42,28 @@ _REDIRECTS_OF_READS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_OF_WRITES = frozenset({307, 308})
 _FIRST_ERROR_STATUS = 400
 
-FailureReason = Literal["dns_failed", "tls_failed", "connect_timeout", "connect_failed", "timeout", "connection_broken"]
+FailureReason = Literal[
+    "dns_failed",
+    "tls_failed",
+    "connect_timeout",
+    "connect_failed",
+    "timeout",
+    "connection_broken",
+    "unreadable_encoding",
+]
 
 
 class OutboundFailed(QueueOpsError):
     """
     An outbound call got no complete answer.
 
-    `outcome` is `not_sent` while no connection had been made, `unknown` from then on; `reason` is a
-    FailureReason.
+    `outcome` is `not_sent` while no connection had been made, `unknown` from then on, and `answered`, with
+    `answered_status`, where the answer came and cannot be read; `reason` is a FailureReason.
     """
 
     code = "outbound_failed"
     status = 502
-    detail_fields = ("reason", "outcome", "host")
+    detail_fields = ("reason", "outcome", "host", "answered_status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +109,7 @@ class _Request:
     on_piece: Callable[[bytes], Awaitable[None] | None] | None
     keeps_body: bool
     piece_seconds: float | None
+    is_complete: Callable[[], bool] | None
 
 
 @dataclass(slots=True)
@@ -126,6 +139,7 @@ class OutboundClient:
         on_piece: Callable[[bytes], Awaitable[None] | None] | None = None,
         keeps_body: bool = True,
         piece_seconds: float | None = None,
+        is_complete: Callable[[], bool] | None = None,
     ) -> OutboundResponse:
         """
         Make one call. It is never repeated here.
@@ -144,6 +158,7 @@ class OutboundClient:
                 returns to be waited for, the next piece waits for.
             keeps_body: Off: the body of a success is for `on_piece` alone, and empty in the answer.
             piece_seconds: For the wait for each piece of the answer, within the whole.
+            is_complete: Asked after each piece: nothing more is waited for, for longer than LINGER_SECONDS.
 
         Raises:
             OutboundRefused: The target, a redirect's target or a header is not allowed.
@@ -159,6 +174,7 @@ class OutboundClient:
             on_piece,
             keeps_body,
             piece_seconds,
+            is_complete,
         )
         session = self._session(reuse_connection=reuse_connection)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
@@ -181,7 +197,10 @@ class OutboundClient:
             self._sessions[reuse_connection] = aiohttp.ClientSession(
                 connector=checked_connector(resolver=self.resolver, reuse=reuse_connection),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"},
+                headers={"User-Agent": USER_AGENT, "Accept-Encoding": ACCEPTED},
+                auto_decompress=False,
+                max_line_size=MAX_HEADER_BYTES,
+                max_field_size=MAX_HEADER_BYTES,
                 trust_env=False,  # a proxy would connect where no check is made
             )
         return self._sessions[reuse_connection]
@@ -224,7 +243,11 @@ async def _send_once(
             timeout=timeout,
             allow_redirects=False,
         ) as response:
-            body, is_truncated = await _read(response, request)
+            try:
+                body, is_truncated = await _read(response, request)
+            except UnreadableEncoding as error:
+                _note(response.status, 0)
+                raise _unread(passage, response.status, error) from None
             _note(response.status, len(body))
             answer = OutboundResponse(response.status, response.headers, body, is_truncated, response.charset)
             if (notes := call_notes.get()) is not None:
@@ -257,23 +280,49 @@ async def _read(response: aiohttp.ClientResponse, request: _Request) -> tuple[by
     wants_pieces = response.status < HTTPStatus.MULTIPLE_CHOICES
     keeps = request.keeps_body or not wants_pieces
     try:
-        async for chunk in response.content.iter_any():
+        inflater = Inflater("" if request.method == "HEAD" else response.headers.get("Content-Encoding", ""))
+        while piece := await _next(response, request.is_complete if wants_pieces else None):
+            chunk = inflater.feed(piece, limit - size)
             size += len(chunk)
             if keeps:
                 content += chunk
-            if request.on_piece is not None and wants_pieces:
+            if request.on_piece is not None and wants_pieces and chunk:
                 taken = request.on_piece(chunk)
                 if taken is not None:
                     await taken
             if size > limit:
                 response.close()
                 return bytes(content[:limit]), True
-    except (aiohttp.ClientError, OSError):
+    except (aiohttp.ClientError, OSError, UnreadableEncoding):
         # The status of a refusal is the answer, whole body or not: a 429 must stay a 429.
         if response.status < _FIRST_ERROR_STATUS:
             raise
         return bytes(content), True
     return bytes(content), False
+
+
+async def _next(response: aiohttp.ClientResponse, is_complete: Callable[[], bool] | None) -> bytes:
+    """The next piece of a body; empty: it has ended, or is complete and stays open."""
+    if is_complete is None or not is_complete():
+        return await response.content.readany()
+    try:
+        async with asyncio.timeout(LINGER_SECONDS) as lingering:
+            return await response.content.readany()
+    except TimeoutError:
+        if not lingering.expired():
+            raise
+        response.close()
+        return b""
+
+
+def _unread(passage: Passage, status: int, error: UnreadableEncoding) -> OutboundFailed:
+    return OutboundFailed(
+        f"{passage.host} answered {status} and cannot be read: {error.message}.",
+        reason="unreadable_encoding",
+        outcome="answered",
+        host=passage.host,
+        answered_status=status,
+    )
 
 
 def _is_redirect(request: _Request, response: OutboundResponse) -> bool:
@@ -285,7 +334,7 @@ def _is_redirect(request: _Request, response: OutboundResponse) -> bool:
 def _redirected(request: _Request, response: OutboundResponse, *, policy: OutboundPolicy) -> _Request:
     host = request.target.raw_host
     try:
-        location = str(request.target.join(URL(response.headers["Location"])))
+        location = _joined(request.target, ascii_of(response.headers["Location"].strip()))
     except ValueError:
         raise OutboundRefused("A redirect's URL cannot be parsed.", host=host) from None
     target = parse_target(location, policy=policy)
@@ -295,6 +344,13 @@ def _redirected(request: _Request, response: OutboundResponse, *, policy: Outbou
     if target.origin() != request.target.origin():
         headers = CIMultiDict(item for item in headers.items() if not SENSITIVE_HEADER.search(item[0]))
     return replace(request, target=target, headers=headers)
+
+
+def _joined(base: URL, location: str) -> str:
+    """A redirect's target, as it was written where it is whole or begins with the host's root."""
+    if location.startswith("/") and not location.startswith("//"):
+        return f"{base.origin()}{location}"
+    return urljoin(str(base), location)
 
 
 def _failure(passage: Passage, error: Exception) -> OutboundFailed:

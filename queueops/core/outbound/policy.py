@@ -17,6 +17,7 @@ from ipaddress import (
     ip_network,
 )
 from typing import Self
+from urllib.parse import quote
 
 from yarl import URL
 
@@ -77,6 +78,8 @@ NOT_PUBLIC_V6: tuple[Network, ...] = tuple(
 _UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\\ud800-\udfff]")
 _NAME = re.compile(r"(?=.{1,253}\.?\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.IGNORECASE)
 _CREDENTIALS_IN_URL = re.compile(r"[^/?#]*//[^/?#]*@")
+_PATH_AND_QUERY = re.compile(r"[^/?#]*//[^/?#]*([^#]*)(?:#.*)?")
+_IN_URLS = "!#$%&'()*+,-./:;=?@[]_~"  # beside letters and digits
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 
 
@@ -163,6 +166,9 @@ def parse_target(text: str, *, policy: OutboundPolicy) -> URL:
     """
     Return the URL to call, without its fragment, having checked all that needs no name look-up.
 
+    Its path and query are as they were given: of a signed URL another spelling is another URL. Only what no URL may
+    hold, such as a letter that is no ASCII, is percent-encoded.
+
     Raises:
         OutboundRefused: No absolute http(s) URL, credentials in it, an odd spelling of an address
             or an address that is not allowed.
@@ -184,7 +190,19 @@ def parse_target(text: str, *, policy: OutboundPolicy) -> URL:
     if _CREDENTIALS_IN_URL.match(text):
         raise OutboundRefused("Put credentials into a header, not into the URL.", host=host)
     _check_host(host, policy)
-    return url.with_fragment(None)
+    return _as_given(text, url)
+
+
+def _as_given(text: str, url: URL) -> URL:
+    found = _PATH_AND_QUERY.fullmatch(text)
+    rest = found[1] if found else ""
+    path = rest if rest.startswith("/") else f"/{rest}"
+    return URL(f"{url.scheme}://{url.raw_authority}{ascii_of(path)}", encoded=True)
+
+
+def ascii_of(text: str) -> str:
+    """Percent-encode what no URL may hold, and nothing else."""
+    return quote(text, safe=_IN_URLS, errors="surrogateescape")
 
 
 def _check_host(host: str, policy: OutboundPolicy) -> None:

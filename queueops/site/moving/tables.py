@@ -216,4 +216,5 @@ STAYS: Mapping[str, str] = {
     "ratelimits_alertsilence": "silences of alerts",
     "ratelimits_alertroute": "where alerts are sent",
     "ratelimits_calltally": "figures about calls",
+    "ratelimits_costestimate": "what calls have cost: learned anew there",
 }

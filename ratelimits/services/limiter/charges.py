@@ -110,5 +110,5 @@ def settle_charges(
                 more = cost_units(actual) - entry.units
                 if more > 0:
                     counter.take(more)
-                else:
+                elif not counter.rule.reserves_whole:
                     counter.give_back(-more, entry.booked_at)

@@ -13,6 +13,7 @@ from django.db import transaction
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import Algorithm, Meter, State
 from ratelimits.algorithms.figures import window_of
+from ratelimits.algorithms.hold import NO_HOLD, Hold, hold_of
 from ratelimits.algorithms.measures import MICRO, cost_units
 from ratelimits.algorithms.others import NO_OTHERS, Others, others_of, shown
 from ratelimits.algorithms.pressure import NO_PRESSURE, Pressure, pressure_at
@@ -34,12 +35,14 @@ class OpenCounter:
 
     Attributes:
         closed: It refused a call; smaller ones behind must not overtake that one.
-        blocked_until: End of a cool-down that lasts still, seconds since 1970.
+        blocked_until: End of a cool-down that lasts still, or of the time to the next probe of a hold, seconds since
+            1970.
         blocked_reason: Empty where none does.
         pressure: The part of the cap in use, recovered since the provider pushed back.
         share: The part of that which a ramp leaves open; 1: all.
         others: Who uses the quota besides us: `algorithm` is what is left beside them.
         whole: Its capacity without them.
+        hold: A delay that may not be meant: while it lasts, one call a minute finds out.
         stream: None: what it admits may leave in a burst.
     """
 
@@ -57,6 +60,7 @@ class OpenCounter:
     share: float = 1.0
     others: Others = NO_OTHERS
     whole: float = 0.0
+    hold: Hold = NO_HOLD
     taken: int = 0
     changed: bool = False
     closed: bool = False
@@ -65,6 +69,11 @@ class OpenCounter:
     @property
     def is_slowed(self) -> bool:
         return self.blocked_until is not None or self.pressure < 1
+
+    @property
+    def cooled_until(self) -> float | None:
+        """When everybody may go again, a stated delay that is only probed included; None: now."""
+        return max(self.blocked_until or 0.0, self.hold.until) or None
 
     def sooner(self, at: float) -> float:
         """When that comes, seconds since 1970, which came at `at` if a ramp stood still."""
@@ -87,6 +96,9 @@ class OpenCounter:
             self.stream.take(units, self.meter.now)
         self.taken += units
         self.changed = True
+        if self.hold.until:
+            self.hold = self.hold.probed(self.now)
+            self.blocked_until = self.hold.next_at
         return self.meter.now
 
     def take_from_others(self, units: int) -> None:
@@ -134,6 +146,10 @@ class OpenCounter:
             state["full"] = [self.now, self.whole] if is_full else self.stored.get("full")
         if others := self.others.state():
             state["others"] = others
+        if seen := self.stored.get("whole"):  # see tuning/reserved_whole.py
+            state["whole"] = seen
+        if held := self.hold.state():
+            state["held"] = held
         if self.stream:
             state["stream"] = self.stream.opens_at
         return state
@@ -236,11 +252,14 @@ def open_counter(
     if others.held:
         algorithm = rule.algorithm(key, factor, share * others.left(rule.algorithm(key).capacity))
     until, reason = blocked
+    hold = hold_of(state, now)
+    if hold.until:
+        until = max(until or 0.0, hold.next_at)
     if until is None or until <= now:
-        until, reason = None, ""
+        until, reason = None, reason if hold.until else ""
     meter = algorithm.open(state, now)
     stream = stream_of(algorithm, state, meter.now)
-    opened = (rule, key, algorithm, meter, state, until, reason, factor, level, now, stream, share, others, whole)
+    opened = (rule, key, algorithm, meter, state, until, reason, factor, level, now, stream, share, others, whole, hold)
     return OpenCounter(*opened)
 
 

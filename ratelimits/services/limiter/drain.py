@@ -32,7 +32,7 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
     rate, capacity = counter.algorithm.rate_per_second, counter.algorithm.capacity
     if not rate:
         return None
-    begins = max(counter.now, counter.blocked_until or 0.0)
+    begins = max(counter.now, counter.cooled_until or 0.0)
     whole = sum(amount * times for amount, times in calls)
     if not whole:
         return begins

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from cachetools import TTLCache, cached
 from django.db import transaction
@@ -28,28 +28,45 @@ CACHE_SECONDS = 5.0
 # Kinds and models come from payloads: the cache must not grow with what producers make up.
 _MAX_CACHED = 10_000
 
-Sample = tuple[str, str | None, float]
-"""Kind, model, and what was seen of a call."""
+
+class Alike(NamedTuple):
+    """
+    Which calls are taken to be like one another.
+
+    Of other projects nothing is learned: their answers would make these dear, and would show how long they are.
+
+    Attributes:
+        project: Whose calls they are, whomever their provider counts.
+    """
+
+    project: str
+    service: str
+    kind: str
+    model: str | None
+
+
+Sample = tuple[Alike, float]
+"""What was seen of a call."""
 
 _lock = threading.Lock()
 _cache: TTLCache[Any, float | None] = TTLCache(_MAX_CACHED, CACHE_SECONDS)
 
 
-def learned_unknown(kind: str, model: str | None) -> float | None:
+def learned_unknown(alike: Alike) -> float | None:
     """
     Return the p90 of the unknown part of recent calls; None while there are fewer than MIN_SAMPLES.
 
-    Read at most once in CACHE_SECONDS a process, kind and model.
+    Read at most once in CACHE_SECONDS a process, and calls alike.
     """
-    return _read(_id(kind, model), "samples", "p90")
+    return _read(_id(alike), "samples", "p90")
 
 
-def learned_output(kind: str, model: str | None) -> float | None:
+def learned_output(alike: Alike) -> float | None:
     """Return the p90 of the output tokens of recent calls, as `learned_unknown` does; for limits that count output."""
-    return _read(_id(kind, model), "outputs", "output_p90")
+    return _read(_id(alike), "outputs", "output_p90")
 
 
-def with_cached(amounts: Amounts, kind: str, model: str | None) -> Amounts:
+def with_cached(amounts: Amounts, alike: Alike) -> Amounts:
     """
     Return what a call takes with the part of its input that a cache should have, where it does not say so itself.
 
@@ -59,23 +76,23 @@ def with_cached(amounts: Amounts, kind: str, model: str | None) -> Amounts:
     entered = amounts.get(INPUT_TOKENS)
     if not entered or CACHED_TOKENS in amounts:
         return amounts
-    share = _read(_id(kind, model), "cached_shares", "cached_p10")
+    share = _read(_id(alike), "cached_shares", "cached_p10")
     return {**amounts, CACHED_TOKENS: math.floor(share * entered)} if share else amounts
 
 
-def measured_ratio(kind: str, model: str | None) -> float | None:
+def measured_ratio(alike: Alike) -> float | None:
     """
     Return how many times what was taken for known the known part of a call really is: the median of recent calls, such
     as of a tokenizer that takes other tokens than the estimate; None while there are fewer than MIN_SAMPLES.
     """
-    ratios = CostEstimate.objects.filter(id=_id(kind, model)).values_list("ratios", flat=True).first()
+    ratios = CostEstimate.objects.filter(id=_id(alike)).values_list("ratios", flat=True).first()
     return median(ratios) if ratios and len(ratios) >= MIN_SAMPLES else None
 
 
 @dataclass(frozen=True, slots=True)
 class Typical:
     """
-    The means of the recent calls of a kind and model; None: fewer than MIN_SAMPLES are known.
+    The means of the recent calls that are alike; None: fewer than MIN_SAMPLES are known.
 
     Attributes:
         unknown: What they cost beyond what was known.
@@ -90,13 +107,13 @@ class Typical:
     cached: float | None = None
 
 
-def typical_calls(wanted: Collection[tuple[str, str | None]]) -> dict[tuple[str, str | None], Typical]:
-    """Return what calls of these kinds and models typically cost: for forecasts, where limits go by the p90."""
-    rows = CostEstimate.objects.in_bulk({_id(kind, model) for kind, model in wanted})
+def typical_calls(wanted: Collection[Alike]) -> dict[Alike, Typical]:
+    """Return what such calls typically cost: for forecasts, where limits go by the p90."""
+    rows = CostEstimate.objects.in_bulk({_id(alike) for alike in wanted})
     found = {}
-    for kind, model in wanted:
-        row = rows.get(_id(kind, model)) or CostEstimate()
-        found[kind, model] = Typical(*map(_mean, (row.samples, row.ratios, row.outputs, row.cached_shares)))
+    for alike in wanted:
+        row = rows.get(_id(alike)) or CostEstimate()
+        found[alike] = Typical(*map(_mean, (row.samples, row.ratios, row.outputs, row.cached_shares)))
     return found
 
 
@@ -107,30 +124,30 @@ def record_actuals(
     cached_shares: Sequence[Sample] = (),
 ) -> None:
     """
-    Add what calls really cost beyond what was known; each kind and model keeps its last MAX_SAMPLES.
+    Add what calls really cost beyond what was known; of calls alike the last MAX_SAMPLES are kept.
 
-    Opens a transaction if there is none. Locks the rows of these kinds and models, in id order, until it
+    Opens a transaction if there is none. Locks the rows of these calls, in id order, until it
     ends: call it with no other lock held or to come, and a few seconds' samples at a time.
 
     Args:
-        samples: (kind, model, cost of the unknown part) of each call, oldest first. Negative costs, of calls
+        samples: (alike, cost of the unknown part) of each call, oldest first. Negative costs, of calls
             that turned out cheaper than what was known, count as none.
-        ratios: (kind, model, real part of what was known) of each call, oldest first; see `measured_ratio`.
-        outputs: (kind, model, output tokens) of each call, oldest first; see `learned_output`.
-        cached_shares: (kind, model, part of the input that a cache had) of each call, likewise; see `with_cached`.
+        ratios: (alike, real part of what was known) of each call, oldest first; see `measured_ratio`.
+        outputs: (alike, output tokens) of each call, oldest first; see `learned_output`.
+        cached_shares: (alike, part of the input that a cache had) of each call, likewise; see `with_cached`.
     """
     fresh: dict[str, list[float]] = defaultdict(list)
-    for kind, model, unknown in samples:
-        fresh[_id(kind, model)].append(max(0.0, unknown))
+    for alike, unknown in samples:
+        fresh[_id(alike)].append(max(0.0, unknown))
     measured: dict[str, list[float]] = defaultdict(list)
-    for kind, model, ratio in ratios:
-        measured[_id(kind, model)].append(ratio)
+    for alike, ratio in ratios:
+        measured[_id(alike)].append(ratio)
     answered: dict[str, list[float]] = defaultdict(list)
-    for kind, model, output in outputs:
-        answered[_id(kind, model)].append(output)
+    for alike, output in outputs:
+        answered[_id(alike)].append(output)
     from_cache: dict[str, list[float]] = defaultdict(list)
-    for kind, model, share in cached_shares:
-        from_cache[_id(kind, model)].append(share)
+    for alike, share in cached_shares:
+        from_cache[_id(alike)].append(share)
     ids = sorted(fresh.keys() | measured.keys() | answered.keys() | from_cache.keys())
     with transaction.atomic():
         CostEstimate.objects.bulk_create([CostEstimate(id=key) for key in ids], ignore_conflicts=True)
@@ -157,8 +174,8 @@ def _mean(samples: Sequence[float]) -> float | None:
     return fmean(samples) if len(samples) >= MIN_SAMPLES else None
 
 
-def _id(kind: str, model: str | None) -> str:
-    return f"{kind}|{model or ''}"
+def _id(alike: Alike) -> str:
+    return f"{alike.project}|{alike.service}|{alike.kind}|{alike.model or ''}"
 
 
 @cached(_cache, lock=_lock)

@@ -134,7 +134,7 @@ def gauges(
 def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
     """Return a counter's gauge at `now`, seconds since 1970."""
     opened = counter_of(rule, counter.key, counter, now)
-    meter, factor, blocked = opened.meter, opened.pressure, opened.blocked_until
+    meter, factor, blocked = opened.meter, opened.pressure, opened.cooled_until
     used, cap = usage(rule, counter.key, counter.state, now, pressure=factor, share=opened.share)
     percent = 100 * used / cap if cap > 0 else 100.0
     one = cost_units(min(1.0, opened.algorithm.capacity))

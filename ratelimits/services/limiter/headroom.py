@@ -11,6 +11,7 @@ from typing import Any
 
 from queueops.core.sql import run_sql
 from ratelimits.algorithms.admission import never_fits
+from ratelimits.algorithms.hold import PROBE_SECONDS
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
 from ratelimits.algorithms.pressure import Pressure
 from ratelimits.costs import ENQUEUED_TOKENS
@@ -115,6 +116,8 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, pace
         seen.calls = max(1, meter.available() // units)
         if stream:
             seen.calls = min(seen.calls, stream.calls(units, meter.now))
+    if counter.hold.until:
+        seen.calls, seen.rate = min(seen.calls, 1), 1 / PROBE_SECONDS
     if counter.blocked_until is not None:
         seen.calls, seen.opens_at = 0, max(seen.opens_at, counter.blocked_until)
     return seen

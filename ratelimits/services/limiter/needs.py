@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ratelimits.algorithms.estimates import clamped
 from ratelimits.algorithms.measures import cost_units
-from ratelimits.costs import Amounts, estimate
+from ratelimits.costs import TOKENS, Amounts, estimate, reserved_whole
 from ratelimits.services.limits.catalogue import Rule
 
 
@@ -30,6 +30,12 @@ def needed(rule: Rule, key: str, call: Costly) -> float:
     Raises:
         MalformedCost: A figure is no cost.
     """
+    if rule.reserves_whole:
+        whole = reserved_whole(rule.unit, call.cost, call.known_cost, call.amounts)
+        if whole is not None:
+            cost_units(whole)
+            # One that may bring more than the whole limit goes alone: its input decides whether it can never fit.
+            return max(call.known_cost or 0.0 if rule.unit == TOKENS else 0.0, min(whole, rule.algorithm(key).capacity))
     amount, known = estimate(rule.unit, call.cost, call.known_cost, call.amounts, counts_cached=rule.counts_cached)
     cost_units(amount)  # what is no number must not pass for what is known of it
     return clamped(amount, known, rule.algorithm(key).capacity)

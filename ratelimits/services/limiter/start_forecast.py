@@ -112,7 +112,7 @@ def forecast_of(rule: Rule, call: Asked, counter: Counter | None, now: float) ->
     """Return how one limit stands for a call; its counter is None before the first use."""
     key = rule.key(call.subject)
     opened = counter_of(rule, key, counter, now)
-    algorithm, meter, cooled = opened.algorithm, opened.meter, opened.blocked_until
+    algorithm, meter, cooled = opened.algorithm, opened.meter, opened.cooled_until
     units = MICRO if rule.per_call else cost_units(needed(rule, key, call))
     never = None if rule.shadow else never_fits(algorithm, units)
     has_room = rule.shadow or (never is None and meter.room_for(units))

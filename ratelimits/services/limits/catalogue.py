@@ -64,6 +64,7 @@ class Rule:
     shadow: bool
     learns_caps: bool
     counts_cached: bool = True
+    reserves: str = Limit.Reserves.USED
     project: str = ""
     kind: str = ""
     provider_quota: float | None = None
@@ -76,6 +77,11 @@ class Rule:
     def per_call(self) -> bool:
         """Whether every call takes one, whatever it costs."""
         return self.unit in PER_CALL
+
+    @property
+    def reserves_whole(self) -> bool:
+        """Whether its provider counts all the output that a call may bring, and gives nothing of it back."""
+        return self.reserves == Limit.Reserves.MAX
 
     @property
     def hard_reset(self) -> bool:

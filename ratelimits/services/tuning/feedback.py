@@ -14,6 +14,7 @@ from queueops.audit import trail
 from queueops.core.clock import Now, database_now, foretold
 from queueops.core.values.retry_after import spread
 from ratelimits.algorithms.figures import NOUNS
+from ratelimits.algorithms.hold import NO_HOLD, Hold, obeyed
 from ratelimits.algorithms.measures import MICRO, microseconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
 from ratelimits.costs import NO_AMOUNTS, Amounts, estimate
@@ -25,16 +26,18 @@ from ratelimits.services.limiter.needs import needed
 from ratelimits.services.limits.catalogue import rules_for
 from ratelimits.services.limits.save_limit import project_of
 from ratelimits.subjects import Subject
-from ratelimits.violated import MINUTE, Violated, violated_rules
+from ratelimits.violated import MINUTE, Violated, possible_rules, violated_rules
 
 from .proposed_limits import Accepted, heed_accepted, propose_limits
+from .reserved_whole import REFUSALS_THAT_TELL, propose_whole, speaks_for_whole
 from .stated_caps import note_stated_cap
 
-MOST_WINDOWS_COOLED = 2  # no refusal of a minute's quota cools longer than so many windows, whatever delay it states
+MOST_WINDOWS_COOLED = 2  # for which a refusal that states no delay cools at most
 MOST_DOUBLINGS = 5  # of the wait of a call that was refused again and again by itself: half an hour after a minute
 MUCH_ROOM = 0.1  # of a limit: where more of it was free, the provider counts otherwise or somebody else uses it too
 # A longer block by less than this, of a burst's later refusals, is no news for the audit trail.
 NEWS_SECONDS = 1.0
+RESTATED_SECONDS = 5.0  # two answers about one moment differ by less
 MAX_REASON = 200
 
 
@@ -90,6 +93,8 @@ class _Cooled:
 
     Attributes:
         chance: By which its cool-down is spread: other counters, cooled by one hint, do not open with it.
+        hold: Of a delay that is longer than what is kept to without trying.
+        whole: How many refusals speak for a provider that counts calls whole, see `reserved_whole`.
     """
 
     counter: OpenCounter
@@ -102,6 +107,8 @@ class _Cooled:
     subject: Subject | None = None
     label: str = ""
     chance: float = 0.0
+    hold: Hold = NO_HOLD
+    whole: int = 0
 
 
 def push_back(subject: Subject, push_back: PushBack, *, sent_at: float, actor: str) -> Cooling:
@@ -114,10 +121,13 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
     """
     Cool down and slow the counters whose quotas a provider says were exceeded; one answer a refusal, in order.
 
-    A minute's quota is blocked for the delay stated, else until our own count has room, at most two windows. Its
-    pressure falls in proportion to what was refused, see `algorithms.pressure`. A day's quota is blocked until
-    its reset, however short the delay. A cap that the provider states becomes a proposal or, where the limit learns
-    caps, the cap. Nothing blocked is ever unblocked earlier.
+    A minute's quota is blocked for the delay stated, and beyond a bound held, see `algorithms.hold`; without one until
+    our own count has room, at most two windows. Its pressure falls in proportion to what was refused, see
+    `algorithms.pressure`. A day's quota is blocked until its reset, however short the delay. A cap that the provider
+    states becomes a proposal or, where the limit learns caps, the cap. Nothing blocked is ever unblocked earlier.
+
+    A refusal that says nothing of what it counts slows the limits that show no room; where none does, those of the
+    narrowest scope that count requests.
 
     Where no limit counts a call, one is prepared in shadow, see `proposed_limits`; what a shadow limit counts cools
     down for as long as the provider says, or a minute. Every cool-down is spread a little, upwards.
@@ -132,8 +142,17 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
     uncounted = [(one.subject, one.push_back) for one, found in matched if not found]
     if uncounted and propose_limits(uncounted, accepted=accepted, actor=actor):
         matched = _matched(refusals)
-    places = [(meant.rule, meant.rule.key(one.subject)) for one, found in matched for meant in found]
+    possible = [possible_rules(rules_for(one.subject), one.push_back) for one, _ in matched]
+    places = [
+        (meant.rule, meant.rule.key(one.subject))
+        for (one, found), others in zip(matched, possible, strict=True)
+        for meant in (*found, *others)
+    ]
     cooled = _open(lock_counters(places))
+    matched = [
+        (one, _without_room(cooled, one, others) or found)
+        for (one, found), others in zip(matched, possible, strict=True)
+    ]
     now = max((one.counter.now for one in cooled.values()), default=0.0) or database_now()
     answers, stated = [], {}
     for one, found in matched:
@@ -153,7 +172,7 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
                 stated[counter_id] = (meant.rule, meant.rule.key(one.subject), meant.violation.stated_cap)
         until = max((cooled[counter_id].blocked_until or now for counter_id in ids), default=now + _by_itself(one))
         answers.append(Cooling(until, max(0.0, until - now), tuple(ids)))
-    for counter_id in sorted(cooled):
+    for counter_id in sorted(cooled.keys() & {counter_id for one in answers for counter_id in one.counters}):
         _store(counter_id, cooled[counter_id], actor=actor, accepted=accepted)
     for counter_id in sorted(stated):
         rule, key, cap = stated[counter_id]
@@ -163,6 +182,16 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
 
 def _matched(refusals: Sequence[Refusal]) -> list[tuple[Refusal, list[Violated]]]:
     return [(one, violated_rules(rules_for(one.subject), one.push_back)) for one in refusals]
+
+
+def _without_room(cooled: Mapping[str, _Cooled], refusal: Refusal, possible: Sequence[Violated]) -> list[Violated]:
+    """Those that show no room by our own count: of a refusal that names nothing, they are what was exceeded."""
+    found = []
+    for one in possible:
+        counter = cooled[one.rule.counter_id(refusal.subject)].counter
+        if not one.rule.shadow and counter.meter.available() / MICRO <= MUCH_ROOM * counter.algorithm.capacity:
+            found.append(one)
+    return found
 
 
 def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
@@ -179,15 +208,24 @@ def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
                 "blocked_until": _iso(counter.blocked_until),
             },
             chance=random.random(),  # noqa: S311 - spreads cool-downs, protects nothing
+            hold=counter.hold,
+            whole=int(counter.stored.get("whole", 0)),
         )
     return opened
 
 
 def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
     counter = cooled.counter
+    if cooled.hold.until and _restates(cooled, refusal.push_back):  # a probe was refused, or a call of before the hold
+        cooled.hold = cooled.hold.refused(counter.now)
+        cooled.blocked_until = max(cooled.blocked_until or 0.0, cooled.hold.next_at)
+        cooled.violation = violation
+        return
     if not counter.rule.hard_reset and not counter.rule.shadow:  # nothing of a shadow limit's cap is in use
         slowed = pushed_back(cooled.pressure, counter.now, refusal.sent_at, share=_share(counter, refusal))
-        cooled.is_news |= slowed.changed_at != cooled.pressure.changed_at  # not each of a burst's
+        is_first = slowed.changed_at != cooled.pressure.changed_at  # not each of a burst's
+        cooled.is_news |= is_first
+        cooled.whole += is_first and speaks_for_whole(counter, refusal, much_room=MUCH_ROOM)
         cooled.pressure = slowed
     until = _blocked_until(counter, refusal.push_back, violation, cooled.pressure)
     until = counter.now + spread(until - counter.now, cooled.chance)
@@ -196,7 +234,23 @@ def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
         cooled.blocked_until = until
         named = violation.name or "a quota it does not name"
         cooled.reason = f"{counter.rule.service} refused: {named}"[:MAX_REASON]
+    cooled.hold = _hold(counter, refusal.push_back, violation, cooled.blocked_until or counter.now)
+    if cooled.hold.until:
+        cooled.reason = f"{cooled.reason}, for long; one call a minute tries"[:MAX_REASON]
     cooled.violation = violation
+
+
+def _restates(cooled: _Cooled, found: PushBack) -> bool:
+    """Whether a refusal leaves a hold as it is; one that asks for less ends it."""
+    return found.retry_after is None or cooled.counter.now + found.retry_after > cooled.hold.until - RESTATED_SECONDS
+
+
+def _hold(counter: OpenCounter, found: PushBack, violation: Violation, blocked_until: float) -> Hold:
+    """What is held beyond the time that the counter is blocked for."""
+    until = counter.now + (found.retry_after or 0.0)
+    if violation.per_day or until <= blocked_until + RESTATED_SECONDS:
+        return NO_HOLD
+    return Hold(until, blocked_until)
 
 
 def _oversized(cooled: Mapping[str, _Cooled], refusal: Refusal, meant: Violated) -> Cooling | None:
@@ -259,15 +313,18 @@ def _share(counter: OpenCounter, refusal: Refusal) -> float:
 def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, pressure: Pressure) -> float:
     rule, now = counter.rule, counter.now
     window: float = MINUTE if rule.hard_reset else rule.window_seconds or MINUTE
-    if rule.shadow:
-        return now + (found.retry_after or MINUTE)
-    if violation.per_day:
+    if violation.per_day and not rule.shadow:
         reset = counter.algorithm.reset_after(microseconds(now)) if rule.hard_reset else None
         if reset is not None:
             return reset / MICRO + rule.guard_seconds
-        return now + MOST_WINDOWS_COOLED * window  # nobody here counts the day
+        return now + max(found.retry_after or 0.0, MOST_WINDOWS_COOLED * window)  # nobody here counts the day
     if found.retry_after is not None:
-        return now + min(found.retry_after, MOST_WINDOWS_COOLED * window)
+        is_proven = violation.per_day
+        return now + (
+            found.retry_after if is_proven else obeyed(found.retry_after, max(window, violation.window_seconds))
+        )
+    if rule.shadow:
+        return now + MINUTE
     if rule.hard_reset:
         return now + window
     factor = pressure_at(pressure, now)
@@ -277,6 +334,10 @@ def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, 
 
 def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) -> None:
     counter, pressure = cooled.counter, cooled.pressure
+    is_whole = cooled.whole >= REFUSALS_THAT_TELL
+    if is_whole:
+        cooled.whole = 0
+        propose_whole(counter.rule, actor=actor)
     Counter.objects.filter(pk=counter_id).update(
         pressure=pressure.factor,
         pressure_changed_at=_moment(pressure.changed_at),
@@ -284,6 +345,7 @@ def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) 
         blocked_until=_moment(cooled.blocked_until),
         blocked_reason=cooled.reason,
         updated_at=Now(),
+        **_kept_state(cooled),
     )
     if not cooled.is_news:
         return
@@ -305,13 +367,33 @@ def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) 
         capacity = heed_accepted(counter.rule, cooled.subject, accepted)
         alerts.tell_unlimited(counter.rule, counter.key, capacity=capacity, reason=cooled.reason, figures=figures)
     else:
-        alerts.tell_exceeded(counter.rule, counter.key, message=_message(counter, cooled), figures=figures)
+        message = _message(counter, cooled)
+        if is_whole:
+            message += (
+                f"; {counter.rule.service} seems to count all that a call may bring: look at what the limit reserves"
+            )
+        alerts.tell_exceeded(counter.rule, counter.key, message=message, figures=figures)
+
+
+def _kept_state(cooled: _Cooled) -> dict[str, Any]:
+    """The counter's state, where what refusals left in it has changed."""
+    counter = cooled.counter
+    if cooled.hold == counter.hold and cooled.whole == counter.stored.get("whole", 0):
+        return {}
+    told = {"held": cooled.hold.state(), "whole": cooled.whole}
+    kept = {name: value for name, value in counter.stored.items() if name not in told}
+    return {"state": kept | {name: value for name, value in told.items() if value}}
 
 
 def _message(counter: OpenCounter, cooled: _Cooled) -> str:
     until = alerts.clock(cooled.blocked_until or counter.now, counter.now)
     called = f" ({cooled.label})" if cooled.label else ""
     text = f"{alerts.named(counter.rule, counter.key)}: {cooled.reason}{called}; no calls until {until}"
+    if cooled.hold.until:
+        text += (
+            f"; it asks to wait until {alerts.clock(cooled.hold.until, counter.now)}, which is more than its quota "
+            "explains: from then on one call a minute tries whether it is over"
+        )
     if cooled.violation.per_day and not counter.rule.hard_reset:
         text += "; no limit here counts the day's quota: add one"
     return text
@@ -323,6 +405,7 @@ def _figures(cooled: _Cooled, after: dict[str, Any]) -> dict[str, Any]:
         **after,
         "violated": violation.name,
         "per_day": violation.per_day,
+        "held_until": _iso(cooled.hold.until or None),
         "stated_cap": violation.stated_cap,
         "call": cooled.label,
     }

@@ -65,8 +65,8 @@ def update_limit(
     after = figures_of(limit)
     changed = sorted(name for name in after if after[name] != before[name])
     if changed:
-        limit.updated_at, limit.proposed_at = Now(), None
-        limit.save(update_fields=[*changed, "updated_at", "proposed_at"])
+        limit.updated_at, limit.proposed_at, limit.proposed_reserves = Now(), None, ""
+        limit.save(update_fields=[*changed, "updated_at", "proposed_at", "proposed_reserves"])
         trail.record(
             actor=actor,
             action="update_limit",

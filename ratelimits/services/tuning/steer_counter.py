@@ -62,9 +62,10 @@ def cool_down_counter(counter_id: str, seconds: float, *, actor: str, reason: st
     counter, limit = _locked(counter_id)
     before = _kept(counter, limit)
     counter.blocked_until = Now() + timedelta(seconds=seconds) if seconds else None
+    counter.state = {name: value for name, value in counter.state.items() if name != "held"}
     counter.blocked_reason = f"by hand: {reason}"[:MOST_OF_A_REASON] if seconds else ""
     counter.updated_at = Now()
-    counter.save(update_fields=["blocked_until", "blocked_reason", "updated_at"])
+    counter.save(update_fields=["state", "blocked_until", "blocked_reason", "updated_at"])
     _record("cool_down_counter", counter, before, actor=actor, reason=reason)
 
 

@@ -220,11 +220,13 @@ class ForecastWay(Record):
 
     Attributes:
         price: In millionths of the currency; None: a price is missing.
+        price_range: at_least and at_most (None: nothing bounds it), where calls like some of these are too few yet.
         finish_at: When the last job would have ended; None: nobody knows, see `why`.
         seconds: Until then.
     """
 
     price: int | None = None
+    price_range: Mapping[str, int | None] | None = None
     finish_at: datetime | None = None
     seconds: float | None = None
     why: str = ""

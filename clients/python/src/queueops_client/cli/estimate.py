@@ -43,7 +43,7 @@ def show_forecast(session: Session, told: Forecast) -> int:
             clean(f"Budget {budget['budget']}{whose} does not suffice: jobs beyond it {VERBS[budget['policy']]}.")
         )
     if told.learned is False:
-        session.note("Calls like some of these are too few yet: their output is taken to be the most that it can be.")
+        session.note("Calls like some of these are too few yet, so that the price is only bounded.")
     if told.rejected["count"]:
         tell_refused(session, told.rejected["jobs"], told.rejected["count"])
     return 0 if told.accepted else REFUSED
@@ -95,7 +95,16 @@ def _table(*names: str) -> Table:
 
 
 def _price(way: ForecastWay, currency: str) -> str:
-    return "no price" if way.price is None else f"{way.price / 1_000_000:,.6f}".rstrip("0").rstrip(".") + f" {currency}"
+    if way.price is None:
+        return "no price"
+    if way.price_range is None:
+        return f"{_money(way.price)} {currency}"
+    least, most = way.price_range["at_least"] or 0, way.price_range["at_most"]
+    return f"{_money(least)} to {'nobody knows what' if most is None else _money(most)} {currency}"
+
+
+def _money(millionths: int) -> str:
+    return f"{millionths / 1_000_000:,.6f}".rstrip("0").rstrip(".")
 
 
 def _end(way: ForecastWay) -> tuple[str, str]:

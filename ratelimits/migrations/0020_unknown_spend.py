@@ -8,7 +8,7 @@ from queueops.core.postgres.concurrent_index import AddIndexBesideWork
 class Migration(migrations.Migration):
     atomic = False  # the index is made beside running work
 
-    dependencies = [("ratelimits", "0017_audit_stream_alert")]
+    dependencies = [("ratelimits", "0019_limit_reserves")]
 
     operations = [
         AddIndexBesideWork(

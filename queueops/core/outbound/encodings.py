@@ -1,0 +1,64 @@
+"""
+Reading bodies as they were compressed for the way, piece by piece.
+
+aiohttp gives up an answer whole, its status with it, where it does not know how the body was compressed. So bodies come
+as they are, and are read here: an answer that cannot be read has been given all the same.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from queueops.core.errors import QueueOpsError
+
+ACCEPTED = "gzip, deflate"
+_GZIP_OR_ZLIB, _RAW = 32 + zlib.MAX_WBITS, -zlib.MAX_WBITS
+_OF_ZLIB = 0x08  # in the lower half of a stream's first byte
+
+
+class UnreadableEncoding(QueueOpsError):
+    """The answer is compressed in a way that was not asked for, or is not what it says."""
+
+    code = "unreadable_encoding"
+
+
+class Inflater:
+    """Reads one body."""
+
+    def __init__(self, encoding: str) -> None:
+        """
+        Args:
+            encoding: Of the header `Content-Encoding`; empty: none.
+
+        Raises:
+            UnreadableEncoding
+        """
+        self._name = encoding.strip().lower()
+        if self._name not in {"", "identity", "gzip", "x-gzip", "deflate"}:
+            raise UnreadableEncoding(f"compressed as {encoding[:50]!r}, which was not asked for")
+        self._is_plain = self._name in {"", "identity"}
+        self._inner: zlib._Decompress | None = None
+
+    def feed(self, piece: bytes, most: int) -> bytes:
+        """
+        Return what a piece holds, up to `most` bytes and one more.
+
+        Raises:
+            UnreadableEncoding
+        """
+        if self._is_plain or not piece:
+            return piece
+        found, rest = bytearray(), piece
+        try:
+            while rest and len(found) <= most:
+                if self._inner is None:
+                    is_raw = self._name == "deflate" and rest[0] & 0x0F != _OF_ZLIB
+                    self._inner = zlib.decompressobj(_RAW if is_raw else _GZIP_OR_ZLIB)
+                found += self._inner.decompress(rest, most + 1 - len(found))
+                rest = self._inner.unused_data or self._inner.unconsumed_tail
+                if self._inner.eof:
+                    self._inner = None  # another member of the same body may follow
+                    rest = rest.lstrip(b"\0")  # padding after the last
+        except zlib.error:
+            raise UnreadableEncoding(f"it calls itself {self._name}, and is not") from None
+        return bytes(found)

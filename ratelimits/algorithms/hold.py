@@ -1,0 +1,56 @@
+"""
+Holds: a provider asks to wait for longer than its quota's window explains, and may mean it or not.
+
+A delay up to LONGEST_UNPROVEN, or the window where that is longer, is kept to. In what is left of a longer one a single
+call goes each PROBE_SECONDS: once one of them is not refused, the hold is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LONGEST_UNPROVEN = 900.0
+PROBE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """
+    Attributes:
+        until: The end of the delay that was stated, seconds since 1970; 0: nothing is held.
+        next_at: When a call may find out whether it is over.
+        is_probed: One has gone and was not refused yet: unless it is, the hold is over at `next_at`.
+    """
+
+    until: float = 0.0
+    next_at: float = 0.0
+    is_probed: bool = False
+
+    def probed(self, now: float) -> Hold:
+        """A call has gone."""
+        return Hold(self.until, now + PROBE_SECONDS, is_probed=True)
+
+    def refused(self, now: float) -> Hold:
+        """A call was refused; one of before the hold, too."""
+        return Hold(self.until, max(self.next_at, now + PROBE_SECONDS))
+
+    def state(self) -> list[float] | None:
+        return [self.until, self.next_at, float(self.is_probed)] if self.until else None
+
+
+NO_HOLD = Hold()
+
+
+def hold_of(state: Mapping[str, Any], now: float) -> Hold:
+    """Read a counter's hold as it is at `now`."""
+    until, next_at, probed = state.get("held") or (0.0, 0.0, 0.0)
+    if until <= now or (probed and next_at <= now):
+        return NO_HOLD
+    return Hold(until, next_at, bool(probed))
+
+
+def obeyed(delay: float, window_seconds: float) -> float:
+    """Return for how long a stated delay is kept to before a call tries whether it is meant, both in seconds."""
+    return min(delay, max(window_seconds, LONGEST_UNPROVEN))

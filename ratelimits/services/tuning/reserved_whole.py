@@ -1,0 +1,54 @@
+"""
+Limits whose provider counts all the output that a call may bring, whatever it brings: found out by refusals, proposed.
+
+Such a provider says nothing of it in any header: it refuses while our own count shows room, for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from queueops.audit import trail
+from ratelimits.costs import OUTPUT_TOKENS, TOKENS
+from ratelimits.models import Limit
+from ratelimits.services.limiter.counters import OpenCounter, usage
+from ratelimits.services.limiter.needs import Costly, needed
+from ratelimits.services.limits.catalogue import Rule
+
+REFUSALS_THAT_TELL = 3  # each after a pause: those of one burst are one
+
+
+def speaks_for_whole(counter: OpenCounter, call: Costly, *, much_room: float) -> bool:
+    """
+    Whether a refusal would be right if its provider counted calls whole, and is wrong by our own count.
+
+    The calls before it are taken to be like it: of them only what they have used is known.
+
+    Args:
+        much_room: The part of a limit that is free where our count cannot be right.
+    """
+    rule, key = counter.rule, counter.key
+    if rule.shadow or rule.reserves_whole or rule.unit not in {TOKENS, OUTPUT_TOKENS}:
+        return False
+    own, whole = needed(rule, key, call), needed(replace(rule, reserves=Limit.Reserves.MAX), key, call)
+    used, capacity = usage(rule, key, counter.stored, counter.now)
+    return 0 < own < whole and capacity - used > much_room * capacity and used * whole / own > capacity
+
+
+def propose_whole(rule: Rule, *, actor: str) -> bool:
+    """Propose to count calls whole, in the caller's transaction. Returns whether it is news."""
+    # Elsewhere a limit is locked before its counters. Whoever has it now wins: there will be another refusal.
+    wanted = Limit.objects.filter(pk=rule.id, reserves=Limit.Reserves.USED, proposed_reserves="")
+    limit = wanted.select_for_update(skip_locked=True, no_key=True).first()
+    if limit is None:
+        return False
+    Limit.objects.filter(pk=limit.pk).update(proposed_reserves=Limit.Reserves.MAX)
+    trail.record(
+        actor=actor,
+        action="propose_reserves",
+        target=f"limit {limit.name}",
+        before={"reserves": limit.reserves},
+        after={"reserves": Limit.Reserves.MAX.value},
+        reason=f"{limit.service} refused {REFUSALS_THAT_TELL} times while there was room by what calls use",
+    )
+    return True
