@@ -76,7 +76,7 @@ def viewer_of_session(session: SessionBase) -> Viewer | None:
 
     None of what an expired key, a deactivated account, a changed password or a session that is over left behind counts.
     """
-    user = _user_of(session)
+    user = user_of(session)
     if not sessions.stands(session, user):
         return None
     if user is not None and user.is_active and user.is_staff and user.has_perm(MAY_VIEW):
@@ -194,7 +194,7 @@ def _viewer_of(key: ProducerKey, *, session_key: str) -> Viewer | None:
     )
 
 
-def _user_of(session: SessionBase) -> Any | None:
+def user_of(session: SessionBase) -> Any | None:
     """The account that the session is signed in with, as django.contrib.auth judges it."""
     request = HttpRequest()
     request.session = session

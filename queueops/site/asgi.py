@@ -7,6 +7,7 @@ from django.conf import settings
 
 from queueops.core.database import use_connection_pool
 from queueops.core.values.sizes import MEGABYTE
+from queueops.core.web.askers import Askers
 from queueops.core.web.body_cap import BodyCap, BodyLimits
 from queueops.core.web.refusals import CrossOrigin
 from queueops.core.web.threaded_application import ThreadedApplication
@@ -20,8 +21,16 @@ cross_origin = CrossOrigin(
 # Imported here: its models need Django to be set up.
 from dashboards.metrics.middleware import PROBES  # noqa: E402
 from dashboards.metrics.process import show_queue  # noqa: E402
+from queueops.site.whose import whose  # noqa: E402
 
-django_application = ThreadedApplication(threads=settings.QUEUEOPS.pool_size, probes=PROBES, cross_origin=cross_origin)
+askers = Askers(whose)
+django_application = ThreadedApplication(
+    threads=settings.QUEUEOPS.pool_size,
+    probes=PROBES,
+    cross_origin=cross_origin,
+    askers=askers,
+    request_seconds=settings.QUEUEOPS.request_seconds,
+)
 show_queue(django_application.queue)
 use_connection_pool(settings.QUEUEOPS.pool_size)
 

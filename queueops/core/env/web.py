@@ -85,6 +85,12 @@ class WebSettings:
         parse.integer(1, 10_000),
         default=200,
     )
+    request_seconds: float = setting(
+        "How long a request may be carried out, in seconds, before it is given up and answered with 413 `out_of_time`. "
+        "Checked between the jobs of a batch.",
+        parse.number(1, 86_400),
+        default=120.0,
+    )
     cell: str = setting(
         "What this installation is called where there are several, each with projects of its own: one to four small "
         "letters and digits. New API keys begin with `qo_<cell>_`, so that a proxy can tell where a request belongs.",

@@ -110,7 +110,7 @@ class ProducerKeyAuthentication(BaseAuthentication):
         secret = presented_key(request)
         if secret is None:
             return None
-        found = _find_key(digest_of(secret))
+        found = find_key(digest_of(secret))
         if found is None:
             if wait_seconds := bad_keys.take(client_address(request)):
                 raise TooManyBadKeys(wait_seconds)
@@ -229,7 +229,7 @@ def _named_project(request: Request) -> str | None:
     return request.headers.get("X-Project") or request.query_params.get("project")
 
 
-def _find_key(digest: str) -> tuple[Any, ...] | None:
+def find_key(digest: str) -> tuple[Any, ...] | None:
     """Look a usable key up: its pk, project, prefix, scopes, rate, and whether it was unused for a minute."""
     statement, parameters = _look_up()
     with hot_cursor() as cursor:
