@@ -16,7 +16,7 @@ from typing import Any, Literal
 from django.conf import settings
 from django.http import parse_cookie
 
-from .client_address import address_of
+from .client_address import address_in
 from .request_queue import Overloaded, RequestQueue
 
 logger = logging.getLogger(__name__)
@@ -164,9 +164,7 @@ def _digest(shown: Shown) -> bytes:
 
 
 def _name_of_address(scope: Mapping[str, Any]) -> str:
-    client = scope.get("client")
-    forwarded = ",".join(value.decode("latin1") for name, value in scope["headers"] if name == b"x-forwarded-for")
-    return f"address:{address_of(client[0] if client else None, forwarded)}"
+    return f"address:{address_in(scope)}"
 
 
 def _nobodys(_: Shown) -> None:
