@@ -10,6 +10,7 @@ from queueops.core.values.sizes import MEGABYTE
 from queueops.core.web.askers import Askers
 from queueops.core.web.body_cap import BodyCap, BodyLimits
 from queueops.core.web.refusals import CrossOrigin
+from queueops.core.web.spool import SpooledBytes, SpoolLimits
 from queueops.core.web.threaded_application import ThreadedApplication
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queueops.settings")
@@ -20,7 +21,7 @@ cross_origin = CrossOrigin(
 )
 # Imported here: its models need Django to be set up.
 from dashboards.metrics.middleware import PROBES  # noqa: E402
-from dashboards.metrics.process import show_queue  # noqa: E402
+from dashboards.metrics.process import show_requests  # noqa: E402
 from queueops.site.whose import whose  # noqa: E402
 
 askers = Askers(whose)
@@ -31,9 +32,16 @@ django_application = ThreadedApplication(
     askers=askers,
     request_seconds=settings.QUEUEOPS.request_seconds,
 )
-show_queue(django_application.queue)
 use_connection_pool(settings.QUEUEOPS.pool_size)
 
+room = SpooledBytes(
+    SpoolLimits(
+        total_bytes=settings.QUEUEOPS.spool_bytes,
+        asker_bytes=settings.QUEUEOPS.spool_project_bytes,
+        least_rate=settings.QUEUEOPS.least_body_rate,
+    )
+)
+show_requests(django_application.queue, room)
 body_limits = BodyLimits(
     default_bytes=settings.QUEUEOPS.max_job_bytes,
     path_bytes={

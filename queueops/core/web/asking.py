@@ -12,7 +12,7 @@ from queueops.core.errors import QueueOpsError
 
 from .client_address import client_address
 
-BODY = "queueops.body"  # in a request's META: the file that holds its body, which may be read again from its start
+BODY = "queueops.body"  # in a scope, and in a request's META: the file that holds its body, to be read again and again
 
 
 class ClientLeft(QueueOpsError):

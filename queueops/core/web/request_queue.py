@@ -206,5 +206,9 @@ class RequestQueue:
 
     def _refusal(self, reason: str) -> Overloaded:
         self.dropped[reason] += 1
-        # Clients that were sent away together must not come back together.
-        return Overloaded(retry_after=random.randint(1, 5))  # noqa: S311
+        return come_back()
+
+
+def come_back() -> Overloaded:
+    """Clients that were sent away together must not come back together."""
+    return Overloaded(retry_after=random.randint(1, 5))  # noqa: S311

@@ -72,8 +72,9 @@ class ThreadedApplication(ASGIHandler):
         super().load_middleware(is_async=False)
 
     async def handle(self, scope: Any, receive: Receive, send: Send) -> None:
+        body = scope.get(BODY)
         try:
-            body = await self.read_body(receive)
+            body = body or await self.read_body(receive)
         except RequestAborted:
             return
         try:

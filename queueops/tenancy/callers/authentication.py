@@ -22,6 +22,7 @@ from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import hot_cursor
 from queueops.core.web.client_address import client_address
+from queueops.core.web.refusals import CHALLENGE
 from queueops.tenancy.models import KEY_PREFIX, ProducerKey, Project, Scope, digest_of
 from queueops.tenancy.moves import refuse_moved
 
@@ -33,7 +34,6 @@ ANONYMOUS = "anonymous"
 READS = frozenset({"GET", "HEAD"})
 MOVE = ("project__move", "project__moved_to")
 DIGEST_PLACE = "the digest"
-CHALLENGE = 'Bearer realm="QueueOps"'
 
 
 class InvalidKey(AuthenticationFailed):
