@@ -237,8 +237,7 @@ def test_whom_nobody_knows_have_an_eighth_of_the_room_and_one_address_a_quarter_
     def takes(asker: Asker, size: int) -> bool:
         try:
             room.take(asker, size)
-        except Overloaded as error:
-            assert 1 <= error.details["retry_after"] <= 5
+        except Overloaded:
             return False
         return True
 
