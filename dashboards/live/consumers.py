@@ -15,6 +15,7 @@ from uuid import UUID
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db import Error as DatabaseError
 
+from queueops.core.web.client_address import address_in
 from queueops.tenancy.callers.issuer_keys import IssuerKeysUnavailable
 from queueops.tenancy.callers.throttles import bad_keys
 from queueops.tenancy.callers.tokens import ExpiredToken
@@ -44,11 +45,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
     def __init__(self) -> None:
         super().__init__()
         self.socket: LiveSocket | None = None
-        self.is_counted = False
         self.is_closing = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.sign_in_by: asyncio.TimerHandle | None = None
         self.heard: list[float] = [0.0, 0]
+        self.address = ""
         self.resumed_at = float("-inf")
 
     def opener(self) -> Opener:
@@ -64,10 +65,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close()
             return
         await self.accept(SUBPROTOCOL if SUBPROTOCOL in self.scope["subprotocols"] else None)
-        self.is_counted = the_hub().enter()
-        if not self.is_counted:
-            await self.refuse(CloseCode.TOO_MANY, "This process has too many sockets; try again later.")
-            return
+        self.address = address_in(self.scope)
+        the_hub().strangers.enter(self.address, self.put_out)
         cookies = cookies_of(self.scope) if origin == Origin.OURS else {}
         if cookies:
             await self.open(partial(viewer_of_cookies, cookies), may_fail=True)
@@ -144,6 +143,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         """
         try:
             opened = await in_thread(partial(self.look_up, find), patiently=patiently)
+            if self.is_closing:
+                return
             if opened is not None:
                 self.begin(LiveSocket(*opened))
             elif not may_fail:
@@ -165,13 +166,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
         return (viewer, self.opener()(viewer)) if viewer else None
 
     def count_bad_key(self) -> None:
-        client = self.scope.get("client") or ("", 0)
-        if bad_keys.take(client[0]):
+        if bad_keys.take(self.address):
             raise Refused(CloseCode.TOO_MANY, "Too many keys or tokens that are not valid.")
         raise Refused(CloseCode.NOT_SIGNED_IN, "The key or token is unknown, expired or revoked, or may not read.")
 
     def begin(self, socket: LiveSocket) -> None:
         self.socket = socket
+        the_hub().strangers.leave(self.address, self.put_out)
         if self.sign_in_by is not None:
             self.sign_in_by.cancel()
         self.do(self.write(socket))
@@ -189,6 +190,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.is_closing = True
         await self.close(code=int(socket.closing))
         self.end()
+
+    def put_out(self) -> None:
+        self.do(self.refuse(CloseCode.TOO_MANY, "Too many sockets wait to be signed in; sign in at once."))
 
     def give_up(self) -> None:
         self.do(self.refuse(CloseCode.NOT_SIGNED_IN, "Nobody signed in."))
@@ -210,9 +214,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self.sign_in_by.cancel()
         if self.socket is not None:
             hub.leave(self.socket)
-        if self.is_counted:
-            self.is_counted = False
-            hub.exit()
+        hub.strangers.leave(self.address, self.put_out)
         for task in self.tasks - {asyncio.current_task()}:
             task.cancel()
 

@@ -20,14 +20,15 @@ from .events import Event, Group
 from .messages import CloseCode, Kind
 from .relay import Relay
 from .socket import LiveSocket
+from .strangers import Strangers
 from .subjects import LiveSubject, Refused
 from .threads import in_thread
 from .viewer import Viewer, still_allowed_of
 
 logger = logging.getLogger(__name__)
 
-MAX_SOCKETS = 1_000  # of a process
-MAX_OF_ONE = 400  # of one account or key
+MAX_SOCKETS = 1_000  # of a process, signed in
+MAX_OF_ONE = 400  # of one account, or of all keys and users of a project
 MAX_OF_USER = 20  # of one end user: there are many, and they need not know each other
 STATS_SECONDS = 1.0
 ROUND_SECONDS = 0.1
@@ -63,30 +64,22 @@ class Hub:
 
     Attributes:
         groups: What is watched, by the group that its events come in; the relay's thread looks into it.
+        strangers: Sockets of whom nobody knows yet.
     """
 
     def __init__(self) -> None:
         self.groups: dict[Group, dict[tuple[str, ...], Watched]] = {}
         self.relay = Relay(self.groups, self._deliver, self._lost)
+        self.strangers = Strangers()
         self._sockets: Counter[str] = Counter()
-        self._open = 0
+        self._of_users: Counter[str] = Counter()
         self._epoch: str | None = None
         self._rounds: set[asyncio.Task[None]] = set()
 
     @property
     def clients(self) -> int:
         """Sockets that are open."""
-        return self._open
-
-    def enter(self) -> bool:
-        """Count a socket that connects; False when there are too many already."""
-        if self._open >= MAX_SOCKETS:
-            return False
-        self._open += 1
-        return True
-
-    def exit(self) -> None:
-        self._open -= 1
+        return self._sockets.total() + len(self.strangers)
 
     async def join(self, socket: LiveSocket) -> None:
         """
@@ -96,13 +89,10 @@ class Hub:
         becomes visible later than the data is among them.
 
         Raises:
-            Refused: Whoever looks has too many sockets already, or the database does not answer.
+            Refused: There are too many sockets, of whoever looks or at all, or the database does not answer.
             DatabaseError
         """
-        identity = socket.viewer.identity
-        if self._sockets[identity] >= (MAX_OF_ONE if socket.viewer.expires_at is None else MAX_OF_USER):
-            raise Refused(CloseCode.TOO_MANY, "You have too many sockets open.")
-        self._sockets[identity] += 1
+        self._count(socket.viewer)
         self._start()
         subject = socket.subject
         of_group = self.groups.setdefault(subject.group, {})
@@ -126,12 +116,27 @@ class Hub:
         if watched is None or socket not in watched.sockets:
             return
         watched.sockets.discard(socket)
-        self._sockets[socket.viewer.identity] -= 1
-        self._sockets += Counter()  # forgets those that are zero
+        self._sockets -= Counter([socket.viewer.counted_with])  # forgets those that are zero
+        self._of_users -= Counter([socket.viewer.identity])
         if not watched.sockets:
             del of_group[socket.subject.key]
             if not of_group:
                 del self.groups[socket.subject.group]
+
+    def _count(self, viewer: Viewer) -> None:
+        """
+        Raises:
+            Refused
+        """
+        if self._sockets.total() >= MAX_SOCKETS:
+            raise Refused(CloseCode.TOO_MANY, "This process has too many sockets; try again later.")
+        of_user = viewer.expires_at is not None
+        if self._sockets[viewer.counted_with] >= MAX_OF_ONE or (
+            of_user and self._of_users[viewer.identity] >= MAX_OF_USER
+        ):
+            raise Refused(CloseCode.TOO_MANY, "You have too many sockets open.")
+        self._sockets[viewer.counted_with] += 1
+        self._of_users[viewer.identity] += of_user
 
     async def resume(self, socket: LiveSocket, since: int, epoch: str | None) -> None:
         """

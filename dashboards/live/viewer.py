@@ -36,7 +36,7 @@ class Viewer:
         project_id: The one project whose work is shown; None: all of them, for staff alone.
         user_id: Only this user's work within the project; None: everybody's.
         name: For people: an account's name or a key's.
-        identity: Whose sockets are counted together: `user:<pk>`, `key:<pk>` or `token:<issuer>:<user>`.
+        identity: `user:<pk>`, `key:<pk>` or `token:<issuer>:<user>`.
         session_key: Of the session that carries the viewer; empty for a key or a token presented as such.
         expires_at: Of a token: seconds since 1970.
     """
@@ -52,6 +52,11 @@ class Viewer:
     @property
     def shows_key(self) -> bool:
         return not self.session_key and self.identity.startswith(KEY)
+
+    @property
+    def counted_with(self) -> str:
+        """Whose sockets are counted together: an account's, or those of a project by whatever key or token."""
+        return self.identity if self.is_staff else f"project:{self.project_id}"
 
     @property
     def sees_secrets(self) -> bool:
@@ -76,7 +81,7 @@ def viewer_of_session(session: SessionBase) -> Viewer | None:
 
     None of what an expired key, a deactivated account, a changed password or a session that is over left behind counts.
     """
-    user = _user_of(session)
+    user = user_of(session)
     if not sessions.stands(session, user):
         return None
     if user is not None and user.is_active and user.is_staff and user.has_perm(MAY_VIEW):
@@ -194,7 +199,7 @@ def _viewer_of(key: ProducerKey, *, session_key: str) -> Viewer | None:
     )
 
 
-def _user_of(session: SessionBase) -> Any | None:
+def user_of(session: SessionBase) -> Any | None:
     """The account that the session is signed in with, as django.contrib.auth judges it."""
     request = HttpRequest()
     request.session = session

@@ -186,8 +186,9 @@ _ALL = (
         "counter",
         ("reason",),
         "Requests that this web process did not carry out: no room to wait (full), no turn in time (late), client gone "
-        "(left).",
+        "(left), no room for their bodies (room).",
     ),
+    Metric("web_spooled_bytes", "gauge", (), "Room that bodies take in this web process, or have announced to take."),
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}

@@ -7,15 +7,18 @@ from django.utils import timezone
 from dashboards.live.hub import the_hub
 from jobs.models import JobEvent
 from queueops.core.web.request_queue import REASONS, RequestQueue
+from queueops.core.web.spool import SpooledBytes
 
 from .samples import Sample, Value
 
 _queues: list[RequestQueue] = []
+_rooms: list[SpooledBytes] = []
 
 
-def show_queue(queue: RequestQueue) -> None:
-    """Have the metrics tell of the queue before this process's threads."""
+def show_requests(queue: RequestQueue, room: SpooledBytes) -> None:
+    """Have the metrics tell of the queue before this process's threads, and of the room for bodies."""
     _queues.append(queue)
+    _rooms.append(room)
 
 
 def read_process() -> list[Sample]:
@@ -24,7 +27,12 @@ def read_process() -> list[Sample]:
 
 def _requests() -> list[Sample]:
     dropped = [Value("web_requests_dropped", (why,), sum(one.dropped[why] for one in _queues)) for why in REASONS]
-    return [Value("web_requests_waiting", (), sum(one.waiting for one in _queues)), *dropped]
+    return [
+        Value("web_requests_waiting", (), sum(one.waiting for one in _queues)),
+        *dropped,
+        Value("web_requests_dropped", ("room",), sum(one.refused for one in _rooms)),
+        Value("web_spooled_bytes", (), sum(one.total for one in _rooms)),
+    ]
 
 
 def _websockets() -> list[Sample]:

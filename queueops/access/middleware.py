@@ -9,8 +9,6 @@ from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from queueops.core.web.askers import ASKER
-
 from .services import sessions
 
 
@@ -24,8 +22,6 @@ class SessionLimits:
         if settings.SESSION_COOKIE_NAME in request.COOKIES:
             if sessions.stands(request.session, request.user):
                 sessions.touch(request.session)
-                if request.user.is_authenticated:
-                    request.META[ASKER] = f"user:{request.user.pk}"
             else:
                 request.session.flush()
                 request.user = AnonymousUser()

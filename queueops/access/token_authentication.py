@@ -8,7 +8,8 @@ from rest_framework.request import Request
 
 from queueops.access.services.personal_tokens import PREFIX, find_usable, note_use
 from queueops.core.web.client_address import client_address
-from queueops.tenancy.callers.authentication import CHALLENGE, Caller, InvalidKey, presented_key
+from queueops.core.web.refusals import CHALLENGE
+from queueops.tenancy.callers.authentication import Caller, InvalidKey, presented_key
 from queueops.tenancy.callers.throttles import TooManyBadKeys, bad_keys
 
 

@@ -21,12 +21,13 @@ GZIP = 31  # zlib's window bits for gzip with the largest window
 COMPRESSED = ("/api/", "/functions/")
 
 
-def body_of(request: Request, *, limit_bytes: int) -> IO[bytes]:
+def body_of(request: Request, *, limit_bytes: int, source: IO[bytes] | None = None) -> IO[bytes]:
     """
     Return the body to be read, inflated where it is gzip.
 
     Args:
         limit_bytes: Of the inflated body. What comes in is capped before Django sees it (core/body_cap.py).
+        source: Where the body is kept, if it is to be read from there.
 
     Raises:
         UnsupportedEncoding
@@ -35,10 +36,10 @@ def body_of(request: Request, *, limit_bytes: int) -> IO[bytes]:
     """
     encoding = request.headers.get("Content-Encoding", "").strip().lower()
     if encoding in {"", "identity"}:
-        return cast("IO[bytes]", request)
+        return source or cast("IO[bytes]", request)
     if encoding not in {"gzip", "x-gzip"}:
         raise UnsupportedEncoding(f"Send the body plain or as gzip, not as {encoding[:50]!r}.")
-    return io.BufferedReader(_Inflated(request, limit_bytes), BODY_READ_BYTES)
+    return io.BufferedReader(_Inflated(source or request, limit_bytes), BODY_READ_BYTES)
 
 
 class _Inflated(io.RawIOBase):

@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 import pydantic_core
 from django.conf import settings
@@ -20,7 +20,9 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
 from queueops.core.errors import fields_of
+from queueops.core.values.lines import lines_of
 from queueops.core.values.sizes import MEGABYTE
+from queueops.core.web.asking import BODY, ensure_wanted
 from queueops.core.web.body_cap import too_large
 from queueops.core.web.nul import NUL_ESCAPE
 
@@ -39,6 +41,7 @@ POSITION = re.compile(r" at line (\d+) column (\d+)\Z")
 MAY_OVERFLOW = re.compile(rb"[eE]\+?\d{3}|(?<!\d)\d{309}")
 
 Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
 
 
 class JSONDocument(BaseParser):
@@ -207,44 +210,82 @@ class SpooledLines:
 
 def spool_lines(request: Request, *, enough: int) -> SpooledLines:
     """
-    Copy the body aside while digesting it and counting its lines.
+    Keep the body where it can be read twice, while digesting it and counting its lines.
+
+    A gzip body is kept as it came and inflated twice: what a bomb makes of it is never on the disk.
 
     Raises:
         UnsupportedEncoding, IncompleteBody, MalformedGzip
         BodyTooLarge: Inflated it has more than QUEUEOPS_MAX_BODY_MB.
+        ClientLeft, OutOfTime: So while the lines are read.
     """
     digest = _started_digest(request, b"")
-    spool = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 (lives as long as the lines)
+    kept = _kept_aside(request)
     ends = 1  # of lines, the last of which needs none
+    body = _inflated(request, kept)
+    while block := body.read(LINES_READ_BYTES):
+        ensure_wanted()
+        digest.update(block)
+        ends += block.count(b"\n")
+    if ends >= enough:  # some may be blank
+        ends = sum(1 for _ in islice((line for line in _lines(_inflated(request, kept)) if line.strip()), enough))
+    return SpooledLines(_lines(_inflated(request, kept)), digest.hexdigest(), ends)
+
+
+def _kept_aside(request: Request) -> IO[bytes]:
+    """The body as it came, to be read again from its start: the server's own file of it, or a copy."""
+    if (kept := request.META.get(BODY)) is not None:
+        return cast("IO[bytes]", kept)
+    spool = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 (lives as long as the lines)
     try:
-        body = body_of(request, limit_bytes=settings.QUEUEOPS.max_body_mb * MEGABYTE)
-        while block := body.read(LINES_READ_BYTES):
-            digest.update(block)
-            ends += block.count(b"\n")
+        while block := request.read(LINES_READ_BYTES):
             spool.write(block)
     except UnreadablePostError as error:
         raise IncompleteBody from error
-    spool.seek(0)
-    if ends >= enough:  # some may be blank
-        ends = sum(1 for _ in islice((line for line in _lines(spool) if line.strip()), enough))
-        spool.seek(0)
-    return SpooledLines(_lines(spool), digest.hexdigest(), ends)
+    return cast("IO[bytes]", spool)
 
 
-def _lines(stream: Any) -> Iterator[bytes]:
+def _inflated(request: Request, kept: IO[bytes]) -> IO[bytes]:
+    kept.seek(0)
+    return body_of(request, limit_bytes=settings.QUEUEOPS.max_body_mb * MEGABYTE, source=kept)
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     """
-    Yield lines; of one longer than any job may be, only its beginning.
+    Yield lines as `lines_of` does.
 
-    The service refuses that beginning for its length, so the error names the line and memory stays bounded.
+    Of a line longer than any job may be only its beginning comes. The service refuses that beginning for its length, so
+    the error names the line and memory stays bounded.
     """
     limit = max_job_bytes() + 1  # one more than the service takes
-    try:
-        while line := stream.readline(limit):
-            yield line
-            while len(line) == limit and not line.endswith(b"\n"):
-                line = stream.readline(limit)
-    except UnreadablePostError as error:
-        raise IncompleteBody from error
+    rest, is_cut = b"", False
+    while block := stream.read(LINES_READ_BYTES):
+        whole = block.rfind(b"\n") + 1
+        if not whole:
+            rest += b"" if is_cut else block
+        else:
+            text, rest = rest + block[:whole], block[whole:]
+            start = text.index(b"\n") + 1 if is_cut else 0
+            is_cut = False
+            for line in lines_of(text, start):
+                ensure_wanted()
+                yield line[:limit]
+        if len(rest) >= limit:
+            ensure_wanted()
+            yield rest[:limit]
+            rest, is_cut = b"", True
+    if rest:
+        yield rest
+
+
+def while_wanted(things: Iterable[T]) -> Iterator[T]:
+    """
+    Raises:
+        ClientLeft, OutOfTime: Nobody waits for what is made of them any more.
+    """
+    for thing in things:
+        ensure_wanted()
+        yield thing
 
 
 def _started_digest(request: Request, raw: bytes, path: str = "") -> hashlib._Hash:

@@ -17,7 +17,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from queueops.core.web.askers import ASKER
 from queueops.tenancy.callers.authentication import Caller
 from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.scope import ANONYMOUS_ROLE, API_ROLE, acting_for, reading_for
@@ -89,8 +88,6 @@ class CallerView(APIView):
         super().initial(request, *args, **kwargs)
         if not (request.method in READS and isinstance(self, CallerListView)):  # those check their filters, too
             refuse_unknown(request, {"project", *self.query.get(str(request.method), ())})
-        if request.auth is not None and not (self.caller.is_anonymous or self.caller.operator):
-            request.META[ASKER] = f"project:{self.caller.project_id}"
         method = str(request.method)
         # Only HTTP's own methods count: the attribute `query` is no handler of QUERY.
         handler = getattr(self, method.lower(), None) if method.lower() in self.http_method_names else None

@@ -85,7 +85,7 @@ OURS = (
     "ratelimits.",
     "queueops.rest.",
     "queueops.tenancy.",
-    "queueops.core.web.body_cap",
+    "queueops.core.web.",
     "queueops.core.errors",
     "queueops.core.values.reasons",
 )

@@ -7,8 +7,10 @@ from django.conf import settings
 
 from queueops.core.database import use_connection_pool
 from queueops.core.values.sizes import MEGABYTE
+from queueops.core.web.askers import Askers
 from queueops.core.web.body_cap import BodyCap, BodyLimits
 from queueops.core.web.refusals import CrossOrigin
+from queueops.core.web.spool import SpooledBytes, SpoolLimits
 from queueops.core.web.threaded_application import ThreadedApplication
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queueops.settings")
@@ -19,12 +21,27 @@ cross_origin = CrossOrigin(
 )
 # Imported here: its models need Django to be set up.
 from dashboards.metrics.middleware import PROBES  # noqa: E402
-from dashboards.metrics.process import show_queue  # noqa: E402
+from dashboards.metrics.process import show_requests  # noqa: E402
+from queueops.site.whose import whose  # noqa: E402
 
-django_application = ThreadedApplication(threads=settings.QUEUEOPS.pool_size, probes=PROBES, cross_origin=cross_origin)
-show_queue(django_application.queue)
+askers = Askers(whose)
+django_application = ThreadedApplication(
+    threads=settings.QUEUEOPS.pool_size,
+    probes=PROBES,
+    cross_origin=cross_origin,
+    askers=askers,
+    request_seconds=settings.QUEUEOPS.request_seconds,
+)
 use_connection_pool(settings.QUEUEOPS.pool_size)
 
+room = SpooledBytes(
+    SpoolLimits(
+        total_bytes=settings.QUEUEOPS.spool_bytes,
+        asker_bytes=settings.QUEUEOPS.spool_project_bytes,
+        least_rate=settings.QUEUEOPS.least_body_rate,
+    )
+)
+show_requests(django_application.queue, room)
 body_limits = BodyLimits(
     default_bytes=settings.QUEUEOPS.max_job_bytes,
     path_bytes={

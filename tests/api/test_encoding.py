@@ -1,7 +1,9 @@
 """Bodies that come compressed, within bounds; and answers that go compressed."""
 
 import gzip
+import io
 import json
+import random
 import tracemalloc
 import zlib
 from dataclasses import replace
@@ -10,6 +12,8 @@ import pytest
 
 from jobs.models import Batch, Job
 from queueops.core.values.sizes import MEGABYTE
+from queueops.core.web.asking import Patience, patience
+from queueops.rest import parsers
 from queueops.rest.encoding import MOST_MEMBERS
 from tests.api.conftest import SPEC, Api, error_of
 
@@ -86,6 +90,47 @@ def test_too_many_jobs_are_refused_before_the_first_is_looked_at(api: Api, setti
 def test_blank_lines_are_no_jobs(api: Api, settings):
     settings.QUEUEOPS = replace(settings.QUEUEOPS, max_batch_jobs=20)
     assert api.lines(b"\n\n" + LINES.replace(b"\n", b"\n\n")).json()["accepted"] == 20
+    bad = b"\n \n\t\r\n" + LINES + b"\n" * 1_000_000 + b"  \n   7\n\n8"
+    answer = api.lines(gzip.compress(bad), query="?partial=true", Content_Encoding="gzip")
+    assert error_of(answer, 413)["code"] == "too_many_jobs"
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, max_batch_jobs=22)
+    answer = api.lines(gzip.compress(bad), query="?partial=true", Content_Encoding="gzip")
+    assert [error["line"] for error in answer.json()["errors"]] == [1_000_025, 1_000_027]
+
+
+def test_what_reading_lines_costs_goes_by_bytes_and_what_is_read_is_the_same(monkeypatch):
+    monkeypatch.setattr(parsers, "LINES_READ_BYTES", 7)
+    monkeypatch.setattr(parsers, "max_job_bytes", lambda: 12)
+    parts = [b"\n", b" \n", b"\r\n", b" ", b"a", b" b\n", b"12345678901\n", b"longer than any job may be", b"x\n"]
+    drawn = random.Random(7)  # noqa: S311 - the same each time
+    for _ in range(2_000):
+        text = b"".join(drawn.choices(parts, k=drawn.randrange(12)))
+        # As slowly and plainly as it can be said.
+        whole = [line[:13].rstrip(b"\n") for line in text.split(b"\n")]
+        expected = [(number, line) for number, line in enumerate(whole, 1) if len(line) == 13 or line.strip()]
+        read, number = [], 1
+        for line in parsers._lines(io.BytesIO(text)):
+            if len(line) == 13 or line.strip():
+                read.append((number, line))
+            number += max(1, line.count(b"\n"))
+        assert read == expected, text
+    monkeypatch.undo()
+    assert sum(1 for _ in parsers._lines(io.BytesIO(b" \n" * 1_000_000))) < 10
+
+
+def test_a_batch_is_given_up_when_nobody_waits_for_it(api: Api):
+    lines = json.dumps({"jobs": [SPEC] * 3}).encode()
+    for send_it in (lambda: api.lines(LINES), lambda: api.send("POST", "/batches/", lines)):
+        for until, status, code in (
+            (Patience(60, has_left=True), 400, "client_left"),
+            (Patience(-1), 413, "out_of_time"),
+        ):
+            token = patience.set(until)
+            try:
+                assert error_of(send_it(), status)["code"] == code
+            finally:
+                patience.reset(token)
+    assert not Batch.objects.exists()
 
 
 def test_json_of_the_api_is_compressed_for_who_takes_it_and_pages_are_not(api: Api):

@@ -3,13 +3,18 @@
 import asyncio
 import http.client
 import json
+import socket
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from queueops.core.web.askers import Asker
 from queueops.core.web.body_cap import BodyCap, BodyLimits
+from queueops.core.web.request_queue import Overloaded
+from queueops.core.web.spool import SpooledBytes, SpoolLimits
 from tests.support.http_server import listens
 from tests.support.processes import free_port, started, wait_for
 
@@ -19,22 +24,32 @@ LIMITS = BodyLimits(default_bytes=1_000, path_bytes={"/large/": 5_000})
 
 SERVER = """
 import sys
+from django.conf import settings
+settings.configure(SESSION_COOKIE_NAME="sessionid", QUEUEOPS=type("", (), {"tls_proxy": False}))
+from queueops.core.web import server
+from queueops.core.web.askers import Askers
 from queueops.core.web.body_cap import BodyLimits
 from queueops.core.web.refusals import CrossOrigin
-from queueops.core.web.server import serve
+from queueops.core.web.spool import SpooledBytes, SpoolLimits
 
 async def application(scope, receive, send):
-    size = 0
-    while True:
-        message = await receive()
-        size += len(message.get("body", b""))
-        if not message.get("more_body"):
-            break
+    message = await receive()
+    with scope["queueops.body"] as body:
+        size = len(body.read() + message["body"])
+    if "hold" in scope["path"]:
+        while message["type"] != "http.disconnect":
+            message = await receive()
+        return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": str(size).encode()})
 
+server.GRACE_SECONDS, server.LOOK_SECONDS = 0.0, float(sys.argv[2])
+limits = SpoolLimits(total_bytes=8_000_000, asker_bytes=600_000, least_rate=1e9 if sys.argv[2] == "0.05" else 1)
+room = SpooledBytes(limits)
 print("serving", flush=True)
-serve(application, host="127.0.0.1", port=int(sys.argv[1]), limits=BodyLimits(1000, {"/large/": 5000}),
+server.serve(application, host="127.0.0.1", port=int(sys.argv[1]),
+      limits=BodyLimits(1000, {"/large/": 5000, "/huge/": 1_000_000}), room=room,
+      askers=Askers(lambda shown: "project:" + shown.text if shown.text.startswith("good") else None),
       cross_origin=CrossOrigin(r"^/(api|large)/", {"https://app.example.org"}, ("Retry-After",)))
 """
 
@@ -104,19 +119,27 @@ def test_other_paths_do_not_inherit_a_limit():
     assert exchange("/large/more/", [b"x" * 1_001])[1][0]["status"] == 413
 
 
-@pytest.fixture(scope="module")
-def server_port() -> Iterator[int]:
+@contextmanager
+def serving(look_seconds: str = "60") -> Iterator[int]:
     port = free_port()
-    with started(sys.executable, "-c", SERVER, str(port), environ={"PYTHONPATH": "."}) as server:
+    with started(sys.executable, "-c", SERVER, str(port), look_seconds, environ={"PYTHONPATH": "."}) as server:
         server.wait_for_output("serving")
         wait_for(lambda: listens(port), what="the server")
         yield port
 
 
-def post(port: int, path: str, body: bytes | Iterator[bytes], *, content_type: str = "text/plain") -> tuple[int, bytes]:
+@pytest.fixture(scope="module")
+def server_port() -> Iterator[int]:
+    with serving() as port:
+        yield port
+
+
+def post(
+    port: int, path: str, body: bytes | Iterator[bytes], *, content_type: str = "text/plain", **headers: str
+) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
-        connection.request("POST", path, body=body, headers={"Content-Type": content_type})
+        connection.request("POST", path, body=body, headers={"Content-Type": content_type, **headers})
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:
@@ -162,3 +185,66 @@ def test_daphne_refuses_a_chunked_body_above_the_limit(server_port: int):
     status, body = post(server_port, "/", chunks())
     assert status == 413
     assert json.loads(body)["error"]["details"] == {"limit_bytes": 1_000}
+
+
+def chunked(size: int) -> Iterator[bytes]:
+    return iter([b"x" * 50_000] * (size // 50_000))
+
+
+def begun(port: int, key: str, *, length: int, sent: bytes = b"") -> socket.socket:
+    """A request whose body has not come."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=20)
+    head = f"POST /huge/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {length}\r\n\r\n"
+    connection.sendall(head.encode() + sent)
+    return connection
+
+
+def status_of(connection: socket.socket) -> int:
+    return int(connection.recv(12).split()[1])
+
+
+def test_who_sends_is_asked_before_a_large_body_is_read(server_port: int):
+    size = 300_000
+    for body in (b"x" * size, chunked(size)):
+        status, answer = post(server_port, "/huge/", body, Authorization="Bearer bad")
+        assert (status, json.loads(answer)["error"]["code"]) == (401, "not_authenticated")
+    for body in (b"x" * size, chunked(size)):
+        assert post(server_port, "/huge/", body, Authorization="Bearer good") == (200, str(size).encode())
+    assert post(server_port, "/large/", b"x" * 5_000, Authorization="Bearer bad") == (200, b"5000")
+    with begun(server_port, "bad", length=size) as nothing_sent:
+        assert status_of(nothing_sent) == 401
+
+
+def test_what_bodies_take_is_bounded_for_each_who_sends_and_given_back(server_port: int):
+    with begun(server_port, "good", length=400_000):
+        wait_for(lambda: post(server_port, "/huge/", b"x" * 300_000, Authorization="Bearer good")[0] == 503)
+        assert post(server_port, "/huge/", chunked(300_000), Authorization="Bearer good")[0] == 503
+        status, answer = post(server_port, "/huge/", b"x" * 300_000, Authorization="Bearer good-too")
+        assert (status, answer) == (200, b"300000")
+    wait_for(lambda: post(server_port, "/huge/", b"x" * 300_000, Authorization="Bearer good")[0] == 200)
+
+
+def test_a_body_that_comes_too_slowly_loses_its_place():
+    with serving(look_seconds="0.05") as port, begun(port, "good", length=400_000, sent=b"x") as drip:
+        assert status_of(drip) == 408
+
+
+def test_whom_nobody_knows_have_an_eighth_of_the_room_and_one_address_a_quarter_of_it():
+    room = SpooledBytes(SpoolLimits(total_bytes=3_200, asker_bytes=2_900, least_rate=1))
+    strangers = [Asker(f"address:{number}", is_known=False) for number in range(5)]
+    project = Asker("project:a")
+
+    def takes(asker: Asker, size: int) -> bool:
+        try:
+            room.take(asker, size)
+        except Overloaded:
+            return False
+        return True
+
+    assert [takes(strangers[0], size) for size in (100, 1)] == [True, False]
+    assert [takes(one, 100) for one in strangers[1:]] == [True, True, True, False]
+    assert [takes(project, size) for size in (2_800, 101)] == [True, False], "more than one may have"
+    assert not takes(Asker("project:b"), 1), "more than there is"
+    room.give_back(strangers[0], 100)
+    assert takes(Asker("project:b"), 100)
+    assert (room.total, room.refused) == (3_200, 4)

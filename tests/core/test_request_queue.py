@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from queueops.core.web.request_queue import HEAVY_AT_ONCE, ClientLeft, Overloaded, RequestQueue
+from queueops.core.web.asking import ClientLeft
+from queueops.core.web.request_queue import HEAVY_AT_ONCE, Overloaded, RequestQueue
 from tests.support.played import played
 
 pytestmark = pytest.mark.proves("R14")
@@ -25,7 +26,7 @@ class Requests:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def send(self, *names: str, cost: float = 1.0, leaves: asyncio.Event | None = None) -> None:
-        """Each name's first letter is its asker."""
+        """Each name's first letter is its asker; capitals are nobody that is known."""
         for name in names:
             self._tasks.append(asyncio.create_task(self._one(name, cost, leaves or asyncio.Event())))
         await settle()
@@ -48,7 +49,7 @@ class Requests:
             await leaves.wait()
 
         try:
-            self._over[name] = await self.queue.turn(name[0], cost, until_left)
+            self._over[name] = await self.queue.turn(name[0], cost, until_left, is_known=name.islower())
         except (Overloaded, ClientLeft) as error:
             self.refused.append((name, error))
             self.sent_away.set()
@@ -92,6 +93,25 @@ async def test_an_asker_alone_leaves_places_to_others():
     assert "b0" in requests.running
     await requests.run_all()
     assert len(requests.order) == 10
+
+
+@played
+async def test_all_whom_nobody_knows_have_one_small_part_and_one_project_leaves_a_place_beside_them():
+    requests = Requests(RequestQueue(10, most_waiting=50))
+    strangers = [f"{letter}0" for letter in "ABCDEFGHIJKLMN"]
+    await requests.send(*strangers)
+    assert requests.running == {"A0", "B0"}
+    assert [name for name, _ in requests.refused] == ["M0", "N0"], "a fifth of the line is theirs"
+    await requests.send(*[f"p{number}" for number in range(40)])
+    assert len([name for name in requests.running if name[0] == "p"]) == 7
+    await requests.send("q0")
+    assert "q0" in requests.running, "nobody else has a place"
+    await requests.send("B1")
+    assert requests.refused[-1][0] == "B1"
+    await requests.run_all()
+    assert [name for name, _ in requests.refused] == ["M0", "N0", "B1"]
+    assert [name for name in requests.order if name.isupper()] == strangers[:12]
+    assert requests.queue.waiting == 0
 
 
 @played

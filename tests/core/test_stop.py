@@ -20,6 +20,7 @@ import logging
 import sys
 from queueops.core.web.body_cap import BodyLimits
 from queueops.core.web.server import serve
+from queueops.core.web.spool import SpooledBytes, SpoolLimits
 
 logging.basicConfig(level=logging.INFO)
 
@@ -29,7 +30,7 @@ async def application(scope, receive, send):
     print("answered", flush=True)
 
 serve(application, host="127.0.0.1", port=int(sys.argv[1]), limits=BodyLimits(1000, {}),
-      grace_seconds=float(sys.argv[3]))
+      room=SpooledBytes(SpoolLimits(1000, 1000, 1.0)), grace_seconds=float(sys.argv[3]))
 """
 
 

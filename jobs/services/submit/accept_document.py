@@ -102,13 +102,14 @@ class LineChecker:
         return in_chunks(self._prepared(lines), lambda numbered: size_of(numbered[1]))
 
     def _prepared(self, lines: Iterable[Line]) -> Iterator[tuple[int, PreparedJob]]:
-        for number, line in enumerate(lines, self.first_line):
-            if _is_blank(line):
-                continue
-            self.seen += 1
-            refuse_too_many(self.seen)
-            if job := self._prepare(number, line):
-                yield number, job
+        number = self.first_line
+        for line in lines:
+            if not self._is_blank(line):
+                self.seen += 1
+                refuse_too_many(self.seen)
+                if job := self._prepare(number, line):
+                    yield number, job
+            number += _ends_of(line)
 
     def _prepare(self, number: int, line: Line) -> PreparedJob | None:
         try:
@@ -124,6 +125,10 @@ class LineChecker:
             self.refuse(number, error)
             return None
 
+    def _is_blank(self, line: Line) -> bool:
+        """A job may follow the blanks of a line that is too long: of such a line only the beginning is read."""
+        return isinstance(line, (bytes, str)) and len(line) <= self.rules.max_line_bytes and not line.strip()
+
     def _refuse_long(self, line: bytes | str | Mapping[str, Any]) -> None:
         limit = self.rules.max_line_bytes
         if isinstance(line, (bytes, str)) and len(line) > limit:
@@ -138,5 +143,8 @@ class LineChecker:
                 self.errors.sort(key=lambda listed: listed.line)
 
 
-def _is_blank(line: Line) -> bool:
-    return isinstance(line, (bytes, str)) and not line.strip()
+def _ends_of(line: Line) -> int:
+    """How many lines it is: a reader may give blank ones together."""
+    if isinstance(line, bytes):
+        return max(1, line.count(b"\n"))
+    return max(1, line.count("\n")) if isinstance(line, str) else 1

@@ -23,6 +23,7 @@ from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import open_bytes, seal_bytes
+from queueops.core.values.lines import lines_of as lines_of_text
 from queueops.tenancy.encryption import is_encrypted
 
 from .accept_document import Line, LineChecker, LineError
@@ -210,7 +211,7 @@ def read_lines(content: bytes, *, form: Upload.Format, default_kind: str) -> Ite
         UnreadableFile
     """
     if form == Format.NDJSON:
-        return _with_kind(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), default_kind)
+        return _with_kind(lines_of_text(content.removeprefix(b"\xef\xbb\xbf")), default_kind)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

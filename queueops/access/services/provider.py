@@ -18,8 +18,9 @@ from requests import RequestException
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.callers.issuer_keys import give_connection_back
 
+from .provider_calls import GuardedSession
+
 DISCOVERY = "/.well-known/openid-configuration"
-PROVIDER_SECONDS = 5.0  # of each of the three calls while somebody waits
 LEEWAY_SECONDS = 60  # between the provider's clock and ours
 KNOWN_SECONDS = 600  # the discovery document and keys; a key that is not known is looked for at once
 # A provider may publish `none` or HS256 too: the first proves nothing, the second would take public keys for secrets.
@@ -33,6 +34,10 @@ FAULTS = {
     "azp": "It was given to another application.",
     "nonce": "It answers another sign-in.",
 }
+
+
+class _Provider(DjangoOAuth2App):  # type: ignore[misc] # the library has no types
+    client_cls = GuardedSession
 
 
 class ProviderUnreachable(QueueOpsError):
@@ -169,7 +174,7 @@ def _said(error: OAuthError) -> str:
 @cached(TTLCache(maxsize=1, ttl=KNOWN_SECONDS), key=lambda: settings.QUEUEOPS)
 def _client() -> Any:
     config = settings.QUEUEOPS
-    return DjangoOAuth2App(
+    return _Provider(
         DjangoIntegration("provider"),
         client_id=config.oidc_client_id,
         client_secret=config.oidc_client_secret or None,
@@ -177,6 +182,5 @@ def _client() -> Any:
         client_kwargs={
             "scope": " ".join(config.oidc_scopes),
             "code_challenge_method": "S256",
-            "default_timeout": PROVIDER_SECONDS,
         },
     )

@@ -63,6 +63,13 @@ class SingleSignOnSettings:
         default="",
         shown_default="unset: no single sign-on",
     )
+    oidc_private_targets: tuple[str, ...] = setting(
+        "Hosts and networks (CIDR) of a private network that the provider's addresses may lead to, beside the issuer's "
+        "own host. Public addresses need none.",
+        parse.PRIVATE_TARGETS,
+        default=(),
+        shown_default="the issuer's host alone",
+    )
     oidc_client_id: str = setting(
         "What the provider knows this installation by. Required with an issuer.",
         parse.text(),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from queueops.core.values import parse
+from queueops.core.values.sizes import MEGABYTE
 
 from .setting import setting
 
@@ -85,6 +86,30 @@ class WebSettings:
         parse.integer(1, 10_000),
         default=200,
     )
+    spool_mb: int = setting(
+        "Bodies that a web process keeps on its disk at once, in MB, while they come in and are carried out; beyond, "
+        "503 `overloaded`. Never less than QUEUEOPS_SPOOL_PROJECT_MB.",
+        parse.integer(1, 1_000_000),
+        default=512,
+    )
+    spool_project_mb: int = setting(
+        "The same of one project, by all of its keys and users, or of one person. Never less than "
+        "QUEUEOPS_MAX_BODY_MB.",
+        parse.integer(1, 1_000_000),
+        default=200,
+    )
+    least_body_rate: float = setting(
+        "Bytes a second that a body must bring, but for its first 15 seconds; slower ones are answered with 408 "
+        "`body_too_slow`, for they would hold their place for ever.",
+        parse.number(1, 10_000_000),
+        default=20_000.0,
+    )
+    request_seconds: float = setting(
+        "How long a request may be carried out, in seconds, before it is given up and answered with 413 `out_of_time`. "
+        "Checked between the jobs of a batch.",
+        parse.number(1, 86_400),
+        default=120.0,
+    )
     cell: str = setting(
         "What this installation is called where there are several, each with projects of its own: one to four small "
         "letters and digits. New API keys begin with `qo_<cell>_`, so that a proxy can tell where a request belongs.",
@@ -129,6 +154,14 @@ class WebSettings:
         parse.one_of("DEBUG", "INFO", "WARNING", "ERROR"),
         default="INFO",
     )
+
+    @property
+    def spool_project_bytes(self) -> int:
+        return max(self.spool_project_mb, self.max_body_mb) * MEGABYTE
+
+    @property
+    def spool_bytes(self) -> int:
+        return max(self.spool_mb * MEGABYTE, self.spool_project_bytes)
 
     @property
     def shown_log_format(self) -> str:

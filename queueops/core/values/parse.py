@@ -54,6 +54,14 @@ def _words(value: str) -> tuple[str, ...]:
     return words
 
 
+def _private_targets(value: str) -> tuple[str, ...]:
+    from queueops.core.outbound.policy import OutboundPolicy  # loaded where it is needed: yarl takes its time
+
+    words = _words(value)
+    OutboundPolicy.of(allow=words)
+    return words
+
+
 def _origins(value: str) -> tuple[str, ...]:
     origins = _words(value)
     for origin in origins:
@@ -193,6 +201,7 @@ CURRENCY = Parser("a currency's three letters, such as USD", _currency)
 CELL = Parser("one to four small letters and digits", _cell)
 PATH = Parser("a path", _path)
 STORE = Parser("a path, or s3://bucket/prefix", _store)
+PRIVATE_TARGETS = Parser("host names and private networks, separated by commas", _private_targets)
 WORDS = Parser("one or more words, separated by commas", _words)
 ORIGINS = Parser("origins such as https://queue.example.org, separated by commas", _origins)
 ORIGIN = Parser("an origin such as https://queue.example.org", _web_origin)

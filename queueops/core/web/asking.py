@@ -2,13 +2,70 @@
 
 from __future__ import annotations
 
+import time
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 from django.http import HttpRequest
 
+from queueops.core.errors import QueueOpsError
+
 from .client_address import client_address
 
+BODY = "queueops.body"  # in a scope, and in a request's META: the file that holds its body, to be read again and again
+
+
+class ClientLeft(QueueOpsError):
+    """The client has closed its connection. Nobody reads this."""
+
+    code = "client_left"
+    status = 400
+
+
+class OutOfTime(QueueOpsError):
+    """The request takes longer than one may. Nothing was stored; send less at once."""
+
+    code = "out_of_time"
+    status = 413
+    detail_fields = ("limit_seconds",)
+
+
+@dataclass(slots=True)
+class Patience:
+    """
+    How long a request is worth its thread.
+
+    Attributes:
+        seconds: From when it began to be carried out.
+        has_left: Its client; nobody waits for the answer any more.
+    """
+
+    seconds: float
+    has_left: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+
 being_answered: ContextVar[HttpRequest | None] = ContextVar("being_answered", default=None)
+patience: ContextVar[Patience | None] = ContextVar("patience", default=None)
+
+
+def ensure_wanted() -> None:
+    """
+    For loops whose length a request decides: a thread cannot be told from outside to stop.
+
+    Raises:
+        ClientLeft, OutOfTime
+    """
+    left = patience.get()
+    if left is None:
+        return
+    if left.has_left:
+        raise ClientLeft
+    if time.monotonic() - left.began > left.seconds:
+        raise OutOfTime(
+            f"The request takes longer than the {left.seconds:g} s it may. Nothing was stored; send less at once.",
+            limit_seconds=left.seconds,
+        )
 
 
 def asking_address() -> str:

@@ -1,5 +1,8 @@
 """From which address a request came."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from django.conf import settings
 from django.http import HttpRequest
 
@@ -11,6 +14,13 @@ def client_address(request: HttpRequest) -> str:
     Only the last entry of X-Forwarded-For is the proxy's own; those before it are whatever the client sent.
     """
     return address_of(request.META.get("REMOTE_ADDR"), str(request.headers.get("X-Forwarded-For", "")))
+
+
+def address_in(scope: Mapping[str, Any]) -> str:
+    """The same of a connection by ASGI; header names in lower case."""
+    client = scope.get("client")
+    forwarded = ",".join(value.decode("latin1") for name, value in scope["headers"] if name == b"x-forwarded-for")
+    return address_of(client[0] if client else None, forwarded)
 
 
 def address_of(peer: str | None, forwarded_for: str) -> str:

@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from queueops.core.errors import QueueOpsError
 
 Headers = list[tuple[bytes, bytes]]
+CHALLENGE = 'Bearer realm="QueueOps"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ def refusal(
         (b"x-content-type-options", b"nosniff"),
         *cross_origin.headers(path, origin),
     ]
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        told.append((b"www-authenticate", CHALLENGE.encode()))
     if seconds := error.details.get("retry_after"):
         told.append((b"retry-after", str(seconds).encode()))
     return told, body

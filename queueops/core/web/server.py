@@ -1,12 +1,17 @@
 """
-Daphne with the cap on bodies where the bytes arrive.
+Daphne with what guards against bodies where the bytes arrive.
 
 The cap in ASGI (body_cap.py) comes too late under daphne, which spools the whole body and then
 queues all of it in memory before the application sees the first byte.
 """
 
+from __future__ import annotations
+
+import asyncio
+import time
 from http import HTTPStatus
-from typing import Any
+from io import BytesIO
+from typing import IO, Any, cast
 
 import daphne.server
 from daphne.http_protocol import WebRequest
@@ -14,11 +19,18 @@ from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from twisted.internet import reactor as twisted_reactor
 from twisted.web.http import RESPONSES
 
+from queueops.core.errors import QueueOpsError
+
+from .askers import Asker, Askers
+from .asking import BODY
 from .body_cap import Application, BodyLimits, too_large
 from .refusals import NO_ORIGIN, CrossOrigin, refusal
+from .spool import FREE_BYTES, STRANGER_BYTES, BodyTooSlow, Spool, SpooledBytes, sign_in_first
 from .stop import Factory, StoppingServer
 
 LINGER_SECONDS = 5.0
+LOOK_SECONDS = 5.0  # between two looks at how fast a body comes
+GRACE_SECONDS = 15.0  # a phone on a train is silent for a while
 WEBSOCKET_BYTES = 16_384  # of one message from a client
 
 reactor: Any = twisted_reactor
@@ -33,34 +45,42 @@ def serve(
     host: str,
     port: int,
     limits: BodyLimits,
+    room: SpooledBytes,
+    askers: Askers | None = None,
     cross_origin: CrossOrigin = NO_ORIGIN,
     grace_seconds: float = 30.0,
 ) -> int:
     """
-    Serve until SIGINT or SIGTERM.
+    Serve until SIGINT or SIGTERM. A request's body is in its scope, under BODY.
 
     Args:
+        room: For bodies.
+        askers: Who sends them; by default everybody is no more than an address.
         grace_seconds: How long requests under way may then take to end.
 
     Returns:
         How many did not; a thread may still be at work on each.
     """
 
-    class Request(CappedRequest):
+    known = askers or Askers()
+
+    class Request(GuardedRequest):
         body_limits = limits
         readers = cross_origin
 
-    class CappingFactory(Factory):
+    Request.askers, Request.room = known, room
+
+    class GuardingFactory(Factory):
         def buildProtocol(self, address: Any) -> Any:  # noqa: N802 (Twisted's name)
             protocol = super().buildProtocol(address)
             protocol.requestFactory = Request
             return protocol
 
     # Server.run names its factory by this module global and takes no other.
-    daphne.server.HTTPFactory = CappingFactory
+    daphne.server.HTTPFactory = GuardingFactory
     daphne.server.WebSocketFactory = SocketFactory
     interface = host.strip("[]").replace(":", "\\:")
-    server = StoppingServer(
+    server = Server(
         application,
         endpoints=[f"tcp:port={port}:interface={interface}"],
         websocket_max_message_size=WEBSOCKET_BYTES,
@@ -69,6 +89,13 @@ def serve(
     )
     server.run()
     return server.cut_off
+
+
+class Server(StoppingServer):
+    def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
+        if isinstance(protocol, GuardedRequest):
+            scope[BODY] = protocol.hand_over()
+        return super().create_application(protocol, scope)
 
 
 class Socket(WebSocketProtocol):
@@ -87,9 +114,10 @@ class SocketFactory(WebSocketFactory):
     protocol = Socket
 
 
-class CappedRequest(WebRequest):
+class GuardedRequest(WebRequest):
     """
-    Answers 413 as soon as a body is known to be too large, and keeps none of it.
+    Answers as soon as a body is known not to be taken, and keeps none of it: it is too large, too slow, without room,
+    or large and nobody's. Who sends is looked up by the headers, while nothing more is read.
 
     What the client still sends is thrown away for a few seconds: a connection closed over unread
     bytes is reset, and the client would never see the answer.
@@ -97,44 +125,127 @@ class CappedRequest(WebRequest):
 
     body_limits: BodyLimits
     readers: CrossOrigin
+    askers: Askers
+    room: SpooledBytes
 
     _received = 0
     _refused = False
+    _is_whole = False
     _limit = 0
+    _beyond: QueueOpsError | None = None  # what it is refused with beyond that; None: it is too large
+    _asker: Asker | None = None
+    _looking: asyncio.Future[None] | None = None
+    _began = 0.0
+    _watch: Any = None
 
     def __init__(self, *arguments: Any) -> None:
         """Django parses forms. Twisted would, too: on the loop, all in memory, and refuse one in words of its own."""
         super().__init__(*arguments, parsePOSTFormSubmission=False)
 
     def gotLength(self, length: int | None) -> None:  # noqa: N802 (Twisted's name)
-        super().gotLength(length)
+        self.content = Spool(self.room)
+        if length == 0:
+            return
         self._limit = self.body_limits.of(self._path())
         if (length or 0) > self._limit:
-            self._refuse()
+            self._refuse(too_large(self._limit))
+            return
+        self._began = time.monotonic()
+        self._watch = reactor.callLater(LOOK_SECONDS, self._look)
+        if (asker := self.askers.known(self._scope())) is not None:
+            self._admit(asker, length)
+        else:
+            self.channel._networkProducer.pauseProducing()  # noqa: SLF001 (as Twisted itself does between requests)
+            self._looking = asyncio.ensure_future(self._find(length))
 
     def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 (Twisted's name)
         self._received += len(data)
         if self._refused:
             return
         if self._received > self._limit:
-            self._refuse()
+            self._refuse(self._beyond or too_large(self._limit))
             return
-        super().handleContentChunk(data)
+        if self._asker is not None:
+            self._take(self._asker, len(data))
+        if not self._refused:
+            super().handleContentChunk(data)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802
+        self._is_whole = True
+        self._give_up()
         if self._refused:
             self.channel.loseConnection()
             return
         super().requestReceived(command, path, version)
 
-    def _refuse(self) -> None:
+    def connectionLost(self, reason: Any) -> None:  # noqa: N802
+        self._give_up()
+        super().connectionLost(reason)
+
+    def hand_over(self) -> IO[bytes]:
+        """The body, for the application to close; daphne would read all of it into memory."""
+        body, self.content = self.content, BytesIO()
+        return cast("IO[bytes]", body)
+
+    async def _find(self, length: int | None) -> None:
+        try:
+            asker = await self.askers.find(self._scope(), asyncio.Event().wait)
+        except QueueOpsError as error:
+            self._refuse(error)
+        else:
+            self._admit(asker, length)
+        if self.channel is not None and not self._is_whole:
+            self.channel._networkProducer.resumeProducing()  # noqa: SLF001
+
+    def _admit(self, asker: Asker, length: int | None) -> None:
+        if not asker.is_known and not asker.may_be_known:
+            if self._limit > STRANGER_BYTES:
+                self._limit, self._beyond = STRANGER_BYTES, sign_in_first()
+            if self._beyond is not None and (length or 0) > self._limit:
+                self._refuse(self._beyond)
+                return
+        if length is None:
+            self._asker = asker  # what comes is counted as it comes
+            length = self._received
+        if length > FREE_BYTES:
+            self._take(asker, length)
+
+    def _take(self, asker: Asker, size: int) -> None:
+        try:
+            self.content.hold(asker, size)
+        except QueueOpsError as error:
+            self._refuse(error)
+
+    def _look(self) -> None:
+        """Whether the body comes fast enough; what waits for us, and not we for it, is no matter of the client's."""
+        self._watch = reactor.callLater(LOOK_SECONDS, self._look)
+        seconds, least = time.monotonic() - self._began - GRACE_SECONDS, self.room.limits.least_rate
+        if (self._looking is None or self._looking.done()) and self._received < seconds * least and not self._refused:
+            self._refuse(BodyTooSlow(bytes_per_second=least))
+
+    def _give_up(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _refuse(self, error: QueueOpsError) -> None:
         self._refused = True
         self.content.close()
-        sent = [(name.lower(), value) for name, values in self.requestHeaders.getAllRawHeaders() for value in values]
-        headers, body = refusal(too_large(self._limit), path=self._path(), headers=sent, cross_origin=self.readers)
-        lines = [b"HTTP/1.1 413 Content Too Large", b"connection: close", *map(b": ".join, headers), b"", body]
-        self.channel.transport.write(b"\r\n".join(lines))
+        headers, body = refusal(error, path=self._path(), headers=self._sent(), cross_origin=self.readers)
+        status = HTTPStatus(error.status)
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode(), b"connection: close"]
+        self.channel.transport.write(b"\r\n".join([*lines, *map(b": ".join, headers), b"", body]))
         reactor.callLater(LINGER_SECONDS, self._abort, self.channel)
+
+    def _scope(self) -> dict[str, Any]:
+        """What is known of a request whose body has not come."""
+        peer = self.channel.getPeer()
+        return {"headers": self._sent(), "client": [getattr(peer, "host", None), getattr(peer, "port", None)]}
+
+    def _sent(self) -> list[tuple[bytes, bytes]]:
+        return [(name.lower(), value) for name, values in self.requestHeaders.getAllRawHeaders() for value in values]
 
     def _path(self) -> str:
         """Before Twisted has parsed it."""

@@ -16,13 +16,15 @@ from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
-from .askers import ASKER, Askers, cost_of
+from .askers import Askers, cost_of
+from .asking import BODY, ClientLeft, Patience, patience
 from .refusals import NO_ORIGIN, CrossOrigin, refusal
-from .request_queue import ClientLeft, Overloaded, RequestQueue
+from .request_queue import Overloaded, RequestQueue
 
 # As many as the pool has connections by default: a request that runs need not wait for one.
 THREADS = 10
 PROBE_THREADS = 2
+REQUEST_SECONDS = 120.0
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -37,7 +39,8 @@ class ThreadedApplication(ASGIHandler):
     every signal, middleware and view, which costs more than a small request itself. Measured with one job
     a POST: twice the requests a second.
 
-    What finds no thread waits in `queue`, and is not carried out once nobody waits for its answer.
+    What finds no thread waits in `queue`, and is not carried out once nobody waits for its answer; what is carried out
+    hears of that, and of the end of its time, by `ensure_wanted`.
     """
 
     def __init__(
@@ -46,15 +49,20 @@ class ThreadedApplication(ASGIHandler):
         threads: int = THREADS,
         probes: Collection[str] = (),
         cross_origin: CrossOrigin = NO_ORIGIN,
+        askers: Askers | None = None,
+        request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         """
         Args:
+            askers: Who asks; by default everybody is no more than an address.
+            request_seconds: How long one may be carried out.
             probes: Paths that are answered however many requests wait, by threads of their own.
             cross_origin: Who may read the refusals.
         """
         super().__init__()
         self.queue = RequestQueue(threads)
-        self._askers = Askers()
+        self._askers = askers or Askers()
+        self._request_seconds = request_seconds
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
         self._probes = frozenset(probes)
         self._probe_threads = ThreadPoolExecutor(PROBE_THREADS, thread_name_prefix="probe")
@@ -64,8 +72,9 @@ class ThreadedApplication(ASGIHandler):
         super().load_middleware(is_async=False)
 
     async def handle(self, scope: Any, receive: Receive, send: Send) -> None:
+        body = scope.get(BODY)
         try:
-            body = await self.read_body(receive)
+            body = body or await self.read_body(receive)
         except RequestAborted:
             return
         try:
@@ -88,12 +97,19 @@ class ThreadedApplication(ASGIHandler):
             body.close()
             raise
         # A context of the request's own, or what one request activates would stay with the thread.
-        work = threads.submit(contextvars.copy_context().run, self._respond, scope, body)
+        until = Patience(self._request_seconds)
+        work = threads.submit(contextvars.copy_context().run, self._respond, scope, body, until)
         loop = asyncio.get_running_loop()
         # By the thread's end, and not by ours: when the server gives up on us the thread still runs.
         work.add_done_callback(lambda _: _call_on(loop, over))
-        response, asker = await asyncio.wrap_future(work)
-        self._askers.learn(scope, asker)
+        leaving = asyncio.ensure_future(_tell_when_disconnected(receive, until))
+        try:
+            response = await asyncio.wrap_future(work)
+        except asyncio.CancelledError:
+            until.has_left = True
+            raise
+        finally:
+            leaving.cancel()
         await self.send_response(response, send)
         if response.streaming:
             await sync_to_async(response.close)()
@@ -104,17 +120,18 @@ class ThreadedApplication(ASGIHandler):
         await self.handle(scope, receive, send)
 
     async def _turn(self, scope: Any, receive: Receive) -> Callable[[], None]:
-        return await self.queue.turn(
-            self._askers.name(scope), cost_of(scope), functools.partial(_until_disconnected, receive)
-        )
+        leaves = functools.partial(_until_disconnected, receive)
+        asker = await self._askers.find(scope, leaves)
+        return await self.queue.turn(asker.name, cost_of(scope), leaves, is_known=asker.is_known)
 
-    def _respond(self, scope: Any, body: IO[bytes]) -> tuple[HttpResponseBase, str | None]:
-        """Answer, and tell who asked."""
+    def _respond(self, scope: Any, body: IO[bytes], until: Patience) -> HttpResponseBase:
+        patience.set(until)
         # Closed here: were it closed when the client leaves, what reads it would fail like a bug of ours.
         with body:
             request, refused = self.create_request(scope, body)
             if refused is not None or request is None:
-                return cast("HttpResponseBase", refused), None
+                return cast("HttpResponseBase", refused)
+            request.META[BODY] = body
             set_script_prefix(get_script_prefix(scope))
             signals.request_started.send(sender=self.__class__, scope=scope)
             response = self.get_response(request)
@@ -122,12 +139,17 @@ class ThreadedApplication(ASGIHandler):
             setattr(response, "_handler_class", self.__class__)  # noqa: B010 (the stubs do not know it)
             if not response.streaming:
                 response.close()  # here, because it gives this thread's database connection back
-            return response, request.META.get(ASKER)
+            return response
 
 
 async def _until_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _tell_when_disconnected(receive: Receive, until: Patience) -> None:
+    await _until_disconnected(receive)
+    until.has_left = True
 
 
 def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

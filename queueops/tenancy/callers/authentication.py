@@ -22,6 +22,7 @@ from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import hot_cursor
 from queueops.core.web.client_address import client_address
+from queueops.core.web.refusals import CHALLENGE
 from queueops.tenancy.models import KEY_PREFIX, ProducerKey, Project, Scope, digest_of
 from queueops.tenancy.moves import refuse_moved
 
@@ -33,7 +34,6 @@ ANONYMOUS = "anonymous"
 READS = frozenset({"GET", "HEAD"})
 MOVE = ("project__move", "project__moved_to")
 DIGEST_PLACE = "the digest"
-CHALLENGE = 'Bearer realm="QueueOps"'
 
 
 class InvalidKey(AuthenticationFailed):
@@ -110,7 +110,7 @@ class ProducerKeyAuthentication(BaseAuthentication):
         secret = presented_key(request)
         if secret is None:
             return None
-        found = _find_key(digest_of(secret))
+        found = find_key(digest_of(secret))
         if found is None:
             if wait_seconds := bad_keys.take(client_address(request)):
                 raise TooManyBadKeys(wait_seconds)
@@ -229,7 +229,7 @@ def _named_project(request: Request) -> str | None:
     return request.headers.get("X-Project") or request.query_params.get("project")
 
 
-def _find_key(digest: str) -> tuple[Any, ...] | None:
+def find_key(digest: str) -> tuple[Any, ...] | None:
     """Look a usable key up: its pk, project, prefix, scopes, rate, and whether it was unused for a minute."""
     statement, parameters = _look_up()
     with hot_cursor() as cursor:

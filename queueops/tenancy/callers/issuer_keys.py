@@ -75,7 +75,7 @@ class PublishedKey:
     key: Any
 
 
-def key_of(issuer: KnownIssuer, kid: str | None) -> PublishedKey | None:
+def key_of(issuer: KnownIssuer, kid: str | None, *, may_fetch: bool = True) -> PublishedKey | None:
     """
     Return the key that a token names; None: its issuer has no such key.
 
@@ -83,10 +83,15 @@ def key_of(issuer: KnownIssuer, kid: str | None) -> PublishedKey | None:
     together. Only who has no key waits for a fetch that another has begun.
 
     Raises:
-        IssuerKeysUnavailable: The issuer's keys are not known, or too old, or are being fetched elsewhere.
+        IssuerKeysUnavailable: The issuer's keys are not known, or too old, or are being fetched elsewhere; or they
+            would have to be fetched, and may not.
     """
     found = _find(issuer, kid) if _are_usable(issuer) else None
     if found is not None and issuer.fetched_seconds_ago < FRESH_SECONDS:
+        return found
+    if not may_fetch:
+        if found is None:
+            raise IssuerKeysUnavailable(retry_after=RETRY_SECONDS)
         return found
     try:
         issuer = _refreshed(issuer, may_wait=found is None)

@@ -79,9 +79,12 @@ class VerifiedToken:
     expires_at: float
 
 
-def verify_token(token: str) -> VerifiedToken:
+def verify_token(token: str, *, may_fetch: bool = True) -> VerifiedToken:
     """
     Check a token against the enabled issuer that it names.
+
+    Args:
+        may_fetch: Keys of the issuer that are not known here; seconds may pass.
 
     Raises:
         InvalidToken, ExpiredToken, IssuerKeysUnavailable, CredentialKeysMissing
@@ -90,10 +93,10 @@ def verify_token(token: str) -> VerifiedToken:
     issuer = find_issuer(name) if isinstance(name, str) else None
     if issuer is None:
         raise InvalidToken("Nobody here knows the token's issuer (`iss`).", reason="unknown_issuer")
-    return check_token(token, issuer)
+    return check_token(token, issuer, may_fetch=may_fetch)
 
 
-def check_token(token: str, issuer: KnownIssuer) -> VerifiedToken:
+def check_token(token: str, issuer: KnownIssuer, *, may_fetch: bool = True) -> VerifiedToken:
     """
     Check a token as one of this issuer.
 
@@ -101,7 +104,7 @@ def check_token(token: str, issuer: KnownIssuer) -> VerifiedToken:
         As `verify_token`.
     """
     header, _ = read_unverified(token)
-    key = _key(issuer, header)
+    key = _key(issuer, header, may_fetch=may_fetch)
     try:
         claims = jwt.decode(
             token,
@@ -152,7 +155,7 @@ def user_of(issuer: str, subject: str) -> UUID:
     return uuid5(NAMESPACE_URL, f"{issuer} {subject}")
 
 
-def _key(issuer: KnownIssuer, header: dict[str, Any]) -> PublishedKey:
+def _key(issuer: KnownIssuer, header: dict[str, Any], *, may_fetch: bool) -> PublishedKey:
     """
     Raises:
         InvalidToken, IssuerKeysUnavailable, CredentialKeysMissing
@@ -160,7 +163,7 @@ def _key(issuer: KnownIssuer, header: dict[str, Any]) -> PublishedKey:
     if issuer.secret is not None:
         return PublishedKey("HS256", _open(issuer, issuer.secret))
     kid = header.get("kid")
-    found = key_of(issuer, kid)
+    found = key_of(issuer, kid, may_fetch=may_fetch)
     if found is None:
         shown = "no key, and the issuer has not exactly one" if kid is None else "a key that its issuer does not have"
         raise InvalidToken(f"The token names {shown}.", reason="unknown_key")

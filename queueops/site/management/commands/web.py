@@ -29,7 +29,7 @@ class Command(BaseCommand):
         # Imported here: the application switches this process to pooled connections, and every
         # other command would load Twisted for nothing.
         from queueops.core.web.server import serve
-        from queueops.site.asgi import application, body_limits, cross_origin
+        from queueops.site.asgi import application, askers, body_limits, cross_origin, room
 
         _ = get_resolver().url_patterns  # or the first request would import them, and its producer wait for it
         spare_the_collector()
@@ -39,6 +39,8 @@ class Command(BaseCommand):
             host=chosen.host,
             port=chosen.port,
             limits=body_limits,
+            room=room,
+            askers=askers,
             cross_origin=cross_origin,
             grace_seconds=chosen.drain_grace_seconds,
         )

@@ -1,0 +1,30 @@
+"""Text of many lines, divided at a cost that goes by its bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+BLANK = b" \t\n\r\x0b\x0c"  # as bytes.strip() has it
+_NOT_BLANK = re.compile(rb"[^ \t\n\r\x0b\x0c]")
+
+
+def lines_of(text: bytes, start: int = 0) -> Iterator[bytes]:
+    """
+    Yield lines without their ends. Of blank ones that follow each other nothing but the ends comes, all at once.
+
+    A line costs about a microsecond and a byte about a nanosecond: 200 million blank lines, which 185 kB of gzip can
+    hold, would otherwise take minutes.
+    """
+    while start < len(text):
+        if text[start] in BLANK:
+            found = _NOT_BLANK.search(text, start)
+            end = len(text) if found is None else text.rfind(b"\n", start, found.start()) + 1
+            if end > start:
+                yield b"\n" * max(1, text.count(b"\n", start, end))
+                start = end
+                continue
+        end = text.find(b"\n", start)
+        end = len(text) if end < 0 else end
+        yield text[start:end]
+        start = end + 1

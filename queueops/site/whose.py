@@ -1,0 +1,55 @@
+"""Whose a credential is, for turns and room at the door of the web process. What it opens is asked for later, anew."""
+
+from __future__ import annotations
+
+from django.db import DatabaseError, connections
+
+from dashboards.live.viewer import stored_session, user_of
+from queueops.access.services import personal_tokens, sessions
+from queueops.core.web.askers import CannotTell, Shown
+from queueops.tenancy.callers.authentication import find_key, is_token
+from queueops.tenancy.callers.issuer_keys import IssuerKeysUnavailable
+from queueops.tenancy.callers.tokens import ExpiredToken, InvalidToken, verify_token
+from queueops.tenancy.models import ProducerKey, digest_of
+
+
+def whose(shown: Shown) -> str | None:
+    """
+    A `LookUp`. A project's keys, and the tokens of its users, are its own together.
+
+    Raises:
+        CannotTell: The database does not answer, or the keys of a token's issuer would have to be fetched.
+    """
+    try:
+        return _of_session(shown.text) if shown.kind == "session" else _of_secret(shown.text)
+    except (InvalidToken, ExpiredToken):
+        return None
+    except (DatabaseError, IssuerKeysUnavailable) as error:
+        raise CannotTell from error
+    finally:
+        connections.close_all()
+
+
+def _of_secret(secret: str) -> str | None:
+    if is_token(secret):
+        return _named(verify_token(secret, may_fetch=False).issuer.project_id)
+    if secret.startswith(personal_tokens.PREFIX):
+        token = personal_tokens.find_usable(secret)
+        return f"user:{token.user_id}" if token else None
+    found = find_key(digest_of(secret))
+    return _named(found[1]) if found else None
+
+
+def _of_session(session_key: str) -> str | None:
+    session = stored_session(session_key)
+    user = user_of(session)
+    if not sessions.stands(session, user):
+        return None
+    if user is not None:
+        return f"user:{user.pk}"
+    key = ProducerKey.objects.usable().filter(pk=session.get(sessions.PRODUCER_KEY)).first()
+    return _named(key.project_id) if key else None
+
+
+def _named(project_id: str) -> str:
+    return f"project:{project_id}"
