@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,16 +18,15 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from jobs.admin.webhooks import SendAgainForm, sent_again
-from jobs.services.operate.send_again import send_route_again
 from jobs.services.upkeep.notify_alerts import can_send_email, send_test
+from jobs.services.upkeep.send_again import count_failed, send_route_again
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm
-from queueops.screens.receivers import takes
+from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again, takes
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.admin.signed import SignedForm
@@ -62,18 +62,20 @@ TEST = Verb(
 
 
 def _send_again(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
-    return sent_again([send_route_again(pk, actor=actor, reason=reason) for pk in ids])
+    told = [send_route_again(pk, actor=actor, reason=reason) for pk in ids]
+    return sent_again(sum(one.sent for one in told), left=sum(one.left for one in told))
 
 
-SEND_AGAIN = Verb(
-    name="send_again",
+class SendAgainForm(HowManyForm):
+    def told_of(self, row: Any) -> tuple[str, datetime | None]:
+        failed = count_failed(row)
+        return failed.words, failed.first_at
+
+
+SEND_AGAIN = send_again_verb(
     permission="ratelimits.change_alertroute",
-    label="Send again",
-    done="sent again",
     explains="Ends its pause, and sends the messages again that failed for good, the oldest first. Each tells of its"
-    " alert as it is now. One that is switched off is refused.",
-    icon="redo",
-    applies=lambda rows: rows.filter(enabled=True),
+    " alert as it is now.",
     carry_out=_send_again,
     form=SendAgainForm,
 )

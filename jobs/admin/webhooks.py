@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from jobs.errors import BadWebhook
 from jobs.models import Webhook, WebhookDelivery, WebhookJob
 from jobs.models.webhook import OUTCOMES
 from jobs.services.operate import webhooks
-from jobs.services.operate.send_again import MOST_SENT_AGAIN, SentAgain, failed_messages, send_webhook_again
+from jobs.services.upkeep.send_again import count_failed, send_webhook_again
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
 from queueops.core.values.tags import SEPARATOR, entered_tags
@@ -32,7 +33,7 @@ from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.forms import OptionalReasonForm, optional_reason
 from queueops.screens.paging import BoundedListMixin, as_uuid
-from queueops.screens.receivers import takes
+from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again, takes
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one
 from queueops.tenancy.signing import WRITTEN_BY_ROTATION, new_signing_secret
@@ -65,47 +66,24 @@ TEST = Verb(
 )
 
 
-class SendAgainForm(OptionalReasonForm):
-    """Says how much it is about."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        told = [failed_messages(row) for row in self.rows]
-        counts = [letters.values("pk")[: MOST_SENT_AGAIN + 1].count() for letters in told]
-        first = min(
-            filter(None, (letters.values_list("created_at", flat=True).first() for letters in told)), default=None
-        )
-        count = sum(counts)
-        more = "at least " if count > MOST_SENT_AGAIN else ""
-        since = f", the first at {first:%Y-%m-%d %H:%M} UTC" if first else ""
-        words = numbered(count, "message failed", "messages failed", before=more)
-        self.fields["reason"].help_text = f"{words}{since}. The reason is optional; it is kept in the audit trail."
-
-
 def _send_again(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     told = [
         send_webhook_again(row.pk, project_id=row.project_id, actor=actor, reason=reason)
         for row in Webhook.objects.filter(pk__in=ids).only("project_id")
     ]
-    return sent_again(told)
+    return sent_again(sum(one.sent for one in told), left=sum(one.left for one in told))
 
 
-def sent_again(told: Sequence[SentAgain]) -> VerbOutcome:
-    sent, left = sum(one.sent for one in told), sum(one.left for one in told)
-    more = f" {left:,} are left: send again once more." if left else ""
-    report = f"{numbered(sent, 'message')} sent again; it is not paused any more.{more}"
-    return VerbOutcome(sent, left, report=report)
+class SendAgainForm(HowManyForm):
+    def told_of(self, row: Any) -> tuple[str, datetime | None]:
+        failed = count_failed(row)
+        return failed.words, failed.first_at
 
 
-SEND_AGAIN = Verb(
-    name="send_again",
+SEND_AGAIN = send_again_verb(
     permission="jobs.change_webhook",
-    label="Send again",
-    done="sent again",
     explains="Ends its pause, and sends the messages again that failed for good, the oldest first, under the ids that "
     "they had: a receiver that has seen one drops it. What waits to be told follows.",
-    icon="redo",
-    applies=lambda rows: rows.filter(enabled=True),
     carry_out=_send_again,
     form=SendAgainForm,
 )
@@ -217,13 +195,12 @@ class WebhookAdmin(ServiceFormAdmin):
 
     def shown_of(self, request: HttpRequest, row: Webhook) -> dict[str, Any]:
         waiting = row.jobs.filter(delivery_id=None).order_by("id").values("pk")[:MOST_TO_BE_TOLD_COUNTED].count()
-        failed = failed_messages(row).values("pk")[:MOST_SENT_AGAIN].count()
-        more_failed = "at least " if failed == MOST_SENT_AGAIN else ""
+        failed = count_failed(row)
         more = "at least " if waiting == MOST_TO_BE_TOLD_COUNTED else ""
         last = row.deliveries.select_related("job").order_by("-pk")[:LAST_MESSAGES]
         return {
             "webhook": row,
-            "failed": numbered(failed, "message failed", "messages failed", before=more_failed) if failed else "",
+            "failed": failed.words if failed.count else "",
             "takes": takes(row),
             "waiting": numbered(waiting, "ended job waits", "ended jobs wait", before=more),
             "last_messages": [

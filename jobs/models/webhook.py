@@ -32,7 +32,6 @@ class Webhook(Receiver):
     project = models.ForeignKey(Project, models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)
     secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/signing.py
-    enabled = models.BooleanField(default=True)
     hears_batches = models.BooleanField("ended batches", default=True, db_default=True)
     hears_jobs = models.BooleanField("ended jobs", default=False, db_default=False)
     jobs_since = models.DateTimeField(

@@ -4,6 +4,8 @@ Receivers of our messages, those of webhooks and of alert routes: whether they t
 One that has accepted nothing for SILENT_FOR is paused, and one that says 410 is switched off: none is asked for ever.
 """
 
+# ruff: noqa: SLF001 - _meta and _default_manager are Django's documented API of a model that is not known here
+
 from __future__ import annotations
 
 from datetime import timedelta
@@ -28,6 +30,7 @@ class Receiver(models.Model):
         SILENT = "silent", "it accepted nothing for three days"
         GONE = "gone", "it answered 410 Gone"
 
+    enabled = models.BooleanField(default=True)
     failing_since = models.DateTimeField(
         null=True, editable=False, help_text="Since when it has accepted nothing. Null: it took its last message."
     )
@@ -35,8 +38,6 @@ class Receiver(models.Model):
     paused_because = models.CharField(
         max_length=6, choices=Pause, default="", db_default="", editable=False, blank=True
     )
-
-    objects: ClassVar[models.Manager[Any]] = models.Manager()
 
     class Meta:
         abstract = True
@@ -57,7 +58,7 @@ class Receiver(models.Model):
 def note_accepted(model: type[Receiver], pk: Any) -> None:
     """Note that it took a message: a pause for silence is over. One that was switched off stays so."""
     failing = Q(failing_since__isnull=False) & ~Q(paused_because=Receiver.Pause.GONE)
-    model.objects.filter(failing, pk=pk).update(**Receiver.NOT_FAILING)
+    model._default_manager.filter(failing, pk=pk).update(**Receiver.NOT_FAILING)
 
 
 @transaction.atomic
@@ -68,11 +69,11 @@ def note_refused(model: type[Receiver], pk: Any, *, is_gone: bool = False) -> No
     Args:
         is_gone: It answered 410: it is switched off, which is audited.
     """
-    model.objects.filter(pk=pk, failing_since=None).update(failing_since=Now())
+    model._default_manager.filter(pk=pk, failing_since=None).update(failing_since=Now())
     if not is_gone:
         return
     because = Receiver.Pause.GONE
-    rows = model.objects.filter(pk=pk, enabled=True)
+    rows = model._default_manager.filter(pk=pk, enabled=True)
     if rows.update(enabled=False, paused_at=Now(), paused_because=because):
         _record(model, pk, "disable", because.label)
 
@@ -80,7 +81,7 @@ def note_refused(model: type[Receiver], pk: Any, *, is_gone: bool = False) -> No
 def pause_silent(model: type[R]) -> list[R]:
     """Pause those that have accepted nothing for SILENT_FOR; at most MOST_PAUSED, each audited."""
     because = Receiver.Pause.SILENT
-    due = model.objects.filter(enabled=True, paused_at=None, failing_since__lt=Now() - SILENT_FOR)
+    due = model._default_manager.filter(enabled=True, paused_at=None, failing_since__lt=Now() - SILENT_FOR)
     paused = []
     for row in due.order_by("pk")[:MOST_PAUSED]:
         with transaction.atomic():
@@ -91,12 +92,12 @@ def pause_silent(model: type[R]) -> list[R]:
 
 
 def _record(model: type[Receiver], pk: Any, verb: str, reason: str) -> None:
-    named = model._meta  # noqa: SLF001 - Django documents it
-    project = model.objects.filter(pk=pk).values_list("project", flat=True).first()
+    named = model._meta
+    row = model._default_manager.filter(pk=pk).first()
     trail.record(
         actor="system",
         action=f"{verb}_{named.model_name}",
         target=f"{named.verbose_name} {pk}",
         reason=reason,
-        project_id=project or "",
+        project_id=getattr(row, "project_id", getattr(row, "project", "")),
     )

@@ -187,7 +187,6 @@ class AlertRoute(Receiver):
         help_text="Only these kinds. None chosen: all.",
     )
     secret = models.BinaryField(null=True, editable=False)  # what signs, or the whole target; encrypted
-    enabled = models.BooleanField(default=True)
     last_error = models.TextField(blank=True, editable=False)
     last_sent_at = models.DateTimeField(null=True, editable=False)
     rotated_at = models.DateTimeField(null=True, editable=False)

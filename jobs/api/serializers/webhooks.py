@@ -24,7 +24,7 @@ class WebhookSerializer(serializers.ModelSerializer[Webhook]):
     batches = serializers.BooleanField(source="hears_batches")
     jobs = serializers.SerializerMethodField(help_text="Which ended jobs it is told of. Null: of none.")
     paused_because = serializers.CharField(
-        help_text="`silent`: it accepted nothing for three days. `gone`: it answered 410 and was switched off. Else empty."
+        help_text="`silent`: it accepted nothing for three days. `gone`: it answered 410, and was switched off."
     )
 
     class Meta:

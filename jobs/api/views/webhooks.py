@@ -21,7 +21,7 @@ from jobs.api.serializers.webhooks import (
 from jobs.errors import BadWebhook
 from jobs.models import Webhook, WebhookDelivery, WebhookJob
 from jobs.services.operate import webhooks
-from jobs.services.operate.send_again import failed_messages, send_webhook_again
+from jobs.services.upkeep.send_again import failed_messages, send_webhook_again
 from queueops.rest.schema import operation
 from queueops.tenancy.signing import WRITTEN_BY_ROTATION
 

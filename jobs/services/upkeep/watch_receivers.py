@@ -37,7 +37,7 @@ def _opening(subject: str, name: str, row: Receiver, project: str) -> Opening:
         QuotaAlert.Kind.RECEIVER,
         subject,
         QuotaAlert.Severity.WARNING,
-        f"{name} {became}: {row.get_paused_because_display()}",  # type: ignore[attr-defined]
+        f"{name} {became}: {row.get_paused_because_display()}",
         {
             "paused_because": row.paused_because,
             "failing_since": row.failing_since.isoformat() if row.failing_since else None,

@@ -12,17 +12,31 @@ from django.db.models import QuerySet
 
 from jobs.errors import ReceiverIsOff, UnknownWebhook
 from jobs.models import DeadLetter, Webhook, WebhookDelivery
-from jobs.services.upkeep.notify_alerts import KIND as KIND_OF_ALERTS
-from jobs.services.upkeep.notify_alerts import PROJECT, service_of
+from jobs.services.operate.dead_letters import requeue_dead_letters
 from queueops.audit import trail
+from queueops.core.values.numbers import numbered
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.receivers import Receiver
 from queueops.tenancy.signing import WRITTEN_BY_ROTATION
 from ratelimits.models import AlertRoute
 
-from .dead_letters import requeue_dead_letters
+from .notify_alerts import KIND as KIND_OF_ALERTS
+from .notify_alerts import PROJECT, service_of
 
 MOST_SENT_AGAIN = 1_000  # messages of one call
+
+
+@dataclass(frozen=True, slots=True)
+class FailedMessages:
+    """`count`: at most MOST_SENT_AGAIN are counted. `first_at`: when the oldest was given up."""
+
+    count: int
+    first_at: datetime | None = None
+
+    @property
+    def words(self) -> str:
+        more = "at least " if self.count == MOST_SENT_AGAIN else ""
+        return numbered(self.count, "message failed", "messages failed", before=more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,13 @@ def failed_messages(receiver: Webhook | AlertRoute, since: datetime | None = Non
         letters = letters.exclude(job__idempotency_key__startswith="test:")
     letters = letters.filter(resolution=None).order_by("created_at", "pk")
     return letters.filter(created_at__gte=since) if since else letters
+
+
+def count_failed(receiver: Webhook | AlertRoute) -> FailedMessages:
+    """What is to be sent again."""
+    letters = failed_messages(receiver)
+    first = letters.values_list("created_at", flat=True).first()
+    return FailedMessages(letters.order_by().values("pk")[:MOST_SENT_AGAIN].count(), first)
 
 
 @transaction.atomic
@@ -91,7 +112,8 @@ def _send_again(
 ) -> SentAgain:
     if not receiver.enabled:
         raise ReceiverIsOff
-    type(receiver).objects.filter(pk=receiver.pk).update(**Receiver.NOT_FAILING)
+    receiver.go_on()
+    receiver.save(update_fields=[*Receiver.NOT_FAILING])
     letters = failed_messages(receiver, since)
     ids = list(letters.values_list("pk", flat=True)[:MOST_SENT_AGAIN])
     # Its own entry tells which of them went; this one tells of the receiver.
