@@ -39,7 +39,7 @@ def send_again_verb(
         name="send_again",
         permission=permission,
         label="Send again",
-        done="sent again",
+        done="sent again what it did not accept",
         explains=explains,
         icon="redo",
         applies=lambda rows: rows.filter(enabled=True),
