@@ -22,10 +22,16 @@ class Policy:
     window: float | None
 
 
-# Templates A and B of the product's specification; RetryPolicy rows start as these.
+A_DAY = 86_400.0
+
+# The first two are templates A and B of the product's specification; RetryPolicy rows start as these. `receiver` is for
+# our messages: after 5 s, 15 s, 45 s and so on up to 6 h, for three days, as senders of the field do (wire-facts.md).
 TEMPLATES: dict[str, Policy] = {
     "moderate": Policy(initial=1, multiplier=3, max_delay=60, max_retries=5, jitter="full", window=500),
     "aggressive": Policy(initial=1, multiplier=2, max_delay=64, max_retries=10, jitter="limited", window=None),
+    "receiver": Policy(
+        initial=5, multiplier=3, max_delay=A_DAY / 4, max_retries=40, jitter="limited", window=3 * A_DAY
+    ),
 }
 
 

@@ -34,6 +34,19 @@ REMEDIES: dict[int, str] = {
 }
 OUTAGE_REMEDY = "The provider failed. Check its status page; requeue once it works again."
 OUTCOME_UNKNOWN = "outcome_unknown"
+# Of messages to receivers, whose status speaks of somebody's server and of no provider.
+OF_RECEIVERS = {
+    "webhook_refused": (
+        "The receiver did not accept the message in three days. Have its server mended, then send again what failed: "
+        "on the webhook's page, or the alert route's."
+    ),
+    "webhook_gone": (
+        "The receiver answered 410 and was switched off. Give its new address or leave it off; then send again."
+    ),
+    "receiver_paused": (
+        "Its receiver is paused, for it accepted nothing for three days. Have its server mended, then send again."
+    ),
+}
 REMEDIES_BY_CODE: dict[str, str] = {
     "timeout": "The call passed its time limit. Make the request smaller or allow the handler more time.",
     OUTCOME_UNKNOWN: (
@@ -75,6 +88,7 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "context_too_long": (
         "The input is too long for the model. Split it, or name a model with room for it in the payload's fallback."
     ),
+    **OF_RECEIVERS,
     "target_refused": "The target address may not be called. Check the URL.",
 }
 # In JSON as json.dumps writes it: NUL, or one surrogate without its pair. `fine` is what must be read as a whole first:
@@ -99,13 +113,14 @@ class Failure:
     details: dict[str, Any] = field(default_factory=dict)
     push_back: PushBack | None = None
     traceback: str = ""
+    repeat: bool | None = None
 
     @property
     def remedy(self) -> str:
         if self.code == OUTCOME_UNKNOWN:  # before its status: to requeue once the provider works again could double it
             return REMEDIES_BY_CODE[OUTCOME_UNKNOWN]
-        if self.code == CONTEXT_TOO_LONG:
-            return REMEDIES_BY_CODE[CONTEXT_TOO_LONG]
+        if self.code == CONTEXT_TOO_LONG or self.code in OF_RECEIVERS:
+            return REMEDIES_BY_CODE[self.code]
         if self.status in REMEDIES:
             return REMEDIES[self.status]
         if _is_server_error(self.status):
@@ -132,6 +147,7 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
             retry_after=_usable_delay(error.retry_after),
             details=error.details,
             push_back=error.push_back,
+            repeat=error.repeat,
             traceback=traceback_of(raised, secrets) if raised else "",
         )
     if isinstance(error, UnknownKind):
@@ -150,12 +166,13 @@ def with_push_back(failure: Failure, refusal: OutboundResponse | None) -> Failur
     """
     Say which quota a refusal speaks of, where its handler did not.
 
-    A 429 that says the credit is gone speaks of none and stays an ordinary failure.
+    A 429 that says the credit is gone speaks of none and stays an ordinary failure; so does one whose handler has said
+    whether it is repeated.
 
     Args:
         refusal: The last answer to the handler's calls that may speak of a quota; None: they were made by other means.
     """
-    if failure.status not in MAY_SPEAK_OF_A_QUOTA or failure.push_back is not None:
+    if failure.status not in MAY_SPEAK_OF_A_QUOTA or failure.push_back is not None or failure.repeat is not None:
         return failure
     if refusal is not None and refusal.status == failure.status:
         found = parse_refusal(refusal.status, refusal.headers, refusal.body)
@@ -173,6 +190,8 @@ def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
     Args:
         repeatable: The work is idempotent, or the provider is sent its effect key.
     """
+    if failure.repeat is not None:
+        return failure.repeat and repeatable
     if failure.outcome == "refused":
         return False
     if failure.outcome == "not_sent" or failure.status == HTTPStatus.TOO_MANY_REQUESTS:

@@ -86,6 +86,13 @@ class BadWebhook(QueueOpsError):
     status = 422
 
 
+class ReceiverIsOff(QueueOpsError):
+    """It is switched off: switch it on first, or its messages would be left out."""
+
+    code = "receiver_is_off"
+    status = 409
+
+
 class UnknownWebhook(QueueOpsError):
     """There is no such webhook."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,17 +19,19 @@ from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from jobs.services.upkeep.notify_alerts import can_send_email, send_test
+from jobs.services.upkeep.send_again import count_failed, send_route_again
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm
+from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again, takes
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import Verb, VerbOutcome, on_one, on_selected
-from queueops.tenancy.admin.signed import WRITTEN_BY_ROTATION, SignedForm
+from queueops.tenancy.admin.signed import SignedForm
 from queueops.tenancy.models import Project
-from queueops.tenancy.signing import seal_signing_secret
+from queueops.tenancy.signing import WRITTEN_BY_ROTATION, seal_signing_secret
 from ratelimits.models import AlertRoute, QuotaAlert
 
 Channel, KEEPS_ITS_TARGET = AlertRoute.Channel, AlertRoute.KEEPS_ITS_TARGET
@@ -55,6 +58,26 @@ TEST = Verb(
     applies=lambda rows: rows.filter(enabled=True),
     carry_out=_send_test,
     form=ConfirmForm,
+)
+
+
+def _send_again(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
+    told = [send_route_again(pk, actor=actor, reason=reason) for pk in ids]
+    return sent_again(sum(one.sent for one in told), left=sum(one.left for one in told))
+
+
+class SendAgainForm(HowManyForm):
+    def told_of(self, row: Any) -> tuple[str, datetime | None]:
+        failed = count_failed(row)
+        return failed.words, failed.first_at
+
+
+SEND_AGAIN = send_again_verb(
+    permission="ratelimits.change_alertroute",
+    explains="Ends its pause, and sends the messages again that failed for good, the oldest first. Each tells of its"
+    " alert as it is now.",
+    carry_out=_send_again,
+    form=SendAgainForm,
 )
 
 
@@ -120,16 +143,26 @@ def shown_of(channel: str, target: str) -> str:
 @admin.register(AlertRoute)
 class AlertRouteAdmin(AuditedMixin, QueueAdmin):
     form = AlertRouteForm
-    list_display = ("name", "channel", "target_shown", "least_severity", "only", "enabled", "last_sent", "error")
+    list_display = (
+        "name",
+        "channel",
+        "target_shown",
+        "least_severity",
+        "only",
+        "enabled",
+        "takes",
+        "last_sent",
+        "error",
+    )
     fields = ("name", "channel", "target", "least_severity", "project", "kinds", "enabled")
     empty_title = "Nobody is told of alerts."
     empty_hint = (
         "Add an e-mail address, Slack, Teams, PagerDuty or a webhook; alerts of the chosen severity and above go there."
     )
     actions = ("test_selected",)
-    actions_detail = ("test",)
+    actions_detail = ("test", "send_again")
 
-    test_selected, test = on_selected(TEST), on_one(TEST)
+    test_selected, test, send_again = on_selected(TEST), on_one(TEST), on_one(SEND_AGAIN)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).defer(*WRITTEN_BY_ROTATION)
@@ -139,6 +172,10 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: AlertRoute | None = None) -> bool:
         return False  # messages on their way name it; switch it off instead
+
+    def save_model(self, request: HttpRequest, obj: AlertRoute, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        obj.go_on()  # whoever saves it has looked at it; what failed is sent again by its own button
+        super().save_model(request, obj, form, change)
 
     def audited(self, obj: AlertRoute) -> Mapping[str, Any]:
         return {name: getattr(obj, name) for name in self.fields}
@@ -163,6 +200,10 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
     @admin.display(description="only")
     def only(self, route: AlertRoute) -> str:
         return "; ".join([*([route.project] if route.project else []), *route.kinds]) or showing.NOTHING
+
+    @admin.display(description="its messages")
+    def takes(self, route: AlertRoute) -> SafeString | str:
+        return takes(route)
 
     @admin.display(description="last sent")
     def last_sent(self, route: AlertRoute) -> SafeString | str:

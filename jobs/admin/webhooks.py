@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from jobs.errors import BadWebhook
 from jobs.models import Webhook, WebhookDelivery, WebhookJob
 from jobs.models.webhook import OUTCOMES
 from jobs.services.operate import webhooks
+from jobs.services.upkeep.send_again import count_failed, send_webhook_again
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
 from queueops.core.values.tags import SEPARATOR, entered_tags
@@ -31,9 +33,10 @@ from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.forms import OptionalReasonForm, optional_reason
 from queueops.screens.paging import BoundedListMixin, as_uuid
+from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again, takes
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one
-from queueops.tenancy.signing import new_signing_secret
+from queueops.tenancy.signing import WRITTEN_BY_ROTATION, new_signing_secret
 
 from .states import state_badge
 
@@ -60,6 +63,29 @@ TEST = Verb(
     applies=lambda rows: rows,
     carry_out=_test,
     form=OptionalReasonForm,
+)
+
+
+def _send_again(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
+    told = [
+        send_webhook_again(row.pk, project_id=row.project_id, actor=actor, reason=reason)
+        for row in Webhook.objects.filter(pk__in=ids).only("project_id")
+    ]
+    return sent_again(sum(one.sent for one in told), left=sum(one.left for one in told))
+
+
+class SendAgainForm(HowManyForm):
+    def told_of(self, row: Any) -> tuple[str, datetime | None]:
+        failed = count_failed(row)
+        return failed.words, failed.first_at
+
+
+SEND_AGAIN = send_again_verb(
+    permission="jobs.change_webhook",
+    explains="Ends its pause, and sends the messages again that failed for good, the oldest first, under the ids that "
+    "they had: a receiver that has seen one drops it. What waits to be told follows.",
+    carry_out=_send_again,
+    form=SendAgainForm,
 )
 
 
@@ -130,20 +156,20 @@ class WebhookForm(forms.ModelForm):  # type: ignore[type-arg]
 @admin.register(Webhook)
 class WebhookAdmin(ServiceFormAdmin):
     form = WebhookForm
-    list_display = ("address", "project", "hears", "enabled", "made")
+    list_display = ("address", "project", "hears", "enabled", "takes", "made")
     list_select_related = ("project",)
     list_filter = (ProjectFilter, "enabled", "hears_jobs")
     list_filter_submit = True
     search_fields = ("url",)
     search_help_text = "A part of its URL"
-    actions_detail = ("test",)
-    test = on_one(TEST)
+    actions_detail = ("test", "send_again")
+    test, send_again = on_one(TEST), on_one(SEND_AGAIN)
     empty_title = "No project is told what ended."
     empty_hint = "A webhook gets a signed POST when a batch has ended, or when jobs have that fit its filter."
     change_form_outer_before_template = "admin/jobs/webhook/messages.html"
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).defer(*webhooks.NOT_WRITTEN_HERE)
+        return super().get_queryset(request).defer(*WRITTEN_BY_ROTATION)
 
     def get_fieldsets(self, request: HttpRequest, obj: Webhook | None = None) -> Sequence[Any]:
         may = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
@@ -169,10 +195,13 @@ class WebhookAdmin(ServiceFormAdmin):
 
     def shown_of(self, request: HttpRequest, row: Webhook) -> dict[str, Any]:
         waiting = row.jobs.filter(delivery_id=None).order_by("id").values("pk")[:MOST_TO_BE_TOLD_COUNTED].count()
+        failed = count_failed(row)
         more = "at least " if waiting == MOST_TO_BE_TOLD_COUNTED else ""
         last = row.deliveries.select_related("job").order_by("-pk")[:LAST_MESSAGES]
         return {
             "webhook": row,
+            "failed": failed.words if failed.count else "",
+            "takes": takes(row),
             "waiting": numbered(waiting, "ended job waits", "ended jobs wait", before=more),
             "last_messages": [
                 (
@@ -213,6 +242,10 @@ class WebhookAdmin(ServiceFormAdmin):
     def hears(self, row: Webhook) -> str:
         heard = [*(["batches"] if row.hears_batches else []), *([_filter_words(row)] if row.hears_jobs else [])]
         return "; ".join(heard)
+
+    @admin.display(description="its messages")
+    def takes(self, row: Webhook) -> SafeString | str:
+        return takes(row)
 
     @admin.display(description="created", ordering="created_at")
     def made(self, row: Webhook) -> SafeString | str:

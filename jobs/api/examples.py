@@ -402,6 +402,9 @@ WEBHOOK = {
     },
     "most_jobs": 100,
     "created_at": "2026-02-01T10:00:00Z",
+    "failing_since": None,
+    "paused_at": None,
+    "paused_because": "",
 }
 MADE_WEBHOOK = {**WEBHOOK, "secret": "whsec_…"}
 WEBHOOK_DELIVERY = {

@@ -218,6 +218,11 @@ class ChangeWebhook(WebhookFigures):
         return _heard(given)
 
 
+class SendAgain(WithReason):
+    confirm: bool = Field(strict=True, default=False, description="False: only say how many messages there are.")
+    since: Moment | None = Field(default=None, description="Only messages that failed for good since.")
+
+
 class Reset(WithReason):
     delay_seconds: DelaySeconds | None = None
 

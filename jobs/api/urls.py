@@ -81,6 +81,7 @@ urlpatterns: list[URLPattern] = [
     path("webhooks/", webhooks.WebhookList.as_view()),
     path("webhooks/<uuid:pk>/", webhooks.WebhookDetail.as_view()),
     path("webhooks/<uuid:pk>/test/", webhooks.TestWebhook.as_view()),
+    path("webhooks/<uuid:pk>/send-again/", webhooks.SendWebhookAgain.as_view()),
     path("webhooks/<uuid:pk>/deliveries/", webhooks.WebhookDeliveries.as_view()),
     path("webhooks/<uuid:pk>/jobs/", webhooks.WebhookJobs.as_view()),
     path("project/", projects.ProjectDetail.as_view()),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import smtplib
+from http import HTTPStatus
 from typing import Any, Literal
 from urllib.parse import urlencode
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.db import close_old_connections
 from django.db.models import CharField, F, Func, Value
 from django.urls import reverse
 from django.utils import timezone
@@ -19,8 +18,17 @@ from pydantic import BaseModel
 from jobs.handlers.alert_forms import Told, native_form
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
-from jobs.handlers.webhook import WebhookMessage, post, post_message, secret_of
+from jobs.handlers.webhook import (
+    WebhookMessage,
+    in_thread,
+    post,
+    post_message,
+    refuse_paused,
+    secret_of,
+    settle_at_once,
+)
 from queueops.core.values.numbers import numbered
+from queueops.tenancy.receivers import note_accepted, note_refused
 
 MOST_ERROR = 500  # characters of a route's last error
 PERMANENT = 500  # SMTP replies from here on are final (RFC 5321, 4.2.1)
@@ -51,26 +59,28 @@ class AlertPayload(BaseModel, title="Delivery"):
     service=lambda delivery: delivery.service,
     payload=AlertPayload,
     idempotent=True,  # a second message is better than none
-    retry="aggressive",
+    retry="receiver",
     internal=True,  # else a producer could mail operators, and name any service as the one that does not answer
 )
 async def deliver_alert(job: RunningJob[AlertPayload]) -> Done:
-    """Tell a route of an alert; repeated until the mail server or the webhook accepts it."""
+    """Tell a route of an alert; repeated for three days until the mail server or the receiver accepts it."""
+    told = await in_thread(_compose, job.payload)
+    if told is None:
+        return Done({"skipped": "the route was removed or disabled, or the alert deleted"})
     try:
-        told = await _in_thread(_compose, job.payload)
-        if told is None:
-            return Done({"skipped": "the route was removed or disabled, or the alert deleted"})
         await _send(told, job.effect_key)
     except ProviderError as error:
-        await _in_thread(_note, job.payload.route, error.message)
+        await in_thread(_note_refused, job.payload, error)
+        if job.payload.event == "test":
+            settle_at_once(error)
         raise
-    await _in_thread(_note, job.payload.route, "")
+    await in_thread(_note_sent, job.payload.route)
     return Done({"sent_by": told.channel})
 
 
 async def _send(told: Told, message_id: str) -> None:
     if told.channel == "email":
-        await _in_thread(_send_email, told, message_id)
+        await in_thread(_send_email, told, message_id)
     elif told.channel == "webhook":
         body, timestamp = json.dumps(told.content).encode(), int(timezone.now().timestamp())
         await post_message(WebhookMessage(message_id, told.target, told.secret, timestamp, body))
@@ -79,18 +89,13 @@ async def _send(told: Told, message_id: str) -> None:
         await post(native.url, headers={"Content-Type": "application/json"}, body=json.dumps(native.body).encode())
 
 
-async def _in_thread(function: Any, *arguments: Any) -> Any:
-    def run() -> Any:
-        try:
-            return function(*arguments)
-        finally:
-            close_old_connections()  # or the thread would keep one, and fail with it once the server has restarted
-
-    return await sync_to_async(run, thread_sensitive=False)()
-
-
 def _compose(delivery: AlertPayload) -> Told | None:
-    """Write the message from the alert as it is now; None: nobody wants it any more."""
+    """
+    Write the message from the alert as it is now; None: nobody wants it any more.
+
+    Raises:
+        ProviderError: The route is paused, or no key opens its secret.
+    """
     from ratelimits.models import AlertRoute, QuotaAlert
 
     route = AlertRoute.objects.filter(pk=delivery.route, enabled=True).first()
@@ -98,6 +103,8 @@ def _compose(delivery: AlertPayload) -> Told | None:
     digest = delivery.digest if delivery.alert is None else None
     if route is None or (alert is None and digest is None and delivery.event != "test"):
         return None
+    if delivery.event != "test":
+        refuse_paused(route)
     lines: list[str] = []
     is_over = delivery.event == "resolved"
     about, severity, link = "test", "notice", settings.QUEUEOPS.public_url or None
@@ -128,7 +135,7 @@ def _compose(delivery: AlertPayload) -> Told | None:
     return Told(
         channel=route.channel,
         target=route.target,
-        secret="" if route.channel == AlertRoute.Channel.EMAIL else secret_of(route),
+        secret="" if route.channel == AlertRoute.Channel.EMAIL else _secret_of(route),
         about=about,
         is_over=is_over,
         is_acknowledged=delivery.event == "acknowledged",
@@ -138,6 +145,14 @@ def _compose(delivery: AlertPayload) -> Told | None:
         text="\n".join(lines),
         content=content,
     )
+
+
+def _secret_of(route: Any) -> str:
+    try:
+        return secret_of(route)
+    except ProviderError as error:
+        _note_error(route.pk, error)
+        raise
 
 
 def _sum_up(digest: Digest, event: str) -> tuple[str, list[str], dict[str, Any]]:
@@ -230,13 +245,24 @@ def _refused(code: int, message: str) -> ProviderError:
     )
 
 
-def _note(route_id: int, error: str) -> None:
+def _note_sent(route_id: int) -> None:
     """Keep what became of the last message where the route is shown."""
     from queueops.core.clock import Now
     from ratelimits.models import AlertRoute
 
-    rows = AlertRoute.objects.filter(pk=route_id)
-    if error:
-        rows.update(last_error=error[:MOST_ERROR])
-    else:
-        rows.update(last_error="", last_sent_at=Now())
+    AlertRoute.objects.filter(pk=route_id).update(last_error="", last_sent_at=Now())
+    note_accepted(AlertRoute, route_id)
+
+
+def _note_refused(delivery: AlertPayload, error: ProviderError) -> None:
+    from ratelimits.models import AlertRoute
+
+    _note_error(delivery.route, error)
+    if delivery.event != "test":
+        note_refused(AlertRoute, delivery.route, is_gone=error.status == HTTPStatus.GONE)
+
+
+def _note_error(route_id: int, error: ProviderError) -> None:
+    from ratelimits.models import AlertRoute
+
+    AlertRoute.objects.filter(pk=route_id).update(last_error=error.message[:MOST_ERROR])

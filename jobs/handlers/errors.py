@@ -35,6 +35,8 @@ class ProviderError(Exception):
         details: JSON-able facts for the dead letter.
         push_back: Which quota the provider said was exceeded; with a status of 429 it is read from the answer, where
             none is given. The job is given back without spending an attempt, and the quota's counters cool down.
+        repeat: Whether another attempt may help, where the handler knows better than `status` and `outcome` say; it
+            then speaks of no quota, and the retry policy alone says when.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class ProviderError(Exception):
         outcome: Outcome,
         details: Mapping[str, Any] | None = None,
         push_back: PushBack | None = None,
+        repeat: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -56,6 +59,7 @@ class ProviderError(Exception):
         self.outcome: Outcome = outcome
         self.details: dict[str, Any] = dict(details or {})
         self.push_back = push_back
+        self.repeat = repeat
 
 
 def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -26,7 +26,14 @@ from jobs.states import JobState
 from queueops.core.errors import QueueOpsError
 from queueops.core.outbound.client import OutboundFailed
 from queueops.core.outbound.policy import OutboundRefused
+from queueops.core.values.retry_after import told_delay
+from queueops.tenancy.receivers import Receiver, note_accepted, note_refused
 from queueops.tenancy.signing import open_signing_secret
+
+T = TypeVar("T")
+PAUSED = "receiver_paused"
+# A test is repeated only where a moment may mend it.
+TEST_REPEATED = frozenset({408, 425, 429, *range(500, 600)})
 
 
 class WebhookPayload(BaseModel, title="Delivery"):
@@ -38,13 +45,15 @@ class WebhookPayload(BaseModel, title="Delivery"):
 
 @dataclass(frozen=True, slots=True)
 class WebhookMessage:
-    """What is posted where. `timestamp`: seconds since the epoch."""
+    """What is posted where. `timestamp`: seconds since the epoch. `webhook`: whose it is; None: no webhook's."""
 
     id: str
     url: str
     secret: str
     timestamp: int
     body: bytes
+    webhook: UUID | None = None
+    is_test: bool = False
 
     def headers(self) -> dict[str, str]:
         """
@@ -70,11 +79,11 @@ class WebhookMessage:
     payload=WebhookPayload,
     sends_effect_key=True,  # webhook-id is the delivery's id: receivers drop repetitions by it
     timeout=timedelta(seconds=30),
-    retry="aggressive",
+    retry="receiver",
     internal=True,
 )
 async def deliver_webhook(job: RunningJob[WebhookPayload]) -> Done:
-    """Post the end of a batch to one webhook; signed, and repeated until it is accepted with a 2xx."""
+    """Post the end of a batch to one webhook; signed, and repeated for three days until a 2xx accepts it."""
     return await _deliver(job.payload.delivery_id)
 
 
@@ -85,7 +94,7 @@ async def deliver_webhook(job: RunningJob[WebhookPayload]) -> Done:
     payload=WebhookPayload,
     sends_effect_key=True,
     timeout=timedelta(seconds=30),
-    retry="aggressive",
+    retry="receiver",
     internal=True,
 )
 async def deliver_ended_jobs(job: RunningJob[WebhookPayload]) -> Done:
@@ -94,10 +103,18 @@ async def deliver_ended_jobs(job: RunningJob[WebhookPayload]) -> Done:
 
 
 async def _deliver(delivery_id: UUID) -> Done:
-    message = await sync_to_async(_compose_in_thread, thread_sensitive=False)(delivery_id)
+    message = await in_thread(compose, delivery_id)
     if message is None:
         return Done({"skipped": "the webhook was removed or disabled, or the jobs deleted"})
-    return Done({"status": await post_message(message)})
+    try:
+        status = await post_message(message)
+    except ProviderError as error:
+        await in_thread(_note_refused, message, error)
+        if message.is_test:
+            settle_at_once(error)
+        raise
+    await in_thread(_note_accepted, message)
+    return Done({"status": status})
 
 
 async def post_message(message: WebhookMessage) -> int:
@@ -130,14 +147,27 @@ async def post(url: str, *, headers: Mapping[str, str], body: bytes) -> int:
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             return status
         raise unanswered(error) from error
-    if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
-        raise ProviderError(
-            response.status,
-            f"the webhook answered {response.status}",
-            code="webhook_refused",
-            outcome="answered",
-        )
-    return response.status
+    status = response.status
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return status
+    is_gone = status == HTTPStatus.GONE
+    told = f"the receiver answered {status}"
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        told += ": no redirect is followed, so give the address that it leads to"
+    raise ProviderError(
+        status,
+        told,
+        code="webhook_gone" if is_gone else "webhook_refused",
+        retry_after=told_delay(response.headers),
+        outcome="answered",
+        repeat=not is_gone,  # a 404 while it is deployed, a 401 while its secret changes: its owner mends it
+    )
+
+
+def settle_at_once(error: ProviderError) -> None:
+    """Do not repeat a test that was refused: whoever tries a receiver is to see it now."""
+    if error.status is not None and error.status not in TEST_REPEATED:
+        error.repeat = False
 
 
 def secret_of(row: Any) -> str:
@@ -153,11 +183,39 @@ def secret_of(row: Any) -> str:
         raise ProviderError(None, error.message, code=error.code, outcome="refused") from None
 
 
-def _compose_in_thread(delivery_id: UUID) -> WebhookMessage | None:
-    try:
-        return compose(delivery_id)
-    finally:
-        close_old_connections()  # or the thread would keep one, and fail with it for ever once the server has restarted
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Call what asks the database, in a thread."""
+
+    def run() -> T:
+        try:
+            return function(*arguments)
+        finally:
+            close_old_connections()  # or the thread would keep one, and fail with it once the server has restarted
+
+    return await sync_to_async(run, thread_sensitive=False)()
+
+
+def refuse_paused(row: Receiver) -> None:
+    """
+    Raises:
+        ProviderError: The receiver is paused. Its message fails, so that it is among those that are sent again.
+    """
+    if row.is_silent:
+        told = "its receiver is paused: it accepted nothing for three days"
+        raise ProviderError(None, told, code=PAUSED, outcome="refused")
+
+
+def _note_accepted(message: WebhookMessage) -> None:
+    from jobs.models import Webhook
+
+    note_accepted(Webhook, message.webhook)
+
+
+def _note_refused(message: WebhookMessage, error: ProviderError) -> None:
+    from jobs.models import Webhook
+
+    if not message.is_test:
+        note_refused(Webhook, message.webhook, is_gone=error.status == HTTPStatus.GONE)
 
 
 def compose(delivery_id: UUID) -> WebhookMessage | None:
@@ -165,6 +223,9 @@ def compose(delivery_id: UUID) -> WebhookMessage | None:
     Build the message of one delivery from what it tells of as it is now; None: nobody wants it any more.
 
     The jobs of one whose webhook was switched off meanwhile wait again, as those do of which no message was made yet.
+
+    Raises:
+        ProviderError: Its receiver is paused.
     """
     from django.utils import timezone
 
@@ -176,6 +237,9 @@ def compose(delivery_id: UUID) -> WebhookMessage | None:
     if not delivery.webhook.enabled and delivery.event != WebhookDelivery.Event.TEST:
         WebhookJob.objects.filter(delivery_id=delivery_id).update(delivery_id=None)
         return None
+    is_test = delivery.event == WebhookDelivery.Event.TEST
+    if not is_test:
+        refuse_paused(delivery.webhook)
     content = _COMPOSERS[delivery.event](delivery)
     if content is None:
         return None
@@ -185,6 +249,8 @@ def compose(delivery_id: UUID) -> WebhookMessage | None:
         secret=secret_of(delivery.webhook),
         timestamp=int(timezone.now().timestamp()),
         body=json.dumps({"type": delivery.event, **content}, ensure_ascii=False).encode(),
+        webhook=delivery.webhook_id,
+        is_test=is_test,
     )
 
 
@@ -242,7 +308,7 @@ def _told(job: Any, tags: list[str]) -> dict[str, Any]:
     }
 
 
-def _of_test(delivery: Any) -> dict[str, Any]:
+def _settle_at_once(delivery: Any) -> dict[str, Any]:
     return {
         "timestamp": delivery.created_at.isoformat(),
         "data": {
@@ -256,5 +322,5 @@ def _of_test(delivery: Any) -> dict[str, Any]:
 _COMPOSERS: dict[str, Callable[[Any], dict[str, Any] | None]] = {
     "batch.finished": _of_batch,
     "jobs.ended": _of_jobs,
-    "webhook.test": _of_test,
+    "webhook.test": _settle_at_once,
 }

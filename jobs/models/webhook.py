@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from jobs.states import TERMINAL, JobState
 from queueops.core.values.tags import LONGEST_TAG
 from queueops.tenancy.models import Project
+from queueops.tenancy.receivers import Receiver
 
 from .job import Batch, Job, new_id
 
@@ -19,7 +20,7 @@ MOST_JOBS_OF_A_MESSAGE = 200
 OUTCOMES = tuple((state.value, state.label) for state in JobState if state in TERMINAL)
 
 
-class Webhook(models.Model):
+class Webhook(Receiver):
     """
     Where a project wants to be told that batches or jobs ended. Signed as Standard Webhooks say.
 
@@ -31,7 +32,6 @@ class Webhook(models.Model):
     project = models.ForeignKey(Project, models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)
     secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/signing.py
-    enabled = models.BooleanField(default=True)
     hears_batches = models.BooleanField("ended batches", default=True, db_default=True)
     hears_jobs = models.BooleanField("ended jobs", default=False, db_default=False)
     jobs_since = models.DateTimeField(

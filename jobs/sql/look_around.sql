@@ -24,13 +24,13 @@ SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
                 WHERE next_change_at <= {{now}}
                   AND NOT EXISTS (SELECT FROM tenancy_project
                                    WHERE planned.scope = 'project' AND id = planned.key AND move <> ''))
-    -- From the webhooks on: what waits for one that is switched off, or has moved away, waits for long, and may be much.
+    -- From the webhooks on: what waits for one that is switched off, paused or moved away waits for long, and may be much.
     OR EXISTS (SELECT FROM jobs_webhook AS hook
                  JOIN tenancy_project AS project ON project.id = hook.project_id AND project.move = ''
                 CROSS JOIN LATERAL (SELECT FROM jobs_webhookjob AS told
                                      WHERE told.webhook_id = hook.id AND told.delivery_id IS NULL
                                      LIMIT 1) AS waiting
-                WHERE hook.enabled)
+                WHERE hook.enabled AND hook.paused_at IS NULL)
     OR EXISTS (SELECT FROM jobs_job WHERE {{waits_for_batch}})
     OR EXISTS (SELECT FROM jobs_batchsearch WHERE closed_at IS NULL)
     OR EXISTS (SELECT FROM jobs_providerbatch

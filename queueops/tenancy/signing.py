@@ -12,6 +12,8 @@ from .credentials import CredentialUnreadable, seal, unseal
 
 SIGNING_SECRET_BYTES = 32
 ENTRY = "signing_secret"
+# Of rows with such a secret: not loaded where they are saved, so that no form brings an old token back.
+WRITTEN_BY_ROTATION = ("secret", "rotated_at")
 
 
 def new_signing_secret() -> tuple[str, bytes]:

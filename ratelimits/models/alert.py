@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from queueops.core import clock
+from queueops.tenancy.receivers import Receiver
 from ratelimits.subjects import LONGEST_ID
 
 from .limit import Limit
@@ -46,6 +47,7 @@ class QuotaAlert(models.Model):
         MISSING_PRICE = "missing_price", "calls cost what nobody knows"
         BUDGET = "budget", "a budget comes near its end"
         AUDIT_STREAM = "audit_stream", "the audit trail's collector takes nothing"
+        RECEIVER = "receiver", "a receiver of messages is paused"
 
     class Severity(models.TextChoices):
         NOTICE = "notice"
@@ -145,7 +147,7 @@ class AlertSilence(models.Model):
         )
 
 
-class AlertRoute(models.Model):
+class AlertRoute(Receiver):
     """
     Where alerts are sent, and which.
 
@@ -185,7 +187,6 @@ class AlertRoute(models.Model):
         help_text="Only these kinds. None chosen: all.",
     )
     secret = models.BinaryField(null=True, editable=False)  # what signs, or the whole target; encrypted
-    enabled = models.BooleanField(default=True)
     last_error = models.TextField(blank=True, editable=False)
     last_sent_at = models.DateTimeField(null=True, editable=False)
     rotated_at = models.DateTimeField(null=True, editable=False)

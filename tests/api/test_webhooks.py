@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 
-from jobs.models import IdempotencyRecord, Job, Webhook
+from jobs.models import DeadLetter, IdempotencyRecord, Job, Webhook, WebhookDelivery
 from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.signing import open_signing_secret
 from tests.api.conftest import Api, error_of
-from tests.factories import make_batch, make_job, make_project, make_webhook, move_along
+from tests.factories import make_batch, make_dead_letters, make_job, make_project, make_webhook, move_along
 from tests.support.flow import count_all
 
 pytestmark = pytest.mark.django_db
@@ -136,3 +138,29 @@ def test_messages_and_what_they_tell_are_listed_also_what_waits(api: Api):
     [message] = api.get(f"{messages}?event=jobs.ended").json()["results"]
     assert message["error_code"] == "webhook_refused"
     assert Job.objects.get(pk=job.pk).status == JobState.COMPLETED
+
+
+def test_what_a_receiver_did_not_take_is_sent_again_once_that_is_confirmed(api: Api):
+    made = make(api, enabled=True)
+    webhook = Webhook.objects.get(pk=made["id"])
+    letters = make_dead_letters(2, kind="queueops.webhook", payload=f'{{"delivery_id": "{webhook.pk}"}}')
+    for letter in letters:
+        WebhookDelivery.objects.create(webhook=webhook, job=letter.job)
+    DeadLetter.objects.filter(pk=letters[0].pk).update(created_at=timezone.now() - timedelta(days=2))
+    Webhook.objects.update(failing_since=timezone.now(), paused_at=timezone.now(), paused_because="silent")
+    path = f"/webhooks/{made['id']}/send-again/"
+    assert api.get(f"/webhooks/{made['id']}/").json()["paused_because"] == "silent"
+    assert api.post(path, {}).json() == {"sent": 0, "left": 2, "confirmed": False}
+    since = (timezone.now() - timedelta(days=1)).isoformat()
+    told = api.post(path, {"confirm": True, "since": since, "reason": "back"})
+    assert (told.status_code, told.json()) == (200, {"sent": 1, "left": 0, "confirmed": True})
+    assert api.post(path, {"confirm": True}).json() == {"sent": 1, "left": 0, "confirmed": True}
+    assert api.get(f"/webhooks/{made['id']}/").json() | {"paused_at": None, "paused_because": ""} == {
+        name: value for name, value in made.items() if name != "secret"
+    }
+    assert {one["state"] for one in api.get(f"/webhooks/{made['id']}/deliveries/").json()["results"]} == {"queued"}
+    api.send("PATCH", f"/webhooks/{made['id']}/", '{"enabled": false}')
+    assert error_of(api.post(path, {"confirm": True}), 409)["code"] == "receiver_is_off"
+    assert error_of(api.post(path, {"confirm": 1}), 422)["fields"].keys() == {"confirm"}
+    foreign = make_webhook(make_project("other"))
+    assert api.post(f"/webhooks/{foreign.pk}/send-again/", {"confirm": True}).status_code == 404

@@ -13,7 +13,7 @@ from aiohttp import web
 from django.conf import settings as django_settings
 from django.db.models import F
 
-from jobs.models import DeadLetter, Job
+from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.upkeep.notify_alerts import send_test, send_unsent
 from jobs.services.upkeep.watch import watch_dead_letters
 from jobs.testing import drain
@@ -197,8 +197,8 @@ def test_a_refusal_is_shown_at_the_route_and_the_address_never(receiver: Receive
     send_unsent(50)
     drain()
     slack.refresh_from_db()
-    assert slack.last_error == "the webhook answered 404"
-    told = [str(letter.error_message) + str(letter.attempts) for letter in DeadLetter.objects.all()]
+    assert slack.last_error == "the receiver answered 404"
+    told = [str(one.message) + str(one.data) for one in JobEvent.objects.filter(data__http_status=404)]
     assert told
     assert not [one for one in [*told, *map(str, Job.objects.values_list("payload", flat=True))] if "services" in one]
 

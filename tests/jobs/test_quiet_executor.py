@@ -289,6 +289,7 @@ NOT_DUE: dict[str, Callable[[], object]] = {
     "a batch has ended": lambda: make_batch(finished_at=ago()),
     "a schedule fires later": make_schedule,
     "a webhook that is switched off waits": lambda: make_told(enabled=False),
+    "a webhook that is paused waits": lambda: make_told(paused_at=ago()),
     "a webhook of a project that has moved waits": lambda: make_told(move="moved"),
     "a maintenance window comes later": make_window,
     "a maintenance window of a project that has moved": lambda: (

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
 from jobs.models import Job, Webhook, WebhookDelivery, WebhookJob
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.signing import open_signing_secret
-from tests.factories import make_job, make_project, make_webhook
+from tests.factories import make_dead_letters, make_job, make_project, make_webhook
 from tests.support.cases import every_case
 from tests.support.people import signed_in
 
@@ -139,3 +140,30 @@ def test_messages_are_listed_with_what_they_tell_of_and_found_by_a_job():
     hook = client.get(page_of(webhook)).content.decode()
     assert "1 ended job waits to be told" in hook
     assert str(delivery.pk) in hook
+
+
+def test_what_failed_is_sent_again_by_its_button_which_says_how_much_it_is_about():
+    webhook = make_webhook(make_project(), url="https://example.org/hook")
+    Webhook.objects.update(failing_since=timezone.now(), paused_at=timezone.now(), paused_because=Webhook.Pause.SILENT)
+    payload = f'{{"delivery_id": "{webhook.pk}"}}'
+    jobs = [letter.job for letter in make_dead_letters(2, kind="queueops.webhook_jobs", payload=payload)]
+    for job in jobs:
+        WebhookDelivery.objects.create(webhook=webhook, event="jobs.ended", job=job, jobs_told=1)
+    client = signed_in("administrator")
+    page = client.get(page_of(webhook)).content.decode()
+    assert "it accepted nothing for three days" in page
+    assert "2 messages failed" in page
+    button = f"{page_of(webhook)[:-7]}send_again/"
+    assert button in page
+    assert "2 messages failed, the first at" in client.get(button).content.decode()
+    assert not AuditEntry.objects.exists(), "only asked"
+    response = client.post(button, {"reason": "it is back", "confirmed": "on"}, follow=True)
+    assert "2 messages sent again" in response.content.decode()
+    webhook.refresh_from_db()
+    assert (webhook.paused_at, webhook.paused_because, webhook.failing_since) == (None, "", None)
+    assert set(webhook.deliveries.values_list("job__status", "job__origin")) == {("queued", job.pk) for job in jobs}, (
+        "they show their latest job"
+    )
+    assert signed_in("viewer").post(button, {"reason": "", "confirmed": "on"}).status_code == 403
+    Webhook.objects.update(enabled=False)
+    assert "switch it on first" in client.post(button, {"reason": "", "confirmed": "on"}).content.decode()

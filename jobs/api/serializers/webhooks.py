@@ -23,10 +23,16 @@ class HeardJobsSerializer(serializers.Serializer[Webhook]):
 class WebhookSerializer(serializers.ModelSerializer[Webhook]):
     batches = serializers.BooleanField(source="hears_batches")
     jobs = serializers.SerializerMethodField(help_text="Which ended jobs it is told of. Null: of none.")
+    paused_because = serializers.CharField(
+        help_text="`silent`: it accepted nothing for three days. `gone`: it answered 410, and was switched off."
+    )
 
     class Meta:
         model = Webhook
-        fields: tuple[str, ...] = ("id", "url", "enabled", "batches", "jobs", "most_jobs", "created_at")
+        fields: tuple[str, ...] = (
+            *("id", "url", "enabled", "batches", "jobs", "most_jobs", "created_at"),
+            *("failing_since", "paused_at", "paused_because"),
+        )
         read_only_fields = fields
 
     @extend_schema_field(HeardJobsSerializer(allow_null=True))
@@ -42,6 +48,12 @@ class WebhookWithSecretSerializer(WebhookSerializer):
     class Meta(WebhookSerializer.Meta):
         fields = (*WebhookSerializer.Meta.fields, "secret")
         read_only_fields = fields
+
+
+class SentAgainSerializer(serializers.Serializer[Webhook]):
+    sent = serializers.IntegerField(help_text="Messages that were sent again.")
+    left = serializers.IntegerField(help_text="Messages that failed and wait to be sent again.")
+    confirmed = serializers.BooleanField(help_text="False: nothing was sent.")
 
 
 class WebhookDeliverySerializer(serializers.ModelSerializer[WebhookDelivery]):

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from jobs.api import examples, inputs
 from jobs.api.filters import WebhookDeliveryFilterSet, WebhookFilterSet, WebhookJobFilterSet
 from jobs.api.serializers.webhooks import (
+    SentAgainSerializer,
     WebhookDeliverySerializer,
     WebhookJobSerializer,
     WebhookSerializer,
@@ -20,7 +21,9 @@ from jobs.api.serializers.webhooks import (
 from jobs.errors import BadWebhook
 from jobs.models import Webhook, WebhookDelivery, WebhookJob
 from jobs.services.operate import webhooks
+from jobs.services.upkeep.send_again import failed_messages, send_webhook_again
 from queueops.rest.schema import operation
+from queueops.tenancy.signing import WRITTEN_BY_ROTATION
 
 from .base import ADD_WEBHOOKS, CHANGE_WEBHOOKS, READ_WEBHOOKS, ApiListView, ApiView
 
@@ -28,7 +31,7 @@ TAG = "webhooks"
 
 
 def _rows() -> QuerySet[Webhook]:
-    return Webhook.objects.defer(*webhooks.NOT_WRITTEN_HERE)
+    return Webhook.objects.defer(*WRITTEN_BY_ROTATION)
 
 
 def _own(view: ApiView, pk: UUID) -> Webhook:
@@ -153,6 +156,37 @@ class TestWebhook(ApiView):
                 pk, project_id=self.caller.project_id, actor=self.caller.actor, reason=given.reason
             )
             return 201, dict(WebhookDeliverySerializer(made).data)
+
+        return self.answer(effect)
+
+
+class SendWebhookAgain(ApiView):
+    needs: ClassVar = {"POST": CHANGE_WEBHOOKS}
+
+    @operation(
+        "Send again what a webhook did not accept",
+        tag=TAG,
+        operation_id="webhooks_send_again",
+        body=inputs.SendAgain,
+        body_example={"confirm": True, "reason": "their server is back"},
+        answer=SentAgainSerializer,
+        example={"sent": 12, "left": 0, "confirmed": True},
+        errors=[409],
+        answers_once=True,
+        description="Ends its pause, and sends the messages again that failed for good, under their ids, the oldest "
+        "first; 1,000 a call, `left` says how many are for the next. Without `confirm` nothing is sent, and `left` "
+        "says how many would be. One that is switched off is refused (`receiver_is_off`).",
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        given = self.read(inputs.SendAgain)
+        webhook = _own(self, pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            if not given.confirm:
+                return 200, {"sent": 0, "left": failed_messages(webhook, given.since).count(), "confirmed": False}
+            told = {"project_id": self.caller.project_id, "actor": self.caller.actor, "reason": given.reason}
+            found = send_webhook_again(pk, since=given.since, **told)
+            return 200, {"sent": found.sent, "left": found.left, "confirmed": True}
 
         return self.answer(effect)
 

@@ -102,7 +102,7 @@ def _ready_webhooks() -> list[UUID]:
     under_way = WebhookDelivery.objects.filter(is_open=True)
     under_way.filter(job__status__in=sorted(TERMINAL)).update(is_open=False)
     # What is left of a project that has moved waits: it was told, or waits, in the other installation.
-    hooks = Webhook.objects.filter(enabled=True, project__move=ProjectMove.NONE)
+    hooks = Webhook.objects.filter(enabled=True, paused_at=None, project__move=ProjectMove.NONE)
     first = waiting.filter(webhook=OuterRef("pk")).order_by("id").values("id")[:1]
     counts = Counter(under_way.values_list("webhook_id", flat=True))
     full = [webhook for webhook, count in counts.items() if count >= MOST_OPEN_MESSAGES]
@@ -114,7 +114,7 @@ def _ready_webhooks() -> list[UUID]:
 def _send_waiting(webhook_id: UUID) -> None:
     # Whoever else makes messages of these rows waits here. It keeps nobody from noting jobs, which takes the key alone.
     rows = Webhook.objects.select_for_update(no_key=True).defer("secret", "rotated_at")
-    webhook = rows.filter(pk=webhook_id, enabled=True).first()
+    webhook = rows.filter(pk=webhook_id, enabled=True, paused_at=None).first()
     if webhook is None:
         return
     room = MOST_OPEN_MESSAGES - WebhookDelivery.objects.filter(webhook=webhook, is_open=True).count()

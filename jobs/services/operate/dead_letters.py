@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from jobs.errors import InvalidDelay
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import Batch, DeadLetter, Resolution, Tag, new_id
+from jobs.models import Batch, DeadLetter, Resolution, Tag, WebhookDelivery, new_id
 from jobs.services.submit.choose_way import BadDeadline, ChosenWay
 from jobs.services.submit.prepare import Details, PreparedJob, Rules, describe, prepare_job, way_of
 from jobs.services.submit.results import BulkResult, RequeueResult, distinct_ids
@@ -323,12 +323,21 @@ def _insert(prepared: dict[_Letter, PreparedJob], *, actor: str) -> None:
     for (project_id, batch_id), jobs in _by_batch(prepared):
         batch = batches.get(batch_id) if batch_id else None
         insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch)
+    _carry_on_messages({letter.job_id: job.id for letter, job in prepared.items()})
     for note in {job.note for job in prepared.values() if job.note}:
         ids = [job.id for job in prepared.values() if job.note == note]
         run_sql("jobs", "log_deferrals", {"ids": ids, "data": ["{}" for _ in ids], "message": note})
     # After the insertion, whose foreign key locks the batch: house-keeping that locks it to close it either
     # saw the new jobs or has closed it by now.
     Batch.objects.filter(pk__in=batches, finished_at__isnull=False).update(finished_at=None)
+
+
+def _carry_on_messages(new_jobs: dict[UUID, UUID]) -> None:
+    """A message to a webhook is carried out by its latest job, and shows that one's state."""
+    rows = list(WebhookDelivery.objects.filter(job_id__in=new_jobs))
+    for row in rows:
+        row.job_id, row.is_open = new_jobs[row.job_id], row.event == WebhookDelivery.Event.JOBS
+    WebhookDelivery.objects.bulk_update(rows, ["job", "is_open"])
 
 
 def _by_batch(

@@ -23,14 +23,14 @@ from queueops.core.outbound.policy import OutboundRefused, parse_target
 from queueops.core.postgres.unique_names import Faults, faults_of
 from queueops.core.values.reasons import clean_reason
 from queueops.core.values.tags import Tags
-from queueops.tenancy.signing import new_signing_secret
+from queueops.tenancy.receivers import Receiver
+from queueops.tenancy.signing import WRITTEN_BY_ROTATION, new_signing_secret
 
 OF_JOBS = ("kinds", "tags", "any_tag", "outcomes", "user_id", "batch_id")
 FIGURES = ("url", "enabled", "hears_batches", "hears_jobs", *OF_JOBS, "most_jobs")
 MOST_KINDS = 50
 MOST_HEARERS = 50  # of a project, of jobs and of batches: each is looked at, or told, in the transaction of an end
 HEARS = {"hears_batches": "batches", "hears_jobs": "jobs"}
-NOT_WRITTEN_HERE = ("secret", "rotated_at")
 SCHEMES = ("http", "https")
 
 _TAGS: TypeAdapter[tuple[str, ...]] = TypeAdapter(Tags)
@@ -42,6 +42,7 @@ def save_webhook(
 ) -> tuple[Webhook, str]:
     """
     Make a webhook, or change one. What it hears of counts for jobs whose end is noted from then on, within seconds.
+    Another address, and `enabled` that is given, end a pause; what failed before is not sent again by that.
 
     Args:
         webhook_id: None: a new one.
@@ -59,11 +60,13 @@ def save_webhook(
     """
     new = webhook_id is None
     webhook = Webhook(project_id=project_id) if webhook_id is None else _locked(webhook_id, project_id=project_id)
-    before = None if new else _told(webhook)
+    before, url = None if new else _told(webhook), webhook.url
     heard = not new and webhook.enabled and webhook.hears_jobs
     for name, value in figures.items():
         setattr(webhook, name, list(dict.fromkeys(value)) if isinstance(value, list | tuple) else value)
     check_webhook(webhook)
+    if "enabled" in figures or webhook.url != url:
+        webhook.go_on()
     if not heard:
         webhook.jobs_since = database_moment()
     text = ""
@@ -71,7 +74,7 @@ def save_webhook(
         text, webhook.secret = new_signing_secret()
         webhook.save(force_insert=True)
     else:
-        webhook.save(update_fields=[*FIGURES, "jobs_since"])
+        webhook.save(update_fields=[*FIGURES, *Receiver.NOT_FAILING, "jobs_since"])
     trail.record(
         actor=actor,
         action="add_webhook" if new else "change_webhook",
@@ -89,7 +92,7 @@ def check_webhook(webhook: Webhook) -> None:
     Raises:
         BadWebhook: With the path of each bad field.
     """
-    faults = faults_of(webhook, exclude=[*NOT_WRITTEN_HERE, "project"], validate_constraints=False)
+    faults = faults_of(webhook, exclude=[*WRITTEN_BY_ROTATION, "project"], validate_constraints=False)
     if "url" not in faults and urlsplit(webhook.url).scheme.lower() not in SCHEMES:
         faults["url"] = ["Give an address that begins with https:// or http://."]
     elif "url" not in faults and "@" in urlsplit(webhook.url).netloc:
@@ -169,7 +172,7 @@ def _no_such_kind(kind: str) -> str:
 
 
 def _locked(webhook_id: UUID, *, project_id: str) -> Webhook:
-    rows = Webhook.objects.select_for_update(no_key=True).defer(*NOT_WRITTEN_HERE)
+    rows = Webhook.objects.select_for_update(no_key=True).defer(*WRITTEN_BY_ROTATION)
     found = rows.filter(pk=webhook_id, project=project_id).first()
     if found is None:
         raise UnknownWebhook(webhook_id=str(webhook_id))

@@ -317,6 +317,7 @@ def _other_alerts(situation: Situation) -> list[Finding]:
         kinds.OBJECTIVE,
         kinds.SCHEDULE,
         kinds.AUDIT_STREAM,
+        kinds.RECEIVER,
     }
     return [
         Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))

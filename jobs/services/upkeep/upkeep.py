@@ -81,8 +81,9 @@ def prepare_database() -> None:
             )
             for tier, rule in DEFAULT_RULES.items()
         )
-    if not RetryPolicy.objects.exists():
-        RetryPolicy.objects.bulk_create(
+    known = set(RetryPolicy.objects.values_list("name", flat=True))
+    if missing := TEMPLATES.keys() - known:  # of a new database, or of a new release
+        fresh = [
             RetryPolicy(
                 name=name,
                 initial_seconds=policy.initial,
@@ -93,7 +94,9 @@ def prepare_database() -> None:
                 window_seconds=policy.window,
             )
             for name, policy in TEMPLATES.items()
-        )
+            if name in missing
+        ]
+        RetryPolicy.objects.bulk_create(fresh, ignore_conflicts=True)
     make_partitions()
 
 

@@ -39,6 +39,7 @@ from .watch_credentials import watch_credentials
 from .watch_lanes import StaleLane, watch_lanes
 from .watch_objectives import watch_objectives
 from .watch_provider_batches import watch_provider_batches
+from .watch_receivers import watch_receivers
 from .watch_runs import watch_runs
 from .watch_schedules import watch_schedules
 
@@ -86,6 +87,7 @@ def tend_alerts() -> None:
         watch_objectives,
         watch_schedules,
         watch_audit,
+        watch_receivers,
         tend_allowance_alerts,
         tend_budget_alerts,
         resolve_priced,

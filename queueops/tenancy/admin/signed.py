@@ -10,8 +10,6 @@ from django.core.exceptions import ValidationError
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.signing import new_signing_secret
 
-WRITTEN_BY_ROTATION = ("secret", "rotated_at")  # not loaded, so that saving a form does not bring an old token back
-
 
 class SignedForm(forms.ModelForm):  # type: ignore[type-arg]
     """Gives what is added its secret, whose text is on the instance as `shown_secret` until it has been shown."""

@@ -1,0 +1,46 @@
+"""Receivers of messages that take none any more: pausing them, and telling of it."""
+
+from __future__ import annotations
+
+from jobs.models import Webhook
+from queueops.tenancy.receivers import MOST_PAUSED, Receiver, pause_silent
+from queueops.tenancy.signing import WRITTEN_BY_ROTATION
+from ratelimits.models import AlertRoute, QuotaAlert
+from ratelimits.services.alerts.alerts import Opening, reconcile
+
+SILENT = Receiver.Pause.SILENT
+
+
+def watch_receivers() -> None:
+    """
+    Pause webhooks and alert routes that accepted nothing for three days, and tell of those that are paused or gone.
+
+    Until somebody sends again or saves them, or one of their messages on its way is accepted.
+    """
+    for model in (Webhook, AlertRoute):
+        pause_silent(model)
+    hooks = Webhook.objects.filter(paused_at__isnull=False).order_by("paused_at").defer(*WRITTEN_BY_ROTATION)
+    routes = AlertRoute.objects.filter(paused_at__isnull=False).order_by("paused_at").defer(*WRITTEN_BY_ROTATION)
+    found = [
+        _opening(f"webhook/{one.pk}", f"The webhook {one.url} of {one.project_id}", one, one.project_id)
+        for one in hooks[:MOST_PAUSED]
+    ]
+    found += [
+        _opening(f"route/{one.pk}", f"The alert route {one.name}", one, one.project) for one in routes[:MOST_PAUSED]
+    ]
+    reconcile(QuotaAlert.Kind.RECEIVER, found)
+
+
+def _opening(subject: str, name: str, row: Receiver, project: str) -> Opening:
+    became = "is paused" if row.paused_because == SILENT else "is switched off"
+    return Opening(
+        QuotaAlert.Kind.RECEIVER,
+        subject,
+        QuotaAlert.Severity.WARNING,
+        f"{name} {became}: {row.get_paused_because_display()}",
+        {
+            "paused_because": row.paused_because,
+            "failing_since": row.failing_since.isoformat() if row.failing_since else None,
+            "projects": [project] if project else [],
+        },
+    )
