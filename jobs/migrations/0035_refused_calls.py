@@ -9,7 +9,7 @@ from queueops.tenancy.row_security import OF_PROJECT, protect
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0033_unanswered_lines'),
+        ('jobs', '0034_unanswered_lines'),
     ]
 
     operations = [

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0032_result_store'),
+        ('jobs', '0033_receivers'),
     ]
 
     operations = [
