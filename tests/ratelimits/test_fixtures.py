@@ -30,7 +30,7 @@ from ratelimits.validation import check_limit
 from tests.support.audit import entries_written
 from tests.support.cases import every_case
 
-NAMES = ("gemini", "google_sheets", "llm")
+NAMES = ("anthropic", "gemini", "google_sheets", "llm", "openai")
 
 
 def every_limit() -> list[Limit]:
@@ -89,6 +89,19 @@ def test_gemini_counts_each_model_and_its_day_ends_at_midnight_in_california():
     assert found["gemini-input-tokens"].unit == "tokens"
 
 
+def test_openai_and_anthropic_have_the_entry_tier_and_learn_what_the_headers_state():
+    found = {(one.service, one.unit): one for name in ("anthropic", "openai") for one in limits_of(name).values()}
+    assert {of: one.capacity for of, one in found.items()} == {
+        ("anthropic", "requests"): 50,
+        ("anthropic", "input_tokens"): 30_000,
+        ("anthropic", "output_tokens"): 8_000,
+        ("openai", "requests"): 500,
+        ("openai", "tokens"): 30_000,
+    }
+    assert all(one.per_model and one.learns_caps and one.window_seconds == 60 for one in found.values())
+    assert not found["anthropic", "input_tokens"].counts_cached
+
+
 def test_the_figures_of_the_plain_llm_service_are_those_of_its_settings(settings, tmp_path):
     stored = {row["fields"]["name"]: row["fields"] for row in json.loads((FIXTURES / "llm.json").read_text())}
     defaults = {item.name: item.default for item in fields(Environment)}
@@ -130,14 +143,14 @@ def test_what_an_operator_changed_stays_unless_the_defaults_are_asked_for_again(
 
 @pytest.mark.django_db
 def test_an_unknown_name_loads_nothing():
-    with pytest.raises(UnknownDefaults, match="there are gemini, google_sheets, llm"):
+    with pytest.raises(UnknownDefaults, match="there are anthropic, gemini, google_sheets, llm, openai"):
         load_limits(["llm", "../llm"])
     assert not Limit.objects.exists()
 
 
 @pytest.mark.django_db
 def test_only_an_installation_without_any_limit_gets_them_unasked():
-    assert len(load_limits_if_none()) == 9
+    assert len(load_limits_if_none()) == 14
     assert load_limits_if_none() == ()
     Limit.objects.exclude(name="llm-tokens").delete()
     assert load_limits_if_none() == ()
@@ -179,8 +192,8 @@ def test_the_command_says_what_became_of_each_limit(capsys):
 
 @pytest.mark.django_db
 def test_the_command_without_names_loads_all_and_refuses_unknown_ones():
-    with pytest.raises(CommandError, match="no default limits openai"):
-        call_command("load_limits", "openai")
+    with pytest.raises(CommandError, match="no default limits bedrock"):
+        call_command("load_limits", "bedrock")
     assert not Limit.objects.exists()
     call_command("load_limits")
-    assert Limit.objects.count() == 9
+    assert Limit.objects.count() == 14
