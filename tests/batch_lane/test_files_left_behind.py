@@ -136,3 +136,15 @@ def test_it_is_tried_for_some_days_and_given_up(lane, sandbox):
     lane.tend()
     assert not ProviderBatch.objects.get().is_kept
     assert not sandbox.calls(method="DELETE")
+
+
+def test_why_a_batch_ended_stays_to_be_read_though_its_files_cannot_be_deleted(lane, sandbox):
+    lane.credential()
+    lane.submit(2)
+    tend_until_only_closed(lane)
+    ProviderBatch.objects.update(error="the key was revoked", is_kept=True)
+    tend_unanswered(lane, "forget", goes_out=False)
+    batch = ProviderBatch.objects.get()
+    assert (batch.error, batch.is_kept) == ("the key was revoked", True)
+    assert batch.faults > 0
+    lane.tend()
