@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from queue import Empty
@@ -306,17 +307,26 @@ def host_executor(**kwargs: Any) -> None:
     _hosted.append(executor)
 
 
-def refuse_foreign_task(*, func: Any, **kwargs: Any) -> None:
-    """
-    Stop a task that is not ours before it runs.
+class RefusedArguments:
+    """In place of the arguments of a task that may not run: whoever unpacks them fails before the function is called."""
 
-    Raises:
-        TaskNotAllowed: django-q2 lets it through to the worker, which dies rather than run the function; the task
-            is given up after max_attempts.
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TaskNotAllowed(f"{self.name} is not on the list of what may run")
+
+
+def refuse_foreign_task(*, func: Any, task: dict[str, Any], **kwargs: Any) -> None:
+    """
+    Let a task that is not ours fail before it runs, with its name as the result.
+
+    A duty of a later version is none of ours: an error raised here would end the worker, and with it its jobs.
     """
     name = f"{getattr(func, '__module__', '')}.{getattr(func, '__qualname__', func)}"
-    if name not in ALLOWED_TASKS:
-        raise TaskNotAllowed(f"{name} is not on the list of what may run")
+    if func is not None and name not in ALLOWED_TASKS:  # django-q2 itself refuses what is not there
+        logger.error("django-q2: %s is not on the list of what may run; it is refused", name)
+        task["args"] = RefusedArguments(name)
 
 
 post_spawn.connect(host_executor, dispatch_uid="jobs.host_executor")

@@ -215,3 +215,25 @@ def test_databases_that_make_the_roles_at_one_moment_do_not_get_in_each_others_w
     finally:
         run("; ".join(f"DROP ROLE IF EXISTS {role}" for role in roles))
     assert Project.objects.count() == 0
+
+
+LATER = """CREATE TABLE jobs_of_a_later_version (id bigint, project_id text)
+GRANT SELECT ON jobs_of_a_later_version TO queueops_api
+ALTER TABLE jobs_of_a_later_version ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY
+CREATE POLICY service ON jobs_of_a_later_version TO queueops_service USING (true)
+CREATE POLICY api ON jobs_of_a_later_version TO queueops_api USING (project_id = 'acme')"""
+
+
+def test_a_table_of_a_later_version_is_a_breach_only_where_it_is_not_confined():
+    *statements, last = LATER.split("\n")
+    with undone():
+        for statement in statements:
+            run(statement)
+            told = checks.unsafe()
+        assert "may use jobs_of_a_later_version" in told[0], "without the API's policy"
+        run(last)
+        assert checks.unsafe() == [], "a way back after an upgrade is open"
+        run("GRANT SELECT ON jobs_of_a_later_version TO queueops_anonymous")
+        assert checks.unsafe() == []
+        run("CREATE POLICY anonymous ON jobs_of_a_later_version TO queueops_anonymous USING (true)")
+        assert "may use jobs_of_a_later_version" in checks.unsafe()[0], "anybody could write"
