@@ -308,7 +308,7 @@ def host_executor(**kwargs: Any) -> None:
 
 
 class RefusedArguments:
-    """In place of the arguments of a task that may not run: whoever unpacks them fails before the function is called."""
+    """In place of the arguments of a task that may not run: who unpacks them fails before the function is called."""
 
     def __init__(self, name: str) -> None:
         self.name = name
