@@ -570,7 +570,7 @@ export interface components {
             per_model?: boolean;
             /**
              * Project
-             * @description Only calls in flight of this project's jobs.
+             * @description Only calls of this project's jobs.
              */
             project?: string;
             /**
@@ -1547,7 +1547,7 @@ export interface components {
             readonly overrides: components["schemas"]["Override"][];
             /** @description The provider counts each model by itself. */
             readonly per_model: boolean;
-            /** @description Only calls in flight of this project's jobs. Empty: of every project's. */
+            /** @description Only calls of this project's jobs. Empty: of every project's. */
             readonly project: string;
             /**
              * Format: date-time
@@ -1775,7 +1775,7 @@ export interface components {
             per_model: boolean;
             /**
              * Project
-             * @description Only calls in flight of this project's jobs.
+             * @description Only calls of this project's jobs.
              * @default
              */
             project: string;
@@ -2415,7 +2415,7 @@ export interface components {
             per_model?: boolean;
             /**
              * Project
-             * @description Only calls in flight of this project's jobs.
+             * @description Only calls of this project's jobs.
              */
             project?: string;
             /**
