@@ -141,9 +141,8 @@ def _check_whose(limit: Limit, found: Findings) -> None:
         found.refuse("service", "Name a service, a project or a kind.")
     elif limit.unit != IN_FLIGHT:
         why = "Only a limit of calls in flight counts {}: a provider's quota is its service's."
-        for name, words in (("project", "one project's"), ("kind", "one kind's")):
-            if getattr(limit, name):
-                found.refuse(name, why.format(words))
+        if limit.kind:
+            found.refuse("kind", why.format("one kind's"))
         if not limit.service:
             found.refuse("service", why.format("calls to any service"))
 

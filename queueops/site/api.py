@@ -21,7 +21,7 @@ from rest_framework.response import Response
 
 from queueops.core.errors import QueueOpsError, error_body
 from queueops.core.postgres.conditions import ServerCondition
-from queueops.tenancy.callers.authentication import CHALLENGE
+from queueops.core.web.refusals import CHALLENGE
 from ratelimits.api.urls import functions
 
 logger = logging.getLogger(__name__)

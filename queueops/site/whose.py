@@ -47,7 +47,8 @@ def _of_session(session_key: str) -> str | None:
         return None
     if user is not None:
         return f"user:{user.pk}"
-    key = ProducerKey.objects.usable().filter(pk=session.get(sessions.PRODUCER_KEY)).first()
+    pk = session.get(sessions.PRODUCER_KEY)
+    key = ProducerKey.objects.usable().filter(pk=pk).first() if isinstance(pk, int) else None
     return _named(key.project_id) if key else None
 
 

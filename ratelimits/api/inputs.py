@@ -96,7 +96,7 @@ class LimitFigures(Input):
     call_type: LimitCallType = LimitCallType.ANY
     scope: LimitScope = LimitScope.PROJECT
     model: str = Field(default="", description="Only calls of this model. Empty: of every model.")
-    project: str = Field(default="", description="Only calls in flight of this project's jobs.")
+    project: str = Field(default="", description="Only calls of this project's jobs.")
     kind: str = Field(default="", description="Only calls in flight of jobs of this kind.")
     per_model: Truth = Field(default=False, description="Each model has counters of its own.")
     unit: Unit = Unit.REQUESTS

@@ -71,7 +71,7 @@ class Limit(models.Model):
         blank=True,
         default="",
         db_default="",
-        help_text="Only calls in flight of this project's jobs. Empty: of every project's.",
+        help_text="Only calls of this project's jobs. Empty: of every project's.",
     )
     kind = models.CharField(
         max_length=LONGEST_NAME,

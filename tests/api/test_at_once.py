@@ -131,7 +131,6 @@ def test_two_who_set_the_same_at_once_make_one_limit():
 
 
 ONLY_IN_FLIGHT: list[tuple[dict[str, Any], str]] = [
-    ({"service": "sheets", "project": "acme", "capacity": 5}, "project"),
     ({"service": "sheets", "kind": "http.request", "capacity": 5}, "kind"),
     ({"project": "acme", "capacity": 5}, "service"),
     ({"unit": "in_flight", "algorithm": "concurrency", "capacity": 5}, "service"),
@@ -139,7 +138,9 @@ ONLY_IN_FLIGHT: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_only_calls_in_flight_are_counted_for_one_project_or_kind(manager):
+def test_only_calls_in_flight_are_counted_for_one_kind_or_for_any_service(manager):
+    of_a_project = {"name": "own", "service": "sheets", "project": "acme", "capacity": 5}
+    assert manager.post("/limits/", of_a_project).status_code == 201
     answers = [
         (figures, field, told(manager.post("/limits/", {"name": "mine", **figures})))
         for figures, field in ONLY_IN_FLIGHT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 from urllib.parse import quote
 
@@ -12,10 +13,12 @@ from django.test.utils import CaptureQueriesContext
 
 from queueops.audit.models import AuditEntry
 from ratelimits.api.inputs import LimitFigures
+from ratelimits.feedback import PushBack
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services.limiter.answers import Asking, ask
 from ratelimits.services.limiter.decide import Call
 from ratelimits.services.limits import catalogue
+from ratelimits.services.tuning.feedback import Refusal, push_backs
 from ratelimits.subjects import Subject
 from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_project
@@ -58,6 +61,22 @@ def use(project: str = "acme", user: str = "", calls: int = 1) -> list[str]:
 
 def call(api: Api, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
     return api.send(method, path, "" if body is None else json.dumps(body))
+
+
+def test_a_limit_that_a_refusal_prepared_is_shown_to_its_own_project_alone(manager: Api, operator: Api):
+    refused = Subject("http:secret.example.com", "write", "other", owner="other")
+    push_backs([Refusal(refused, PushBack(), time.time())], actor="test")
+    made, other = Limit.objects.get(), Api(key_for("other", scopes=["read", "limits"]))
+    assert [[row["name"] for row in one.get("/limits/").json()["results"]] for one in (other, manager, operator)] == [
+        [made.name],
+        [],
+        [made.name],
+    ]
+    for path in (f"/limits/{made.pk}/", f"/limits/{made.pk}/counters/"):
+        assert other.get(path).status_code == 200
+        assert error_of(manager.get(path), 404)["code"] == "unknown_limit"
+    tried = call(manager, "POST", f"/limits/{made.pk}/simulate/", {"changes": {"capacity": 1}})
+    assert error_of(tried, 404)["code"] == "unknown_limit"
 
 
 def test_a_limit_that_does_not_exist_is_not_found(manager: Api, operator: Api):

@@ -166,11 +166,11 @@ async def test_who_has_waited_too_long_is_sent_away_and_never_called():
 @played
 async def test_a_wait_that_is_cancelled_gives_its_place_back():
     queue = RequestQueue(1)
-    over = await queue.turn("a", 1.0, asyncio.Event().wait)  # type: ignore[arg-type]
-    waiting = asyncio.create_task(queue.turn("b", 1.0, asyncio.Event().wait))  # type: ignore[arg-type]
+    over = await queue.turn("a", 1.0, asyncio.Event().wait)
+    waiting = asyncio.create_task(queue.turn("b", 1.0, asyncio.Event().wait))
     await settle()
     over()  # calls b
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    await asyncio.wait_for(queue.turn("c", 1.0, asyncio.Event().wait), 5)  # type: ignore[arg-type]
+    await asyncio.wait_for(queue.turn("c", 1.0, asyncio.Event().wait), 5)

@@ -32,7 +32,7 @@ def test_blank_lines_by_two_keys_and_made_up_tokens_keep_nobody_else_from_a_plac
     make_issuer(project="attacker")
     other = ProducerKey.issue(make_project("other"), name="producer")[1]
     body = gzip.compress(b"\n" * BLANK)
-    attacks: Counter[int] = Counter()
+    attacks: Counter[int | str] = Counter()
 
     async def attack(http: aiohttp.ClientSession, address: str, number: int) -> None:
         while True:

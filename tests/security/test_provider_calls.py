@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 from django.test import RequestFactory
+from requests import RequestException
 
 from queueops.access.services import provider, provider_calls
 from queueops.access.services.provider import ProviderUnreachable
+from queueops.core.errors import QueueOpsError
+from queueops.core.outbound.client import OutboundClient
 
 pytestmark = pytest.mark.proves("S9")
 
@@ -43,7 +46,11 @@ class BadProvider:
             names = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "jwks"}
             found = {name: f"{self.address}/{path}" for name, path in names.items()}
             return {"issuer": self.address, "userinfo_endpoint": f"{self.address}/userinfo", **found}
-        return {"jwks": {"keys": []}, "token": {"access_token": "a", "token_type": "Bearer"}}.get(what, {"sub": "ann"})
+        answers: dict[str, dict[str, Any]] = {
+            "jwks": {"keys": []},
+            "token": {"access_token": "a", "token_type": "Bearer"},
+        }
+        return answers.get(what, {"sub": "ann"})
 
 
 @contextmanager
@@ -114,7 +121,7 @@ def call(what: str) -> None:
         client.userinfo(token={"access_token": "a", "token_type": "Bearer"})
 
 
-REFUSED = (ProviderUnreachable, provider_calls.ProviderAway)
+REFUSED = (ProviderUnreachable, RequestException)
 
 
 def test_a_provider_that_behaves_is_heard(bad: BadProvider):
@@ -160,9 +167,9 @@ def test_only_the_issuers_host_and_what_the_settings_name_may_be_private(configu
 
     async def noted(self: Any, method: str, url: str, *, policy: Any, **_: Any) -> Any:
         policies.append(policy)
-        raise provider_calls.QueueOpsError("noted")
+        raise QueueOpsError("noted")
 
-    monkeypatch.setattr(provider_calls.OutboundClient, "send", noted)
+    monkeypatch.setattr(OutboundClient, "send", noted)
     configure(oidc_issuer="https://sso.example.org/realms/staff", oidc_private_targets=("10.1.0.0/16",), debug=False)
     provider._client.cache_clear()
     with pytest.raises(ProviderUnreachable):

@@ -572,7 +572,7 @@ export interface components {
             per_model?: boolean;
             /**
              * Project
-             * @description Only calls in flight of this project's jobs.
+             * @description Only calls of this project's jobs.
              */
             project?: string;
             /**
@@ -1553,7 +1553,7 @@ export interface components {
             readonly overrides: components["schemas"]["Override"][];
             /** @description The provider counts each model by itself. */
             readonly per_model: boolean;
-            /** @description Only calls in flight of this project's jobs. Empty: of every project's. */
+            /** @description Only calls of this project's jobs. Empty: of every project's. */
             readonly project: string;
             /**
              * Format: date-time
@@ -1790,7 +1790,7 @@ export interface components {
             per_model: boolean;
             /**
              * Project
-             * @description Only calls in flight of this project's jobs.
+             * @description Only calls of this project's jobs.
              * @default
              */
             project: string;
@@ -2435,7 +2435,7 @@ export interface components {
             per_model?: boolean;
             /**
              * Project
-             * @description Only calls in flight of this project's jobs.
+             * @description Only calls of this project's jobs.
              */
             project?: string;
             /**

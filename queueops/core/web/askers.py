@@ -96,7 +96,7 @@ class Askers:
             task.add_done_callback(lambda _: self._again.pop(digest))
         return found[0]
 
-    async def find(self, scope: Mapping[str, Any], client_leaves: Callable[[], Awaitable[None]]) -> Asker:
+    async def find(self, scope: Mapping[str, Any], client_leaves: Callable[[], Awaitable[Any]]) -> Asker:
         """
         Raises:
             Overloaded, ClientLeft: As of `RequestQueue.turn`, in which addresses take turns to have theirs looked up.

@@ -128,6 +128,7 @@ class GuardedRequest(WebRequest):
     askers: Askers
     room: SpooledBytes
 
+    content: Any  # a Spool, until it is handed over
     _received = 0
     _refused = False
     _is_whole = False
@@ -184,7 +185,8 @@ class GuardedRequest(WebRequest):
 
     def hand_over(self) -> IO[bytes]:
         """The body, for the application to close; daphne would read all of it into memory."""
-        body, self.content = self.content, BytesIO()
+        body = self.content
+        self.content = BytesIO()
         return cast("IO[bytes]", body)
 
     async def _find(self, length: int | None) -> None:

@@ -104,7 +104,7 @@ def _seen(rule: Rule, key: str, *, after: float, until: float) -> _Seen:
         after = min(row[-2] for row in rows)
     amount, first = 0.0, None
     for call_type, project, user, model, calls, taken, oldest, _ in rows:
-        subject = Subject(rule.service, call_type, project, user, model)
+        subject = Subject(rule.service, call_type, project, user, model, owner=project)
         if rule.applies_to(subject) and rule.key(subject) == key:
             amount += calls if rule.per_call else taken
             first = oldest if first is None else min(first, oldest)

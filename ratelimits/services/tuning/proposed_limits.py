@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from queueops.audit import trail
 from queueops.core.clock import Now
@@ -20,7 +21,8 @@ from ratelimits.subjects import Subject
 
 from .limits import delete_limit
 
-MOST_PROPOSED = 100  # services come from payloads: what is prepared must not grow with what producers make up
+# Of a project: services come from payloads, and what is prepared must not grow with what producers make up.
+MOST_PROPOSED = 100
 KEEP_PROPOSED = timedelta(days=7)
 MOST_OF_A_NAME = 80
 
@@ -32,17 +34,19 @@ def propose_limits(refused: Iterable[tuple[Subject, PushBack]], *, accepted: Acc
     """
     Prepare a limit, in shadow, for each kind of refused call that no limit counts, in the caller's transaction.
 
-    It lets everything go, and its counters cool down after a refusal as any others: calls wait in lanes and spend no
-    attempts. Its figures are what the provider stated, or else what it accepted in the minute before. It is an
-    operator's to put in force; until one changes it, it is forgotten after KEEP_PROPOSED without a refusal.
+    It is of the project whose calls were refused, which alone is counted by it and may see it: its service may be an
+    address that nobody else is to know. It lets everything go, and its counters cool down after a refusal as any
+    others: calls wait in lanes and spend no attempts. Its figures are what the provider stated, or else what it
+    accepted in the minute before. It is an operator's to put in force; until one changes it, it is forgotten after
+    KEEP_PROPOSED without a refusal.
 
     Returns:
-        Whether there is a new one. None is added beyond MOST_PROPOSED, nor where an operator has switched it off.
+        Whether there is a new one. None is added beyond MOST_PROPOSED of a project, nor where an operator has switched
+        it off.
     """
     wanted = {_name(subject): (subject, found) for subject, found in refused}
     known = set(Limit.objects.filter(name__in=wanted).values_list("name", flat=True))
-    room = MOST_PROPOSED - _prepared().count()
-    fresh = sorted(wanted.keys() - known)[: max(0, room)]
+    fresh = _with_room({name: wanted[name][0].owner for name in sorted(wanted.keys() - known)})
     added = [name for name in fresh if _add(name, wanted[name][0], _figures(*wanted[name], accepted), actor=actor)]
     if added:
         announce_change()
@@ -64,11 +68,27 @@ def heed_accepted(rule: Rule, subject: Subject, accepted: Accepted) -> float:
 
 
 def forget_proposed() -> int:
-    """Delete prepared limits that nobody has put in force and no refusal has asked for again. Returns how many."""
-    old = list(_prepared().filter(proposed_at__lt=Now() - KEEP_PROPOSED).values_list("pk", flat=True))
+    """
+    Delete prepared limits that nobody has put in force and no refusal has asked for again. Returns how many.
+
+    Those of no project, as versions before made them, too: the next refusal prepares one of its own.
+    """
+    is_old = Q(proposed_at__lt=Now() - KEEP_PROPOSED) | Q(project="")
+    old = list(_prepared().filter(is_old).values_list("pk", flat=True))
     for pk in old:
         delete_limit(pk, actor="system", reason="prepared after refusals; nobody put it in force, and none came again")
     return len(old)
+
+
+def _with_room(owners: Mapping[str, str]) -> Iterator[str]:
+    """Of names with their projects those for which there is room, in their order."""
+    projects = set(owners.values())
+    counted = _prepared().filter(project__in=projects).order_by().values_list("project").annotate(Count("pk"))
+    taken = Counter(dict(counted))
+    for name, owner in owners.items():
+        if taken[owner] < MOST_PROPOSED:
+            taken[owner] += 1
+            yield name
 
 
 def _prepared() -> QuerySet[Limit]:
@@ -82,6 +102,7 @@ def _add(name: str, subject: Subject, figures: Mapping[str, Any], *, actor: str)
         defaults={
             **figures,
             "service": subject.service,
+            "project": subject.owner,
             "call_type": subject.call_type,
             "per_model": bool(subject.model),
             "scope": Limit.Scope.PROJECT_USER if subject.user else Limit.Scope.PROJECT,
@@ -96,6 +117,7 @@ def _add(name: str, subject: Subject, figures: Mapping[str, Any], *, actor: str)
             target=f"limit {name}",
             after={"service": limit.service, "capacity": limit.capacity, "unit": limit.unit, "shadow": True},
             reason=f"{subject.service} refused a call that no limit counts",
+            project_id=subject.owner,
         )
     return is_new
 
@@ -118,7 +140,7 @@ def _figures(subject: Subject, found: PushBack, accepted: Accepted) -> dict[str,
 def _name(subject: Subject) -> str:
     """The same for all calls that one such limit counts; legible, and a slug whatever the service is called."""
     scope = "user" if subject.user else "project"
-    parts = (subject.service, subject.call_type, scope, "model" if subject.model else "")
+    parts = (subject.owner, subject.service, subject.call_type, scope, "model" if subject.model else "")
     legible = re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
     digest = blake2b("/".join(parts).encode(errors="replace"), digest_size=3).hexdigest()
     return f"{legible[:MOST_OF_A_NAME]}-{digest}"

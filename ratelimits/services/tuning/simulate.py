@@ -180,6 +180,8 @@ def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
     """Sum the tallies up by the second of asking, the newest first, apart only where one of the two counts apart."""
     both = (today, proposed)
     names = [name for name in ("project", "user") if any(name in limit.scope for limit in both)]
+    if "project" not in names and any(limit.project for limit in both):
+        names.append("project")
     names += [name for name in ("call_type", "model") if any(_tells_apart(limit, name) for limit in both)]
     counted = {f"each_{place}": one for place, one in enumerate(sorted({_counted_by(limit) for limit in both}))}
     rows = (
@@ -200,6 +202,7 @@ def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
                 row.get("project", ""),
                 row.get("user", ""),
                 row.get("model", ""),
+                owner=row.get("project", ""),
             ),
             int(row["asked_at"]),
             {one: float(row[name]) for name, one in counted.items()},
