@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any
 
 from jobs.handlers.http.answers import MOST_SECRETS, storable
-from queueops.core.logs import without_secrets
 from queueops.core.values.masking import masked_text
 from queueops.tenancy.credentials import OpenCredential
 
@@ -86,7 +85,7 @@ def _below_executor(raised_in: TracebackType | None) -> TracebackType | None:
 def _fit(part: str, secrets: tuple[str, ...]) -> str:
     """One frame or message; what is known to be secret is masked first, or a cut might leave half of it."""
     whole = storable(part, secrets)
-    kept = without_secrets(masked_text(whole[:MAX_PART])) + ("…" if len(whole) > MAX_PART else "")
+    kept = masked_text(whole[:MAX_PART]) + ("…" if len(whole) > MAX_PART else "")
     lines = _PATH.sub(lambda found: _shortened(found[0]), kept).splitlines()
     return "".join(f"{line if len(line) <= MAX_LINE else line[:MAX_LINE] + '…'}\n" for line in lines)
 

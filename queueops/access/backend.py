@@ -16,6 +16,7 @@ from queueops.core.web.client_address import client_address
 
 from .models import Passkey
 from .services.guard import Purpose, SignInLocked, guarded
+from .services.known_browsers import known_to
 
 ONLY = "superusers"
 
@@ -40,7 +41,9 @@ class GuardedBackend(ModelBackend):
 
         address = client_address(request) if request else ""
         try:
-            return guarded(Purpose.PASSWORD, check, account=username, address=address)
+            return guarded(
+                Purpose.PASSWORD, check, account=username, address=address, browser=known_to(request, username)
+            )
         except SignInLocked as locked:
             if request:
                 request.sign_in_locked = locked  # type: ignore[attr-defined]  # for the page's answer

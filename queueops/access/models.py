@@ -118,7 +118,11 @@ class SignInCount(models.Model):
     account = models.CharField(
         max_length=150, blank=True, help_text="A name that nobody has is kept as a digest: people mistype passwords."
     )
-    address = models.CharField(max_length=64, blank=True, help_text="Empty: from every address together.")
+    address = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="Empty: from every address together.",
+    )
     failures = models.PositiveIntegerField()
     forget_at = models.DateTimeField(help_text="Then it counts for nothing, and what it locked is open again.")
 

@@ -23,6 +23,7 @@ from . import pending
 from .forms import CodeForm, PasskeyForm, SignInForm
 from .services import passkeys, second_factor
 from .services.guard import Purpose, SignInLocked, guarded
+from .services.known_browsers import remember
 from .services.sessions import BY_PROVIDER, SECOND_FACTOR
 from .services.trail import tell_second_factor, tell_sign_in
 
@@ -83,7 +84,7 @@ def past_first_factor(request: HttpRequest, user: User, goes_on_to: str, *, vouc
     if vouched:
         request.session[SECOND_FACTOR] = BY_PROVIDER
     tell_sign_in(user)
-    return HttpResponseRedirect(goes_on_to)
+    return remember(HttpResponseRedirect(goes_on_to), request, user)
 
 
 @sensitive_post_parameters()
@@ -123,8 +124,10 @@ def _show(request: HttpRequest, user: User, given: dict[str, Any]) -> int | str:
     """
     if "credential" in given:
         owner = user.get_username()
-        passkey = guarded(Purpose.CODE, lambda: passkeys.show(request, user, given["credential"]), account=owner)
+        # Nobody guesses a signature: wrong codes of others do not keep the owner's passkey out.
+        passkey = passkeys.show(request, user, given["credential"])
         if passkey is None:
+            guarded(Purpose.CODE, lambda: None, account=owner)
             raise passkeys.WrongPasskey
         tell_second_factor(user)
         return second_factor.factor_of_passkey(passkey.pk)
@@ -157,7 +160,7 @@ def sign_in(request: HttpRequest, user: User, factor: int | str) -> HttpResponse
     login(request, user)
     tell_sign_in(user)
     request.session[SECOND_FACTOR] = factor
-    return HttpResponseRedirect(goes_on_to)
+    return remember(HttpResponseRedirect(goes_on_to), request, user)
 
 
 def told_to_wait(response: HttpResponse, locked: SignInLocked) -> HttpResponse:

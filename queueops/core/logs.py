@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
+
+from .values.masking import masked_text
 
 Facts = Callable[[], Mapping[str, Any]]
 
@@ -21,22 +22,6 @@ _NOBODY: Mapping[str, Facts] = {}
 _facts: ContextVar[Mapping[str, Facts]] = ContextVar("log_facts", default=_NOBODY)
 
 HIDDEN = "(hidden)"
-# What may stand in a message that we did not write: an exception's text, a URL, a header. A pattern begins with what
-# it looks for, and what it repeats is bounded: an open one would try every start of a long word against every end.
-_SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\bqo_[A-Za-z0-9_-]{8,}"), HIDDEN),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), rf"\1 {HIDDEN}"),
-    (re.compile(r"(\w://[^\s:/@\"']*):[^\s@/\"']+@"), rf"\1:{HIDDEN}@"),
-    (
-        re.compile(
-            r"(?i)((?:password|passwd|secret|token|api_?-?key|private_?key|authorization|cookie)[\w-]{0,40}+[\"']?"
-            r"\s{0,9}+[=:]\s{0,9})(?!\d+\b)(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)"
-        ),
-        rf"\1{HIDDEN}",
-    ),
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
-    (re.compile(r"\bAIza[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9._-]{10,}|\bsk-[A-Za-z0-9_-]{16,}"), HIDDEN),
-)
 
 
 def tell_of(work: str, facts: Facts) -> None:
@@ -53,9 +38,7 @@ def tell_of(work: str, facts: Facts) -> None:
 
 def without_secrets(text: str) -> str:
     """Return the text with whatever looks like a key, token or password replaced by (hidden)."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text
+    return masked_text(text, mask=HIDDEN)
 
 
 class TextFormatter(logging.Formatter):

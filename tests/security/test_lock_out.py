@@ -203,3 +203,30 @@ def test_the_form_of_producers_is_guarded(configure):
     assert int(locked.headers["Retry-After"]) > 0
     assert "Too many failed attempts" in locked.content.decode()
     assert Client().post("/me/sign-in", {"key": key}, REMOTE_ADDR="10.0.0.2").status_code == 302
+
+
+def test_who_has_signed_in_with_a_browser_is_not_locked_out_of_it_by_strangers(configure):
+    configure(lockout_failures=3, lockout_account_failures=5)
+    person("ann")
+    person("bob")
+    own, open_session, of_bob = Client(), Client(), Client()
+    for client, name in ((own, "ann"), (open_session, "ann"), (of_bob, "bob")):
+        assert try_password(name, client=client).status_code == 302
+    own.post("/admin/logout/")
+    for number in range(5):
+        fail("ann", 1, f"10.0.1.{number}")
+    assert try_password("ann", address="10.0.0.6").status_code == 429, "for everybody else"
+    assert try_password("ann", client=of_bob, address="10.0.0.7").status_code == 429, (
+        "another's browser is a stranger's"
+    )
+    assert is_signed_in(open_session)
+    page = open_session.post("/admin/second-factor/", {"step": "begin", "password": PASSWORD})
+    assert page.status_code == 302, "who is signed in shows the password once more"
+    assert try_password("ann", client=own, address="10.0.0.8").status_code == 302
+    own.post("/admin/logout/")
+    assert [try_password("ann", "wrong", client=own).status_code for _ in range(4)] == [200, 200, 200, 429]
+    assert try_password("ann", client=open_session).status_code == 302, "each browser is counted by itself"
+    own.cookies["queueops_known_browser"] = own.cookies["queueops_known_browser"].value + "x"
+    assert try_password("ann", client=own, address="10.0.0.9").status_code == 429, "a cookie that we did not sign"
+    assert guard.unlock("ann", actor="user:1") >= 2
+    assert try_password("ann", address="10.0.0.6").status_code == 302

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from queueops.core.outbound.client import SENSITIVE_HEADER, OutboundResponse
+from queueops.core.outbound.client import OutboundResponse
+from queueops.core.values.masking import is_secret_header
 
 MAX_JSON_DEPTH = 100
 MASK = "[masked]"
@@ -31,7 +32,7 @@ def secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
     """Return the secret parts of request headers, longest first, for `storable`."""
     found: set[str] = set()
     for name, value in headers.items():
-        if SENSITIVE_HEADER.search(name):
+        if is_secret_header(name):
             found |= {value.strip(), value.strip().rpartition(" ")[2]}
             found |= {pair.partition("=")[2].strip() for pair in value.split(";")}
     return tuple(sorted((text for text in found if len(text) >= _SHORTEST_SECRET), key=len, reverse=True))

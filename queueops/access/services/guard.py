@@ -31,6 +31,7 @@ Found = TypeVar("Found")
 
 MOST_FORGOTTEN = 100  # counts cleared away with each attempt
 UNKNOWN = "unknown:"
+KNOWN_BROWSER = "browser "
 
 
 class SignInLocked(QueueOpsError):
@@ -46,7 +47,12 @@ class SignInLocked(QueueOpsError):
 
 
 def guarded(
-    purpose: SignInCount.Purpose, check: Callable[[], Found | None], *, account: str = "", address: str = ""
+    purpose: SignInCount.Purpose,
+    check: Callable[[], Found | None],
+    *,
+    account: str = "",
+    address: str = "",
+    browser: str = "",
 ) -> Found | None:
     """
     Check something that could be guessed, and count it as a failure unless something true comes back.
@@ -58,11 +64,13 @@ def guarded(
     Args:
         check: Not called while locked.
         account: As it was given; it need not exist.
+        browser: That the account has signed in with before. Its passwords are counted by themselves: what others fail
+            with does not lock it.
 
     Raises:
         SignInLocked: `retry_after` has the seconds until the lock opens by itself.
     """
-    rows = _rows(purpose, known_name(account), address or "unknown")
+    rows = _rows(purpose, known_name(account), address or "unknown", browser)
     with transaction.atomic(durable=True):
         attempts = [_count(purpose, *row) for row in rows]
     run_sql("queueops.access", "forget_sign_ins", {"most": MOST_FORGOTTEN})
@@ -116,9 +124,11 @@ def state_of(row: SignInCount) -> str:
     return "locked" if row.failures >= limit_of(row) else "counting"
 
 
-def _rows(purpose: SignInCount.Purpose, account: str, address: str) -> list[tuple[str, str, int]]:
+def _rows(purpose: SignInCount.Purpose, account: str, address: str, browser: str) -> list[tuple[str, str, int]]:
     """What is counted: account, address, limit. Always in this order, or two attempts could wait for each other."""
     config = settings.QUEUEOPS
+    if purpose == Purpose.PASSWORD and browser:
+        return [(account, f"{KNOWN_BROWSER}{browser}", config.lockout_failures)]
     if purpose == Purpose.PASSWORD:
         return [(account, address, config.lockout_failures), (account, "", config.lockout_account_failures)]
     if purpose == Purpose.CODE:

@@ -20,6 +20,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.values.masking import is_secret_header
 from queueops.core.values.retry_after import MAY_SPEAK_OF_A_QUOTA
 
 from .connector import Passage, checked_connector, current_passage
@@ -32,10 +33,6 @@ LINGER_SECONDS = 1.0  # for which a stream that is complete may stay open: its c
 CONNECT_TIMEOUT_SECONDS = 10.0
 USER_AGENT = "queueops (gzip)"  # Google compresses only for agents that name gzip
 
-SENSITIVE_HEADER = re.compile(
-    r"auth|cookie|token|secret|password|credential|signature|api-?key|(?<!idempotency)-key$",
-    re.IGNORECASE,
-)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSAFE_IN_HEADER_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _REDIRECTS_OF_READS = frozenset({301, 302, 303, 307, 308})
@@ -342,7 +339,7 @@ def _redirected(request: _Request, response: OutboundResponse, *, policy: Outbou
         raise OutboundRefused("A redirect leads from https to http.", host=host)
     headers = request.headers
     if target.origin() != request.target.origin():
-        headers = CIMultiDict(item for item in headers.items() if not SENSITIVE_HEADER.search(item[0]))
+        headers = CIMultiDict(item for item in headers.items() if not is_secret_header(item[0]))
     return replace(request, target=target, headers=headers)
 
 

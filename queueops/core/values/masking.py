@@ -1,4 +1,7 @@
-"""Which words and values are secret: the one rule for what is shown, and for what is kept of a traceback."""
+"""
+Which words and values are secret: the one rule for what is shown, for logs and what is kept of a traceback, and for the
+headers that a redirect leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,94 @@ import re
 from typing import Any
 
 MASK = "••••••"
+_NAMES_A_PAIR = ("name", "key", "header", "field")  # `{"name": "Authorization", "value": …}`
 MOST_CHARACTERS_SHOWN = 20_000  # characters of one JSON document on a page
 
+# Each begins with letters, or the search for it would try all of them at every place; what must not stand before it is
+# asked behind it.
 _WORDS = (
-    r"authori[sz]ation|cookie|passw(?:or)?d|passphrase|token|secret|api[_-]?key|credential|private[_-]?key"
-    r"|access[_-]?key|signature"
+    r"(?P<auth>authori[sz]ation)|authentication|auth(?<![a-np-z]auth)(?<![a-z]oauth)(?![a-z])|bearer(?![a-z])"
+    r"|cookie|session|sessid|csrf|xsrf|credential|secret|signature|sig(?<![a-z]sig)(?![a-z])|jwt(?<![a-z]jwt)(?![a-z])"
+    r"|passw(?:or)?d|passphrase|passcode|pwd|otp(?<![a-su-z]otp)(?<![a-z]totp)(?![a-z])|connection[-_]?string"
+    # Counts of tokens are no secrets, in text as in JSON.
+    r"|token(?!(?:s|_?count|_?limit|_?budget|_?usage)[\w-]{0,40}+[\"'\\]{0,9}+\s{0,3}+[=:]\s{0,3}+[\d.,]{1,20}+(?!\w))"
+    r"|(?:api|access|private|subscription|signing|encryption|account|shared|master|functions?)[-_]?key"
+    # As headers are called; of a table, a cache or a request it is none.
+    r"|-key(?<!idempotency-key)(?<!primary-key)(?<!foreign-key)(?<!unique-key)(?<!public-key)(?<!cache-key)"
+    r"(?<!sort-key)(?![a-z])"
+)
+# Without one of these in it, in small letters, a text need not be searched for what the patterns below look for.
+_HINTS = (
+    *(
+        "auth",
+        "bearer",
+        "cookie",
+        "sess",
+        "csrf",
+        "xsrf",
+        "cred",
+        "secret",
+        "sig",
+        "jwt",
+        "pass",
+        "pwd",
+        "otp",
+        "tring",
+    ),
+    *("token", "key"),
 )
 SECRET_KEY = re.compile(_WORDS, re.IGNORECASE)
+# Of a header that stays behind when a redirect leads elsewhere: rather one too many.
+SECRET_HEADER = re.compile(rf"auth|{_WORDS}", re.IGNORECASE)
+_SCHEMES = r"Bearer|Basic|Token|Digest|Negotiate|NTLM|Api-?Key|Key|Hawk|OAuth|DPoP|Bot|SSWS|GenieKey|Splunk|Signature"
+# `name=value`, `name: value`, `name => value` and `('name', 'value')`. What is quoted ends with its quote, also where
+# that is escaped, as in JSON within JSON; whatever else ends with its word, but a scheme that is not known takes two.
 # Bounded repetitions: an open one would try every start of a long word against every end.
 _SECRET_IN_TEXT = re.compile(
-    rf"(?P<name>(?:{_WORDS})[\w-]{{0,40}}+[\"']?\s{{0,3}}+[=:]\s{{0,3}}[\"']?(?:(?:Bearer|Basic)\s{{1,3}})?)[^\s&\"',;]+",
+    rf"(?P<name>(?:{_WORDS})[\w-]{{0,40}}+"
+    r"(?:(?:\\{0,7}+[\"'])?+\s{0,3}+(?:=>|[=:])\s{0,3}+|[\"']\s?+,\s?+(?=b?[\"'][^\"']{0,2000}+[\"']\s?+\)))"
+    rf"(?:b?(?P<quote>\\{{0,7}}+[\"']))?+(?:(?P<scheme>{_SCHEMES})\s{{1,3}}+)?+)"
+    r"(?(quote)(?:(?!(?<!\\)(?P=quote))[^\r\n])++"
+    r"|[^\s&\"',;\\]++(?(auth)(?(scheme)|(?:[ \t]{1,3}+[^\s&\"',;\\]++)?+)))",
     re.IGNORECASE,
 )
-_BEARER = re.compile(r"\b(?P<name>Bearer|Basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)
-_PASSWORD_IN_URL = re.compile(r"(?P<name>\w://[^\s/:@]*:)[^\s/@]+@")
+_COOKIES = re.compile(
+    r"(?P<name>cookie2?\s{0,3}+:\s{0,3}+)(?![\"'\\\s])(?:(?!\\{0,7}+\"\s{0,3}+[,}\]])[^\r\n])++", re.IGNORECASE
+)
+_BEARER = re.compile(r"\b(?P<name>Bearer|Basic)\s{1,9}+[\w.~+/=-]{6,}+", re.IGNORECASE)
+_PASSWORD_IN_URL = re.compile(r"(?P<name>\w://[^\s/:@\"']*+:)[^\s/@\"']+@")
+# What is a secret by itself: our keys, private keys, and the keys of providers that can be told.
+_KNOWN = re.compile(
+    r"(?P<name>)(?:-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:(?!-----END)[\s\S])*+(?:-----END [A-Z ]{0,40}+-----)?+"
+    r"|\b(?:qo_[\w-]{8,}+|AIza[\w-]{30,}+|ya29\.[\w.-]{10,}+|sk-[\w-]{16,}+|gh[pousr]_\w{20,}+|xox[a-z]-[\w-]{10,}+"
+    r"|eyJ[\w-]{10,}+\.[\w-]{10,}+\.[\w-]*+))"
+)
 
-
-_MASKS = ((_SECRET_IN_TEXT, MASK), (_BEARER, f" {MASK}"), (_PASSWORD_IN_URL, f"{MASK}@"))
-PIECE = 1 << 16  # characters that are gone through in one call, which no other thread interrupts: some 10 ms
+_MASKS: tuple[tuple[re.Pattern[str], str, tuple[str, ...]], ...] = (
+    (_KNOWN, "{}", ("private key", "qo_", "aiza", "ya29", "sk-", "gh", "xox", "eyj")),
+    (_COOKIES, "{}", ("cookie",)),
+    (_SECRET_IN_TEXT, "{}", _HINTS),
+    (_BEARER, " {}", ("bearer", "basic")),
+    (_PASSWORD_IN_URL, "{}@", ("://",)),
+)
+PIECE = 1 << 14  # characters that are gone through in one call, which no other thread interrupts: some 10 ms
 BEGUN = 1 << 12  # of its end that the next piece goes through, too: something may begin there and end after it
 
 
-def masked_text(text: str) -> str:
-    """The text without the values of `token=…`, `Authorization: Bearer …` and passwords in URLs."""
-    for pattern, instead in _MASKS:
+def masked_text(text: str, *, mask: str = MASK) -> str:
+    """The text without the values of `token=…`, `Authorization: Token …`, cookies, passwords in URLs and known keys."""
+    small = text.casefold()
+    for pattern, form, hints in _MASKS:
+        if not any(hint in small for hint in hints):
+            continue
+        instead = form.format(mask)
         text = _replaced(text, pattern, instead) if len(text) > PIECE else pattern.sub(rf"\g<name>{instead}", text)
     return text
+
+
+def is_secret_header(name: str) -> bool:
+    """Whether a header carries credentials."""
+    return SECRET_HEADER.search(name) is not None
 
 
 def _replaced(text: str, pattern: re.Pattern[str], instead: str) -> str:
@@ -55,7 +120,9 @@ def _replaced(text: str, pattern: re.Pattern[str], instead: str) -> str:
 def masked(value: Any) -> Any:
     """The JSON value with every secret replaced by MASK; numbers stay, so that `max_tokens` can be read."""
     if isinstance(value, dict):
-        return {key: _hidden(item) if SECRET_KEY.search(str(key)) else masked(item) for key, item in value.items()}
+        shown = {key: _hidden(item) if SECRET_KEY.search(str(key)) else masked(item) for key, item in value.items()}
+        named = next((value[name] for name in _NAMES_A_PAIR if isinstance(value.get(name), str)), "")
+        return shown | {"value": _hidden(value["value"])} if "value" in value and SECRET_KEY.search(named) else shown
     if isinstance(value, list):
         return [masked(item) for item in value]
     return masked_text(value) if isinstance(value, str) else value

@@ -1,0 +1,47 @@
+"""
+Browsers in which somebody has signed in before: strangers' wrong passwords do not lock them out.
+
+A browser is given a signed cookie that names its account. Its attempts are counted by themselves, and lock it alone:
+who steals the cookie has as many guesses as from one address, and who has none locks the account for other browsers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core import signing
+from django.http import HttpRequest, HttpResponse
+
+COOKIE = "queueops_known_browser"
+SALT = "queueops.access.known_browser"
+LASTS_SECONDS = 180 * 86_400
+
+
+def remember(response: HttpResponse, request: HttpRequest, user: User) -> HttpResponse:
+    """Have the browser show from now on that this person has signed in with it."""
+    told = {"user": user.pk, "browser": known_to(request, user.get_username()) or secrets.token_hex(8)}
+    response.set_cookie(
+        COOKIE,
+        signing.dumps(told, salt=SALT),
+        max_age=LASTS_SECONDS,
+        secure=settings.SESSION_COOKIE_SECURE,
+        httponly=True,
+        samesite="Lax",
+    )
+    return response
+
+
+def known_to(request: HttpRequest | None, username: str) -> str:
+    """The name of the browser, if whoever has this name has signed in with it; else empty."""
+    text = request.COOKIES.get(COOKIE, "") if request is not None else ""
+    if not text:
+        return ""
+    try:
+        told: Any = signing.loads(text, salt=SALT, max_age=LASTS_SECONDS)
+        owner, browser = told["user"], str(told["browser"])
+    except (signing.BadSignature, KeyError, TypeError, ValueError):
+        return ""
+    return browser if User.objects.filter(pk=owner, username=username).exists() else ""
