@@ -51,6 +51,7 @@ from queueops.core.notify import Channel, notify
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.postgres.local_settings import local_settings
 from queueops.core.processes.one_by_one import between_rows
+from queueops.tenancy import server_settings
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services.limiter import decide
@@ -303,6 +304,7 @@ class ExecutorPump:
             if self._duties.do(now, quiet=quiet):
                 self._meet()  # what it does for all, others wait for
             self._learning.write(now)
+            server_settings.write_noted()
         self._keep_leases()
         if now >= self._next["promote"]:
             promoted, next_due = claim.promote_due()
@@ -686,6 +688,7 @@ class ExecutorPump:
 
     def _sign_off(self) -> None:
         self._learning.write(float("inf"))
+        server_settings.write_noted()
         if self._results:
             add_figures(self._results.take_figures())
         executors.deregister(self.id)

@@ -27,6 +27,7 @@ PROJECTS_OTHERWISE = {
     "tenancy_credentialpool",
     "tenancy_credentialpoolmember",
     "tenancy_credentialrefusal",
+    "tenancy_credentialsetting",
     "tenancy_project",
 }
 

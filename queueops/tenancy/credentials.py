@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -23,7 +23,8 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.secret_key import development_credential_key
 
 from . import pools
-from .models import Credential, CredentialPool, Issuer
+from .models import Credential, CredentialPool, CredentialSetting, Issuer
+from .server_settings import Place, noted_here
 
 MOST_SECRET_CHARACTERS = 100_000
 SEALED: list[Any] = [Credential, Issuer]  # models whose `secret` is such a token, or NULL
@@ -78,6 +79,7 @@ class OpenCredential:
     Attributes:
         secret: The JSON object; not part of the repr, so that no log line or traceback shows it.
         quota_project, quota_user: Whom the provider counts; empty: the job's own.
+        settings: What its server takes, `CredentialSetting.Takes`, by model; empty: of every model.
     """
 
     name: str
@@ -86,6 +88,12 @@ class OpenCredential:
     base_url: str = ""
     quota_project: str = ""
     quota_user: str = ""
+    settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def takes(self, model: str) -> frozenset[str]:
+        """What its server takes for a model, as it is written down or this process has just learned."""
+        learned = noted_here(Place(self.name, self.base_url, model))
+        return learned.union(self.settings.get("", ()), self.settings.get(model, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +182,16 @@ def open_credential(row: Credential) -> OpenCredential:
         base_url=row.base_url,
         quota_project=row.quota_project,
         quota_user=row.quota_user,
+        settings=_settings_of(row),
     )
+
+
+def _settings_of(row: Credential) -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for one in row.settings.all() if row.pk else ():
+        if one.base_url in ("", row.base_url):
+            found[one.model] = found.get(one.model, frozenset()) | {one.takes}
+    return found
 
 
 def open_named(name: str) -> OpenCredential:
@@ -195,7 +212,7 @@ def open_for(names: Collection[str]) -> dict[str, OpenCredential]:
     One that is missing or cannot be opened is left out, so that it stops no other; `open_named` says why.
     """
     opened = {}
-    for row in Credential.objects.filter(name__in=set(names)) if names else ():
+    for row in Credential.objects.filter(name__in=set(names)).prefetch_related("settings") if names else ():
         try:
             opened[row.name] = open_credential(row)
         except QueueOpsError as error:
@@ -260,6 +277,12 @@ def usable_by(project_id: str | None) -> dict[str, UsableCredential]:
     )
     rows = single.order_by().union(pooled.order_by(), all=True)
     return {name: UsableCredential(service, is_pool, base_url) for name, service, is_pool, base_url in rows}
+
+
+def without_batches(project_id: str | None) -> frozenset[tuple[str, str]]:
+    """Return of which credentials and models that a project may use the server takes no batches; "": of every model."""
+    rows = CredentialSetting.objects.filter(takes=CredentialSetting.Takes.NO_BATCHES, credential__projects=project_id)
+    return frozenset(rows.order_by().values_list("credential__name", "model"))
 
 
 def rotate() -> Rotation:

@@ -288,6 +288,39 @@ class Credential(models.Model):
         return self.name
 
 
+class CredentialSetting(models.Model):
+    """
+    What the server behind a credential takes, where that is not what servers of its kind take otherwise.
+
+    Attributes:
+        base_url: Its address when this was learned: with another it is not heeded.
+        reason: What the server said.
+    """
+
+    class Takes(models.TextChoices):
+        MAX_TOKENS = "max_tokens", "the most output as max_tokens"
+        MAX_COMPLETION_TOKENS = "max_completion_tokens", "the most output as max_completion_tokens"
+        NO_STREAM_OPTIONS = "no_stream_options", "no stream_options"
+        NO_BATCHES = "no_batches", "no batches"
+
+    credential = models.ForeignKey(Credential, models.CASCADE, related_name="settings", db_index=False)
+    base_url = models.URLField(blank=True, editable=False)
+    model = models.CharField(max_length=100, blank=True, help_text="Empty: every model.")
+    takes = models.CharField(max_length=30, choices=Takes)
+    reason = models.CharField(max_length=500, blank=True, editable=False)
+    is_learned = models.BooleanField(default=False, db_default=False, editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ("model", "takes")
+        constraints = [
+            models.UniqueConstraint(fields=["credential", "base_url", "model", "takes"], name="credentialsetting_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.credential}: {self.model or 'every model'} takes {self.get_takes_display()}"
+
+
 class CredentialPool(models.Model):
     """
     Several credentials of one service, of which each call shows one; a payload names it as it would a credential.

@@ -14,7 +14,7 @@ ADMINISTRATOR = frozenset(
         *(
             f"tenancy.{verb}_{model}"
             for verb in ("view", "add", "change", "delete")
-            for model in ("credential", "credentialpool", "credentialpoolmember", "issuer")
+            for model in ("credential", "credentialpool", "credentialpoolmember", "credentialsetting", "issuer")
         ),
         "tenancy.try_issuer",
     }

@@ -306,8 +306,12 @@ ADD = "admin:tenancy_credential_add"
 GIVEN = {"name": "sheets", "service": "google-sheets", "quota_project": "cloud-1", "quota_user": "", "base_url": ""}
 
 
+NO_SETTINGS = {"settings-TOTAL_FORMS": 0, "settings-INITIAL_FORMS": 0}
+
+
 def post(client, address: str, **changes: Any):
-    return client.post(address, {**GIVEN, "projects": ["acme"], "new_secret": json.dumps(SECRET), **changes})
+    form = {**GIVEN, **NO_SETTINGS, "projects": ["acme"], "new_secret": json.dumps(SECRET)}
+    return client.post(address, {**form, **changes})
 
 
 def page_of(row: Credential) -> str:
@@ -351,11 +355,8 @@ def test_the_form_warns_of_users_that_limits_count_apart_and_the_provider_as_one
     make_project("acme")
     client = signed_in("administrator")
     Limit.objects.create(name="users", service="google-sheets", scope="project_user", capacity=60)
-    page = client.post(
-        reverse(ADD),
-        {**GIVEN, "quota_user": quota_user, "projects": ["acme"], "new_secret": json.dumps(SECRET)},
-        follow=True,
-    )
+    form = {**GIVEN, **NO_SETTINGS, "quota_user": quota_user, "projects": ["acme"], "new_secret": json.dumps(SECRET)}
+    page = client.post(reverse(ADD), form, follow=True)
     assert ("sheets has no quota user" in page.content.decode()) is warned
 
 

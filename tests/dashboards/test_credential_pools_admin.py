@@ -23,6 +23,7 @@ from tests.support.people import signed_in
 pytestmark = pytest.mark.django_db
 
 LIST = "admin:tenancy_credentialpool_changelist"
+NO_SETTINGS = {"settings-TOTAL_FORMS": 0, "settings-INITIAL_FORMS": 0}  # of what a credential's server takes
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,7 @@ def test_a_credential_takes_no_pools_name_and_stays_what_its_pool_needs():
         "new_secret": '{"api_key": "x"}',
         "quota_project": "",
         "quota_user": "",
+        **NO_SETTINGS,
     }
     answer = client.post(reverse("admin:tenancy_credential_add"), form)
     assert "A pool of credentials has this name" in answer.content.decode()
@@ -178,7 +180,8 @@ def test_a_new_secret_puts_a_credential_back_and_ends_its_alert():
     alert = QuotaAlert.objects.get()
     assert (alert.severity, alert.resolved_at) == ("critical", None)
     member = pool.members.get().credential
-    client, form = signed_in("administrator"), {"service": "openai", "quota_project": "key-1", "quota_user": ""}
+    client = signed_in("administrator")
+    form = {"service": "openai", "quota_project": "key-1", "quota_user": "", **NO_SETTINGS}
     for secret, left in (("", [member.name]), ('{"api_key": "renewed"}', [])):
         address = reverse("admin:tenancy_credential_change", args=[member.pk])
         assert client.post(address, {**form, "new_secret": secret}).status_code == 302

@@ -107,6 +107,8 @@ class Dialect:
 
     Attributes:
         compose: (payload, part, base_url, api_key) -> what to send; an empty base_url is the public one.
+        adapt: (body, takes) -> the body for a server that takes something else, `CredentialSetting.Takes`.
+        learn: (status, body, what was sent) -> what a refusal says that the server takes instead; empty: nothing.
         absorb: Takes one answer, or one event of a stream, into a Generation.
         knows: Whether an object is such an answer or event; any other is told as malformed.
         cost: What its limits counted for the call; None: it did not say.
@@ -122,6 +124,8 @@ class Dialect:
     push_back: Callable[[int, Mapping[str, str], bytes], PushBack | None]
     end_of_stream: str | None = None
     reason_is_last: bool = True
+    adapt: Callable[[dict[str, Any], frozenset[str]], dict[str, Any]] = lambda body, takes: body
+    learn: Callable[[int, bytes, Mapping[str, Any]], str] = lambda status, body, sent: ""
 
 
 def _word(value: Any) -> str | None:

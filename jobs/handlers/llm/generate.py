@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
@@ -14,8 +15,9 @@ from jobs.handlers.http.request import shared_client
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
 from jobs.states import CallType
-from queueops.core.outbound.client import OutboundFailed
+from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import OutboundRefused
+from queueops.tenancy.server_settings import Place, note
 
 from . import errors as llm_errors
 from .access import key_of, unusable
@@ -55,7 +57,10 @@ async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
     payload, dialect = job.payload, _DIALECTS[job.payload.provider]
     finished = _finished_parts(job)
     parts = payload.parts
-    answer, secrets = await _ask(job, dialect, parts[len(finished)], done=len(finished), total=len(parts))
+    try:
+        answer, secrets = await _ask(job, dialect, parts[len(finished)], done=len(finished), total=len(parts))
+    except _Learned as learned:
+        return Continue(job.partial or {"parts": []}, f"its server takes {learned}: asked again", cost=0)
     result, cost, usage = storable(answer.result(), secrets), dialect.cost(answer), answer.used()
     if len(parts) == 1:
         return Done(_routed(job, result), cost=cost, known_cost=answer.usage.get("input_tokens"), usage=usage)
@@ -104,7 +109,9 @@ async def _ask(
             return reader.answer, secrets
         raise unanswered(error) from error
     if response.status not in ANSWERS:
-        raise llm_errors.refusal(response, dialect=dialect, service=service, secrets=secrets)
+        refusal = llm_errors.refusal(response, dialect=dialect, service=service, secrets=secrets)
+        _learn(job, dialect, request.body, response, said=refusal.message)
+        raise refusal
     if response.is_truncated:
         raise llm_errors.malformed(service, f"the answer has more than {MAX_LLM_ANSWER_BYTES:,} bytes")
     if job.payload.stream:
@@ -114,13 +121,32 @@ async def _ask(
     return reader.answer, secrets
 
 
+class _Learned(Exception):
+    """A server refuses what others like it take: what it takes is known now."""
+
+
+def _learn(
+    job: RunningJob[LlmGenerate], dialect: Dialect, sent: dict[str, Any], response: OutboundResponse, *, said: str
+) -> None:
+    """
+    Raises:
+        _Learned: The refusal says what the server takes; the same field is not sent to it again.
+    """
+    credential = job.credential
+    takes = dialect.learn(response.status, response.body, sent)
+    if takes and credential is not None and takes not in credential.takes(job.payload.model):
+        note(Place(credential.name, credential.base_url, job.payload.model), takes, said)
+        raise _Learned(takes)
+
+
 def _request(job: RunningJob[LlmGenerate], dialect: Dialect, part: str | None) -> ModelRequest:
     """Compose the call; raises ProviderError where the credential does not fit."""
     credential = job.credential
     if credential is None:
         raise unusable(f"There is no credential {job.payload.credential!r}.")
     key = key_of(job.payload.service_name, credential)
-    return dialect.compose(job.payload, part, credential.base_url, key)
+    request = dialect.compose(job.payload, part, credential.base_url, key)
+    return replace(request, body=dialect.adapt(request.body, credential.takes(job.payload.model)))
 
 
 def _report(job: RunningJob[LlmGenerate], answer: Generation, *, done: int, total: int) -> None:

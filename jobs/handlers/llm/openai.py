@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from queueops.tenancy.models import CredentialSetting
 from ratelimits.feedback import parse_openai
 
 from .dialect import Dialect, Generation, ModelRequest
@@ -14,6 +18,19 @@ BASE_URL = "https://api.openai.com/v1"
 OPENAI_HOST = "api.openai.com"
 AZURE_HOSTS = (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
 
+Takes = CredentialSetting.Takes
+INSTEAD = {
+    "max_tokens": Takes.MAX_COMPLETION_TOKENS,
+    "max_completion_tokens": Takes.MAX_TOKENS,
+    "stream_options": Takes.NO_STREAM_OPTIONS,
+}
+REFUSES_FIELDS = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
+MOST_READ = 20_000
+_NOT_TAKEN = re.compile(
+    r"unsupported[ _]parameter|not supported|extra[ _]inputs?|extra_forbidden|un(?:known|recognized|expected)[ _]"
+    r"|not (?:permitted|allowed)|does not exist",
+    re.IGNORECASE,
+)
 _TEXTS = frozenset({"text", "output_text"})  # parts of a content
 _COUNTS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
 
@@ -32,6 +49,30 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     if is_azure(base_url):
         return ModelRequest(_azure_url(base_url, payload.model), {"api-key": api_key}, body)
     return ModelRequest(f"{root_of(base_url)}/chat/completions", {"Authorization": f"Bearer {api_key}"}, body)
+
+
+def adapt(body: dict[str, Any], takes: frozenset[str]) -> dict[str, Any]:
+    """What is sent to a server that takes the other name for the most output, or no `stream_options`."""
+    changed = dict(body)
+    for name, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
+        if other in takes and name not in takes and name in changed:
+            changed[other] = changed.pop(name)
+    if Takes.NO_STREAM_OPTIONS in takes:
+        changed.pop("stream_options", None)
+    return changed
+
+
+def learn(status: int, body: bytes, sent: Mapping[str, Any]) -> str:
+    """
+    Return what a server takes that refuses a field by its name; empty: it says nothing of the kind.
+
+    A field that is sent and of which a value is refused, such as a max_tokens that is too large, is taken.
+    """
+    text = body[:MOST_READ].decode(errors="replace")
+    if status not in REFUSES_FIELDS or not _NOT_TAKEN.search(text):
+        return ""
+    named = [field for field in INSTEAD if field in sent and re.search(rf"\b{field}\b", text)]
+    return INSTEAD[named[0]].value if len(named) == 1 else ""
 
 
 def absorb(answer: Generation, event: dict[str, Any]) -> None:
@@ -106,4 +147,13 @@ def root_of(base_url: str) -> str:
     return root if urlsplit(root).path else f"{root}/v1"
 
 
-OPENAI = Dialect(compose=compose, absorb=absorb, knows=knows, cost=cost, push_back=parse_openai, end_of_stream="[DONE]")
+OPENAI = Dialect(
+    compose=compose,
+    absorb=absorb,
+    knows=knows,
+    cost=cost,
+    push_back=parse_openai,
+    end_of_stream="[DONE]",
+    adapt=adapt,
+    learn=learn,
+)

@@ -14,6 +14,7 @@ from jobs.handlers.registry import Handler
 from jobs.models import BatchPace, BatchPolicy, Way
 from jobs.models.provider_batch import MOST_DEADLINE_HOURS
 from queueops.core.errors import QueueOpsError
+from queueops.tenancy.credentials import without_batches
 
 from .spec import JobSpec
 
@@ -59,12 +60,14 @@ class WayRules:
     Attributes:
         policies: By kind, the default way and the seconds that it allows where no deadline is named.
         paces: By service, the seconds that 95 of 100 of its batches took at most.
+        without: The credentials and models whose servers take no batches, see `without_batches`.
     """
 
     policies: Mapping[str, tuple[str, float | None]] = field(default_factory=dict)
     paces: Mapping[str, float] = field(default_factory=dict)
     window_seconds: float = 86_400.0
     margin_seconds: float = 1_800.0
+    without: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def read(cls, project_id: str | None) -> WayRules:
@@ -77,7 +80,12 @@ class WayRules:
                 policies[row.kind] = (row.via, None if hours is None else min(hours, MOST_DEADLINE_HOURS) * 3600.0)
         known = BatchPace.objects.exclude(p95_seconds=None).values_list("service", "p95_seconds")
         paces = {service: seconds for service, seconds in known if seconds is not None}
-        return cls(policies, paces, own.batch_window_seconds, own.batch_margin_seconds)
+        without = without_batches(project_id)
+        return cls(policies, paces, own.batch_window_seconds, own.batch_margin_seconds, without)
+
+    def takes_none(self, credential: str, model: str) -> bool:
+        """Whether somebody has said of the server behind a credential that it takes no batches of a model's calls."""
+        return not self.without.isdisjoint({(credential, ""), (credential, model)})
 
     def batch_seconds(self, service: str) -> float:
         """How long a batch of this service takes."""
@@ -93,12 +101,14 @@ def choose_way(
     service: str,
     base_url: Callable[[], str],
     is_whole: bool,
+    asked_of: tuple[str, str] = ("", ""),
 ) -> ChosenWay:
     """
     Args:
         rules: Asked for kinds that have a batch form, and for what names a deadline.
         base_url: The address of its credential, or empty; asked for kinds that have a batch form.
         is_whole: It names a credential and a model, and may begin at once.
+        asked_of: That credential and model.
 
     Raises:
         BadDeadline, NoBatchForm
@@ -108,6 +118,8 @@ def choose_way(
     now, complete_by = timezone.now(), spec.complete_by
     _check_deadline(complete_by, now)
     fault = _unfit(handler, payload, spec, base_url=base_url, is_whole=is_whole)
+    if not fault and rules().takes_none(*asked_of):
+        fault = "the server behind its credential takes no batches, as the settings of the credential say"
     if fault and spec.via == "batch":
         raise NoBatchForm(f"The job cannot go by batch: {fault}.", fields={"via": [fault]})
     if fault or spec.via == "live":

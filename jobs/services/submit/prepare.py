@@ -230,6 +230,7 @@ def way_of(
         is_whole=bool(details.credential and details.model)
         and not rules.is_pool(details.credential)
         and not delay_seconds,
+        asked_of=(details.credential or "", details.model or ""),
     )
 
 

@@ -215,6 +215,7 @@ STAYS: Mapping[str, str] = {
     "jobs_bulkoperation": "bulk operations: none may be running",
     "ratelimits_alertsilence": "silences of alerts",
     "ratelimits_alertroute": "where alerts are sent",
+    "tenancy_credentialsetting": "what servers take: it is learned anew there, or set there",
     "ratelimits_calltally": "figures about calls",
     "ratelimits_costestimate": "what calls have cost: learned anew there",
 }

@@ -10,8 +10,10 @@ from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters
+from unfold.admin import TabularInline
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from queueops.audit import trail
@@ -23,7 +25,7 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import actor_of
 from queueops.tenancy import pools, refusals
 from queueops.tenancy.credentials import CHECKS, parse_secret, seal
-from queueops.tenancy.models import Credential, CredentialPool
+from queueops.tenancy.models import Credential, CredentialPool, CredentialSetting
 
 AUDITED = ("name", "service", "quota_project", "quota_user", "base_url")
 SHAPES = 'A JSON object: {"api_key": "…"}, {"access_token": "…"} or the key file of a Google service account.'
@@ -94,9 +96,32 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]
         return given
 
 
+class SettingInline(TabularInline):  # type: ignore[misc]
+    model = CredentialSetting
+    fields = ("model", "takes", "how")
+    readonly_fields = ("how",)
+    extra = 0
+    verbose_name_plural = "What its server takes"
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest | None, **kwargs: Any) -> Any:
+        found = super().formfield_for_dbfield(db_field, request, **kwargs)
+        found.widget.attrs["aria-label"] = db_field.verbose_name  # the heading of a column labels no field
+        return found
+
+    @admin.display(description="how it is known")
+    def how(self, setting: CredentialSetting) -> SafeString | str:
+        if not setting.pk:
+            return showing.NOTHING
+        if not setting.is_learned:
+            return format_html("by hand, {}", showing.ago(setting.created_at))
+        where = setting.base_url or "the public address"
+        return format_html("learned {} at {}: {}", showing.ago(setting.created_at), where, setting.reason)
+
+
 @admin.register(Credential)
 class CredentialAdmin(QueueAdmin):
     form = CredentialForm
+    inlines = (SettingInline,)
     list_display = ("name", "service", "used_by", "counted_as", "encrypted")
     list_filter = ("service",)
     search_fields = ("name", "service")
@@ -192,4 +217,6 @@ class CredentialAdmin(QueueAdmin):
 def _audited(credential: Credential) -> dict[str, Any]:
     """What the audit trail keeps; the secret is no part of it."""
     projects = sorted(credential.projects.values_list("pk", flat=True))
-    return {**{name: getattr(credential, name) for name in AUDITED}, "projects": projects}
+    settings = [[one.model, one.takes] for one in CredentialSetting.objects.filter(credential=credential)]
+    told = {"settings": settings} if settings else {}
+    return {**{name: getattr(credential, name) for name in AUDITED}, "projects": projects, **told}

@@ -9,12 +9,12 @@ from typing import Any
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from jobs.handlers.batch_form import BatchApi, BatchForm
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import SHOULD_RETRY, ProviderError
 from jobs.handlers.http.answers import storable
 from jobs.handlers.llm import errors as llm_errors
 from jobs.handlers.llm.access import key_of
 from jobs.handlers.llm.dialect import Dialect
-from jobs.handlers.llm.openai import is_azure
+from jobs.handlers.llm.openai import INSTEAD, is_azure
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.llm.reading import AnswerReader
 from jobs.handlers.registry import Done
@@ -38,7 +38,9 @@ def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
     def compose(payload: LlmGenerate, credential: OpenCredential) -> Mapping[str, Any]:
         whole = payload.model_copy(update={"stream": False})
         key = key_of(payload.service_name, credential)
-        return dialects[payload.provider].compose(whole, payload.parts[0], credential.base_url, key).body
+        dialect = dialects[payload.provider]
+        body = dialect.compose(whole, payload.parts[0], credential.base_url, key).body
+        return dialect.adapt(body, credential.takes(payload.model))
 
     def read(payload: LlmGenerate, body: Any, secrets: tuple[str, ...]) -> Done:
         dialect = dialects[payload.provider]
@@ -54,10 +56,12 @@ def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
 
     def refuse(payload: LlmGenerate, status: int, body: Any, secrets: tuple[str, ...]) -> ProviderError:
         text = json.dumps(body).encode()
+        dialect = dialects[payload.provider]
         response = OutboundResponse(status, CIMultiDictProxy(CIMultiDict()), text, is_truncated=False, charset="utf-8")
-        return llm_errors.refusal(
-            response, dialect=dialects[payload.provider], service=payload.service_name, secrets=secrets
-        )
+        failure = llm_errors.refusal(response, dialect=dialect, service=payload.service_name, secrets=secrets)
+        if any(dialect.learn(status, text, {field: None}) for field in INSTEAD):
+            failure.details[SHOULD_RETRY] = True  # live it is learned what the server takes instead
+        return failure
 
     def api_of(payload: LlmGenerate, base_url: str) -> str:
         # Azure's batches take deployments that answer no live calls: at its deadline such a job could not go live.

@@ -1,0 +1,98 @@
+"""
+What the server behind a credential takes, where other servers of its kind take something else.
+
+It is learned from refusals that name a field, for one credential, address and model, and is a row that operators see
+and may delete. A process goes by what it has learned itself from the next call on, and by what others have once it has
+read their rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import NamedTuple
+
+from cachetools import TTLCache
+
+from queueops.audit import trail
+
+from .models import Credential, CredentialSetting
+
+KEPT_SECONDS = 60.0  # for which a process goes by what it has learned itself, though its row is deleted meanwhile
+MOST_NOTED = 1_000  # models come from payloads
+MOST_OF_A_CREDENTIAL = 100
+MOST_OF_A_REASON = 500
+
+logger = logging.getLogger(__name__)
+
+
+class Place(NamedTuple):
+    """Of which server and model something was learned."""
+
+    credential: str
+    base_url: str
+    model: str
+
+
+_lock = threading.Lock()
+_noted: deque[tuple[Place, str, str]] = deque(maxlen=MOST_NOTED)
+_own: TTLCache[Place, frozenset[str]] = TTLCache(MOST_NOTED, KEPT_SECONDS)
+
+
+def note(place: Place, takes: str, reason: str) -> None:
+    """
+    Go by it from the next call on, and have `write_noted` write it down. Asks no database.
+
+    Args:
+        takes: One of `CredentialSetting.Takes`.
+        reason: What the server said; nothing secret.
+    """
+    with _lock:
+        _own[place] = _own.get(place, frozenset()) | {takes}
+        _noted.append((place, takes, reason[:MOST_OF_A_REASON]))
+
+
+def noted_here(place: Place) -> frozenset[str]:
+    """What this process has learned lately, whether or not it is written down."""
+    with _lock:
+        return _own.get(place, frozenset())
+
+
+def write_noted() -> int:
+    """
+    Write down what was learned, each in a statement of its own. Returns how many rows are new.
+
+    Of a credential with MOST_OF_A_CREDENTIAL of them no more are kept.
+    """
+    written = 0
+    while _noted:
+        place, takes, reason = _noted.popleft()
+        credential = Credential.objects.filter(name=place.credential, base_url=place.base_url).only("pk").first()
+        if credential is None or credential.settings.count() >= MOST_OF_A_CREDENTIAL:
+            continue
+        _, is_new = CredentialSetting.objects.get_or_create(
+            credential=credential,
+            base_url=place.base_url,
+            model=place.model,
+            takes=takes,
+            defaults={"reason": reason, "is_learned": True},
+        )
+        if is_new:
+            written += 1
+            logger.warning("credential %s, model %s: its server takes %s", place.credential, place.model, takes)
+            trail.record(
+                actor="system",
+                action="learn_credential_setting",
+                target=f"credential {place.credential}",
+                after={"base_url": place.base_url, "model": place.model, "takes": takes},
+                reason=reason,
+            )
+    return written
+
+
+def forget() -> None:
+    """What this process has learned."""
+    with _lock:
+        _noted.clear()
+        _own.clear()
