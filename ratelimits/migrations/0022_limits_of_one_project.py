@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('ratelimits', '0017_audit_stream_alert'),
+        ('ratelimits', '0021_receivers'),
     ]
 
     operations = [
