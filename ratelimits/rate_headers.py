@@ -16,17 +16,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from queueops.core.values.retry_after import A_MOMENT, MILLISECONDS
+
 MAX_HEADER = 1000
 MAX_POLICIES = 20
 MAX_POLICY_NAME = 100
 MAX_AMOUNT = 1e12
-A_MOMENT = 1_000_000_000.0  # a reset above it is no span: GitHub and others state seconds since 1970
-MILLISECONDS = 100 * A_MOMENT  # above it they are milliseconds since then, as OpenRouter states them
 
-_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,40})?")
 _ANTHROPIC = "anthropic-ratelimit"
 _SPAN = re.compile(
-    r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m(?!s))?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s))?"
+    r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m(?!s))?(?:([0-9]{1,9}(?:\.[0-9]{1,40})?)(ms|s))?"
 )
 _PERIODS = {"minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
 # Cerebras and others end the name with the period.
@@ -190,9 +190,12 @@ def _amount(text: str | None) -> float | None:
 
 
 def _span(text: str | None) -> float | None:
-    if text is None or not _NUMBER.fullmatch(text.strip()):
+    """Seconds, also with units, or a moment: as RFC 3339 writes it, or in seconds or milliseconds since 1970."""
+    if text is None:
         return None
-    seconds = float(text)
+    if not _NUMBER.fullmatch(text.strip()):
+        return parse_span(text) or _until(text.strip())
+    seconds = float(text)  # above A_MOMENT: GitHub and others state seconds since 1970, OpenRouter milliseconds
     if seconds > MILLISECONDS:
         seconds /= 1000
     return max(0.0, seconds - time.time()) if seconds > A_MOMENT else min(seconds, MAX_AMOUNT)

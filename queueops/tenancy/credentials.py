@@ -24,7 +24,7 @@ from queueops.core.secret_key import development_credential_key
 
 from . import pools
 from .models import Credential, CredentialPool, CredentialSetting, Issuer
-from .server_settings import Place, noted_here
+from .server_settings import SettingPlace, noted_here
 
 MOST_SECRET_CHARACTERS = 100_000
 SEALED: list[Any] = [Credential, Issuer]  # models whose `secret` is such a token, or NULL
@@ -92,7 +92,7 @@ class OpenCredential:
 
     def takes(self, model: str) -> frozenset[str]:
         """What its server takes for a model, as it is written down or this process has just learned."""
-        learned = noted_here(Place(self.name, self.base_url, model))
+        learned = noted_here(SettingPlace(self.name, self.base_url, model))
         return learned.union(self.settings.get("", ()), self.settings.get(model, ()))
 
 

@@ -20,14 +20,14 @@ from queueops.audit import trail
 from .models import Credential, CredentialSetting
 
 KEPT_SECONDS = 60.0  # for which a process goes by what it has learned itself, though its row is deleted meanwhile
-MOST_NOTED = 1_000  # models come from payloads
+MOST_LESSONS = 1_000  # models come from payloads
 MOST_OF_A_CREDENTIAL = 100
-MOST_OF_A_REASON = 500
+MOST_OF_A_LESSON = 500
 
 logger = logging.getLogger(__name__)
 
 
-class Place(NamedTuple):
+class SettingPlace(NamedTuple):
     """Of which server and model something was learned."""
 
     credential: str
@@ -36,11 +36,11 @@ class Place(NamedTuple):
 
 
 _lock = threading.Lock()
-_noted: deque[tuple[Place, str, str]] = deque(maxlen=MOST_NOTED)
-_own: TTLCache[Place, frozenset[str]] = TTLCache(MOST_NOTED, KEPT_SECONDS)
+_noted: deque[tuple[SettingPlace, str, str]] = deque(maxlen=MOST_LESSONS)
+_own: TTLCache[SettingPlace, frozenset[str]] = TTLCache(MOST_LESSONS, KEPT_SECONDS)
 
 
-def note(place: Place, takes: str, reason: str) -> None:
+def note(place: SettingPlace, takes: str, reason: str) -> None:
     """
     Go by it from the next call on, and have `write_noted` write it down. Asks no database.
 
@@ -50,10 +50,10 @@ def note(place: Place, takes: str, reason: str) -> None:
     """
     with _lock:
         _own[place] = _own.get(place, frozenset()) | {takes}
-        _noted.append((place, takes, reason[:MOST_OF_A_REASON]))
+        _noted.append((place, takes, reason[:MOST_OF_A_LESSON]))
 
 
-def noted_here(place: Place) -> frozenset[str]:
+def noted_here(place: SettingPlace) -> frozenset[str]:
     """What this process has learned lately, whether or not it is written down."""
     with _lock:
         return _own.get(place, frozenset())

@@ -16,7 +16,7 @@ PROBE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HeldDelay:
     """
     Attributes:
         until: The end of the delay that was stated, seconds since 1970; 0: nothing is held.
@@ -28,27 +28,27 @@ class Hold:
     next_at: float = 0.0
     is_probed: bool = False
 
-    def probed(self, now: float) -> Hold:
+    def probed(self, now: float) -> HeldDelay:
         """A call has gone."""
-        return Hold(self.until, now + PROBE_SECONDS, is_probed=True)
+        return HeldDelay(self.until, now + PROBE_SECONDS, is_probed=True)
 
-    def refused(self, now: float) -> Hold:
+    def refused(self, now: float) -> HeldDelay:
         """A call was refused; one of before the hold, too."""
-        return Hold(self.until, max(self.next_at, now + PROBE_SECONDS))
+        return HeldDelay(self.until, max(self.next_at, now + PROBE_SECONDS))
 
     def state(self) -> list[float] | None:
         return [self.until, self.next_at, float(self.is_probed)] if self.until else None
 
 
-NO_HOLD = Hold()
+NO_HOLD = HeldDelay()
 
 
-def hold_of(state: Mapping[str, Any], now: float) -> Hold:
+def hold_of(state: Mapping[str, Any], now: float) -> HeldDelay:
     """Read a counter's hold as it is at `now`."""
     until, next_at, probed = state.get("held") or (0.0, 0.0, 0.0)
     if until <= now or (probed and next_at <= now):
         return NO_HOLD
-    return Hold(until, next_at, bool(probed))
+    return HeldDelay(until, next_at, bool(probed))
 
 
 def obeyed(delay: float, window_seconds: float) -> float:

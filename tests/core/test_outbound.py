@@ -371,7 +371,7 @@ async def test_a_header_of_many_kilobytes_breaks_nothing():
 
 @played
 async def test_what_is_complete_and_stays_open_is_closed(monkeypatch):
-    monkeypatch.setattr("queueops.core.outbound.client.LINGER_SECONDS", 0.01)
+    monkeypatch.setattr("queueops.core.outbound.client.OPEN_END_SECONDS", 0.01)
     seen = bytearray()
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthe end"
     async with raw_server(answer, stay_open=True) as (url, _), client_of() as client:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from aiohttp import web
@@ -20,11 +22,12 @@ from jobs.models import Job
 from jobs.services.submit.choose_way import NoBatchForm
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
+from jobs.testing import drain
 from queueops.audit.models import AuditEntry
 from queueops.tenancy import server_settings
 from queueops.tenancy.credentials import open_for, open_named, seal
 from queueops.tenancy.models import Credential, CredentialSetting
-from queueops.tenancy.server_settings import Place, noted_here, write_noted
+from queueops.tenancy.server_settings import SettingPlace, noted_here, write_noted
 from tests.factories import make_project
 from tests.support.http_server import serving
 from tests.support.llm import API_KEY, ask, payload_of
@@ -127,7 +130,7 @@ def key(db: None) -> Credential:
     return made
 
 
-PLACE = Place("key", "https://llm.example.org/v1", "small-1")
+PLACE = SettingPlace("key", "https://llm.example.org/v1", "small-1")
 
 
 def test_what_is_learned_is_a_row_of_its_credential_address_and_model_alone(key: Credential):
@@ -153,6 +156,44 @@ def test_what_is_learned_is_a_row_of_its_credential_address_and_model_alone(key:
     row.base_url, row.model = "", ""
     row.save()  # by hand: of every address and model
     assert open_named("key").takes("any") == {"no_stream_options"}
+
+
+class StrictServer(BaseHTTPRequestHandler):
+    """Takes no max_tokens and says so; notes what it was sent."""
+
+    bodies: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.bodies.append(body)
+        form = FORMS["max_tokens_400"] if "max_tokens" in body else {"status": 200, "body": ANSWER}
+        told = json.dumps(form["body"]).encode()
+        self.send_response(form["status"])
+        self.send_header("Content-Length", str(len(told)))
+        self.end_headers()
+        self.wfile.write(told)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+def test_an_executor_asks_again_at_once_spends_no_attempt_and_writes_down_what_it_learned(key: Credential):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), StrictServer)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    try:
+        Credential.objects.update(base_url=f"http://127.0.0.1:{server.server_port}/v1")
+        payload = payload_of(provider="openai", credential="key", max_output_tokens=9)
+        for _ in range(2):
+            spec = JobSpec.model_validate({"kind": "llm.generate", "payload": payload})
+            submit_job(spec, project_id="acme", actor="key:test")
+            drain()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert set(Job.objects.values_list("status", "retry_count")) == {("completed", 0)}
+    assert ["max_tokens" in body for body in StrictServer.bodies] == [True, False, False]
+    row = CredentialSetting.objects.get()
+    assert (row.model, row.takes, row.is_learned) == ("small-1", "max_completion_tokens", True)
+    assert "Unsupported parameter" in row.reason
 
 
 def test_a_server_that_takes_no_batches_gets_its_jobs_live(key: Credential):

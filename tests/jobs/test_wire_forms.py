@@ -102,7 +102,7 @@ def test_an_answer_that_breaks_ends_only_where_the_reason_is_the_last_that_comes
 
 
 def test_a_stream_that_stays_open_after_its_end_holds_no_slot(monkeypatch):
-    monkeypatch.setattr("queueops.core.outbound.client.LINGER_SECONDS", 0.01)
+    monkeypatch.setattr("queueops.core.outbound.client.OPEN_END_SECONDS", 0.01)
 
     async def scenario(name: str, provider: str, tail: bytes) -> Any:
         async with raw_server(HEAD + (WIRE / name).read_bytes() + tail, stay_open=True) as (url, _):

@@ -142,5 +142,7 @@ def test_every_form_of_a_delay_is_read_and_the_longest_counts():
         "4.300000190734863": pytest.approx(4.3),
         "90x": None,
     }
+    for unit in (1, 1000):
+        assert parse_retry_after(str(round((time.time() + 40) * unit))) == pytest.approx(40, abs=2)
     assert told_delay({"Retry-After": "7", "retry-after-ms": "6500"}) == 6.5
     assert told_delay({"retry-after-ms": "soon", "Retry-After": "7"}) == 7

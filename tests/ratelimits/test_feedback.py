@@ -371,6 +371,16 @@ def test_a_reset_may_be_a_time(monkeypatch):
     assert parse_refusal(429, headers, b"") == PushBack((header_quota(name="9 requests"),), 30)
 
 
+@every_case(("reset", "seconds"), [
+    ("30.12345678901234", 30.12345678901234), ("1m30s", 90), ("4.300000190734863s", 4.300000190734863),
+    ("2027-01-15T08:00:30Z", 30), ("2027-01-15T08:00:30.5+00:00", 30.5), ("1800000030000", 30), ("soon", None),
+])  # fmt: skip
+def test_a_reset_is_read_in_every_form(monkeypatch, reset, seconds):
+    monkeypatch.setattr("time.time", lambda: 1_800_000_000.0)
+    headers = {"X-RateLimit-Limit": "9", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": reset}
+    assert parse_refusal(429, headers, b"").retry_after == (seconds and pytest.approx(seconds))
+
+
 def test_any_refusal_is_read_by_its_body_first():
     body = google_body(SHEETS_MESSAGE)
     assert parse_refusal(429, {"RateLimit": '"a";r=0;t=3'}, body) == parse_google(429, {}, body)

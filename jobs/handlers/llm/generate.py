@@ -17,7 +17,7 @@ from jobs.handlers.registry import Continue, Done, RunningJob, handler
 from jobs.states import CallType
 from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import OutboundRefused
-from queueops.tenancy.server_settings import Place, note
+from queueops.tenancy.server_settings import SettingPlace, note
 
 from . import errors as llm_errors
 from .access import key_of, unusable
@@ -135,7 +135,7 @@ def _learn(
     credential = job.credential
     takes = dialect.learn(response.status, response.body, sent)
     if takes and credential is not None and takes not in credential.takes(job.payload.model):
-        note(Place(credential.name, credential.base_url, job.payload.model), takes, said)
+        note(SettingPlace(credential.name, credential.base_url, job.payload.model), takes, said)
         raise _Learned(takes)
 
 

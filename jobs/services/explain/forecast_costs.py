@@ -40,7 +40,7 @@ class Priced(NamedTuple):
     above_tokens: int
 
 
-class PriceRange(NamedTuple):
+class PriceBounds(NamedTuple):
     """
     Between what work would cost of which calls like it have told too little, in micro-units.
 
@@ -132,7 +132,7 @@ class SubmissionCosts:
         told.expected += expected
         told.reserved += reserved
 
-    def price_range(self, via: Via, at: datetime) -> PriceRange | None:
+    def price_range(self, via: Via, at: datetime) -> PriceBounds | None:
         """Return between what all of it would cost; None: nothing is guessed, or a price is missing."""
         if not self.guessed or self.price(via, at)[0] is None:
             return None
@@ -144,7 +144,7 @@ class SubmissionCosts:
             for output in (LEAST_OUTPUT, MOST_OUTPUT)
         )
         is_bound = not any(used[UNBOUNDED] for used in self.used.values())
-        return PriceRange(least, most if is_bound else None)
+        return PriceBounds(least, most if is_bound else None)
 
     def price(self, via: Via, at: datetime) -> tuple[int | None, list[MissingPrice]]:
         """

@@ -31,7 +31,7 @@ from ratelimits.services.limiter.estimates import Typical, typical_calls
 from ratelimits.services.limiter.start_forecast import Asked
 
 from .forecast_budgets import BudgetGap, find_gaps
-from .forecast_costs import MissingPrice, PriceRange, SubmissionCosts, TokenSum
+from .forecast_costs import MissingPrice, PriceBounds, SubmissionCosts, TokenSum
 from .forecast_end import ForecastEnd, LimitNeed, Work, foresee_end
 from .line import LineJob
 
@@ -62,7 +62,7 @@ class SubmissionWay:
     finish_at: datetime | None
     seconds: float | None
     why: str = ""
-    price_range: PriceRange | None = None
+    price_range: PriceBounds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from .policy import OutboundPolicy, OutboundRefused, ascii_of, parse_target
 
 MAX_REDIRECTS = 5
 MAX_HEADER_BYTES = 65_536  # of one line: policies of web pages alone are longer than the usual 8 kB
-LINGER_SECONDS = 1.0  # for which a stream that is complete may stay open: its connection is worth that, no slot is
+OPEN_END_SECONDS = 1.0  # for which a stream that is complete may stay open: its connection is worth that, no slot is
 CONNECT_TIMEOUT_SECONDS = 10.0
 USER_AGENT = "queueops (gzip)"  # Google compresses only for agents that name gzip
 
@@ -155,7 +155,7 @@ class OutboundClient:
                 returns to be waited for, the next piece waits for.
             keeps_body: Off: the body of a success is for `on_piece` alone, and empty in the answer.
             piece_seconds: For the wait for each piece of the answer, within the whole.
-            is_complete: Asked after each piece: nothing more is waited for, for longer than LINGER_SECONDS.
+            is_complete: Asked after each piece: nothing more is waited for, for longer than OPEN_END_SECONDS.
 
         Raises:
             OutboundRefused: The target, a redirect's target or a header is not allowed.
@@ -303,7 +303,7 @@ async def _next(response: aiohttp.ClientResponse, is_complete: Callable[[], bool
     if is_complete is None or not is_complete():
         return await response.content.readany()
     try:
-        async with asyncio.timeout(LINGER_SECONDS) as lingering:
+        async with asyncio.timeout(OPEN_END_SECONDS) as lingering:
             return await response.content.readany()
     except TimeoutError:
         if not lingering.expired():

@@ -1,16 +1,22 @@
 """Reading a provider's Retry-After header, which may hold anything."""
 
+import logging
 import math
 import re
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 MAX_RETRY_AFTER_SECONDS = 86_400.0
 MAY_SPEAK_OF_A_QUOTA = frozenset({403, 413, 429, 498})  # statuses; a 429 always does
+A_MOMENT = 1_000_000_000.0  # seconds since 1970; above it no number is a span
+MILLISECONDS = 100 * A_MOMENT  # above it they are milliseconds since then
 MAX_CHARACTERS = 100  # no date is longer, and reading a long one costs time
 
-_SECONDS = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,40})?) ?(?:s|sec|secs|seconds)?")
+logger = logging.getLogger(__name__)
+
+_SECONDS = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,40})?) ?(?:s|sec|secs|seconds)?")
 _HEADERS = frozenset({"retry-after-ms", "retry-after", "date"})
 MOST_SPREAD_SECONDS = 60.0
 
@@ -41,7 +47,8 @@ def parse_retry_after(value: str | None, *, date: str | None = None) -> float | 
     Return the seconds to wait, at most MAX_RETRY_AFTER_SECONDS; None for what makes no sense.
 
     Args:
-        value: The header: seconds, also with their unit, or an HTTP date. The longest counts where the header came
+        value: The header: seconds, also with their unit, or a moment: an HTTP date, or seconds or milliseconds since
+            1970. The longest counts where the header came
             several times. Negative, past and garbled values are ignored.
         date: The answer's own Date header, from which a date is counted, so that the difference
             between the provider's clock and ours does not matter.
@@ -52,6 +59,9 @@ def parse_retry_after(value: str | None, *, date: str | None = None) -> float | 
     told = [_SECONDS.fullmatch(part.strip()) for part in text.split(",")]
     if all(told):
         seconds = max(float(one[1]) for one in told if one)
+        if seconds > A_MOMENT:  # a span of decades: some servers state when, and not how long
+            logger.info("Retry-After: %s is taken for a moment", text)
+            seconds = (seconds / 1000 if seconds > MILLISECONDS else seconds) - time.time()
     else:
         until = _http_date(text)
         if until is None:

@@ -13,7 +13,7 @@ from django.db import transaction
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import Algorithm, Meter, State
 from ratelimits.algorithms.figures import window_of
-from ratelimits.algorithms.hold import NO_HOLD, Hold, hold_of
+from ratelimits.algorithms.hold import NO_HOLD, HeldDelay, hold_of
 from ratelimits.algorithms.measures import MICRO, cost_units
 from ratelimits.algorithms.others import NO_OTHERS, Others, others_of, shown
 from ratelimits.algorithms.pressure import NO_PRESSURE, Pressure, pressure_at
@@ -60,7 +60,7 @@ class OpenCounter:
     share: float = 1.0
     others: Others = NO_OTHERS
     whole: float = 0.0
-    hold: Hold = NO_HOLD
+    hold: HeldDelay = NO_HOLD
     taken: int = 0
     changed: bool = False
     closed: bool = False

@@ -14,7 +14,7 @@ from queueops.audit import trail
 from queueops.core.clock import Now, database_now, foretold
 from queueops.core.values.retry_after import spread
 from ratelimits.algorithms.figures import NOUNS
-from ratelimits.algorithms.hold import NO_HOLD, Hold, obeyed
+from ratelimits.algorithms.hold import NO_HOLD, HeldDelay, obeyed
 from ratelimits.algorithms.measures import MICRO, microseconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
 from ratelimits.costs import NO_AMOUNTS, Amounts, estimate
@@ -107,7 +107,7 @@ class _Cooled:
     subject: Subject | None = None
     label: str = ""
     chance: float = 0.0
-    hold: Hold = NO_HOLD
+    hold: HeldDelay = NO_HOLD
     whole: int = 0
 
 
@@ -245,12 +245,12 @@ def _restates(cooled: _Cooled, found: PushBack) -> bool:
     return found.retry_after is None or cooled.counter.now + found.retry_after > cooled.hold.until - RESTATED_SECONDS
 
 
-def _hold(counter: OpenCounter, found: PushBack, violation: Violation, blocked_until: float) -> Hold:
+def _hold(counter: OpenCounter, found: PushBack, violation: Violation, blocked_until: float) -> HeldDelay:
     """What is held beyond the time that the counter is blocked for."""
     until = counter.now + (found.retry_after or 0.0)
     if violation.per_day or until <= blocked_until + RESTATED_SECONDS:
         return NO_HOLD
-    return Hold(until, blocked_until)
+    return HeldDelay(until, blocked_until)
 
 
 def _oversized(cooled: Mapping[str, _Cooled], refusal: Refusal, meant: Violated) -> Cooling | None:
