@@ -11,6 +11,7 @@ from rest_framework.request import Request
 
 from jobs.services.submit.accept_document import refuse_too_many
 from queueops.core.values.tags import split_tags
+from queueops.rest.errors import InvalidInput
 from queueops.rest.parsers import (
     JSON,
     MAX_DOCUMENT_BYTES,
@@ -22,9 +23,13 @@ from queueops.rest.parsers import (
     read_document,
     spool_lines,
     while_wanted,
+    without_mark,
 )
 
 from . import inputs
+
+BEGIN = 1_000  # bytes in which a body shows what it is
+AN_ARRAY = 'The body is an array: send {"jobs": [...]}, or one job a line as application/x-ndjson.'
 
 
 class BatchBody(NamedTuple):
@@ -43,7 +48,12 @@ def read_batch(request: Request) -> BatchBody:
     if media_type_of(request, JSON, NDJSON) == NDJSON:
         return _read_lines(request)
     raw = read_document(request, limit_bytes=MAX_DOCUMENT_BYTES)
-    given = parse_as(inputs.BatchDocument, raw)
+    try:
+        given = parse_as(inputs.BatchDocument, raw, any_number=True)  # each job tells of its own
+    except InvalidInput:
+        if without_mark(raw[:BEGIN]).lstrip().startswith(b"["):
+            raise InvalidInput(AN_ARRAY) from None
+        raise
     refuse_too_many(len(given.jobs))
     # What is no object goes on as text, so that its error names its place like any other.
     lines = (job if isinstance(job, dict) else pydantic_core.to_json(job) for job in while_wanted(given.jobs))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from http import HTTPStatus
+from typing import Any, ClassVar
 
+import pydantic_core
 from asgiref.sync import async_to_sync
-from django.http import HttpResponse
+from django.http import HttpResponse, JsonResponse
 from rest_framework.request import Request
 
 from dashboards.live.origin import Origin, origin_of
 from jobs.api.views.base import READ
 from queueops.access.token_authentication import PersonalTokenAuthentication
-from queueops.rest.parsers import read_document
+from queueops.rest.parsers import read_document, without_mark
 from queueops.rest.views import CallerView
 from queueops.tenancy.callers.authentication import ProducerKeyAuthentication
 
 from .errors import ForeignOrigin, NotInstalled
 
 PASSED_ON = ("accept", "content-type", "mcp-protocol-version", "mcp-method", "mcp-name")
+INVALID_REQUEST = -32600  # of JSON-RPC 2.0
 POST = frozenset({"POST"})
 
 
@@ -40,9 +43,33 @@ class AssistantView(CallerView):
             for name, value in request.headers.items()
             if name.lower() in PASSED_ON or name.lower().startswith("mcp-")
         ]
-        caller = self.caller
-        status, told, body = async_to_sync(answer_http)(lambda: caller, headers, read_document(request))
+        caller, raw = self.caller, without_mark(read_document(request))
+        if (refusal := refusal_of(raw)) is not None:
+            return JsonResponse(refusal, status=HTTPStatus.BAD_REQUEST)
+        status, told, body = async_to_sync(answer_http)(lambda: caller, headers, raw)
         return HttpResponse(body, status=status, content_type=told.get("content-type", "application/json"))
+
+
+def refusal_of(raw: bytes) -> dict[str, Any] | None:
+    """The error of JSON-RPC for a body that is JSON and no message of it; None: the protocol's library judges it."""
+    try:
+        given = pydantic_core.from_json(raw)
+    except ValueError:
+        return None
+    if isinstance(given, list):
+        told = "an array: send one message a request, there are no batches since the protocol of 2025-06-18"
+    elif not isinstance(given, dict):
+        told = "a JSON object is wanted"
+    elif given.get("jsonrpc") != "2.0":
+        told = '"jsonrpc" must be "2.0"'
+    elif not (isinstance(given.get("method"), str) or "result" in given or "error" in given):
+        told = '"method" must be a text'
+    else:
+        return None
+    asked = given.get("id") if isinstance(given, dict) else None
+    is_id = isinstance(asked, str | int) and not isinstance(asked, bool)
+    error = {"code": INVALID_REQUEST, "message": f"Invalid Request: {told}."}
+    return {"jsonrpc": "2.0", "id": asked if is_id else None, "error": error}
 
 
 def refuse_foreign(request: Request) -> None:

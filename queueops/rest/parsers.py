@@ -105,29 +105,51 @@ def max_job_bytes() -> int:
     return settings.QUEUEOPS.max_job_bytes
 
 
-def parse_document(raw: bytes) -> Any:
+def parse_document(raw: bytes, *, any_number: bool = False) -> Any:
     """
-    Parse UTF-8 without NaN or infinity. Texts may hold NUL characters, and a number that is too large is infinite.
+    Parse UTF-8, with or without its mark. Texts may hold NUL characters, and a number that is too large is infinite.
+
+    Args:
+        any_number: Also NaN and infinity, which whoever takes it refuses where they stand.
 
     Raises:
         MalformedJSON: With line and column.
         TooDeep
     """
     try:
-        return pydantic_core.from_json(raw, allow_inf_nan=False)
+        return pydantic_core.from_json(without_mark(raw), allow_inf_nan=any_number)
     except ValueError as error:
         raise _as_malformed(str(error)) from None
 
 
-def parse_json(raw: bytes) -> Any:
+def without_mark(begin: bytes) -> bytes:
+    """
+    The beginning of a body without the byte order mark that Windows' programs put before UTF-8.
+
+    Raises:
+        MalformedJSON: It is UTF-16, as `>` and Out-File of Windows PowerShell write it.
+    """
+    if begin.startswith((b"\xff\xfe", b"\xfe\xff")) or begin[1:2] == b"\0":
+        raise MalformedJSON(
+            "The body is UTF-16, and UTF-8 is wanted. In Windows PowerShell write it with Out-File -Encoding utf8."
+        )
+    return begin.removeprefix(b"\xef\xbb\xbf")
+
+
+def parse_json(raw: bytes, *, any_number: bool = False) -> Any:
     """
     Parse strictly: UTF-8, no NaN or infinity, no NUL character, no lone surrogates.
+
+    Args:
+        any_number: As `parse_document`; NUL characters are left to whoever takes it, too.
 
     Raises:
         MalformedJSON: With line and column.
         TooDeep
     """
-    parsed = parse_document(raw)
+    parsed = parse_document(raw, any_number=any_number)
+    if any_number:
+        return parsed
     if NUL_ESCAPE.search(raw):
         raise MalformedJSON("The body holds a NUL character (\\u0000), which cannot be stored.")
     if MAY_OVERFLOW.search(raw):
@@ -138,7 +160,7 @@ def parse_json(raw: bytes) -> Any:
     return parsed
 
 
-def parse_object(raw: bytes) -> dict[str, Any]:
+def parse_object(raw: bytes, *, any_number: bool = False) -> dict[str, Any]:
     """
     Parse a JSON object; an empty body counts as an empty object.
 
@@ -146,21 +168,24 @@ def parse_object(raw: bytes) -> dict[str, Any]:
         MalformedJSON, TooDeep
         InvalidInput: It is not an object.
     """
-    parsed = parse_json(raw) if raw else {}
+    parsed = parse_json(raw, any_number=any_number) if raw else {}
     if not isinstance(parsed, dict):
         raise InvalidInput("The body must be a JSON object.")
     return parsed
 
 
-def parse_as(model: type[Model], raw: bytes) -> Model:
+def parse_as(model: type[Model], raw: bytes, *, any_number: bool = False) -> Model:
     """
     Parse a body into one of `inputs`' models.
+
+    Args:
+        any_number: As `parse_json`.
 
     Raises:
         MalformedJSON, TooDeep
         InvalidInput: With the path of each bad or unknown field.
     """
-    parsed = parse_object(raw)
+    parsed = parse_object(raw, any_number=any_number)
     try:
         return model.model_validate(parsed)
     except ValidationError as error:
@@ -216,6 +241,7 @@ def spool_lines(request: Request, *, enough: int) -> SpooledLines:
 
     Raises:
         UnsupportedEncoding, IncompleteBody, MalformedGzip
+        MalformedJSON: It is UTF-16.
         BodyTooLarge: Inflated it has more than QUEUEOPS_MAX_BODY_MB.
         ClientLeft, OutOfTime: So while the lines are read.
     """
@@ -223,10 +249,12 @@ def spool_lines(request: Request, *, enough: int) -> SpooledLines:
     kept = _kept_aside(request)
     ends = 1  # of lines, the last of which needs none
     body = _inflated(request, kept)
+    is_first = True
     while block := body.read(LINES_READ_BYTES):
         ensure_wanted()
         digest.update(block)
-        ends += block.count(b"\n")
+        ends += (without_mark(block) if is_first else block).count(b"\n")
+        is_first = False
     if ends >= enough:  # some may be blank
         ends = sum(1 for _ in islice((line for line in _lines(_inflated(request, kept)) if line.strip()), enough))
     return SpooledLines(_lines(_inflated(request, kept)), digest.hexdigest(), ends)
@@ -258,8 +286,9 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     the error names the line and memory stays bounded.
     """
     limit = max_job_bytes() + 1  # one more than the service takes
-    rest, is_cut = b"", False
+    rest, is_cut, is_first = b"", False, True
     while block := stream.read(LINES_READ_BYTES):
+        block, is_first = without_mark(block) if is_first else block, False
         whole = block.rfind(b"\n") + 1
         if not whole:
             rest += b"" if is_cut else block

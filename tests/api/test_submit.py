@@ -237,6 +237,37 @@ def test_what_cannot_be_stored_is_refused_by_line(api: Api):
     assert not Batch.objects.exists()
 
 
+NAN = {"spreadsheet_id": "1AbC", "requests": [{"cells": [{"n": 1}, {"n": 2}]}]}
+SHEET = json.dumps({"kind": "google_sheets.batch_update", "payload": NAN})
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_no_json_has_is_a_fault_of_its_line_and_field_in_lines_and_documents(api: Api, number: str):
+    lines = [json.dumps(SPEC), SHEET.replace('"n": 2', f'"n": {number}'), json.dumps(SPEC)]
+    body = '{"jobs": [%s], "partial": %s}'
+    for all_or_none, partial in (
+        (api.lines("\n".join(lines)), api.lines("\n".join(lines), "?partial=1")),
+        tuple(api.send("POST", "/batches/", body % (",".join(lines), word)) for word in ("false", "true")),
+    ):
+        error = error_of(all_or_none, 422)
+        [fault] = error["details"]["errors"]
+        assert (fault["line"], list(fault["fields"])) == (2, ["payload.requests.0.cells.1.n"])
+        assert (partial.status_code, partial.json()["accepted"]) == (201, 2)
+        assert [one["line"] for one in partial.json()["errors"]] == [2]
+
+
+def test_marks_of_windows_and_arrays_are_taken_or_explained(api: Api):
+    one, document = json.dumps(SPEC), json.dumps({"jobs": [SPEC]})
+    for path, body in (("/jobs/", one), ("/batches/", document)):
+        assert api.send("POST", path, f"\ufeff{body}").status_code == 201
+        assert "UTF-16" in error_of(api.send("POST", path, body.encode("utf-16")), 400)["message"]
+    assert api.lines(f"\ufeff{one}\r\n{one}\r\n").json()["accepted"] == 2
+    assert "-Encoding utf8" in error_of(api.lines(f"{one}\n".encode("utf-16")), 400)["message"]
+    assert '{"jobs": [...]}' in error_of(api.send("POST", "/batches/", f"[{one}]"), 422)["message"]
+    refused = error_of(api.lines(f"[\n{one}\n]"), 422)["details"]["errors"]
+    assert "one job a line" in refused[0]["message"]
+
+
 @pytest.mark.proves("S3")
 def test_an_empty_batch_and_unknown_options_are_refused(api: Api):
     assert error_of(api.lines("\n\n"), 422)["code"] == "empty_batch"

@@ -218,3 +218,20 @@ def test_the_key_is_looked_up_at_every_call():
             await client.call_tool("limits", {})
 
     assistant.connected(revoked_meanwhile)
+
+
+def test_what_is_no_message_of_the_protocol_is_an_invalid_request():
+    listed = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
+    named = {"Authorization": f"Bearer {key_for('acme')}", "Accept": "application/json, text/event-stream"}
+
+    def asked(body: str) -> tuple[int, Any, Any]:
+        answer = Browser().generic("POST", "/mcp/", body, content_type="application/json", headers=named)
+        told = answer.json()
+        return answer.status_code, told["id"], told.get("error", {}).get("code")
+
+    wrong = [[listed], [], 7, "x", None, {}, {**listed, "method": 7}, {**listed, "jsonrpc": "1.0"}]
+    ids = [None, None, None, None, None, None, 7, 7]
+    assert [asked(json.dumps(one)) for one in wrong] == [(400, one, -32600) for one in ids]
+    assert asked("nope") == (400, None, -32700)
+    assert asked(json.dumps({**listed, "method": "nope"})) == (200, 7, -32601)
+    assert asked("\ufeff" + json.dumps(listed)) == (200, 7, None)

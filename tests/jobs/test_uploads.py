@@ -27,6 +27,10 @@ ACTOR = "user:7"
 GOOD = "kind,priority,payload.method,payload.url,payload.json:json\n"
 
 
+LINE = '{"kind": "http.request", "payload": {"method": "GET", "url": "http://127.0.0.1:9/"}}'
+ROW = "http.request,GET,http://127.0.0.1:9/,,\n"
+
+
 def stored(text: str, *, file_name: str = "jobs.csv", **options: str) -> Upload:
     make_project()
     return store_upload(text.encode(), project_id="acme", actor=ACTOR, file_name=file_name, **options)
@@ -185,3 +189,62 @@ def test_uploads_are_forgotten_after_a_day():
     Upload.objects.filter(pk=old.pk).update(created_at=Now() - timedelta(days=2))
     assert forget_uploads() == 1
     assert list(Upload.objects.all()) == [new]
+
+
+CASES = {
+    "empty columns at the right": (
+        "jobs.csv",
+        b"kind,payload.method,payload.url,,\n" + ROW.encode() * 2 + b",,,,\n",
+        2,
+    ),
+    "a line that names the separator": (
+        "jobs.csv",
+        b"sep=;\r\nkind;payload.method;payload.url\r\nhttp.request;GET;http://127.0.0.1:9/\r\n",
+        1,
+    ),
+    "another separator": (
+        "jobs.csv",
+        b"sep=|\nkind|payload.method|payload.url\nhttp.request|GET|http://127.0.0.1:9/\n",
+        1,
+    ),
+    "what spreadsheets make of true": (
+        "jobs.csv",
+        f"{GOOD}http.request,low,PUT,http://127.0.0.1:9/,TRUE\n".encode(),
+        1,
+    ),
+    "CSV as Unicode Text": ("jobs.tsv", f"{GOOD.replace(',', chr(9))}{row(1)}".replace(",", "\t").encode("utf-16"), 1),
+    "lines of Windows PowerShell": ("jobs.ndjson", f"{LINE}\r\n{LINE}\r\n".encode("utf-16"), 2),
+    "lines after a byte order mark": ("jobs.ndjson", f"\ufeff{LINE}\n{LINE}\n".encode(), 2),
+    "an array": ("jobs.json", json.dumps([json.loads(LINE)] * 2, indent=2).encode(), 2),
+    "an array after a byte order mark": ("jobs.json", f"\ufeff[{LINE},\n{LINE}]".encode(), 2),
+    "a document": ("jobs.json", json.dumps({"name": "x", "jobs": [json.loads(LINE)]}, indent=2).encode(), 1),
+}
+
+
+@every_case("case", CASES, undone=True)
+def test_files_are_taken_as_spreadsheets_shells_and_exports_write_them(case):
+    name, content, jobs = CASES[case]
+    make_project()
+    upload = store_upload(content, project_id="acme", actor=ACTOR, file_name=name)
+    assert (upload.lines, upload.errors) == (jobs, [])
+    assert submit_upload(upload.pk, actor=ACTOR).batch_id
+    assert Job.objects.count() == jobs
+    assert case != "what spreadsheets make of true" or Job.objects.get().payload["json"] is True
+
+
+def test_what_a_file_says_wrongly_is_told_with_its_place_and_what_to_do():
+    upload = stored(f"{GOOD.rstrip()},\nhttp.request,low,PUT,http://127.0.0.1:9/,WAHR,\n{row(2).rstrip()},x\n")
+    assert [(error["line"], list(error["fields"])) for error in upload.errors] == [(2, ["payload.json:json"]), (3, [])]
+    assert 'A text needs quotes here ("WAHR")' in upload.errors[0]["fields"]["payload.json:json"][0]
+    assert "column 6, which the header does not name" in upload.errors[1]["message"]
+    with pytest.raises(UnreadableFile, match="begins as an array of jobs, and is not JSON"):
+        stored(f"[{LINE},\n", file_name="jobs.json")
+    kindless = stored(
+        f"{LINE}\n" + '{"payload": {"requests": [{"n": NaN}]}}',
+        file_name="x.ndjson",
+        default_kind="google_sheets.batch_update",
+    )
+    [error] = kindless.errors
+    assert (error["line"], list(error["fields"])) == (2, ["payload.requests.0.n"])
+    page = signed_in("operator").get(f"/admin/jobs/upload/{kindless.pk}/change/").content.decode()
+    assert "payload.requests.0.n" in page

@@ -3,13 +3,15 @@ Jobs out of a CSV file: one a row, named by the columns.
 
 A column is a field of JobSpec (`kind`, `priority`, `idempotency_key`, ...) or a place in the payload: `payload` holds
 all of it as JSON, `payload.url` text at that place, `payload.values:json` JSON there. An empty cell leaves its field
-out; `tags` and `after` are separated by commas.
+out; `tags` and `after` are separated by commas. Columns without a name are left out where they are empty: spreadsheets
+write such to the right.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,6 +25,9 @@ from .accept_document import Line
 from .spec import FIGURES, InvalidJob, JobSpec
 
 DELIMITERS = ",;\t"
+SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)
+# As spreadsheets write what is true or false, whatever was typed.
+BOOLEANS = {"TRUE": True, "FALSE": False}
 JSON_MARK = ":json"
 FIRST_ROW = 2  # as spreadsheets number them: the header is 1
 MOST_COLUMNS_NAMED = 10  # columns in one error
@@ -49,7 +54,10 @@ def jobs_of_csv(text: str, *, default_kind: str = "") -> Iterator[Line]:
         UnreadableFile: At once for the header, while reading for the rest.
     """
     csv.field_size_limit(MAX_CELL)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    first, _, rest = text.partition("\n")
+    told = SEPARATOR_LINE.fullmatch(first.strip())  # spreadsheets read it and do not show it, so it has no number
+    text = rest if told else text
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=told[1] if told else _delimiter(text), strict=True)
     header = [name.strip() for name in _next_row(rows) or []]
     _check_header(header, default_kind)
     return _jobs(rows, header, default_kind)
@@ -64,13 +72,15 @@ def _jobs(rows: Any, header: Sequence[str], default_kind: str) -> Iterator[Line]
 
 
 def _job(header: Sequence[str], row: Sequence[str], default_kind: str) -> Mapping[str, Any]:
-    if len(row) > len(header):
+    if any(cell.strip() for cell in row[len(header) :]):
         raise InvalidJob(f"The row has {len(row)} cells, the header {len(header)}.")
     job: dict[str, Any] = {}
     payload: dict[str, Any] = {}
-    for name, cell in zip(header, row, strict=False):
+    for place, (name, cell) in enumerate(zip(header, row, strict=False), 1):
         if not cell.strip():
             continue
+        if not name:
+            raise InvalidJob(f"The row has a value in column {place}, which the header does not name.")
         if name in LISTS:
             job[name] = split_tags(cell)
         elif name in FIGURES:
@@ -110,20 +120,29 @@ def _object(cell: str) -> dict[str, Any]:
 
 
 def _parsed(name: str, cell: str) -> Any:
+    if cell.strip() in BOOLEANS:
+        return BOOLEANS[cell.strip()]
     try:
         return pydantic_core.from_json(cell, allow_inf_nan=False)
     except ValueError as error:
-        raise InvalidJob("The row is not valid.", fields={name: [f"not JSON: {error}"]}) from None
+        raise InvalidJob("The row is not valid.", fields={name: [f"not JSON: {error}{_hint(cell)}"]}) from None
+
+
+def _hint(cell: str) -> str:
+    text = cell.strip()
+    if text[:1] in {"{", "["} or text.startswith('"'):
+        return ""
+    return f'. A text needs quotes here ("{text[:20]}"), or a column without {JSON_MARK}'
 
 
 def _check_header(header: Sequence[str], default_kind: str) -> None:
-    if not header:
+    if not any(header):
         raise UnreadableFile("The file is empty: its first row names the columns.")
-    unknown = [name for name in header if name not in PLAIN_COLUMNS and not _is_payload(name)]
+    unknown = [name for name in header if name and name not in PLAIN_COLUMNS and not _is_payload(name)]
     if unknown:
         known = ", ".join([*sorted(PLAIN_COLUMNS), "payload", "payload.<place>", f"payload.<place>{JSON_MARK}"])
         raise UnreadableFile(f"Unknown columns: {_few(unknown)}. The columns are {known}.")
-    twice = sorted(name for name, count in Counter(header).items() if count > 1)
+    twice = sorted(name for name, count in Counter(filter(None, header)).items() if count > 1)
     if twice:
         raise UnreadableFile(f"Columns that occur twice: {_few(twice)}.")
     if "kind" not in header and not default_kind:

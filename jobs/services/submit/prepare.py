@@ -23,6 +23,7 @@ from queueops.tenancy.credentials import CredentialNotAllowed, UsableCredential,
 from ratelimits.subjects import LONGEST_NAME
 
 from .choose_way import GOES_LIVE, ChosenWay, WayRules, choose_way
+from .finite import refuse_endless
 from .spec import InvalidJob, JobSpec
 
 
@@ -171,6 +172,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
         raise InvalidJob("Such jobs are not for producers.", fields={"kind": [f"only QueueOps submits {spec.kind!r}"]})
     try:
         text = pydantic_core.to_json(spec.payload, inf_nan_mode="constants")
+        refuse_endless(spec.payload, text)
         payload = handler.schema.validate_json(text)
     except ValidationError as error:
         raise InvalidJob(

@@ -221,5 +221,9 @@ def parse_spec(line: bytes | str | Mapping[str, Any]) -> JobSpec:
         fields = fields_of(error)
         if list(fields) == [""]:
             broken = error.errors()[0]["type"] in ("json_invalid", "model_type")
+            if isinstance(line, bytes | str) and line[:100].lstrip()[:1] in ("[", b"["):
+                raise InvalidJob(
+                    'An array: one job a line is wanted, or {"jobs": [...]} as application/json.'
+                ) from None
             raise InvalidJob(f"{'Not a JSON object: ' if broken else ''}{fields[''][0]}") from None
         raise InvalidJob("The job is not valid.", fields=fields) from None

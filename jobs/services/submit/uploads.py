@@ -7,6 +7,8 @@ when it is submitted, as handlers, credentials and the queue's room may have cha
 
 from __future__ import annotations
 
+import codecs
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -35,6 +37,8 @@ from .submit import EmptyBatch, refuse_when_full, submit_batch
 MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
 KEPT = timedelta(days=1)
 MOST_LINES_SAMPLED = 5
+BEGIN = 1_000  # bytes in which a file shows what it is
+_BEGINS_A_DOCUMENT = re.compile(rb"\{\s*(?:\"jobs\"|\"(?:name|tags|partial)\"|\Z)")
 
 Format = Upload.Format
 
@@ -71,7 +75,7 @@ def store_upload(
     Check every line of a file and keep it with what was found; nothing is submitted.
 
     Args:
-        file_name: CSV where it ends in `.csv` or `.tsv`, else one JSON object a line.
+        file_name: CSV where it ends in `.csv` or `.tsv`, else one JSON object a line, or an array of them.
         name: Of the batch.
         default_kind: Of the lines that name none.
 
@@ -210,32 +214,64 @@ def read_lines(content: bytes, *, form: Upload.Format, default_kind: str) -> Ite
     Raises:
         UnreadableFile
     """
-    if form == Format.NDJSON:
-        return _with_kind(lines_of_text(content.removeprefix(b"\xef\xbb\xbf")), default_kind)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # of Windows PowerShell, or “Unicode Text”
+        content = _decoded(content, "utf-16").encode(errors="replace")
+    if form == Format.CSV:
+        return jobs_of_csv(_decoded(content, "utf-8-sig"), default_kind=default_kind)
+    content = content.removeprefix(codecs.BOM_UTF8)
+    if (jobs := _jobs_of_document(content)) is not None:
+        lines: Iterable[Line] = (one if isinstance(one, dict) else pydantic_core.to_json(one) for one in jobs)
+        return _with_kind(lines, default_kind)
+    return _with_kind(lines_of_text(content), default_kind)
+
+
+def _decoded(content: bytes, encoding: str) -> str:
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode(encoding)
     except UnicodeDecodeError as error:
         raise UnreadableFile(
-            f"The file is not UTF-8 (byte {error.start:,}). Export it as “CSV UTF-8” from the spreadsheet."
+            f"The file is not {encoding.upper().removesuffix('-SIG')} (byte {error.start:,}). Export it as “CSV UTF-8” "
+            "from the spreadsheet."
         ) from None
-    return jobs_of_csv(text, default_kind=default_kind)
+
+
+def _jobs_of_document(content: bytes) -> list[Any] | None:
+    """
+    The jobs of a file that is one array of them, or a document as the API takes it; None: it has one a line.
+
+    Raises:
+        UnreadableFile: It is an array that cannot be read.
+    """
+    begin = content[:BEGIN].lstrip()
+    is_array = begin.startswith(b"[")
+    if not is_array and not _BEGINS_A_DOCUMENT.match(begin):
+        return None
+    try:
+        parsed = pydantic_core.from_json(content, allow_inf_nan=True)
+    except ValueError as error:
+        if is_array:
+            raise UnreadableFile(f"The file begins as an array of jobs, and is not JSON: {error}.") from None
+        return None
+    jobs = parsed.get("jobs") if isinstance(parsed, dict) else parsed
+    return jobs if isinstance(jobs, list) else None
 
 
 def first_line_of(form: Upload.Format) -> int:
     return FIRST_ROW if form == Format.CSV else 1
 
 
-def _with_kind(lines: Iterable[bytes], default_kind: str) -> Iterator[Line]:
+def _with_kind(lines: Iterable[Line], default_kind: str) -> Iterator[Line]:
     for line in lines:
-        if default_kind and line.strip():
+        parsed: Any = line
+        if default_kind and isinstance(line, bytes) and line.strip():
             try:
-                parsed = pydantic_core.from_json(line, allow_inf_nan=False)
+                parsed = pydantic_core.from_json(line, allow_inf_nan=True)
             except ValueError:
                 parsed = None  # the line itself says what is wrong with it
-            if isinstance(parsed, dict) and "kind" not in parsed:
-                yield {"kind": default_kind, **parsed}
-                continue
-        yield line
+        if default_kind and isinstance(parsed, dict) and "kind" not in parsed:
+            yield {"kind": default_kind, **parsed}
+        else:
+            yield line
 
 
 def _shown(line: int, job: PreparedJob) -> dict[str, Any]:
