@@ -1,4 +1,4 @@
-"""A column of JSON that is kept as it was written: no digit and no order of keys changes, and it has the size it came in."""
+"""A column of JSON that is kept as it was written: digits, order of keys and size stay what they were."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from django.db import models
-from django.db.models.expressions import Col
+from django.db.models.expressions import Col, Func
 from django.db.models.functions import Cast
 
 from .encryption import SealedJSONField
@@ -18,8 +18,8 @@ class WrittenJSONField(SealedJSONField):
     """
     JSON text in a column of text, read as its value; sealed as a whole where its project's payloads are encrypted.
 
-    jsonb writes numbers anew: 1e308 comes back as 309 digits, fifty times as long, and 1.10 and 602214076000000000000000
-    are not what they were. A row whose text is null has its value in the column of before, which is jsonb.
+    jsonb writes numbers anew: 1e308 comes back as 309 digits, fifty times as long, and 6.02214076e23 as a number that
+    is no double. A row whose text is null has its value in the column of before, which is jsonb.
 
     Args:
         before: That column.
@@ -63,6 +63,23 @@ class _EitherColumn(Col):
         field: Any = self.target
         table, quoted = compiler.quote_name_unless_alias(self.alias), connection.ops.quote_name
         return f"coalesce({table}.{quoted(field.column)}, {table}.{quoted(field.before)}::text)", []
+
+
+class WrittenBytes(Func):
+    """
+    How many bytes a WrittenJSONField's value has as JSON text; 0: it is null.
+
+    A large value of the column of before is not unpacked for that, as in jobs/sql/fragments/payload_bytes.sql.
+    """
+
+    output_field = models.BigIntegerField()
+
+    def as_sql(self, compiler: Any, connection: Any, **context: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
+        column: Any = self.source_expressions[0]
+        table, field = compiler.quote_name_unless_alias(column.alias), column.target
+        text, before = (f"{table}.{connection.ops.quote_name(name)}" for name in (field.column, field.before))
+        unpacked = f"CASE WHEN pg_column_size({before}) < 20000 THEN octet_length({before}::text)"
+        return f"coalesce(octet_length({text}), {unpacked} WHEN {before} IS NOT NULL THEN 8000000 END, 0)", []
 
 
 def _within(made: Callable[..., Any]) -> Callable[..., Any]:

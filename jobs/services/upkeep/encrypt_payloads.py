@@ -55,8 +55,8 @@ class SealedColumns(NamedTuple):
     Columns of a table that hold what is sealed.
 
     Attributes:
-        whole: JSON that is one token. written: likewise, kept as text. parts: JSON with tokens in it. texts, contents: text
-            and bytes, likewise.
+        whole: JSON that is one token. written: likewise, kept as text. parts: JSON with tokens in it.
+        texts, contents: text and bytes, likewise.
         rows: Which of the project's.
     """
 
