@@ -15,7 +15,8 @@
 --         resting: lanes whose probe a limit has just refused;
 --         strange: kinds, each of a pool, that this executor leaves to others; everywhere: look at all projects and tiers;
 --         known_projects, known_priorities, known_since: else at these alone, from when on (seconds since 1970);
---         flow_projects, flow_passes: where the jobs outside lanes stand in their project's turns, 0 where not named
+--         flow_projects, flow_passes: where the jobs outside lanes stand in their project's turns, 0 where not named;
+--         most_bytes: of all their payloads and results so far
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
 -- returns one row a chosen job: what its handler needs, its state and lane, and for the turns the project's weight and

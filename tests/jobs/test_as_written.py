@@ -22,6 +22,7 @@ from jobs.handlers.http.request import close, http_request
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Job
 from jobs.services.operate.dead_letters import requeue_dead_letters
+from jobs.services.submit.uploads import store_upload, submit_upload
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.core.values.written import elements, member, say_the_same
@@ -83,10 +84,16 @@ def test_a_payload_is_stored_as_it_was_written_however_it_comes(api: Api):
     assert api.send("POST", "/jobs/", GIVEN).status_code == 201
     assert api.lines(f"{GIVEN}\n{GIVEN}").status_code == 201
     assert api.send("POST", "/batches/", f'{{"jobs": [{GIVEN} , {GIVEN}], "on_finish":{GIVEN}}}').status_code == 201
-    assert stored() == [WRITTEN] * 6
-    assert Job.objects.first() is not None
+    cell = WRITTEN.replace('"', '""')
+    table = f'kind,payload,payload.text:json\nhttp.request,"{cell}",\n'
+    for name, content in (("jobs.csv", table), ("jobs.ndjson", f'{{"payload": {WRITTEN}}}\n')):
+        upload = store_upload(
+            content.encode(), file_name=name, default_kind="http.request", project_id="acme", actor="x"
+        )
+        submit_upload(upload.pk, actor="user:1")
+    assert stored() == [WRITTEN] * 8
     assert {job.payload["json"]["id"] for job in Job.objects.all()} == {1.1}
-    assert Job.objects.filter(payload__json__type="a", payload__has_key="url").count() == 6
+    assert Job.objects.filter(payload__json__type="a", payload__has_key="url").count() == 8
 
 
 def test_numbers_of_many_digits_take_no_more_room_than_they_were_written_in(api: Api):

@@ -232,7 +232,7 @@ def as_written_now(job: Any) -> Any:
 class WrittenJob(dict[str, Any]):
     """A job that was parsed, and the text that it was parsed from."""
 
-    def __init__(self, job: Mapping[str, Any], text: str) -> None:
+    def __init__(self, job: Mapping[str, Any], text: bytes | str) -> None:
         super().__init__(job)
         self.text = text
 

@@ -29,6 +29,7 @@ from .accept_document import Line, LineChecker, LineError
 from .csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
 from .good_jobs import good_jobs
 from .prepare import PreparedJob
+from .spec import WrittenJob
 from .submit import EmptyBatch, refuse_when_full, submit_batch
 
 MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
@@ -232,7 +233,7 @@ def _with_kind(lines: Iterable[bytes], default_kind: str) -> Iterator[Line]:
             except ValueError:
                 parsed = None  # the line itself says what is wrong with it
             if isinstance(parsed, dict) and "kind" not in parsed:
-                yield {"kind": default_kind, **parsed}
+                yield WrittenJob({"kind": default_kind, **parsed}, line)
                 continue
         yield line
 
