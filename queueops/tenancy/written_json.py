@@ -59,10 +59,10 @@ class WrittenJSONField(SealedJSONField):
 
 
 class _EitherColumn(Col):
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[str | int, ...]]:
         field: Any = self.target
         table, quoted = compiler.quote_name_unless_alias(self.alias), connection.ops.quote_name
-        return f"coalesce({table}.{quoted(field.column)}, {table}.{quoted(field.before)}::text)", []
+        return f"coalesce({table}.{quoted(field.column)}, {table}.{quoted(field.before)}::text)", ()
 
 
 class WrittenBytes(Func):

@@ -170,7 +170,7 @@ def test_parts_of_a_text_are_cut_out_as_they_stand():
     text = ' { "a" : 1.10 , "b\\u0021":{ "x" : [1e3, "}"] },"a":[ ] } '
     assert (member(text, "b!"), member(text, "a"), member(text, "c")) == ('{ "x" : [1e3, "}"] }', "[ ]", None)
     assert elements('[ 1.10 ,{"a": 2} , [] ]') == ["1.10", '{"a": 2}', "[]"]
-    assert elements("[]") == []
+    assert (member(f"\ufeff{text}", "a"), elements("\ufeff[]"), elements("[]")) == ("[ ]", [], [])
     assert [member(text, "a") for text in ("", "[]", '{"a"', '{"a":', "7")] == [None] * 5
     assert [elements(text) for text in ("", "{}", "[1,", "7")] == [None] * 4
 

@@ -30,7 +30,7 @@ def elements(text: str) -> list[str] | None:
     """The elements of a JSON array, each as it is written there; None: the text is none."""
     found: list[str] = []
     try:
-        at = _skip(text, 0)
+        at = _begin(text)
         if text[at] != "[":
             return None
         at = _skip(text, at + 1)
@@ -70,7 +70,7 @@ def _as_double(number: float) -> float | None:
 
 
 def _members(text: str) -> Iterator[tuple[str, int, int]]:
-    at = _skip(text, 0)
+    at = _begin(text)
     if text[at] != "{":
         raise ValueError(text[at])
     at = _skip(text, at + 1)
@@ -82,6 +82,10 @@ def _members(text: str) -> Iterator[tuple[str, int, int]]:
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)
+
+
+def _begin(text: str) -> int:
+    return _skip(text, int(text.startswith("\ufeff")))  # the mark that Windows' programs put before UTF-8
 
 
 def _skip(text: str, at: int) -> int:
