@@ -48,9 +48,9 @@ def _old(*, pending: int, finished: int) -> None:
             [days],
         )
         cursor.execute(
-            "INSERT INTO jobs_deadletter (id, job_id, project_id, kind, service, payload, error_code, error_class,"
+            "INSERT INTO jobs_deadletter (id, job_id, project_id, kind, service, payload_text, error_code, error_class,"
             " error_message, remediation, attempts, retry_count, crash_count, fingerprint)"
-            " SELECT id, id, %s, kind, service, payload, 'x', 'x', 'x', '', '[]', 0, 0, 'f' FROM jobs_job"
+            " SELECT id, id, %s, kind, service, payload_text, 'x', 'x', 'x', '', '[]', 0, 0, 'f' FROM jobs_job"
             "  WHERE finished_at IS NOT NULL ORDER BY id DESC LIMIT %s",
             [PROJECT, LETTERS],
         )

@@ -165,7 +165,7 @@ def _active_readers(trial: Trial) -> Iterator[None]:
         with psycopg.connect(trial.url, autocommit=True) as session:
             while not over.is_set():
                 session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-                session.execute("SELECT count(*), sum(length(payload::text)) FROM jobs_job")
+                session.execute("SELECT count(*), sum(length(payload_text)) FROM jobs_job")
                 over.wait(EVERY_SECONDS)
                 session.execute("COMMIT")
 

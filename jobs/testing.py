@@ -217,9 +217,11 @@ def _prepare(
 ) -> tuple[Handler, RunningJob[Any]]:
     handler = find_handler(kind)
     job_id = new_id()
+    text = pydantic_core.to_json(payload, by_alias=True)
     return handler, RunningJob(
         id=job_id,
-        payload=handler.schema.validate_json(pydantic_core.to_json(payload, by_alias=True)),
+        payload=handler.schema.validate_json(text),
+        payload_text=text.decode(),
         project=project,
         user_id=user_id,
         effect_key=effect_key or str(job_id),

@@ -88,12 +88,12 @@ def operators_session() -> str:
 
 # Of every hundred: 70 completed, 20 ready, 5 behind a limit, 2 to be retried, 2 failed, 1 cancelled.
 _JOBS = """
-INSERT INTO jobs_job (id, project_id, user_id, batch_id, kind, service, call_type, priority, status, payload,
+INSERT INTO jobs_job (id, project_id, user_id, batch_id, kind, service, call_type, priority, status, payload_text,
                       effect_key, lane, eligible_since, scheduled_at, created_at, updated_at, started_at,
                       first_attempt_at, finished_at, progress, fencing_token, retry_count, deferral_count)
 SELECT id, project, user_id, batch, 'bench.noop', service, 'write',
        (ARRAY['normal', 'normal', 'normal', 'urgent', 'low'])[1 + number %% 5], status,
-       jsonb_build_object('row', number, 'text', 'a value of ordinary length'), id::text,
+       jsonb_build_object('row', number, 'text', 'a value of ordinary length')::text, id::text,
        CASE WHEN status = 'rate_limited' THEN (%(lanes)s::text[])[place] END,
        at, CASE WHEN status = 'retried' THEN now() + interval '1 day' END, at, at, ended, ended, ended,
        CASE WHEN status = 'completed' THEN 100 ELSE 0 END, 0, (status = 'retried')::int, (status = 'rate_limited')::int
@@ -167,10 +167,10 @@ HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
 
 # A third of them is open, in fifty groups.
 _LETTERS = """
-INSERT INTO jobs_deadletter (id, job_id, project_id, batch_id, kind, service, payload, error_code, error_class,
+INSERT INTO jobs_deadletter (id, job_id, project_id, batch_id, kind, service, payload_text, error_code, error_class,
                              error_message, http_status, remediation, attempts, retry_count, crash_count, fingerprint,
                              created_at, resolution, resolved_at)
-SELECT id, id, project_id, batch_id, kind, service, payload, 'http_404', 'ProviderError', 'HTTP 404', 404,
+SELECT id, id, project_id, batch_id, kind, service, payload_text, 'http_404', 'ProviderError', 'HTTP 404', 404,
        'Check the identifiers.', '[]', 0, 0, md5((number %% 50)::text), created_at,
        CASE WHEN number %% 3 > 0 THEN 'requeued' END, CASE WHEN number %% 3 > 0 THEN now() END
   FROM (SELECT *, row_number() OVER (ORDER BY id) AS number FROM jobs_job WHERE status = 'failed') AS job

@@ -97,10 +97,11 @@ def depth(*, pending: int, finished: int) -> None:
 
 # Ids are UUIDv7 as Python makes them, in the order of arrival; PostgreSQL has a function for it from 18 on only.
 _JOBS = f"""
-INSERT INTO jobs_job (id, project_id, kind, service, call_type, priority, status, payload, effect_key, eligible_since,
-                      created_at, updated_at, started_at, first_attempt_at, finished_at, progress, fencing_token)
+INSERT INTO jobs_job (id, project_id, kind, service, call_type, priority, status, payload_text, effect_key,
+                      eligible_since, created_at, updated_at, started_at, first_attempt_at, finished_at, progress,
+                      fencing_token)
 SELECT id, '{PROJECT}', 'bench.noop', 'bench', 'write', 'normal', %(status)s,
-       jsonb_build_object('row', number, 'text', 'a value of ordinary length'), id::text, at,
+       jsonb_build_object('row', number, 'text', 'a value of ordinary length')::text, id::text, at,
        at, at, ended, ended, ended, CASE WHEN ended IS NULL THEN 0 ELSE 100 END, 0
   FROM (SELECT number, at, CASE %(status)s WHEN 'completed' THEN at + interval '1 second' END AS ended,
                (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7'

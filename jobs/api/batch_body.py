@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import pydantic_core
@@ -10,7 +11,9 @@ from django.conf import settings
 from rest_framework.request import Request
 
 from jobs.services.submit.accept_document import refuse_too_many
+from jobs.services.submit.spec import WrittenJob
 from queueops.core.values.tags import split_tags
+from queueops.core.values.written import elements, member
 from queueops.rest.errors import InvalidInput
 from queueops.rest.parsers import (
     JSON,
@@ -56,7 +59,14 @@ def read_batch(request: Request) -> BatchBody:
         raise
     refuse_too_many(len(given.jobs))
     # What is no object goes on as text, so that its error names its place like any other.
-    lines = (job if isinstance(job, dict) else pydantic_core.to_json(job) for job in while_wanted(given.jobs))
+    document = raw.decode()
+    texts = elements(member(document, "jobs") or "") or repeat("")
+    lines = (
+        WrittenJob(job, text) if isinstance(job, dict) else pydantic_core.to_json(job)
+        for job, text in zip(while_wanted(given.jobs), texts, strict=False)
+    )
+    if given.on_finish is not None and (text := member(document, "on_finish")):
+        given.on_finish.written_in(text)
     return BatchBody(lines, given, lambda: digest_of(request, raw))
 
 
@@ -67,6 +77,8 @@ def _read_lines(request: Request) -> BatchBody:
     if "on_finish" in options:
         options["on_finish"] = _parsed(options["on_finish"])
     given = parse_query_as(inputs.BatchInput, options)
+    if given.on_finish is not None:
+        given.on_finish.written_in(request.query_params["on_finish"])
     spooled = spool_lines(request, enough=settings.QUEUEOPS.max_batch_jobs + 1)
     refuse_too_many(spooled.count)
     return BatchBody(spooled.lines, given, lambda: spooled.digest)

@@ -473,6 +473,7 @@ class HandlerLoop:
             partial=None if job.partial is None else json.loads(job.partial),
             fallback_step=job.fallback_step,
             fallback_reason=job.fallback_reason,
+            payload_text=job.payload,
             ended_batch=EndedBatch.read(job.ended_batch),
         )
         run.deadline = run.begun + handler.timeout.total_seconds() + OVERRUN_SECONDS

@@ -190,6 +190,9 @@ class RunningJob(Generic[P]):
     partial: Any = None  # of the last Continue
     fallback_step: int = 0  # which of its other ways it goes; its payload is that way's already
     fallback_reason: str = ""
+    payload_text: str = field(
+        default="", repr=False
+    )  # as its producer wrote it: JSON, the first way's; empty: not known
     ended_batch: EndedBatch | None = None  # of a job that a batch names in on_finish
     say: Callable[[str, str], None] = field(default=lambda level, text: None, repr=False)
     end: Callable[[Any], None] = field(default=lambda result: None, repr=False)

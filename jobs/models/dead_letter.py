@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from jobs.querysets import DeadLetterQuerySet
 from queueops.tenancy.encryption import SealedJSONField, SealedTextField
 from queueops.tenancy.models import Project
+from queueops.tenancy.written_json import WrittenJSONField
 
 from .job import Job, new_id
 
@@ -28,7 +29,7 @@ class DeadLetter(models.Model):
     batch_id = models.UUIDField(null=True)
     kind = models.CharField(max_length=100)
     service = models.CharField(max_length=64)
-    payload = SealedJSONField(whole=True)
+    payload = WrittenJSONField(null=True, db_column="payload_text", before="payload")
     error_code = models.CharField(max_length=64)
     error_class = models.CharField(max_length=200)
     error_message = SealedTextField()

@@ -13,6 +13,7 @@ from jobs.querysets import BatchQuerySet, JobQuerySet
 from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, CallType, EventType, JobState, Priority
 from queueops.tenancy.encryption import SealedJSONField, SealedTextField
 from queueops.tenancy.models import Project
+from queueops.tenancy.written_json import WrittenJSONField
 
 from .policies import RetryPolicy
 
@@ -144,8 +145,9 @@ class Job(models.Model):
     priority = models.CharField(max_length=10, choices=Priority.choices, default=Priority.NORMAL)
     status = models.CharField(max_length=12, choices=JobState.choices, default=JobState.QUEUED)
     held = models.BooleanField(default=False, db_default=False)
-    payload = SealedJSONField(whole=True)
-    result = SealedJSONField(null=True, whole=True)
+    # Beside them are the columns `payload` and `result`, jsonb, which have both of rows of before 1.1: docs/adr/0068.
+    payload = WrittenJSONField(null=True, db_column="payload_text", before="payload")
+    result = WrittenJSONField(null=True, db_column="result_text", before="result")
     idempotency_key = models.CharField(max_length=200, null=True, blank=True)  # null: none was given
     unique_key = models.CharField(
         max_length=310, null=True, help_text="Its kind, a stroke and its producer's key. Null: there may be any number."

@@ -9,7 +9,7 @@
 WITH claim AS MATERIALIZED (
     SELECT nextval('jobs_fencing_token') AS token
 ), waiting AS MATERIALIZED (
-    SELECT id, token, complete_by, octet_length(payload::text) AS bytes, cost
+    SELECT id, token, complete_by, octet_length({{payload_text job}}) AS bytes, cost
       FROM claim
      CROSS JOIN LATERAL (
            SELECT * FROM jobs_job AS job

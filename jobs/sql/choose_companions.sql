@@ -1,13 +1,15 @@
 -- Choose and lock jobs that may leave with a chosen one as one call.
 --
--- params  keys: coalesce keys, each once; most: jobs a key; except: ids chosen already;
+-- params  keys: coalesce keys, each once; most: jobs a key; bytes: of their payloads together, a key; except: ids chosen already;
 --         token: that they will have, above that of any claim before
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
 -- returns as choose_jobs.sql does, the oldest of each key first; the token is nobody's
 SELECT {{claimed_job job}}, 0::bigint AS token, 1.0::float8 AS weight, 0 AS tier_class
-  FROM unnest(%(keys)s::text[], %(most)s::int[]) AS wanted (key, most)
+  FROM unnest(%(keys)s::text[], %(most)s::int[], %(bytes)s::bigint[]) AS wanted (key, most, bytes)
  CROSS JOIN LATERAL (
+       SELECT found.*, sum({{claim_bytes found}}) OVER (ROWS UNBOUNDED PRECEDING) AS bytes_until
+         FROM (
        SELECT * FROM jobs_job
         WHERE coalesce_key = wanted.key AND coalesce_key IS NOT NULL
           AND {{in_lane}}
@@ -18,4 +20,5 @@ SELECT {{claimed_job job}}, 0::bigint AS token, 1.0::float8 AS weight, 0 AS tier
                            WHERE {{held_back jobs_job}})
         ORDER BY eligible_since, id
         LIMIT wanted.most
-          FOR UPDATE SKIP LOCKED) AS job
+          FOR UPDATE SKIP LOCKED) AS found) AS job
+ WHERE bytes_until <= wanted.bytes

@@ -15,7 +15,8 @@
 --         resting: lanes whose probe a limit has just refused;
 --         strange: kinds, each of a pool, that this executor leaves to others; everywhere: look at all projects and tiers;
 --         known_projects, known_priorities, known_since: else at these alone, from when on (seconds since 1970);
---         flow_projects, flow_passes: where the jobs outside lanes stand in their project's turns, 0 where not named
+--         flow_projects, flow_passes: where the jobs outside lanes stand in their project's turns, 0 where not named;
+--         most_bytes: of all their payloads and results so far
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
 -- returns one row a chosen job: what its handler needs, its state and lane, and for the turns the project's weight and
@@ -187,7 +188,11 @@ WITH RECURSIVE first AS (
                 ELSE place END AS place
       FROM ranked
 )
-SELECT {{claimed_job job}}, claim.token, placed.weight, placed.class AS tier_class
+SELECT {{claimed_job job}}, token, weight, class AS tier_class
+  FROM (
+SELECT found.*, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS bytes_until
+  FROM (
+SELECT job.*, claim.token, placed.weight, placed.class, {{claim_bytes job}} AS bytes
   FROM (SELECT nextval('jobs_fencing_token') AS token) AS claim
  CROSS JOIN (SELECT id, class, weight, is_probe FROM placed ORDER BY place) AS placed
  CROSS JOIN LATERAL (
@@ -203,4 +208,5 @@ SELECT {{claimed_job job}}, claim.token, placed.weight, placed.class AS tier_cla
           AND placed.is_probe = EXISTS (SELECT FROM jobs_servicebreaker AS breaker
                                          WHERE {{does_not_answer jobs_job}})
           FOR UPDATE SKIP LOCKED) AS job
- LIMIT %(wanted)s::int
+ LIMIT %(wanted)s::int) AS found) AS job
+ WHERE bytes_until <= %(most_bytes)s::bigint OR bytes_until = bytes  -- the first, however large

@@ -29,7 +29,7 @@ WITH waited AS MATERIALIZED (
     SELECT DISTINCT ON (id) id, reason FROM (SELECT * FROM cut_off UNION ALL SELECT * FROM waited) AS found
      ORDER BY id, reason DESC
 )
-SELECT job.id, chosen.reason, job.kind, job.payload::text, job.fallback_step, job.project_id, job.user_id,
+SELECT job.id, chosen.reason, job.kind, {{payload_text job}}, job.fallback_step, job.project_id, job.user_id,
        job.service, job.model, job.credential,
        extract(epoch FROM {{now}} - job.eligible_since)::float8 AS waited
   FROM chosen JOIN jobs_job AS job USING (id)

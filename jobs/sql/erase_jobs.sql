@@ -14,7 +14,7 @@ WITH candidate AS MATERIALIZED (
     DELETE FROM jobs_jobevent WHERE job_id = ANY(ARRAY(SELECT id FROM candidate)) RETURNING job_id
 ), letters AS (
     UPDATE jobs_deadletter
-       SET payload = '{}', error_message = '', remediation = '', attempts = '[]', note = '', resolved_by = '',
+       SET payload = '{}', payload_text = NULL, error_message = '', remediation = '', attempts = '[]', note = '', resolved_by = '',
            timeline = '{"events": [], "logged": 0}'
      WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
     RETURNING job_id
@@ -22,7 +22,7 @@ WITH candidate AS MATERIALIZED (
     DELETE FROM jobs_tag WHERE owner_id = ANY(ARRAY(SELECT id FROM candidate))
 ), erased AS (
     UPDATE jobs_job AS job
-       SET user_id = %(user)s::uuid, payload = '{}', result = NULL, progress_message = '', last_error_message = '',
+       SET user_id = %(user)s::uuid, payload = '{}', payload_text = NULL, result = NULL, result_text = NULL, progress_message = '', last_error_message = '',
            idempotency_key = NULL, effect_key = 'erased:' || job.id, coalesce_key = NULL, lane = NULL, target = '',
            path = 0
       FROM candidate

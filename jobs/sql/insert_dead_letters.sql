@@ -6,9 +6,9 @@
 -- clock   statement_timestamp(), by the column's default
 -- returns the ids of the dead letters
 INSERT INTO jobs_deadletter (
-       id, job_id, project_id, batch_id, kind, service, payload, error_code, error_class, error_message, http_status,
+       id, job_id, project_id, batch_id, kind, service, payload, payload_text, error_code, error_class, error_message, http_status,
        remediation, attempts, retry_count, crash_count, fingerprint)
-SELECT given.letter, job.id, job.project_id, job.batch_id, job.kind, job.service, job.payload, given.code,
+SELECT given.letter, job.id, job.project_id, job.batch_id, job.kind, job.service, job.payload, job.payload_text, given.code,
        given.class, given.message, given.status, given.remedy,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
                    'at', event.created_at, 'from', event.from_status, 'to', event.to_status, 'message', event.message)

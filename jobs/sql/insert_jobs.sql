@@ -8,7 +8,7 @@
 --         is traced; the log keeps it), unique_keys, debounces (seconds: the longest wait of a debounced job): parallel
 --         arrays, one entry a job, or null where every entry is; kinds, services, call_types, costs, priorities, targets,
 --         paths: likewise, or one entry for all;
---         payloads: one JSON array, an element a job
+--         payloads: one JSON array, an element a job, kept as it is written there
 -- order   of the idempotency keys: two statements with the same ones would wait for each other in another order. Jobs
 --         with unique keys in that of their ids: of one key the first is made, and one batch of a project stores such
 -- locks   none but those of the unique indexes: waits for another insert of the same key to end
@@ -34,13 +34,13 @@ WITH given AS MATERIALIZED (
                %(targets)s::text[], %(paths)s::int[], %(costs_by_unit)s::text[],
                %(complete_bys)s::timestamptz[], %(vias)s::text[], %(waits)s::text[],
                %(ended_batches)s::text[], %(traceparents)s::text[], %(unique_keys)s::text[], %(debounces)s::float8[]),
-        jsonb_array_elements(%(payloads)s::jsonb)
+        json_array_elements(%(payloads)s::json)
       ) AS t (id, kind, service, model, call_type, cost, priority, user_id, idempotency_key, effect_key, retry_policy,
               at, delay, expires_at, origin, known_cost, credential, lane, coalesce_key, target, path,
               costs, complete_by, via, waits, ended_batch, traceparent, unique_key, debounce, payload)
 ), added AS (
     INSERT INTO jobs_job (
-           id, project_id, user_id, batch_id, kind, service, model, call_type, cost, priority, status, held, payload,
+           id, project_id, user_id, batch_id, kind, service, model, call_type, cost, priority, status, held, payload_text,
            idempotency_key, effect_key, retry_policy_id, scheduled_at, eligible_since, expires_at, origin_id, created_at,
            known_cost, costs, credential, lane, coalesce_key, target, path, complete_by, via, ended_batch,
            unique_key, debounce_until, pool)
@@ -51,7 +51,7 @@ WITH given AS MATERIALIZED (
                              OR kind = ANY(ARRAY(SELECT key FROM jobs_pauseswitch WHERE scope = 'unknown'))
                             AND coalesce({{pool_of job}}, '') IN (SELECT pool FROM jobs_pauseswitch AS switch
                                                                    WHERE scope = 'unknown' AND key = job.kind),
-           payload, idempotency_key, coalesce(effect_key, id::text), retry_policy, due,
+           payload::text, idempotency_key, coalesce(effect_key, id::text), retry_policy, due,
            -- Later than created_at: it has not begun to wait for its turn.
            coalesce(due, CASE WHEN waits IS NOT NULL THEN {{now}} + interval '1 microsecond' ELSE {{now}} END),
            expires_at, origin, {{now}},  -- the column's default is the statement's clock, the log has the transaction's

@@ -5,7 +5,7 @@
 -- clock   none
 -- returns one row an open dead letter, in id order; a missing one is unknown or resolved
 SELECT letter.id, letter.job_id, letter.project_id, letter.batch_id, letter.kind, letter.service,
-       letter.payload::text AS payload,
+       {{payload_text letter}} AS payload,
        job.priority, job.cost, job.user_id, job.model, job.retry_policy_id, job.effect_key,
        job.complete_by, job.via, job.ended_batch::text AS ended_batch
   FROM jobs_deadletter AS letter

@@ -6,6 +6,7 @@
 -- returns id, status, fencing token, and what stands in the place of a result that is elsewhere; else null. A result
 --         that is in the row is not unpacked for that
 SELECT id, status, fencing_token,
-       CASE WHEN pg_column_size(result) < 1000 AND jsonb_typeof(result) = 'string' THEN result #>> '{}' END
-  FROM jobs_job
+       CASE WHEN octet_length(result_text) < 1000 OR pg_column_size(result) < 1000
+            THEN substring({{result_text job}} FROM '^"([^"\\]*)"$') END
+  FROM jobs_job AS job
  WHERE id = ANY(%(ids)s::uuid[]) AND project_id = ANY(%(projects)s::text[])

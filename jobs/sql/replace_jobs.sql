@@ -3,7 +3,7 @@
 -- params  project; actor: what the event says; ids, services, models, costs, known_costs, costs_by_unit (JSON),
 --         credentials, lanes, targets, paths, coalesce_keys, priorities, retry_policies, scheduled_ats, delays (seconds;
 --         instead of scheduled_ats; of a debounced job, from now and at most to its longest wait), expires_ats: parallel
---         arrays, one entry a job, or null where every entry is; payloads: one JSON array, an element a job
+--         arrays, one entry a job, or null where every entry is; payloads: one JSON array, an element a job, kept as it is written there
 -- locks   the rows, in id order; waits rather than skips
 -- clock   now(): the transaction's start
 -- returns the ids; a missing one was claimed or has ended meanwhile
@@ -15,7 +15,7 @@ WITH given AS MATERIALIZED (
                %(costs_by_unit)s::text[], %(credentials)s::text[], %(lanes)s::text[], %(targets)s::text[],
                %(paths)s::int[], %(coalesce_keys)s::text[], %(priorities)s::text[], %(retry_policies)s::text[],
                %(scheduled_ats)s::timestamptz[], %(delays)s::float8[], %(expires_ats)s::timestamptz[]),
-        jsonb_array_elements(%(payloads)s::jsonb)
+        json_array_elements(%(payloads)s::json)
       ) AS t (id, service, model, cost, known_cost, costs, credential, lane, target, path, coalesce_key, priority,
               retry_policy, at, delay, expires_at, payload)
 ), candidate AS MATERIALIZED (
@@ -35,7 +35,7 @@ WITH given AS MATERIALIZED (
               FROM candidate JOIN given USING (id)) AS job
 ), moved AS (
     UPDATE jobs_job AS job
-       SET payload = made.payload, service = made.service, model = made.model, cost = made.cost,
+       SET payload = DEFAULT, payload_text = made.payload::text, service = made.service, model = made.model, cost = made.cost,
            known_cost = made.known_cost, costs = made.costs::jsonb, credential = made.credential, lane = made.lane,
            target = made.target, path = made.path, coalesce_key = made.coalesce_key, priority = made.priority,
            retry_policy_id = made.retry_policy, expires_at = made.expires_at, held = made.is_held, pool = made.of_pool,

@@ -48,10 +48,12 @@ WITH given AS MATERIALIZED (
            finished_at = CASE WHEN %(target)s::text IN {{ended}} THEN {{now}} END,
            -- Who has a part of its result goes on where that part ends.
            progress = CASE WHEN %(target)s::text = 'completed' THEN 100
-                           WHEN %(target)s::text = 'in_progress' AND job.result IS NULL THEN 0 ELSE job.progress END,
-           progress_message = CASE WHEN %(target)s::text = 'in_progress' AND job.result IS NULL THEN ''
+                           WHEN %(target)s::text = 'in_progress' AND {{result_text job}} IS NULL THEN 0 ELSE job.progress END,
+           progress_message = CASE WHEN %(target)s::text = 'in_progress' AND {{result_text job}} IS NULL THEN ''
                                    ELSE job.progress_message END,
-           result = coalesce(candidate.result::jsonb, job.result),
+           -- As its payload is kept: workers of the release before 1.1 go on with jobs of before, and with their results.
+           result = CASE WHEN job.payload_text IS NULL THEN coalesce(candidate.result::jsonb, job.result) END,
+           result_text = CASE WHEN job.payload_text IS NOT NULL THEN coalesce(candidate.result, job.result_text) END,
            last_error_code = coalesce(candidate.code, job.last_error_code),
            last_error_message = CASE WHEN candidate.code IS NULL THEN job.last_error_message
                                      ELSE coalesce(candidate.message, '') END,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from rest_framework.pagination import BasePagination
@@ -21,8 +22,24 @@ MAX_PAGE_SIZE = 500
 EXAMPLE_CURSOR = "MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx"
 
 
+def fitting(sizes: Iterable[int]) -> int:
+    """How many rows of these bytes make a page of at most QUEUEOPS_MAX_PAGE_MB; the first one does, however large."""
+    count = total = 0
+    for size in sizes:
+        total += size
+        if count and total > settings.QUEUEOPS.max_page_bytes:
+            break
+        count += 1
+    return count
+
+
 class NewestFirst(BasePagination):
-    """Ordered by -id; the cursor is the last id shown, so rows that arrive meanwhile shift nothing."""
+    """
+    Ordered by -id; the cursor is the last id shown, so rows that arrive meanwhile shift nothing.
+
+    A view whose rows may be large says by its `weight`, an expression, how many bytes one has: a page ends before they
+    are too many.
+    """
 
     parameters = frozenset({"cursor", "page_size"})
 
@@ -42,8 +59,13 @@ class NewestFirst(BasePagination):
         """
         if after is not None:
             rows = rows.filter(pk__lt=after)
-        found = list(rows.order_by("-pk")[: size + 1])
-        return found[:size], found[size - 1].pk if len(found) > size else None
+        rows = rows.order_by("-pk")
+        if (weight := getattr(view, "weight", None)) is None:
+            found = list(rows[: size + 1])
+            return found[:size], found[size - 1].pk if len(found) > size else None
+        sizes = list(rows.values_list("pk", weight)[: size + 1])
+        keys = [key for key, _ in sizes[: fitting(size_of for _, size_of in sizes[:size])]]
+        return list(rows.filter(pk__in=keys)), keys[-1] if len(sizes) > len(keys) else None
 
     def encode(self, last: object) -> str:
         return base64.urlsafe_b64encode(str(last).encode()).decode().rstrip("=")

@@ -82,7 +82,7 @@ def test_a_claim_reads_heads_of_the_open_lanes_and_nothing_behind_them(lanes, wa
         turn_projects=["wide"], turn_passes=[3.0], turn_nows=[0.0, 2.0],
         lanes=names(opened), rooms=[heads] * opened, passes=[0.0] * opened,
         resting=[], flow_projects=["wide"], flow_passes=[0.0], strange=[],
-        known_projects=None, known_priorities=None, known_since=None, everywhere=True,
+        known_projects=None, known_priorities=None, known_since=None, everywhere=True, most_bytes=16_000_000,
     )  # fmt: skip
     tiers = 3  # each head is held against the rule of each tier
     assert_bounded(plan, rows=tiers * 3 * heads * opened + 200, blocks=3 * heads * opened * 2 * BLOCKS_A_ROW + 2_000)

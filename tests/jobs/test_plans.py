@@ -69,7 +69,7 @@ def test_a_claim_reads_heads_and_not_the_backlog(as_executor, wanted):
         "jobs", "choose_jobs", wanted=wanted, starved_after=9.0, starved_every=9.0,
         turn_classes=[2, 2], turn_projects=["p1", "p2"], turn_passes=[3.0, 4.0], turn_nows=[0.0, 2.0],
         lanes=[], rooms=[], passes=[], resting=[], flow_projects=["p3"], flow_passes=[2.0], strange=[],
-        known_projects=None, known_priorities=None, known_since=None, everywhere=True,
+        known_projects=None, known_priorities=None, known_since=None, everywhere=True, most_bytes=16_000_000,
     )  # fmt: skip
     assert_bounded(plan, rows=tiers * heads + 500, blocks=6_000 + 60 * wanted)
 
@@ -83,7 +83,7 @@ def test_a_claim_reads_none_of_an_active_projects_finished_jobs(as_executor):
         "jobs", "choose_jobs", wanted=50, starved_after=9.0, starved_every=9.0,
         turn_classes=[], turn_projects=[], turn_passes=[], turn_nows=[],
         lanes=[], rooms=[], passes=[], resting=[], flow_projects=[], flow_passes=[], strange=[],
-        known_projects=None, known_priorities=None, known_since=None, everywhere=True,
+        known_projects=None, known_priorities=None, known_since=None, everywhere=True, most_bytes=16_000_000,
     )  # fmt: skip
     assert plan["Actual Rows"] == 50
     assert {node["Index Name"] for node in nodes(plan) if node.get("Relation Name") == "jobs_job"} <= {

@@ -40,7 +40,7 @@ CLAIM: dict[str, Any] = {
     "wanted": 50, "starved_after": 9.0, "starved_every": 9.0, "turn_classes": [], "turn_projects": [],
     "turn_passes": [], "turn_nows": [], "lanes": ["lane"], "rooms": [60], "passes": [0.0], "resting": [],
     "flow_projects": [], "flow_passes": [], "strange": [], "known_projects": None, "known_priorities": None,
-    "known_since": None, "everywhere": True,
+    "known_since": None, "everywhere": True, "most_bytes": 16_000_000,
 }  # fmt: skip
 
 

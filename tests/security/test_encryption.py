@@ -158,7 +158,7 @@ def test_a_dump_shows_nothing_of_an_encrypted_project_and_everything_of_another(
     make_project("plain")
     do_everything("plain")
     found = "\n".join(dumped())
-    for piece in ('"echo": "', "will not have ", "half of ", "carries out ", '"was": "', "|", "text="):
+    for piece in ('"echo":"', "will not have ", "half of ", "carries out ", '"was": "', "|", "text="):
         assert piece + WORD in found, piece
 
 

@@ -44,9 +44,9 @@ WITH RECURSIVE active AS (
        SET status = 'dispatched', executor = %(worker)s::uuid, fencing_token = 1,
            lease_expires_at = now() + interval '30 seconds', updated_at = now()
      WHERE id = ANY(ARRAY(SELECT id FROM candidate))
-    RETURNING id, project_id, user_id, batch_id, service, payload
+    RETURNING id, project_id, user_id, batch_id, service, payload_text
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status)
     SELECT id, project_id, user_id, batch_id, service, 'state_change', 'queued', 'dispatched' FROM moved
 )
-SELECT id::text, payload::text FROM moved
+SELECT id::text, payload_text FROM moved

@@ -17,6 +17,7 @@ from jobs.services.operate.bulk import start_bulk_discard, start_bulk_requeue
 from jobs.services.operate.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.services.submit.results import distinct_ids
 from queueops.rest.schema import operation
+from queueops.tenancy.written_json import WrittenBytes
 
 from .base import DISCARD, READ_DEAD_LETTERS, REQUEUE, ApiListView, ApiView
 from .job_actions import requeue_one
@@ -30,6 +31,7 @@ class DeadLetterList(ApiListView[DeadLetter]):
     queryset = DeadLetter.objects.none()
     serializer_class = DeadLetterSerializer
     filterset_class = DeadLetterFilterSet
+    weight = WrittenBytes("payload")
 
     @operation(
         "List dead letters, newest first",
@@ -37,7 +39,8 @@ class DeadLetterList(ApiListView[DeadLetter]):
         operation_id="dead_letters_list",
         answer=DeadLetterSerializer(many=True),
         example=examples.DEAD_LETTER,
-        description="`open=true` leaves out those requeued or discarded. A page may hold large payloads.",
+        description="`open=true` leaves out those requeued or discarded. Payloads of more than "
+        "QUEUEOPS_MAX_PAGE_MB together end a page early.",
     )
     def get(self, request: Request) -> Response:
         return self.listed(DeadLetter.objects.of_project(self.caller.project_id))

@@ -76,7 +76,7 @@ class JobList(ApiListView[Job]):
         ),
     )
     def post(self, request: Request) -> Response:
-        spec = parse_spec(parse_object(self.raw))
+        spec = parse_spec(parse_object(self.raw), written=self.raw)
 
         def submit() -> tuple[int, dict[str, Any]]:
             job = submit_job(

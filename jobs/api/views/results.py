@@ -13,8 +13,9 @@ from jobs.api import examples
 from jobs.api.serializers.results import ResultSerializer
 from jobs.models import Batch, Job
 from jobs.services.explain.batch_results import FIRST, choose_results
-from queueops.rest.pagination import NewestFirst
+from queueops.rest.pagination import NewestFirst, fitting
 from queueops.rest.schema import operation
+from queueops.tenancy.written_json import WrittenBytes
 
 from .base import READ, ApiListView
 
@@ -24,7 +25,13 @@ class InTheirOrder(NewestFirst):
 
     def page(self, rows: QuerySet[Job], *, after: UUID | None, size: int, view: Any) -> tuple[list[Job], UUID | None]:
         chosen = choose_results(view.kwargs["pk"], after=after or FIRST, size=size)
-        return list(rows.filter(pk__in=chosen.job_ids).order_by("pk")), chosen.next_after
+        rows = rows.filter(pk__in=chosen.job_ids).order_by("pk")
+        sizes = list(rows.values_list("pk", WrittenBytes("result")))
+        count = fitting(size_of for _, size_of in sizes)
+        if count == len(sizes):
+            return list(rows), chosen.next_after
+        last = sizes[count - 1][0]
+        return list(rows.filter(pk__lte=last)), last
 
 
 class BatchResults(ApiListView[Job]):
@@ -43,7 +50,8 @@ class BatchResults(ApiListView[Job]):
         description=(
             "With results, also of jobs that have not ended. A requeued job is left out: the one that took its place "
             "comes later and names it as its `origin`. A page may have fewer rows than `page_size`, even none, and "
-            "be followed by others; the last one has no `next_cursor`."
+            "be followed by others; the last one has no `next_cursor`. Results of more than QUEUEOPS_MAX_PAGE_MB "
+            "together end a page early."
         ),
     )
     def get(self, request: Request, pk: UUID) -> Response:

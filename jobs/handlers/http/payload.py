@@ -58,7 +58,9 @@ class HttpRequest(BaseModel):
     url: str
     headers: dict[str, str] = Field(default_factory=dict)
     text: str | None = Field(default=None, description="The body as text; at most one of text and json.")
-    json_body: JsonValue = Field(default=None, alias="json", description="The body as JSON; null sends none.")
+    json_body: JsonValue = Field(
+        default=None, alias="json", description="The body as JSON, sent as it is written here; null sends none."
+    )
     expected_statuses: list[Status | str] = Field(
         default=["200-299"], min_length=1, max_length=50, description='Statuses and ranges such as "200-299".'
     )
@@ -130,15 +132,18 @@ class HttpRequest(BaseModel):
             for expected in self.expected_statuses
         )
 
-    def body(self, otherwise: JsonValue = None) -> tuple[bytes | None, str | None]:
+    def body(self, otherwise: JsonValue = None, *, written: str | None = None) -> tuple[bytes | None, str | None]:
         """
         Return the body and its default content type.
 
         Args:
             otherwise: The JSON of a request that has none, where its method has one.
+            written: Its `json` as the producer wrote it. It is sent so: what they signed may be over these very bytes.
         """
         if self.text is not None:
             return self.text.encode(), "text/plain; charset=utf-8"
+        if self.json_body is not None and written is not None:
+            return written.encode(), "application/json"
         given = otherwise if self.json_body is None and self.method in METHODS_WITH_BODY else self.json_body
         if given is None:
             return None, None

@@ -14,6 +14,7 @@ from jobs.handlers.registry import Done, RunningJob, handler, on_close
 from jobs.states import CallType
 from queueops.core.outbound.client import OutboundClient, OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import OutboundRefused
+from queueops.core.values.written import member
 
 from .answers import excerpt_of, json_of, secrets_in, storable, text_of
 from .payload import HttpRequest, outbound_policy
@@ -50,7 +51,8 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OutboundClient] = WeakKey
 async def http_request(job: RunningJob[HttpRequest]) -> Done:
     """Call an HTTP API and keep its answer; as a batch's callback without a body of its own, tell it of the batch."""
     request = job.payload
-    body, content_type = request.body(job.ended_batch.as_dict() if job.ended_batch else None)
+    written = member(job.payload_text, "json") if request.json_body is not None and job.payload_text else None
+    body, content_type = request.body(job.ended_batch.as_dict() if job.ended_batch else None, written=written)
     headers = dict(request.headers)
     if content_type and not any(name.lower() == "content-type" for name in headers):
         headers["Content-Type"] = content_type

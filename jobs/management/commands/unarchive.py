@@ -1,4 +1,6 @@
+import json
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Mapping
 from datetime import date
 from typing import Any
 from uuid import UUID
@@ -81,12 +83,20 @@ class Command(BaseCommand):
 
     def _show(self, store: Store, job_id: UUID) -> None:
         found = find_archived_job(store, job_id)
-        text, _ = pretty(found.job | {"tags": found.tags, "dead_letter": found.dead_letter})
+        letter = found.dead_letter and _with_values(found.dead_letter)
+        text, _ = pretty(_with_values(found.job) | {"tags": found.tags, "dead_letter": letter})
         self.stdout.write(text)
         for event in found.events:
             move = f"{event['from_status'] or ''} > {event['to_status']}" if event["to_status"] else ""
             words = [event["created_at"], event["event_type"], move, masked_text(event["message"])]
             self.stdout.write("  ".join(word for word in words if word))
+
+
+def _with_values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with the values of what it keeps as text, under the names that these have elsewhere."""
+    texts = {name.removesuffix("_text"): row[name] for name in ("payload_text", "result_text") if row.get(name)}
+    columns = {name: value for name, value in row.items() if name not in {"payload_text", "result_text"}}
+    return columns | {name: json.loads(text) for name, text in texts.items()}
 
 
 def _day(text: str) -> date:

@@ -64,7 +64,10 @@ def stored_of(line: str) -> StoredResult | None:
     if STORED not in line:
         return None
     found: Mapping[str, Any] = json.loads(line)
-    return stored_in(found["job"]["result"]) if "job" in found else None
+    if "job" not in found:
+        return None
+    text = found["job"].get("result_text")  # archives of before 1.1 have results as JSON alone
+    return stored_in(found["job"]["result"] if text is None else json.loads(text))
 
 
 def place_of(files: DayFiles, stored: StoredResult) -> str:

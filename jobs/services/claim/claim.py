@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection, transaction
 
 from jobs.lanes import pool_of_lane
@@ -89,6 +90,7 @@ def claim_jobs(
             "flow_passes": flow_passes,
             "strange": kinds.left_out() if kinds else [],
             "pool": pool,
+            "most_bytes": settings.QUEUEOPS.max_claim_bytes,
             **heads.begin(),
         },
         variant=POOLED if pool else "",

@@ -35,6 +35,7 @@ def with_companions(admitted: Sequence[ClaimedJob], affordable: Affordable[Claim
         {
             "keys": list(rules),
             "most": [rule.max_items - 1 for rule in rules.values()],
+            "bytes": [rule.max_bytes for rule in rules.values()],
             "except": [job.id for job in affordable.jobs],
             "token": admitted[0].token,
         },

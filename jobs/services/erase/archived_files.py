@@ -15,7 +15,9 @@ from queueops.core.stores.store import Store
 
 EMPTIED_JOB: dict[str, Any] = {
     "payload": {},
+    "payload_text": None,
     "result": None,
+    "result_text": None,
     "progress_message": "",
     "last_error_message": "",
     "idempotency_key": None,
@@ -26,6 +28,7 @@ EMPTIED_JOB: dict[str, Any] = {
 }
 EMPTIED_LETTER: dict[str, Any] = {
     "payload": {},
+    "payload_text": None,
     "error_message": "",
     "remediation": "",
     "attempts": [],

@@ -72,14 +72,19 @@ def kinds_served() -> dict[str, str]:
     return {name: versions[kind] for name, kind in served_names().items()}
 
 
+# How payloads are stored. Workers of the release before take none that is kept as text, and hold such jobs as they do
+# those of another version; an executor whose version is the same would leave them held (docs/adr/0068).
+STORED_AS = "text"
+
+
 @cache
 def version_of(handler: Handler) -> str:
-    """A digest of its payload's schema; empty where that has none."""
+    """A digest of its payload's schema, and of how payloads are stored."""
     try:
         text = json.dumps(handler.schema.json_schema(), sort_keys=True)
     except Exception:  # noqa: BLE001 - a type that has no JSON Schema; its versions cannot be told apart
-        return ""
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+        text = ""
+    return hashlib.sha256(f"{STORED_AS} {text}".encode()).hexdigest()[:12]
 
 
 class ServedKinds:

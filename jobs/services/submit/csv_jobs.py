@@ -22,7 +22,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.tags import split_tags
 
 from .accept_document import Line
-from .spec import FIGURES, InvalidJob, JobSpec
+from .spec import FIGURES, InvalidJob, JobSpec, WrittenJob
 
 DELIMITERS = ",;\t"
 SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)
@@ -91,7 +91,11 @@ def _job(header: Sequence[str], row: Sequence[str], default_kind: str) -> Mappin
             payload |= _object(cell)
         else:
             _put(payload, name, cell)
-    return {"kind": default_kind, **job, "payload": payload}
+    job = {"kind": default_kind, **job, "payload": payload}
+    places = [name for name, cell in zip(header, row, strict=False) if _is_payload(name) and cell.strip()]
+    if places == ["payload"]:
+        return WrittenJob(job, f'{{"payload":{row[header.index("payload")].strip()}}}')
+    return job
 
 
 def _figure(cell: str) -> float | str:

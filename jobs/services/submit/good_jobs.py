@@ -10,6 +10,7 @@ from uuid import UUID
 import pydantic_core
 
 from jobs.models import Job
+from queueops.core.values.written import say_the_same
 
 from .accept_document import Line, LineChecker
 from .dependencies import Named
@@ -66,7 +67,7 @@ class _Work(NamedTuple):
             return False
         if self.payload == other.payload:
             return True
-        return bool(pydantic_core.from_json(self.payload) == pydantic_core.from_json(other.payload))
+        return say_the_same(pydantic_core.from_json(self.payload), pydantic_core.from_json(other.payload))
 
 
 @dataclass(frozen=True, slots=True)

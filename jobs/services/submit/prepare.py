@@ -180,12 +180,13 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
         ) from None
     except (ValueError, RecursionError) as error:
         raise InvalidJob("The payload cannot be stored as JSON.", fields={"payload": [str(error)]}) from None
-    limit = rules.max_payload_bytes
-    if len(text) > limit:
+    kept, limit = spec.written_payload(text), rules.max_payload_bytes
+    size = len(kept) if kept.isascii() else len(kept.encode())
+    if size > limit:
         raise PayloadTooLarge(
-            f"The payload has {len(text):,} bytes; at most {limit:,} fit. Put large content elsewhere and send a "
+            f"The payload has {size:,} bytes; at most {limit:,} fit. Put large content elsewhere and send a "
             "reference, or split the job.",
-            given_bytes=len(text),
+            given_bytes=size,
             limit_bytes=limit,
         )
     if NUL_ESCAPE.search(text):
@@ -203,7 +204,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
     if handler.fallback and (ways := handler.fallback(payload)):
         details = details._replace(watched=_check_ways(handler, ways, rules))
     way = way_of(handler, payload, spec, details, rules=rules, delay_seconds=extra.get("delay_seconds"))
-    return PreparedJob(new_id(), handler, spec, text.decode(), service, cost, details, way=way, **extra)
+    return PreparedJob(new_id(), handler, spec, kept, service, cost, details, way=way, **extra)
 
 
 def _check_expiry(spec: JobSpec) -> None:

@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     StringConstraints,
     TypeAdapter,
     ValidationError,
@@ -26,6 +27,7 @@ from jobs.states import Priority
 from queueops.core.errors import QueueOpsError, fields_of
 from queueops.core.values.moments import Moment
 from queueops.core.values.tags import Tags
+from queueops.core.values.written import member
 from queueops.core.web.nul import NO_NUL
 from queueops.tenancy.models import LONGEST_LABEL
 
@@ -140,6 +142,8 @@ class JobSpec(BaseModel):
     after: After = ()
     on_failure: OnFailureOfThose = OnFailure.CANCEL
 
+    _line: bytes | str | None = PrivateAttr(None)
+
     @model_validator(mode="after")
     def one_time(self) -> JobSpec:
         if self.scheduled_at is not None and self.delay_seconds is not None:
@@ -169,6 +173,25 @@ class JobSpec(BaseModel):
                 "replaces", "What replaces a job takes its place: give no after, complete_by, via."
             )
         return self
+
+    def written_in(self, line: bytes | str) -> JobSpec:
+        """Say in which JSON text the job was read."""
+        self._line = line
+        return self
+
+    def written_payload(self, plain: bytes) -> str:
+        """
+        Its payload as its producer wrote it, where that is known.
+
+        Args:
+            plain: The payload as JSON without spaces.
+        """
+        if (line := self._line) is not None:
+            if isinstance(line, str):
+                line = line.encode()
+            if b'"payload":' + plain not in line:  # most programs write it so
+                return member(line.decode(errors="replace"), "payload") or plain.decode()
+        return plain.decode()
 
     @property
     def replaces(self) -> bool:
@@ -206,17 +229,30 @@ def as_written_now(job: Any) -> Any:
     return said
 
 
-def parse_spec(line: bytes | str | Mapping[str, Any]) -> JobSpec:
+class WrittenJob(dict[str, Any]):
+    """A job that was parsed, and the text that it was parsed from."""
+
+    def __init__(self, job: Mapping[str, Any], text: bytes | str) -> None:
+        super().__init__(job)
+        self.text = text
+
+
+def parse_spec(line: bytes | str | Mapping[str, Any], *, written: bytes | str | None = None) -> JobSpec:
     """
     Read one job from JSON text or parsed JSON.
+
+    Args:
+        written: The text of what was parsed, where it is known: its payload is kept as it is written there.
 
     Raises:
         InvalidJob: With the path of each bad field.
     """
     try:
         if isinstance(line, Mapping):
-            return JobSpec.model_validate(line)
-        return JobSpec.model_validate_json(line)
+            written = line.text if isinstance(line, WrittenJob) else written
+            spec = JobSpec.model_validate(line)
+            return spec if written is None else spec.written_in(written)
+        return JobSpec.model_validate_json(line).written_in(line)
     except ValidationError as error:
         fields = fields_of(error)
         if list(fields) == [""]:

@@ -17,11 +17,13 @@ from queueops.core import tracing
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
+from queueops.core.values.written import say_the_same
 from queueops.tenancy.encryption import note_encrypted
 from queueops.tenancy.moves import refuse_moved
 from queueops.tenancy.user_labels import label_users
+from queueops.tenancy.written_json import WrittenBytes
 
-from .accept_document import Line, LineChecker, LineError
+from .accept_document import Line, LineChecker, LineError, in_chunks
 from .choose_lane import choose_lanes
 from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of, waits_as_json
 from .on_finish import prepare_callback
@@ -385,26 +387,38 @@ def reused_key(job: PreparedJob) -> IdempotencyKeyReused:
 def find_twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUID], list[PreparedJob]]:
     """The existing job of each given one's idempotency key; and those whose key stands for other work."""
     keys = [job.spec.idempotency_key for job in jobs]
-    existing = {
-        row["idempotency_key"]: row
-        for row in Job.objects.of_project(project_id)
-        .filter(idempotency_key__in=keys)
-        .values("id", "idempotency_key", "kind", "payload", "user_id")
-    }
+    rows = Job.objects.of_project(project_id).filter(idempotency_key__in=keys)
+    existing = {row["idempotency_key"]: row for row in rows.values("id", "idempotency_key", "kind", "user_id")}
+    alike = [
+        (job, twin["id"])
+        for job in jobs
+        if (twin := existing.get(job.spec.idempotency_key))
+        and (twin["user_id"], twin["kind"]) == (job.spec.user_id, job.handler.kind)
+    ]
+    same = _of_the_same_payload(alike)
     twins: dict[UUID, UUID] = {}
     reused: list[PreparedJob] = []
     for job in jobs:
         twin = existing.get(job.spec.idempotency_key)  # None: another user's, whose rows an end user's role cannot see
-        if (
-            twin is not None
-            and twin["user_id"] == job.spec.user_id
-            and twin["kind"] == job.handler.kind
-            and twin["payload"] == pydantic_core.from_json(job.payload)
-        ):
+        if twin is not None and job.id in same:
             twins[job.id] = twin["id"]
         elif twin is not None or not job.spec.unique_key:  # else it met the job of its unique key
             reused.append(job)
     return twins, reused
+
+
+def _of_the_same_payload(alike: list[tuple[PreparedJob, UUID]]) -> set[UUID]:
+    """Which of these jobs have the payload of the stored one beside them; so many of those are in memory as fit."""
+    stored = Job.objects.filter(pk__in={pk for _, pk in alike}).order_by("pk")
+    same: set[UUID] = set()
+    for some in in_chunks(stored.values_list("pk", WrittenBytes("payload")), lambda row: row[1]):
+        payloads = dict(stored.filter(pk__in=[pk for pk, _ in some]).values_list("pk", "payload"))
+        same |= {
+            job.id
+            for job, pk in alike
+            if pk in payloads and say_the_same(payloads[pk], pydantic_core.from_json(job.payload))
+        }
+    return same
 
 
 def refuse_when_full(project_id: str, coming: int) -> int:

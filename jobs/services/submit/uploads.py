@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import repeat
 from typing import Any
 from uuid import UUID
 
@@ -26,12 +27,14 @@ from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import open_bytes, seal_bytes
 from queueops.core.values.lines import lines_of as lines_of_text
+from queueops.core.values.written import elements, member
 from queueops.tenancy.encryption import is_encrypted
 
 from .accept_document import Line, LineChecker, LineError
 from .csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
 from .good_jobs import good_jobs
 from .prepare import PreparedJob
+from .spec import WrittenJob
 from .submit import EmptyBatch, refuse_when_full, submit_batch
 
 MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
@@ -220,8 +223,7 @@ def read_lines(content: bytes, *, form: Upload.Format, default_kind: str) -> Ite
         return jobs_of_csv(_decoded(content, "utf-8-sig"), default_kind=default_kind)
     content = content.removeprefix(codecs.BOM_UTF8)
     if (jobs := _jobs_of_document(content)) is not None:
-        lines: Iterable[Line] = (one if isinstance(one, dict) else pydantic_core.to_json(one) for one in jobs)
-        return _with_kind(lines, default_kind)
+        return _with_kind(jobs, default_kind)
     return _with_kind(lines_of_text(content), default_kind)
 
 
@@ -235,7 +237,7 @@ def _decoded(content: bytes, encoding: str) -> str:
         ) from None
 
 
-def _jobs_of_document(content: bytes) -> list[Any] | None:
+def _jobs_of_document(content: bytes) -> Iterable[Line] | None:
     """
     The jobs of a file that is one array of them, or a document as the API takes it; None: it has one a line.
 
@@ -253,7 +255,14 @@ def _jobs_of_document(content: bytes) -> list[Any] | None:
             raise UnreadableFile(f"The file begins as an array of jobs, and is not JSON: {error}.") from None
         return None
     jobs = parsed.get("jobs") if isinstance(parsed, dict) else parsed
-    return jobs if isinstance(jobs, list) else None
+    if not isinstance(jobs, list):
+        return None
+    text = content.decode(errors="replace")
+    texts = elements(text if is_array else member(text, "jobs") or "") or repeat("")
+    return (
+        WrittenJob(job, written) if isinstance(job, dict) else pydantic_core.to_json(job)
+        for job, written in zip(jobs, texts, strict=False)
+    )
 
 
 def first_line_of(form: Upload.Format) -> int:
@@ -269,7 +278,7 @@ def _with_kind(lines: Iterable[Line], default_kind: str) -> Iterator[Line]:
             except ValueError:
                 parsed = None  # the line itself says what is wrong with it
         if default_kind and isinstance(parsed, dict) and "kind" not in parsed:
-            yield {"kind": default_kind, **parsed}
+            yield WrittenJob({"kind": default_kind, **parsed}, parsed.text if isinstance(parsed, WrittenJob) else line)
         else:
             yield line
 

@@ -43,6 +43,7 @@ HASH_KEYS = """
 UPDATE jobs_job SET coalesce_key = split_part(coalesce_key, '|', 1) || '|'
                                    || encode(sha256(convert_to(coalesce_key, 'UTF8')), 'hex')
  WHERE project_id = %s AND coalesce_key IS NOT NULL AND coalesce_key !~ %s"""
+BESIDE_TEXT = '"see payload_text"'  # stands in the column of before where a payload is kept as text
 QUOTED = TOLD | {"error_message", "message"}  # of a dead letter's attempts and timeline
 
 Change = Callable[[Any], Any]
@@ -54,21 +55,38 @@ class SealedColumns(NamedTuple):
     Columns of a table that hold what is sealed.
 
     Attributes:
-        whole: JSON that is one token. parts: JSON with tokens in it. texts, contents: text and bytes, likewise.
+        whole: JSON that is one token. written: likewise, kept as text. parts: JSON with tokens in it.
+        texts, contents: text and bytes, likewise.
         rows: Which of the project's.
     """
 
     table: str
     whole: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     contents: tuple[str, ...] = ()
     rows: str = "true"
 
+    @property
+    def wholes(self) -> tuple[str, ...]:
+        return (*self.whole, *self.written)
+
 
 PLACES = (
-    SealedColumns("jobs_job", whole=("payload", "result"), texts=("last_error_message", "progress_message")),
-    SealedColumns("jobs_deadletter", whole=("payload",), parts=("attempts", "timeline"), texts=("error_message",)),
+    SealedColumns(
+        "jobs_job",
+        whole=("payload", "result"),
+        written=("payload_text", "result_text"),
+        texts=("last_error_message", "progress_message"),
+    ),
+    SealedColumns(
+        "jobs_deadletter",
+        whole=("payload",),
+        written=("payload_text",),
+        parts=("attempts", "timeline"),
+        texts=("error_message",),
+    ),
     SealedColumns(
         "jobs_jobevent",
         parts=("data",),
@@ -147,7 +165,7 @@ def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, s
     # Apart from those known: a row may need several.
     unknown = f"{sealing.MARK}(?!({'|'.join(known)})!)[A-Za-z0-9_-]{{1,40}}![A-Za-z0-9_=-]"
     for place in PLACES:
-        columns = [f"own.{column}::text" for column in (*place.whole, *place.parts, *place.texts)]
+        columns = [f"own.{column}::text" for column in (*place.wholes, *place.parts, *place.texts)]
         columns += [f"encode(own.{column}, 'escape')" for column in place.contents]
         text = f"concat_ws(' ', {', '.join(columns)})"
         with connection.cursor() as cursor:
@@ -174,9 +192,9 @@ def still_plain(project_ids: Sequence[str]) -> list[str]:
     statement = """
     SELECT pk.id FROM unnest(%s::text[]) AS pk (id)
      WHERE EXISTS (SELECT FROM jobs_job
-                    WHERE project_id = pk.id AND jsonb_typeof(payload) <> 'string' AND payload <> '{}')
+                    WHERE project_id = pk.id AND coalesce(payload_text, payload::text) !~ '^("|{}$)')
         OR EXISTS (SELECT FROM jobs_deadletter
-                    WHERE project_id = pk.id AND jsonb_typeof(payload) <> 'string' AND payload <> '{}')
+                    WHERE project_id = pk.id AND coalesce(payload_text, payload::text) !~ '^("|{}$)')
      ORDER BY 1"""
     with connection.cursor() as cursor:
         cursor.execute(statement, [list(project_ids)])
@@ -216,7 +234,7 @@ def _go_over(
 
 
 def _chunk(place: SealedColumns, project_id: str, after: Any, *, lock: bool) -> list[tuple[Any, ...]]:
-    columns = [f"own.{column}::text" for column in (*place.whole, *place.parts)]
+    columns = [f"own.{column}::text" for column in (*place.wholes, *place.parts)]
     columns += [f"own.{column}" for column in (*place.texts, *place.contents)]
     status = "own.status" if place.table == "jobs_job" else "NULL"
     beyond = "" if after is None else "AND own.id > %s"
@@ -233,7 +251,7 @@ def _chunk(place: SealedColumns, project_id: str, after: Any, *, lock: bool) -> 
 
 def _references(place: SealedColumns, rows: Sequence[tuple[Any, ...]]) -> set[str]:
     """What stands in rows for results that are in the result store."""
-    wholes = (value for row in rows for value in row[2 : 2 + len(place.whole)])
+    wholes = (value for row in rows for value in row[2 : 2 + len(place.wholes)])
     return {value for value in wholes if value is not None and is_reference(value)}
 
 
@@ -241,7 +259,7 @@ def _replaced(place: SealedColumns, rows: Sequence[tuple[Any, ...]], changed: Se
     """The objects of the result store that rows named before they were changed, and do not name any more."""
     written = {row[0] for row in changed}
     before = _references(place, [row for row in rows if row[0] in written])
-    after = {value for row in changed for value in row[1 : 1 + len(place.whole)]}
+    after = {value for row in changed for value in row[1 : 1 + len(place.wholes)]}
     return [stored.name for one in before - after if (stored := stored_in(json.loads(one)))]
 
 
@@ -250,7 +268,7 @@ def _changed(
 ) -> tuple[Any, ...] | None:
     """The row's id and its columns as they should be; None: they are, or cannot be so."""
     key, status, *stored = row
-    kinds = ["whole"] * len(place.whole) + ["parts"] * len(place.parts)
+    kinds = ["whole"] * len(place.wholes) + ["parts"] * len(place.parts)
     kinds += ["text"] * len(place.texts) + ["bytes"] * len(place.contents)
     change = SEALING if project.encrypted else OPENING
 
@@ -266,7 +284,8 @@ def _changed(
     except sealing.SealedAway as away:
         done.missing[away.key] += 1
         return None
-    if project.encrypted and status in RUNNING and not sealing.is_whole_sealed(stored[0]):
+    payload = next((text for text in stored[: len(place.wholes)] if text is not None and text != BESIDE_TEXT), "")
+    if project.encrypted and status in RUNNING and not sealing.is_whole_sealed(payload):
         done.running.add(key)
     if all(_same(old, new) for old, new in zip(stored, wanted, strict=True)):
         return None
@@ -309,8 +328,9 @@ def _same(old: Any, new: Any) -> bool:
 
 
 def _write(place: SealedColumns, changed: Sequence[tuple[Any, ...]]) -> None:
-    kinds = ["jsonb"] * len(place.whole + place.parts) + ["text"] * len(place.texts) + ["bytea"] * len(place.contents)
-    columns = (*place.whole, *place.parts, *place.texts, *place.contents)
+    kinds = ["jsonb"] * len(place.whole) + ["text"] * len(place.written) + ["jsonb"] * len(place.parts)
+    kinds += ["text"] * len(place.texts) + ["bytea"] * len(place.contents)
+    columns = (*place.wholes, *place.parts, *place.texts, *place.contents)
     settings = ", ".join(f"{column} = %s::{kind}" for column, kind in zip(columns, kinds, strict=True))
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL queueops.encrypts = on")  # the log is append-only but for this
@@ -322,7 +342,7 @@ def _write(place: SealedColumns, changed: Sequence[tuple[Any, ...]]) -> None:
 def _seal_whole(text: str) -> str:
     if sealing.is_whole_sealed(text):
         return sealing.reseal(text)
-    return text if text in {"{}", "[]", "null"} else sealing.seal_json(text)
+    return text if text in {"{}", "[]", "null", BESIDE_TEXT} else sealing.seal_json(text)
 
 
 def _seal_text(text: str) -> str:

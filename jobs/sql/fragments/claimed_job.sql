@@ -1,9 +1,9 @@
 -- What an executor needs of a job, by the names of ClaimedJob. Its token, weight and class are the claim's.
-job.id, job.project_id AS project, job.user_id, job.batch_id, job.kind, job.payload::text AS payload, job.effect_key,
+job.id, job.project_id AS project, job.user_id, job.batch_id, job.kind, {{payload_text job}} AS payload, job.effect_key,
 job.retry_policy_id AS retry_policy, job.retry_count, job.crash_count,
 greatest(0, coalesce(extract(epoch FROM {{now}} - job.first_attempt_at), 0)::float8 - job.deferred_seconds) AS window_used,
 job.service, job.call_type, job.model, job.credential, job.cost, job.known_cost, job.lane, job.coalesce_key,
-job.result::text AS partial, job.status AS was,
+{{result_text job}} AS partial, job.status AS was,
 greatest(0, extract(epoch FROM {{now}} - job.eligible_since)::float8) AS waited,
 extract(epoch FROM {{now}})::float8 AS claimed_at, job.target, job.path,
 job.id AS "group", job.priority, job.costs::text AS costs,

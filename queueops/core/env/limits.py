@@ -25,6 +25,17 @@ class LimitSettings:
     section: ClassVar[str] = "Limits"
 
     max_job_mb: int = setting("Largest payload of one job, in MB.", parse.integer(1, 64), default=2)
+    max_claim_mb: int = setting(
+        "Payloads of the jobs that a worker claims at once, in MB; one job is claimed however large.",
+        parse.integer(1, 1_000),
+        default=16,
+    )
+    max_page_mb: int = setting(
+        "Payloads and results of one page of a list, in MB: it ends early, and its cursor goes on; one row is shown "
+        "however large.",
+        parse.integer(1, 1_000),
+        default=32,
+    )
     max_batch_jobs: int = setting("Most jobs in one batch.", parse.integer(1, 1_000_000), default=100_000)
     usage_max_age_days: int = setting(
         "Reports of usage that happened longer ago are refused; longer than any client keeps them unsent.",
@@ -47,6 +58,14 @@ class LimitSettings:
     @property
     def max_payload_bytes(self) -> int:
         return self.max_job_mb * MEGABYTE
+
+    @property
+    def max_claim_bytes(self) -> int:
+        return self.max_claim_mb * MEGABYTE
+
+    @property
+    def max_page_bytes(self) -> int:
+        return self.max_page_mb * MEGABYTE
 
     @property
     def max_job_bytes(self) -> int:

@@ -54,8 +54,10 @@ SELECT secret FROM tenancy_credential
 
 
 SEALED_PAYLOADS = """
-SELECT payload #>> '{}' FROM jobs_job
- WHERE project_id IN (SELECT id FROM tenancy_project WHERE encrypted) AND jsonb_typeof(payload) = 'string'
+SELECT trim('"' FROM stored)
+  FROM (SELECT coalesce(payload_text, payload::text) AS stored FROM jobs_job
+         WHERE project_id IN (SELECT id FROM tenancy_project WHERE encrypted)) AS job
+ WHERE starts_with(stored, '"')
  LIMIT 100
 """
 

@@ -46,8 +46,10 @@ SELECT count(*), coalesce(sum(('x' || left(md5(whole::text), 16))::bit(64)::bigi
 """
 # `queueops!stored!<name>!<bytes>!<sha256>`, as jobs/services/results/reference.py writes it.
 STORED_RESULTS = """
-SELECT count(*), coalesce(sum(split_part(result #>> '{}', '!', 4)::bigint), 0)::bigint FROM jobs_job
- WHERE project_id = %s AND pg_column_size(result) < 1000 AND starts_with(result #>> '{}', %s)
+SELECT count(*), coalesce(sum(split_part(stored, '!', 4)::bigint), 0)::bigint
+  FROM (SELECT coalesce(result_text, result::text) AS stored FROM jobs_job
+         WHERE project_id = %s AND (octet_length(result_text) < 1000 OR pg_column_size(result) < 1000)) AS job
+ WHERE starts_with(stored, '"' || %s)
 """
 SECRETS = "SELECT own.{known_by}::text, own.secret FROM {table} AS own WHERE own.secret IS NOT NULL AND {rows}"
 OF_CREDENTIALS = "own.id IN (SELECT credential_id FROM tenancy_credential_projects WHERE project_id = {project})"

@@ -1,0 +1,92 @@
+"""JSON as it was written: parts of a text with their digits and order of keys, and whether two say the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from json.decoder import WHITESPACE, scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+_scan = json.JSONDecoder().raw_decode
+
+
+def member(text: str, name: str) -> str | None:
+    """
+    The value of a key of a JSON object, as it is written there; of a key that comes twice the last, as readers take it.
+
+    None: there is no such key, or the text is no JSON object.
+    """
+    found: str | None = None
+    try:
+        for key, begin, end in _members(text):
+            if key == name:
+                found = text[begin:end]
+    except (ValueError, IndexError, RecursionError):
+        return None
+    return found
+
+
+def elements(text: str) -> list[str] | None:
+    """The elements of a JSON array, each as it is written there; None: the text is none."""
+    found: list[str] = []
+    try:
+        at = _begin(text)
+        if text[at] != "[":
+            return None
+        at = _skip(text, at + 1)
+        while text[at] != "]":
+            _, end = _scan(text, at)
+            found.append(text[at:end])
+            at = _skip(text, end)
+            if text[at] == ",":
+                at = _skip(text, at + 1)
+    except (ValueError, IndexError, RecursionError):
+        return None
+    return found
+
+
+def say_the_same(one: Any, other: Any) -> bool:
+    """
+    Whether two values mean the same to who reads numbers as doubles.
+
+    jsonb gives 6.02214076e23 back as 602214076000000000000000: a number that is no double, beside the double it was.
+    """
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(say_the_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(say_the_same, one, other))
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, float) != isinstance(other, float) and {type(one), type(other)} == {int, float}:
+        return _as_double(one) == _as_double(other)
+    return bool(one == other)
+
+
+def _as_double(number: float) -> float | None:
+    try:
+        return float(number)
+    except OverflowError:
+        return None
+
+
+def _members(text: str) -> Iterator[tuple[str, int, int]]:
+    at = _begin(text)
+    if text[at] != "{":
+        raise ValueError(text[at])
+    at = _skip(text, at + 1)
+    while text[at] != "}":
+        key, end = scanstring(text, at + 1)
+        begin = _skip(text, _skip(text, end) + 1)  # past the colon
+        _, end = _scan(text, begin)
+        yield key, begin, end
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def _begin(text: str) -> int:
+    return _skip(text, int(text.startswith("\ufeff")))  # the mark that Windows' programs put before UTF-8
+
+
+def _skip(text: str, at: int) -> int:
+    return int(WHITESPACE.match(text, at).end())

@@ -1,0 +1,87 @@
+"""A column of JSON that is kept as it was written: digits, order of keys and size stay what they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from django.db import models
+from django.db.models.expressions import Col, Func
+from django.db.models.functions import Cast
+
+from .encryption import SealedJSONField
+
+
+class WrittenJSONField(SealedJSONField):
+    """
+    JSON text in a column of text, read as its value; sealed as a whole where its project's payloads are encrypted.
+
+    jsonb writes numbers anew: 1e308 comes back as 309 digits, fifty times as long, and 6.02214076e23 as a number that
+    is no double. A row whose text is null has its value in the column of before, which is jsonb.
+
+    Args:
+        before: That column.
+    """
+
+    def __init__(self, *args: Any, before: str, **kwargs: Any) -> None:
+        self.before = before
+        super().__init__(*args, whole=True, **kwargs)
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.TextField", args, kwargs
+
+    def clone(self) -> WrittenJSONField:
+        _, _, args, kwargs = self.deconstruct()
+        return type(self)(*args, before=self.before, **kwargs)
+
+    def db_type(self, connection: Any) -> str:
+        return "text"
+
+    def get_db_prep_save(self, value: Any, connection: Any) -> Any:
+        return None if value is None else json.dumps(value, cls=self.encoder)
+
+    def get_col(self, alias: str, output_field: models.Field[Any, Any] | None = None) -> _EitherColumn:
+        return _EitherColumn(alias, self, output_field)
+
+    @cached_property
+    def cached_col(self) -> _EitherColumn:
+        return _EitherColumn(self.model._meta.db_table, self)  # noqa: SLF001 - as Django's own does
+
+    def get_lookup(self, lookup_name: str) -> Any:
+        found = super().get_lookup(lookup_name)
+        return found if found is None or lookup_name == "isnull" else _within(found)
+
+    def get_transform(self, lookup_name: str) -> Any:
+        return _within(super().get_transform(lookup_name))
+
+
+class _EitherColumn(Col):
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[str | int, ...]]:
+        field: Any = self.target
+        table, quoted = compiler.quote_name_unless_alias(self.alias), connection.ops.quote_name
+        return f"coalesce({table}.{quoted(field.column)}, {table}.{quoted(field.before)}::text)", ()
+
+
+class WrittenBytes(Func):
+    """
+    How many bytes a WrittenJSONField's value has as JSON text; 0: it is null.
+
+    A large value of the column of before is not unpacked for that, as in jobs/sql/fragments/claim_bytes.sql.
+    """
+
+    output_field = models.BigIntegerField()
+
+    def as_sql(self, compiler: Any, connection: Any, **context: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
+        column: Any = self.source_expressions[0]
+        table, field = compiler.quote_name_unless_alias(column.alias), column.target
+        text, before = (f"{table}.{connection.ops.quote_name(name)}" for name in (field.column, field.before))
+        unpacked = f"CASE WHEN pg_column_size({before}) < 20000 THEN octet_length({before}::text)"
+        return f"coalesce(octet_length({text}), {unpacked} WHEN {before} IS NOT NULL THEN 8000000 END, 0)", []
+
+
+def _within(made: Callable[..., Any]) -> Callable[..., Any]:
+    """What looks into the value, which is text in its column."""
+    return lambda column, *rest: made(Cast(column, models.JSONField()), *rest)
