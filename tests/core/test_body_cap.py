@@ -43,7 +43,7 @@ async def application(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": str(size).encode()})
 
-server.GRACE_SECONDS, server.LOOK_SECONDS = 0.0, float(sys.argv[2])
+server.BODY_GRACE_SECONDS, server.BODY_LOOK_SECONDS = 0.0, float(sys.argv[2])
 limits = SpoolLimits(total_bytes=8_000_000, asker_bytes=600_000, least_rate=1e9 if sys.argv[2] == "0.05" else 1)
 room = SpooledBytes(limits)
 print("serving", flush=True)
