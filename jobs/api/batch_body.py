@@ -21,7 +21,6 @@ from queueops.rest.parsers import (
     parse_query_as,
     read_document,
     spool_lines,
-    while_wanted,
 )
 
 from . import inputs
@@ -46,7 +45,7 @@ def read_batch(request: Request) -> BatchBody:
     given = parse_as(inputs.BatchDocument, raw)
     refuse_too_many(len(given.jobs))
     # What is no object goes on as text, so that its error names its place like any other.
-    lines = (job if isinstance(job, dict) else pydantic_core.to_json(job) for job in while_wanted(given.jobs))
+    lines = (job if isinstance(job, dict) else pydantic_core.to_json(job) for job in given.jobs)
     return BatchBody(lines, given, lambda: digest_of(request, raw))
 
 

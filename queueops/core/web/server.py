@@ -173,6 +173,8 @@ class GuardedRequest(WebRequest):
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802
         self._is_whole = True
+        if self._looking is not None and not self._looking.done():
+            self.channel._networkProducer.resumeProducing()  # noqa: SLF001 (who does not read hears of no end)
         self._give_up()
         if self._refused:
             self.channel.loseConnection()
