@@ -25,7 +25,6 @@ from queueops.rest.parsers import (
     parse_query_as,
     read_document,
     spool_lines,
-    while_wanted,
     without_mark,
 )
 
@@ -63,7 +62,7 @@ def read_batch(request: Request) -> BatchBody:
     texts = elements(member(document, "jobs") or "") or repeat("")
     lines = (
         WrittenJob(job, text) if isinstance(job, dict) else pydantic_core.to_json(job)
-        for job, text in zip(while_wanted(given.jobs), texts, strict=False)
+        for job, text in zip(given.jobs, texts, strict=False)
     )
     if given.on_finish is not None and (text := member(document, "on_finish")):
         given.on_finish.written_in(text)

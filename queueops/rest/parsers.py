@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import IO, Any, TypeVar, cast
@@ -41,7 +41,6 @@ POSITION = re.compile(r" at line (\d+) column (\d+)\Z")
 MAY_OVERFLOW = re.compile(rb"[eE]\+?\d{3}|(?<!\d)\d{309}")
 
 Model = TypeVar("Model", bound=BaseModel)
-T = TypeVar("T")
 
 
 class JSONDocument(BaseParser):
@@ -288,6 +287,7 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     limit = max_job_bytes() + 1  # one more than the service takes
     rest, is_cut, is_first = b"", False, True
     while block := stream.read(LINES_READ_BYTES):
+        ensure_wanted()
         block, is_first = without_mark(block) if is_first else block, False
         whole = block.rfind(b"\n") + 1
         if not whole:
@@ -297,24 +297,12 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
             start = text.index(b"\n") + 1 if is_cut else 0
             is_cut = False
             for line in lines_of(text, start):
-                ensure_wanted()
                 yield line[:limit]
         if len(rest) >= limit:
-            ensure_wanted()
             yield rest[:limit]
             rest, is_cut = b"", True
     if rest:
         yield rest
-
-
-def while_wanted(things: Iterable[T]) -> Iterator[T]:
-    """
-    Raises:
-        ClientLeft, OutOfTime: Nobody waits for what is made of them any more.
-    """
-    for thing in things:
-        ensure_wanted()
-        yield thing
 
 
 def _started_digest(request: Request, raw: bytes, path: str = "") -> hashlib._Hash:

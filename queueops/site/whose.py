@@ -6,14 +6,14 @@ from django.db import DatabaseError, connections
 
 from dashboards.live.viewer import stored_session, user_of
 from queueops.access.services import personal_tokens, sessions
-from queueops.core.web.askers import CannotTell, Shown
+from queueops.core.web.askers import CannotTell, ShownCredential
 from queueops.tenancy.callers.authentication import find_key, is_token
 from queueops.tenancy.callers.issuer_keys import IssuerKeysUnavailable
 from queueops.tenancy.callers.tokens import ExpiredToken, InvalidToken, verify_token
 from queueops.tenancy.models import ProducerKey, digest_of
 
 
-def whose(shown: Shown) -> str | None:
+def whose(shown: ShownCredential) -> str | None:
     """
     A `LookUp`. A project's keys, and the tokens of its users, are its own together.
 

@@ -16,7 +16,7 @@ from queueops.core.web.body_cap import BodyCap, BodyLimits
 from queueops.core.web.request_queue import Overloaded
 from queueops.core.web.spool import SpooledBytes, SpoolLimits
 from tests.support.http_server import listens
-from tests.support.processes import free_port, started, wait_for
+from tests.support.processes import RunningProcess, free_port, started, wait_for
 
 pytestmark = pytest.mark.proves("S4")
 
@@ -39,11 +39,12 @@ async def application(scope, receive, send):
     if "hold" in scope["path"]:
         while message["type"] != "http.disconnect":
             message = await receive()
+        print("left", flush=True)
         return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": str(size).encode()})
 
-server.GRACE_SECONDS, server.LOOK_SECONDS = 0.0, float(sys.argv[2])
+server.BODY_GRACE_SECONDS, server.BODY_LOOK_SECONDS = 0.0, float(sys.argv[2])
 limits = SpoolLimits(total_bytes=8_000_000, asker_bytes=600_000, least_rate=1e9 if sys.argv[2] == "0.05" else 1)
 room = SpooledBytes(limits)
 print("serving", flush=True)
@@ -120,17 +121,17 @@ def test_other_paths_do_not_inherit_a_limit():
 
 
 @contextmanager
-def serving(look_seconds: str = "60") -> Iterator[int]:
+def serving(look_seconds: str = "60") -> Iterator[tuple[int, RunningProcess]]:
     port = free_port()
     with started(sys.executable, "-c", SERVER, str(port), look_seconds, environ={"PYTHONPATH": "."}) as server:
         server.wait_for_output("serving")
         wait_for(lambda: listens(port), what="the server")
-        yield port
+        yield port, server
 
 
 @pytest.fixture(scope="module")
 def server_port() -> Iterator[int]:
-    with serving() as port:
+    with serving() as (port, _):
         yield port
 
 
@@ -191,10 +192,10 @@ def chunked(size: int) -> Iterator[bytes]:
     return iter([b"x" * 50_000] * (size // 50_000))
 
 
-def begun(port: int, key: str, *, length: int, sent: bytes = b"") -> socket.socket:
+def begun(port: int, key: str, *, length: int, sent: bytes = b"", path: str = "/huge/") -> socket.socket:
     """A request whose body has not come."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=20)
-    head = f"POST /huge/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {length}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {length}\r\n\r\n"
     connection.sendall(head.encode() + sent)
     return connection
 
@@ -225,8 +226,14 @@ def test_what_bodies_take_is_bounded_for_each_who_sends_and_given_back(server_po
 
 
 def test_a_body_that_comes_too_slowly_loses_its_place():
-    with serving(look_seconds="0.05") as port, begun(port, "good", length=400_000, sent=b"x") as drip:
+    with serving(look_seconds="0.05") as (port, _), begun(port, "good", length=400_000, sent=b"x") as drip:
         assert status_of(drip) == 408
+
+
+def test_a_client_that_leaves_is_noticed_though_it_was_not_known_yet():
+    with serving() as (port, server):
+        begun(port, "good", length=1, sent=b"x", path="/hold/").close()
+        server.wait_for_output("left")
 
 
 def test_whom_nobody_knows_have_an_eighth_of_the_room_and_one_address_a_quarter_of_it():

@@ -7,7 +7,7 @@ from django.core import signals
 from django.http import HttpResponse
 
 from queueops.core.errors import QueueOpsError
-from queueops.core.web.askers import Asker, Askers, CannotTell, Shown, cost_of
+from queueops.core.web.askers import Asker, Askers, CannotTell, ShownCredential, cost_of
 from queueops.core.web.asking import ClientLeft, ensure_wanted
 from queueops.core.web.threaded_application import ThreadedApplication
 from tests.support.played import played
@@ -158,7 +158,7 @@ class Door:
         self.looked_up: list[str] = []
         self.is_away = False
 
-    def __call__(self, credential: Shown) -> str | None:
+    def __call__(self, credential: ShownCredential) -> str | None:
         if self.is_away:
             raise CannotTell
         self.looked_up.append(credential.text)
@@ -182,7 +182,7 @@ async def test_a_credential_is_known_before_its_first_request_has_a_place():
 
 @played
 async def test_who_was_known_long_ago_does_not_wait_to_be_looked_up_again(monkeypatch):
-    monkeypatch.setattr("queueops.core.web.askers.KNOWN_SECONDS", -1.0)
+    monkeypatch.setattr("queueops.core.web.askers.ASKER_KNOWN_SECONDS", -1.0)
     door = Door()
     askers = Askers(door)
     never = asyncio.Event().wait

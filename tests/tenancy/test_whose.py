@@ -11,7 +11,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from queueops.access.services.personal_tokens import issue_token
-from queueops.core.web.askers import CannotTell, Shown
+from queueops.core.web.askers import CannotTell, ShownCredential
 from queueops.site.whose import whose
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
@@ -29,7 +29,7 @@ def stays_connected():
 
 
 def bearer(text: str) -> str | None:
-    return whose(Shown("bearer", text))
+    return whose(ShownCredential("bearer", text))
 
 
 def test_all_keys_and_tokens_of_a_project_are_one_and_what_is_made_up_is_nobodys():
@@ -37,7 +37,7 @@ def test_all_keys_and_tokens_of_a_project_are_one_and_what_is_made_up_is_nobodys
     keys = [ProducerKey.issue(project, name=name)[1] for name in ("a", "b")]
     make_issuer()
     tokens = [shared_token(f"user-{number}") for number in range(2)]
-    assert {bearer(one) for one in (*keys, *tokens)} | {whose(Shown("key", keys[0]))} == {"project:acme"}
+    assert {bearer(one) for one in (*keys, *tokens)} | {whose(ShownCredential("key", keys[0]))} == {"project:acme"}
     ProducerKey.objects.update(revoked_at=timezone.now())
     made_up = (*keys, "qo_made_up", "qp_made_up", "a.b.c", shared_token(secret="another" * 9), shared_token(exp=1))
     assert {bearer(one) for one in made_up} == {None}
@@ -47,8 +47,8 @@ def test_a_person_is_one_by_every_session_and_personal_token():
     session = session_of("operator")
     user = User.objects.get()
     token = issue_token(user, name="mine", expires_at=timezone.now() + timedelta(days=1), actor="test")[1]
-    assert whose(Shown("session", session)) == bearer(token) == f"user:{user.pk}"
-    assert whose(Shown("session", "made-up-session")) is None
+    assert whose(ShownCredential("session", session)) == bearer(token) == f"user:{user.pk}"
+    assert whose(ShownCredential("session", "made-up-session")) is None
 
 
 def test_nothing_is_fetched_and_what_cannot_be_told_is_said_so():

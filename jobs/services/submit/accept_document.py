@@ -11,6 +11,7 @@ from uuid import UUID
 from django.conf import settings
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.web.asking import ensure_wanted
 
 from .prepare import PayloadTooLarge, PreparedJob, Rules, prepare_job
 from .spec import parse_spec
@@ -102,8 +103,13 @@ class LineChecker:
         return in_chunks(self._prepared(lines), lambda numbered: size_of(numbered[1]))
 
     def _prepared(self, lines: Iterable[Line]) -> Iterator[tuple[int, PreparedJob]]:
+        """
+        Raises:
+            ClientLeft, OutOfTime: The request that brought the lines is worth no more work.
+        """
         number = self.first_line
         for line in lines:
+            ensure_wanted()
             if not self._is_blank(line):
                 self.seen += 1
                 refuse_too_many(self.seen)

@@ -22,12 +22,12 @@ from .request_queue import Overloaded, RequestQueue
 logger = logging.getLogger(__name__)
 
 MOST_ASKERS_KNOWN = 10_000
-KNOWN_SECONDS = 60.0  # so long a key that was revoked counts as its project's; nothing is opened by that
-DOOR_THREADS = 2  # a look-up takes a millisecond, and is made once in KNOWN_SECONDS for each credential
+ASKER_KNOWN_SECONDS = 60.0  # so long a key that was revoked counts as its project's; nothing is opened by that
+DOOR_THREADS = 2  # a look-up takes a millisecond, and is made once in ASKER_KNOWN_SECONDS for each credential
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownCredential:
     """A credential as it came: `bearer` (of Authorization), `key` (of X-Api-Key) or `session` (a cookie)."""
 
     kind: Literal["bearer", "key", "session"]
@@ -41,7 +41,7 @@ class Asker:
 
     Attributes:
         name: `project:<id>` of keys and tokens, `user:<pk>` of a session or a personal token, else `address:<address>`.
-        is_known: Shown by a credential that is good. All others share one small part of everything.
+        is_known: ShownCredential by a credential that is good. All others share one small part of everything.
         may_be_known: Whether the credential is good could not be found out.
     """
 
@@ -54,7 +54,7 @@ class CannotTell(Exception):
     """Whose a credential is cannot be found out now."""
 
 
-LookUp = Callable[[Shown], str | None]
+LookUp = Callable[[ShownCredential], str | None]
 """
 For a thread: the name of whom a credential belongs to; None: nobody's. It must not wait for anything but the database.
 
@@ -91,7 +91,7 @@ class Askers:
         found = self._known.get(digest)
         if found is None:
             return None
-        if time.monotonic() - found[1] > KNOWN_SECONDS and digest not in self._again:
+        if time.monotonic() - found[1] > ASKER_KNOWN_SECONDS and digest not in self._again:
             self._again[digest] = task = asyncio.ensure_future(self._renew(shown, _name_of_address(scope)))
             task.add_done_callback(lambda _: self._again.pop(digest))
         return found[0]
@@ -111,11 +111,11 @@ class Askers:
             return Asker(address, is_known=False, may_be_known=True)
         return found or Asker(address, is_known=False)
 
-    async def _renew(self, shown: Shown, address: str) -> None:
+    async def _renew(self, shown: ShownCredential, address: str) -> None:
         with suppress(CannotTell, Overloaded):
             await self._found(shown, address, asyncio.Event().wait)
 
-    async def _found(self, shown: Shown, address: str, leaves: Callable[[], Awaitable[Any]]) -> Asker | None:
+    async def _found(self, shown: ShownCredential, address: str, leaves: Callable[[], Awaitable[Any]]) -> Asker | None:
         """
         Raises:
             CannotTell, Overloaded, ClientLeft
@@ -142,16 +142,16 @@ class Askers:
         return Asker(name)
 
 
-def shown_in(headers: Iterable[tuple[bytes, bytes]]) -> Shown | None:
+def shown_in(headers: Iterable[tuple[bytes, bytes]]) -> ShownCredential | None:
     """The credential that counts, as the API's authentication chooses: a key or a token before a session."""
     given = {name: value.decode("latin1") for name, value in headers if name in _CREDENTIALS}
     scheme, _, bearer = given.get(b"authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return Shown("bearer", bearer.strip())
+        return ShownCredential("bearer", bearer.strip())
     if b"x-api-key" in given:
-        return Shown("key", given[b"x-api-key"].strip())
+        return ShownCredential("key", given[b"x-api-key"].strip())
     session = parse_cookie(given.get(b"cookie", "")).get(settings.SESSION_COOKIE_NAME)
-    return Shown("session", session) if session else None
+    return ShownCredential("session", session) if session else None
 
 
 _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"cookie"})
@@ -164,7 +164,7 @@ def cost_of(scope: Mapping[str, Any]) -> float:
     return 1 + int(rows) / 50 if found and rows.isdigit() else 1
 
 
-def _digest(shown: Shown) -> bytes:
+def _digest(shown: ShownCredential) -> bytes:
     return hashlib.sha256(f"{shown.kind} {shown.text}".encode()).digest()
 
 
@@ -172,5 +172,5 @@ def _name_of_address(scope: Mapping[str, Any]) -> str:
     return f"address:{address_in(scope)}"
 
 
-def _nobodys(_: Shown) -> None:
+def _nobodys(_: ShownCredential) -> None:
     """Where nothing is looked up."""

@@ -29,8 +29,8 @@ from .spool import FREE_BYTES, STRANGER_BYTES, BodyTooSlow, Spool, SpooledBytes,
 from .stop import Factory, StoppingServer
 
 LINGER_SECONDS = 5.0
-LOOK_SECONDS = 5.0  # between two looks at how fast a body comes
-GRACE_SECONDS = 15.0  # a phone on a train is silent for a while
+BODY_LOOK_SECONDS = 5.0  # between two looks at how fast a body comes
+BODY_GRACE_SECONDS = 15.0  # a phone on a train is silent for a while
 WEBSOCKET_BYTES = 16_384  # of one message from a client
 
 reactor: Any = twisted_reactor
@@ -152,7 +152,7 @@ class GuardedRequest(WebRequest):
             self._refuse(too_large(self._limit))
             return
         self._began = time.monotonic()
-        self._watch = reactor.callLater(LOOK_SECONDS, self._look)
+        self._watch = reactor.callLater(BODY_LOOK_SECONDS, self._look)
         if (asker := self.askers.known(self._scope())) is not None:
             self._admit(asker, length)
         else:
@@ -173,6 +173,8 @@ class GuardedRequest(WebRequest):
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802
         self._is_whole = True
+        if self._looking is not None and not self._looking.done():
+            self.channel._networkProducer.resumeProducing()  # noqa: SLF001 (who does not read hears of no end)
         self._give_up()
         if self._refused:
             self.channel.loseConnection()
@@ -220,8 +222,8 @@ class GuardedRequest(WebRequest):
 
     def _look(self) -> None:
         """Whether the body comes fast enough; what waits for us, and not we for it, is no matter of the client's."""
-        self._watch = reactor.callLater(LOOK_SECONDS, self._look)
-        seconds, least = time.monotonic() - self._began - GRACE_SECONDS, self.room.limits.least_rate
+        self._watch = reactor.callLater(BODY_LOOK_SECONDS, self._look)
+        seconds, least = time.monotonic() - self._began - BODY_GRACE_SECONDS, self.room.limits.least_rate
         if (self._looking is None or self._looking.done()) and self._received < seconds * least and not self._refused:
             self._refuse(BodyTooSlow(bytes_per_second=least))
 
