@@ -678,7 +678,7 @@ export interface components {
             readonly job: string;
             readonly kind: string;
             readonly note: string;
-            payload: unknown;
+            readonly payload: unknown;
             /** @description What the operator is told to do. */
             readonly remediation: string;
             /** Format: uuid */

@@ -11,7 +11,7 @@ from .fields import AnyJSON
 
 
 class DeadLetterSerializer(serializers.ModelSerializer[DeadLetter]):
-    payload = AnyJSON()
+    payload = AnyJSON(read_only=True)
     attempts = EventData(
         help_text="Each failed attempt with its time, error and delay; for people's sessions also the `traceback` of "
         "a handler's bug."
