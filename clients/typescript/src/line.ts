@@ -1,5 +1,6 @@
 /** One websocket to the server: open, hear, say, close. */
 
+import { parseJSON } from "./numbers.js";
 import { isObject } from "./transport.js";
 
 const PROTOCOL = "queueops.v1";
@@ -78,7 +79,7 @@ export class Line {
 
   #take(text: string): void {
     try {
-      const message: unknown = JSON.parse(text);
+      const message = parseJSON(text);
       if (!isObject(message)) throw new TypeError();
       this.#heard.push(message);
       this.#wake();

@@ -1,6 +1,7 @@
 /** What is submitted: single jobs, and streams of them laid down until they are accepted. */
 
 import { InvalidRequest, TooManyJobs } from "./errors.js";
+import { writeJSON } from "./numbers.js";
 import type { components } from "./openapi.js";
 
 export const MAX_BATCH_JOBS = 100_000; // the server's, of one batch
@@ -75,7 +76,7 @@ export function encodedSchedule(figures: object): string {
 
 function asJSON(given: object, what: string): string {
   try {
-    return JSON.stringify(given, plain);
+    return writeJSON(given, plain);
   } catch (error) {
     throw invalid(`The ${what} cannot be written as JSON: ${(error as Error).message}.`, what);
   }

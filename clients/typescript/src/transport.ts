@@ -1,6 +1,7 @@
 /** HTTP by `fetch`: one request and its answer, and when it is sent again. */
 
 import { ApiError, BadConfiguration, type Details, errorType, type Fields, Unreachable } from "./errors.js";
+import { parseJSON, writeJSON } from "./numbers.js";
 import { Retry } from "./retry.js";
 import { monotonic, sleep } from "./time.js";
 
@@ -103,7 +104,7 @@ export class Transport {
   async #attempt(method: string, path: string, options: RequestOptions): Promise<Answer> {
     const address = `${this.baseUrl}${path}`;
     const headers = await this.#headers(options);
-    const body = options.json === undefined ? options.content : JSON.stringify(options.json);
+    const body = options.json === undefined ? options.content : writeJSON(options.json);
     const timer = new Silence(options.timeout ?? this.#timeout, options.signal);
     try {
       const response = await this.#fetch(address + queryOf(options.params ?? {}), {
@@ -238,7 +239,7 @@ async function textOf(response: Response, timer: Silence): Promise<string> {
 function parsed(text: string): { isJson: boolean; body: unknown } {
   if (!text) return { isJson: true, body: null };
   try {
-    return { isJson: true, body: JSON.parse(text) };
+    return { isJson: true, body: parseJSON(text) };
   } catch {
     return { isJson: false, body: null };
   }

@@ -7,9 +7,11 @@ from rest_framework import serializers
 from jobs.models import DeadLetter
 
 from .events import EventData
+from .fields import AnyJSON
 
 
 class DeadLetterSerializer(serializers.ModelSerializer[DeadLetter]):
+    payload = AnyJSON(read_only=True)
     attempts = EventData(
         help_text="Each failed attempt with its time, error and delay; for people's sessions also the `traceback` of "
         "a handler's bug."

@@ -1,0 +1,42 @@
+/** JSON whose whole numbers may be larger than a number of JavaScript holds: ids of other systems, in results and payloads. */
+
+// What JSON from the server never has in a text: it refuses NUL characters.
+const MARK = "\u0000";
+const MARKED = /"\\u0000(-?\d+)"/g;
+const LONG = /[\d]{16}/;
+const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+
+/**
+ * Read JSON as JSON.parse does, but a whole number beyond Number.MAX_SAFE_INTEGER as a BigInt: it would be another number.
+ *
+ * @throws SyntaxError
+ */
+export function parseJSON(text: string): unknown {
+  if (!LONG.test(text)) return JSON.parse(text);
+  let marked = false;
+  const kept = text.replace(TOKENS, (token) => {
+    if (token.startsWith('"') || !/^-?\d+$/.test(token) || Number.isSafeInteger(Number(token))) return token;
+    marked = true;
+    return `"\\u0000${token}"`;
+  });
+  if (!marked) return JSON.parse(text);
+  return JSON.parse(kept, (_, value: unknown) =>
+    typeof value === "string" && value.startsWith(MARK) ? BigInt(value.slice(MARK.length)) : value,
+  );
+}
+
+/**
+ * Write JSON as JSON.stringify does, and a BigInt as the number that it is.
+ *
+ * @throws TypeError
+ */
+export function writeJSON(value: unknown, replacer?: (this: Record<string, unknown>, name: string, value: unknown) => unknown): string {
+  let marked = false;
+  const text = JSON.stringify(value, function (this: Record<string, unknown>, name: string, given: unknown) {
+    const found = replacer === undefined ? given : replacer.call(this, name, given);
+    if (typeof found !== "bigint") return found;
+    marked = true;
+    return `${MARK}${found}`;
+  });
+  return marked ? text.replace(MARKED, "$1") : text;
+}
