@@ -66,7 +66,7 @@ def _send_again(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     return sent_again(sum(one.sent for one in told), left=sum(one.left for one in told))
 
 
-class SendAgainForm(HowManyForm):
+class SendAlertsAgainForm(HowManyForm):
     def told_of(self, row: Any) -> tuple[str, datetime | None]:
         failed = count_failed(row)
         return failed.words, failed.first_at
@@ -77,7 +77,7 @@ SEND_AGAIN = send_again_verb(
     explains="Ends its pause, and sends the messages again that failed for good, the oldest first. Each tells of its"
     " alert as it is now.",
     carry_out=_send_again,
-    form=SendAgainForm,
+    form=SendAlertsAgainForm,
 )
 
 

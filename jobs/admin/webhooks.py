@@ -74,7 +74,7 @@ def _send_again(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     return sent_again(sum(one.sent for one in told), left=sum(one.left for one in told))
 
 
-class SendAgainForm(HowManyForm):
+class SendWebhookAgainForm(HowManyForm):
     def told_of(self, row: Any) -> tuple[str, datetime | None]:
         failed = count_failed(row)
         return failed.words, failed.first_at
@@ -85,7 +85,7 @@ SEND_AGAIN = send_again_verb(
     explains="Ends its pause, and sends the messages again that failed for good, the oldest first, under the ids that "
     "they had: a receiver that has seen one drops it. What waits to be told follows.",
     carry_out=_send_again,
-    form=SendAgainForm,
+    form=SendWebhookAgainForm,
 )
 
 

@@ -10,11 +10,15 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from jobs.services.claim.stated import note_caps
 from queueops.core.env.environment import Environment
 from queueops.core.env.reading import read
 from queueops.core.notify import Channel
-from ratelimits.models import Limit
+from ratelimits.models import Limit, LimitOverride
+from ratelimits.rate_headers import read_quotas
+from ratelimits.services.limiter.drift import Statement
 from ratelimits.services.limits import catalogue
+from ratelimits.services.limits.catalogue import rules_for
 from ratelimits.services.limits.defaults import (
     CAPACITY_SETTINGS,
     FIXTURES,
@@ -26,6 +30,7 @@ from ratelimits.services.limits.defaults import (
     load_limits_if_none,
     names_of_defaults,
 )
+from ratelimits.subjects import Subject
 from ratelimits.validation import check_limit
 from tests.support.audit import entries_written
 from tests.support.cases import every_case
@@ -89,17 +94,33 @@ def test_gemini_counts_each_model_and_its_day_ends_at_midnight_in_california():
     assert found["gemini-input-tokens"].unit == "tokens"
 
 
-def test_openai_and_anthropic_have_the_entry_tier_and_learn_what_the_headers_state():
-    found = {(one.service, one.unit): one for name in ("anthropic", "openai") for one in limits_of(name).values()}
-    assert {of: one.capacity for of, one in found.items()} == {
-        ("anthropic", "requests"): 50,
-        ("anthropic", "input_tokens"): 30_000,
-        ("anthropic", "output_tokens"): 8_000,
-        ("openai", "requests"): 500,
-        ("openai", "tokens"): 30_000,
+def test_openai_and_anthropic_start_at_their_entry_tier_and_take_over_what_their_answers_state():
+    found = limits_of("openai") | limits_of("anthropic")
+    assert {name: (one.service, one.unit, one.capacity) for name, one in found.items()} == {
+        "openai-requests": ("openai", "requests", 500),
+        "openai-tokens": ("openai", "tokens", 30_000),
+        "anthropic-requests": ("anthropic", "requests", 50),
+        "anthropic-input-tokens": ("anthropic", "input_tokens", 30_000),
+        "anthropic-output-tokens": ("anthropic", "output_tokens", 8_000),
     }
     assert all(one.per_model and one.learns_caps and one.window_seconds == 60 for one in found.values())
-    assert not found["anthropic", "input_tokens"].counts_cached
+    assert not found["anthropic-input-tokens"].counts_cached, "what is read from its cache is free there"
+
+
+@pytest.mark.django_db
+def test_a_job_of_openai_or_anthropic_that_names_no_service_is_held_to_the_entry_tier_until_more_is_stated():
+    load_limits(["openai", "anthropic"])
+    for service, headers in (
+        ("openai", {"x-ratelimit-limit-requests": "5000", "x-ratelimit-remaining-requests": "4999",
+                    "x-ratelimit-reset-requests": "12ms"}),
+        ("anthropic", {"anthropic-ratelimit-requests-limit": "5000", "anthropic-ratelimit-requests-remaining": "4999",
+                       "anthropic-ratelimit-requests-reset": "2026-01-01T00:00:00Z"}),
+    ):  # fmt: skip
+        subject = Subject(service, "write", "acme", "", "m")
+        [rule] = [one for one in rules_for(subject) if one.unit == "requests"]
+        assert rule.capacity < 1000
+        note_caps([Statement(subject, tuple(read_quotas(headers)))], actor="executor:x")
+        assert LimitOverride.objects.get(limit=rule.id).capacity == 5000
 
 
 def test_the_figures_of_the_plain_llm_service_are_those_of_its_settings(settings, tmp_path):
@@ -192,8 +213,8 @@ def test_the_command_says_what_became_of_each_limit(capsys):
 
 @pytest.mark.django_db
 def test_the_command_without_names_loads_all_and_refuses_unknown_ones():
-    with pytest.raises(CommandError, match="no default limits bedrock"):
-        call_command("load_limits", "bedrock")
+    with pytest.raises(CommandError, match="no default limits nobody"):
+        call_command("load_limits", "nobody")
     assert not Limit.objects.exists()
     call_command("load_limits")
     assert Limit.objects.count() == 14

@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 
 COOKIE = "queueops_known_browser"
 SALT = "queueops.access.known_browser"
-LASTS_SECONDS = 180 * 86_400
+KNOWN_FOR_SECONDS = 180 * 86_400
 
 
 def remember(response: HttpResponse, request: HttpRequest, user: User) -> HttpResponse:
@@ -26,7 +26,7 @@ def remember(response: HttpResponse, request: HttpRequest, user: User) -> HttpRe
     response.set_cookie(
         COOKIE,
         signing.dumps(told, salt=SALT),
-        max_age=LASTS_SECONDS,
+        max_age=KNOWN_FOR_SECONDS,
         secure=settings.SESSION_COOKIE_SECURE,
         httponly=True,
         samesite="Lax",
@@ -40,7 +40,7 @@ def known_to(request: HttpRequest | None, username: str) -> str:
     if not text:
         return ""
     try:
-        told: Any = signing.loads(text, salt=SALT, max_age=LASTS_SECONDS)
+        told: Any = signing.loads(text, salt=SALT, max_age=KNOWN_FOR_SECONDS)
         owner, browser = told["user"], str(told["browser"])
     except (signing.BadSignature, KeyError, TypeError, ValueError):
         return ""
