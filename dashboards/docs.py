@@ -10,8 +10,8 @@ _HEAD = f"""\
 Written by `manage.py write_docs` from `dashboards/metrics/catalogue.py`; change it there.
 
 `GET /metrics`, in Prometheus' text format. All but those of a web process itself are read from the database, at most
-every {SAMPLES_KEPT_SECONDS:g} seconds: each web process tells the same, so scrape one of them, or all and take the maximum.
-Counters are summed up from the job log within seconds, each event once, and survive restarts.
+every {SAMPLES_KEPT_SECONDS:g} seconds: each web process tells the same, so scrape one of them, or all and take the
+maximum. Counters are summed up from the job log within seconds, each event once, and survive restarts.
 
 {SERVICES_NOTE} A histogram `name` is exported as `name_bucket`, `name_sum` and `name_count`.
 
