@@ -278,7 +278,8 @@ def _with_kind(lines: Iterable[Line], default_kind: str) -> Iterator[Line]:
             except ValueError:
                 parsed = None  # the line itself says what is wrong with it
         if default_kind and isinstance(parsed, dict) and "kind" not in parsed:
-            yield WrittenJob({"kind": default_kind, **parsed}, parsed.text if isinstance(parsed, WrittenJob) else line)
+            written = line.text if isinstance(line, WrittenJob) else line
+            yield WrittenJob({"kind": default_kind, **parsed}, written if isinstance(written, bytes | str) else b"")
         else:
             yield line
 
