@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from django.db import models
@@ -52,7 +52,7 @@ class WrittenJSONField(SealedJSONField):
 
     def get_lookup(self, lookup_name: str) -> Any:
         found = super().get_lookup(lookup_name)
-        return found if found is None or lookup_name == "isnull" else _within(found)
+        return found if found is None or lookup_name == "isnull" else _lookup_within(found)
 
     def get_transform(self, lookup_name: str) -> Any:
         return _within(super().get_transform(lookup_name))
@@ -80,6 +80,16 @@ class WrittenBytes(Func):
         text, before = (f"{table}.{connection.ops.quote_name(name)}" for name in (field.column, field.before))
         unpacked = f"CASE WHEN pg_column_size({before}) < 20000 THEN octet_length({before}::text)"
         return f"coalesce(octet_length({text}), {unpacked} WHEN {before} IS NOT NULL THEN 8000000 END, 0)", []
+
+
+@cache
+def _lookup_within(found: Any) -> Any:
+    """As `_within`; a class, which Django and who checks types take lookups for."""
+
+    def begin(self: Any, lhs: Any, rhs: Any) -> None:
+        found.__init__(self, Cast(lhs, models.JSONField()), rhs)
+
+    return type(found.__name__, (found,), {"__init__": begin})
 
 
 def _within(made: Callable[..., Any]) -> Callable[..., Any]:

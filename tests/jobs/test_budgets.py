@@ -264,6 +264,7 @@ def test_a_job_without_a_maximum_is_held_at_what_its_provider_documents_of_the_m
     prices.forget()
     submit_batch([line], project_id=PROJECT, actor="key:test")
     [free] = claim_jobs(UUID(int=1), wanted=1, lease_seconds=30, turns=ClassTurns())
+    assert free.bound is not None
     assert job.bound - free.bound == 16_384 * 8
 
 
