@@ -118,6 +118,7 @@ def test_a_line_of_a_batch_that_is_refused_so_goes_live():
     payload = LlmGenerate.model_validate(payload_of(provider="openai", max_output_tokens=9))
     for name, again in (("max_tokens_400", True), ("anthropic_no_credit", False)):
         failure = form.refuse(payload, FORMS[name]["status"], FORMS[name]["body"], ())
+        assert isinstance(failure, ProviderError)
         assert failure.details.get("should_retry", False) is again, name
 
 
@@ -147,10 +148,11 @@ def test_what_is_learned_is_a_row_of_its_credential_address_and_model_alone(key:
         "no stream_options here",
     )
     entry = AuditEntry.objects.get(action="learn_credential_setting")
-    assert (entry.target, entry.after["takes"]) == ("credential key", "no_stream_options")
+    assert (entry.target, (entry.after or {})["takes"]) == ("credential key", "no_stream_options")
     server_settings.forget()
     for opened in (open_named("key"), open_for(["key"])["key"]):
-        assert (opened.takes("small-1"), opened.takes("other")) == ({"no_stream_options"}, frozenset())
+        assert opened.takes("small-1") == {"no_stream_options"}
+        assert opened.takes("other") == frozenset()
     Credential.objects.update(base_url="https://new.example.org")
     assert open_named("key").takes("small-1") == frozenset()
     row.base_url, row.model = "", ""
@@ -166,9 +168,9 @@ class StrictServer(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.bodies.append(body)
-        form = FORMS["max_tokens_400"] if "max_tokens" in body else {"status": 200, "body": ANSWER}
-        told = json.dumps(form["body"]).encode()
-        self.send_response(form["status"])
+        form = FORMS["max_tokens_400"] if "max_tokens" in body else None
+        told = json.dumps(form["body"] if form else ANSWER).encode()
+        self.send_response(form["status"] if form else 200)
         self.send_header("Content-Length", str(len(told)))
         self.end_headers()
         self.wfile.write(told)
@@ -236,7 +238,5 @@ def test_operators_see_what_was_learned_and_undo_it(key: Credential):
     assert answer.status_code == 302, answer.content.decode()
     assert list(CredentialSetting.objects.values_list("model", "takes", "is_learned")) == [("", "no_batches", False)]
     entry = AuditEntry.objects.filter(action="change_credential").latest("id")
-    assert (entry.before["settings"], entry.after["settings"]) == (
-        [["small-1", "max_completion_tokens"]],
-        [["", "no_batches"]],
-    )
+    assert (entry.before or {})["settings"] == [["small-1", "max_completion_tokens"]]
+    assert (entry.after or {})["settings"] == [["", "no_batches"]]

@@ -285,6 +285,7 @@ def test_each_dialect_hears_the_unit_in_words():
     message = "Your requests have exceeded the input token rate limit."
     for parse in (parse_google, parse_openai, parse_anthropic, parse_refusal):
         found = parse(429, {}, json.dumps({"error": {"message": message}}).encode())
+        assert found is not None
         assert [one.unit for one in found.violations] == ["input_tokens"], parse
 
 
@@ -378,7 +379,9 @@ def test_a_reset_may_be_a_time(monkeypatch):
 def test_a_reset_is_read_in_every_form(monkeypatch, reset, seconds):
     monkeypatch.setattr("time.time", lambda: 1_800_000_000.0)
     headers = {"X-RateLimit-Limit": "9", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": reset}
-    assert parse_refusal(429, headers, b"").retry_after == (seconds and pytest.approx(seconds))
+    found = parse_refusal(429, headers, b"")
+    assert found is not None
+    assert found.retry_after == (seconds and pytest.approx(seconds))
 
 
 def test_any_refusal_is_read_by_its_body_first():
