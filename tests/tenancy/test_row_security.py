@@ -16,9 +16,11 @@ from queueops.core.database import UnsuitableDatabase
 from queueops.site.diagnosis.database import examine_row_security
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.tenancy import checks, database_roles
-from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.credentials import without_batches
+from queueops.tenancy.models import Credential, CredentialSetting, Project
 from queueops.tenancy.scope import ANONYMOUS_ROLE, acting_for, reading_for
-from ratelimits.models import AlertRoute
+from ratelimits.models import AlertRoute, CostEstimate
+from ratelimits.services.limiter.estimates import Alike, record_actuals
 from tests.factories import make_batch, make_job, make_project, make_route, make_webhook
 from tests.support.undone import undone
 
@@ -105,6 +107,21 @@ def test_nobody_but_the_service_reaches_the_log_other_than_by_its_parent():
         assert JobEvent.objects.count() > 0
         with pytest.raises(DatabaseError, match=f"permission denied for table {partition}"), transaction.atomic():
             run(f"TABLE {partition}")
+
+
+def test_what_calls_cost_and_what_servers_take_is_shown_to_its_own_project_alone():
+    rows = [Alike(project, "openai", "llm.generate", "m") for project in ("acme", "acme-2", "globex")]
+    record_actuals([(alike, 1.0) for alike in rows])
+    for name in ("acme", "globex"):
+        credential = Credential.objects.create(name=name, service="openai", secret=b"x")
+        credential.projects.add(make_project(name))
+        CredentialSetting.objects.create(credential=credential, takes="no_batches", reason="said of a job")
+    with acting_for("acme"):
+        assert list(CostEstimate.objects.values_list("id", flat=True)) == ["acme|openai|llm.generate|m"]
+        assert without_batches("acme") == {("acme", "")}
+        assert CredentialSetting.objects.only("takes").count() == 1
+        with pytest.raises(DatabaseError, match="permission denied"), transaction.atomic():
+            list(CredentialSetting.objects.values_list("reason"))
 
 
 @pytest.mark.proves("S15")
