@@ -51,7 +51,7 @@ class WrittenJSONField(SealedJSONField):
         return _EitherColumn(self.model._meta.db_table, self)  # noqa: SLF001 - as Django's own does
 
     def get_lookup(self, lookup_name: str) -> Any:
-        found = super().get_lookup(lookup_name)
+        found: Any = super().get_lookup(lookup_name)
         return found if found is None or lookup_name == "isnull" else _lookup_within(found)
 
     def get_transform(self, lookup_name: str) -> Any:

@@ -259,11 +259,13 @@ def test_a_job_without_a_maximum_is_held_at_what_its_provider_documents_of_the_m
     line["payload"]["model"] = "gpt-4o"
     submit_batch([line], project_id=PROJECT, actor="key:test")
     [job] = claim_jobs(UUID(int=1), wanted=1, lease_seconds=30, turns=ClassTurns())
+    assert job.bound is not None
     Price.objects.filter(unit="output_tokens").update(amount=0)
     prices.forget()
     submit_batch([line], project_id=PROJECT, actor="key:test")
     [free] = claim_jobs(UUID(int=1), wanted=1, lease_seconds=30, turns=ClassTurns())
-    assert (job.bound or 0) - (free.bound or 0) == 16_384 * 8
+    assert free.bound is not None
+    assert job.bound - free.bound == 16_384 * 8
 
 
 @pytest.mark.parametrize("above", [463, 464])

@@ -23,6 +23,7 @@ from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.services.tuning.stated_caps import note_stated_cap
 from ratelimits.services.tuning.steer_counter import cool_down_counter
 from ratelimits.subjects import Subject, counter_id
+from tests.factories import make_project
 from tests.support.audit import entries_written
 from tests.support.cases import every_case
 
@@ -156,7 +157,7 @@ def test_other_users_and_reads_go_on(sheets):
     assert kinds == ["retry", "proceed", "proceed"]
 
 
-UNKNOWN = Subject("http:api.example.com", "write", "acme")
+UNKNOWN = Subject("http:api.example.com", "write", "acme", owner="acme")
 
 
 def test_a_call_refused_where_no_limit_counts_prepares_one_in_shadow_that_cools_down(db, lines):
@@ -170,7 +171,7 @@ def test_a_call_refused_where_no_limit_counts_prepares_one_in_shadow_that_cools_
     alert = QuotaAlert.objects.get()
     assert (alert.kind, alert.severity, alert.figures["proposed_capacity"]) == ("unlimited", "warning", 60)
     assert made.name in alert.message
-    other = UNKNOWN._replace(project="other")
+    other = UNKNOWN._replace(project="other", owner="other")
     assert [one.kind for one in decide([Call(UNKNOWN), Call(other)])] == ["retry", "proceed"]
     Counter.objects.update(blocked_until=None)
     assert {one.kind for one in decide([Call(UNKNOWN)] * 100)} == {"proceed"}
@@ -188,6 +189,7 @@ def test_a_prepared_limit_has_what_the_provider_states(db):
 
 
 def test_a_prepared_limit_rises_to_what_was_accepted_until_an_operator_has_it(db):
+    make_project("acme")
     catalogue.forget()
 
     def refused_after(calls):
@@ -216,6 +218,28 @@ def test_nothing_is_prepared_beyond_a_bound_or_against_an_operator_and_calls_wai
     cooling = refuse(subject=UNKNOWN._replace(service="other"), retry_after=86_000)
     assert (cooling.counters, round(cooling.until - at, -2)) == ((), 86_000)
     assert Limit.objects.count() == 1
+    monkeypatch.setattr(proposed_limits, "MOST_PROPOSED", 2)
+    many = [UNKNOWN._replace(service=f"s{number}", owner=owner) for number in range(3) for owner in ("acme", "other")]
+    push_backs([Refusal(one, PushBack(), now()) for one in many], actor=ACTOR)
+    prepared = Limit.objects.filter(proposed_at__isnull=False).values_list("project", flat=True)
+    assert sorted(prepared) == ["acme", "acme", "other", "other"]
+
+
+def test_a_prepared_limit_is_the_projects_whose_calls_were_refused_until_an_operator_shares_it(db):
+    make_project("acme")
+    catalogue.forget()
+    other = UNKNOWN._replace(project="other", owner="other")
+    push_backs([Refusal(UNKNOWN, PushBack(), now()), Refusal(other, PushBack(), now())], actor=ACTOR)
+    own, others = Limit.objects.order_by("project")
+    assert (own.project, others.project) == ("acme", "other")
+    assert [[rule.name for rule in catalogue.rules_for(one)] for one in (UNKNOWN, other)] == [[own.name], [others.name]]
+    with_credential = UNKNOWN._replace(project="quota-of-the-credential")
+    assert [rule.name for rule in catalogue.rules_for(with_credential)] == [own.name]
+    update_limit(own.pk, {"shadow": False, "capacity": 60}, actor="user:1")
+    assert Limit.objects.get(pk=own.pk).project == "acme"
+    update_limit(own.pk, {"project": ""}, actor="user:1")
+    catalogue.forget()
+    assert {rule.name for rule in catalogue.rules_for(other)} == {own.name, others.name}
 
 
 def test_a_prepared_limit_is_forgotten_a_week_after_the_last_refusal(db):
@@ -224,6 +248,9 @@ def test_a_prepared_limit_is_forgotten_a_week_after_the_last_refusal(db):
     assert proposed_limits.forget_proposed() == 0
     Limit.objects.update(proposed_at=datetime.fromtimestamp(now() - 8 * 86_400, UTC))
     limit("own", service="other", shadow=True)
+    assert proposed_limits.forget_proposed() == 1
+    assert Limit.objects.get().name == "own"
+    limit("of-an-earlier-version", service="other", shadow=True, proposed_at=datetime.fromtimestamp(now(), UTC))
     assert proposed_limits.forget_proposed() == 1
     assert Limit.objects.get().name == "own"
 
@@ -243,9 +270,9 @@ def test_a_stated_delay_is_kept_to_and_of_a_long_one_a_quarter_of_an_hour_before
     at = now()
     refuse(OF_USER, retry_after=delay)
     assert blocked_for("user", at) == as_long_as(seconds, at)
-    told = gauge_of(Counter.objects.get(), catalogue.rules()[0], now()).blocked_until  # as people are told
-    assert told is not None
-    assert told.timestamp() - at == as_long_as(delay, at)
+    gauge = gauge_of(Counter.objects.get(), catalogue.rules()[0], now())
+    assert gauge.blocked_until is not None
+    assert gauge.blocked_until.timestamp() - at == as_long_as(delay, at)  # as people are told
 
 
 def test_a_window_longer_than_that_is_kept_to(sheets):
@@ -272,7 +299,7 @@ def test_in_a_long_delay_one_call_a_minute_tries_until_one_is_not_refused(sheets
     assert (waiting.kind, "one call a minute tries" in waiting.reason) == ("retry", True)
     moving_clock.move(seconds=11)
     room = read_headroom([subject])[subject]
-    assert (room.calls, room.rate_per_second) == (1, 1 / 60)
+    assert (room.calls, round((room.rate_per_second or 0) * 60)) == (1, 1)
     assert kinds_of(subject, subject) == ["proceed", "retry"]
     refuse(subject=subject, retry_after=86_400)
     moving_clock.move(seconds=58)
