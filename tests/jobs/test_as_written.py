@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -58,7 +59,7 @@ def api() -> Api:
     return Api(key_for("acme"))
 
 
-def stored(table: str = "jobs_job", column: str = "payload_text") -> list[str | None]:
+def stored(table: str = "jobs_job", column: str = "payload_text") -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {column} FROM {table} ORDER BY id")  # noqa: S608 - our own words
         return [text for (text,) in cursor.fetchall()]
@@ -75,7 +76,7 @@ def as_before(*jobs: Job) -> None:
 
 
 @contextmanager
-def at_most(**figures: int) -> Iterator[None]:
+def at_most(**figures: Any) -> Iterator[None]:
     with override_settings(QUEUEOPS=replace(settings.QUEUEOPS, **figures)):
         yield
 
