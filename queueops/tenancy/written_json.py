@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from django.db import models
 from django.db.models.expressions import Col, Func
 from django.db.models.functions import Cast
+from django.db.models.lookups import Lookup
 
 from .encryption import SealedJSONField
 
@@ -50,12 +50,13 @@ class WrittenJSONField(SealedJSONField):
     def cached_col(self) -> _EitherColumn:
         return _EitherColumn(self.model._meta.db_table, self)  # noqa: SLF001 - as Django's own does
 
-    def get_lookup(self, lookup_name: str) -> Any:
-        found: Any = super().get_lookup(lookup_name)
-        return found if found is None or lookup_name == "isnull" else _lookup_within(found)
+    def get_lookup(self, lookup_name: str) -> type[Lookup[Any]] | None:
+        found = super().get_lookup(lookup_name)
+        return found if found is None or lookup_name == "isnull" else _of_the_value(found)
 
     def get_transform(self, lookup_name: str) -> Any:
-        return _within(super().get_transform(lookup_name))
+        made: Any = super().get_transform(lookup_name)
+        return lambda column, *rest: made(_value(column), *rest)
 
 
 class _EitherColumn(Col):
@@ -82,16 +83,14 @@ class WrittenBytes(Func):
         return f"coalesce(octet_length({text}), {unpacked} WHEN {before} IS NOT NULL THEN 8000000 END, 0)", []
 
 
-@cache
-def _lookup_within(found: Any) -> Any:
-    """As `_within`; a class, which Django and who checks types take lookups for."""
+def _of_the_value(lookup: type[Lookup[Any]]) -> type[Lookup[Any]]:
+    """The lookup, which looks into the value; in its column that is text."""
 
-    def begin(self: Any, lhs: Any, rhs: Any) -> None:
-        found.__init__(self, Cast(lhs, models.JSONField()), rhs)
+    def begin(self: Any, column: Any, *rest: Any) -> None:
+        lookup.__init__(self, _value(column), *rest)
 
-    return type(found.__name__, (found,), {"__init__": begin})
+    return type(lookup.__name__, (lookup,), {"__init__": begin})
 
 
-def _within(made: Callable[..., Any]) -> Callable[..., Any]:
-    """What looks into the value, which is text in its column."""
-    return lambda column, *rest: made(Cast(column, models.JSONField()), *rest)
+def _value(column: Any) -> Cast:
+    return Cast(column, models.JSONField())

@@ -59,7 +59,7 @@ def api() -> Api:
     return Api(key_for("acme"))
 
 
-def stored(table: str = "jobs_job", column: str = "payload_text") -> list[str | None]:
+def stored(table: str = "jobs_job", column: str = "payload_text") -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {column} FROM {table} ORDER BY id")  # noqa: S608 - our own words
         return [text for (text,) in cursor.fetchall()]
