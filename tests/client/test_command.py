@@ -176,6 +176,8 @@ def test_a_pipe_is_submitted_and_told_of_in_json_without_colours(environ):
         "replaced",
         "error_count",
         "errors",
+        "known",
+        "known_batches",
         "url",
         "idempotency_key",
     } == set(told)

@@ -165,6 +165,8 @@ export interface components {
             held_by_outage: number;
             /** Format: uuid */
             readonly id: string;
+            /** @description The first 20 batches that have jobs which were submitted again with this one, and their results. */
+            known_batches: string[];
             readonly name: string;
             /**
              * @description What if one of those does not succeed.
@@ -226,6 +228,8 @@ export interface components {
             held_by_outage: number;
             /** Format: uuid */
             readonly id: string;
+            /** @description The first 20 batches that have jobs which were submitted again with this one, and their results. */
+            known_batches: string[];
             readonly name: string;
             /**
              * @description What if one of those does not succeed.
@@ -1470,6 +1474,32 @@ export interface components {
         JobState: "queued" | "rate_limited" | "dispatched" | "in_progress" | "retried" | "completed" | "failed" | "cancelled";
         /** @enum {string} */
         KindEnum: "proceed" | "defer" | "retry" | "reject";
+        /** KnownLine */
+        KnownLine: {
+            /**
+             * Batch
+             * @description Of that job. Null: it was submitted by itself.
+             */
+            batch: string | null;
+            /**
+             * Job
+             * Format: uuid
+             * @description That stands for its key.
+             */
+            job: string;
+            /**
+             * Line
+             * @description Counted from 1.
+             */
+            line: number;
+            /**
+             * Outcome
+             * @description As of the submission of one job.
+             */
+            outcome: components["schemas"]["KnownLineOutcomeEnum"];
+        };
+        /** @enum {string} */
+        KnownLineOutcomeEnum: "duplicate" | "pending" | "replaced";
         /**
          * LetterFilter
          * @description Open dead letters that fit everything given; with nothing given, all of the project's.
@@ -3072,6 +3102,34 @@ export interface components {
              */
             next_due: string[];
         };
+        /** SendAgain */
+        SendAgain: {
+            /**
+             * Confirm
+             * @description False: only say how many messages there are.
+             * @default false
+             */
+            confirm: boolean;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Since
+             * @description Only messages that failed for good since.
+             * @default null
+             */
+            since: string | null;
+        };
+        SentAgain: {
+            /** @description False: nothing was sent. */
+            confirmed: boolean;
+            /** @description Messages that failed and wait to be sent again. */
+            left: number;
+            /** @description Messages that were sent again. */
+            sent: number;
+        };
         /**
          * SetAtOnce
          * @description Whose calls, and how many may be in flight.
@@ -3447,6 +3505,16 @@ export interface components {
              */
             id: string;
             /**
+             * Known
+             * @description Lines that made no job, as their key is known: the first 1,000.
+             */
+            known: components["schemas"]["KnownLine"][];
+            /**
+             * Known Batches
+             * @description The first 20 batches that have those jobs: their results are there.
+             */
+            known_batches: string[];
+            /**
              * Pending
              * @description Jobs not made because one with their unique_key has not ended.
              */
@@ -3593,6 +3661,11 @@ export interface components {
             /** Format: date-time */
             readonly created_at: string;
             readonly enabled: boolean;
+            /**
+             * Format: date-time
+             * @description Since when it has accepted nothing. Null: it took its last message.
+             */
+            readonly failing_since: string | null;
             /** Format: uuid */
             readonly id: string;
             /** @description Which ended jobs it is told of. Null: of none. */
@@ -3602,6 +3675,10 @@ export interface components {
              * @description At most so many ended jobs are told of in one POST.
              */
             readonly most_jobs: number;
+            /** Format: date-time */
+            readonly paused_at: string | null;
+            /** @description `silent`: it accepted nothing for three days. `gone`: it answered 410, and was switched off. */
+            paused_because: string;
             /** Format: uri */
             readonly url: string;
         };
@@ -3653,6 +3730,11 @@ export interface components {
             /** Format: date-time */
             readonly created_at: string;
             readonly enabled: boolean;
+            /**
+             * Format: date-time
+             * @description Since when it has accepted nothing. Null: it took its last message.
+             */
+            readonly failing_since: string | null;
             /** Format: uuid */
             readonly id: string;
             /** @description Which ended jobs it is told of. Null: of none. */
@@ -3662,6 +3744,10 @@ export interface components {
              * @description At most so many ended jobs are told of in one POST.
              */
             readonly most_jobs: number;
+            /** Format: date-time */
+            readonly paused_at: string | null;
+            /** @description `silent`: it accepted nothing for three days. `gone`: it answered 410, and was switched off. */
+            paused_because: string;
             /** @description With which messages are signed, as Standard Webhooks want it. Shown now or never. */
             secret: string | null;
             /** Format: uri */
