@@ -359,6 +359,19 @@ def test_submitting_and_watching_ends_with_the_batch(environ, tmp_path: Path):
     terminal.shows("has ended: 1 completed")
 
 
+def test_a_file_that_is_submitted_again_is_followed_to_the_jobs_that_are_known(command, tmp_path: Path):
+    path = tmp_path / "jobs.ndjson"
+    path.write_text("\n".join(json.dumps({**JOB, "idempotency_key": f"k{number}"}) for number in range(2)))
+    assert command("submit", str(path))[0] == 0
+    first = Batch.objects.get()
+    code, out, _ = command("submit", str(path), "--json")
+    again = json.loads(out)
+    assert (code, again["accepted"], again["known_batches"]) == (0, 0, [str(first.pk)])
+    assert f"its jobs are in {first.pk}" in command("submit", str(path))[2]
+    jobs = [json.loads(line)["id"] for line in command("results", again["id"])[1].splitlines()]
+    assert jobs == [str(pk) for pk in Job.objects.order_by("pk").values_list("pk", flat=True)]
+
+
 def test_a_watch_that_takes_too_long_ends_with_its_own_code(command):
     job = make_job()
     code, out, err = command("watch", str(job.pk), "--timeout", "1")
