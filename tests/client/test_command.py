@@ -127,6 +127,26 @@ def test_files_of_every_format_are_submitted(command, tmp_path: Path):
     assert first.cost == 3
 
 
+def test_files_are_taken_as_spreadsheets_and_shells_write_them(command, tmp_path: Path):
+    line, row = json.dumps(JOB), "http.request,GET,https://api.example.org/1"
+    files = {
+        "right.csv": f"kind,payload.method,payload.url,,\n{row},,\n,,,,\n".encode(),
+        "sep.csv": f"sep=;\r\nkind;payload.method;payload.url\r\n{row.replace(',', ';')}\r\n".encode(),
+        "true.csv": f"kind,payload.method,payload.url,payload.json:json\n{row.replace('GET', 'PUT')},TRUE\n".encode(),
+        "wide.ndjson": f"{line}\r\n".encode("utf-16"),
+        "wide.csv": f"kind,payload.method,payload.url\n{row}\n".encode("utf-16"),
+        "list.ndjson": json.dumps([JOB], indent=2).encode(),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        code, out, err = command("submit", str(tmp_path / name))
+        assert (code, err, "1 job accepted" in out) == (0, "", True), name
+    assert Job.objects.get(batch__name="", payload__json=True)
+    (tmp_path / "right.csv").write_text(f"kind,payload.method,payload.url,\n{row},lost\n")
+    code, _, err = command("submit", str(tmp_path / "right.csv"))
+    assert (code != 0, "Row 2 has a value in a column that the header does not name" in err) == (True, True)
+
+
 def test_a_dry_run_tells_the_forecast_and_submits_nothing(command, tmp_path: Path):
     good, bad = tmp_path / "good.ndjson", tmp_path / "bad.ndjson"
     good.write_text(json.dumps(JOB) + "\n" + json.dumps(JOB))

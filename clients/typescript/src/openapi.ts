@@ -1474,8 +1474,8 @@ export interface components {
         JobState: "queued" | "rate_limited" | "dispatched" | "in_progress" | "retried" | "completed" | "failed" | "cancelled";
         /** @enum {string} */
         KindEnum: "proceed" | "defer" | "retry" | "reject";
-        /** KnownLine */
-        KnownLine: {
+        /** KnownJob */
+        KnownJob: {
             /**
              * Batch
              * @description Of that job. Null: it was submitted by itself.
@@ -1496,10 +1496,10 @@ export interface components {
              * Outcome
              * @description As of the submission of one job.
              */
-            outcome: components["schemas"]["KnownLineOutcomeEnum"];
+            outcome: components["schemas"]["KnownJobOutcomeEnum"];
         };
         /** @enum {string} */
-        KnownLineOutcomeEnum: "duplicate" | "pending" | "replaced";
+        KnownJobOutcomeEnum: "duplicate" | "pending" | "replaced";
         /**
          * LetterFilter
          * @description Open dead letters that fit everything given; with nothing given, all of the project's.
@@ -3508,7 +3508,7 @@ export interface components {
              * Known
              * @description Lines that made no job, as their key is known: the first 1,000.
              */
-            known: components["schemas"]["KnownLine"][];
+            known: components["schemas"]["KnownJob"][];
             /**
              * Known Batches
              * @description The first 20 batches that have those jobs: their results are there.
