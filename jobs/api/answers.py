@@ -28,6 +28,13 @@ class RefusedLine(BaseModel):
     fields: dict[str, list[str]]
 
 
+class KnownJob(BaseModel):
+    line: int = Field(description="Counted from 1.")
+    outcome: Literal["duplicate", "pending", "replaced"] = Field(description="As of the submission of one job.")
+    job: UUID = Field(description="That stands for its key.")
+    batch: UUID | None = Field(description="Of that job. Null: it was submitted by itself.")
+
+
 class SubmittedBatch(BaseModel):
     id: UUID
     accepted: int
@@ -36,6 +43,8 @@ class SubmittedBatch(BaseModel):
     replaced: int = Field(description="Of those pending: whose work that one does now.")
     error_count: int
     errors: list[RefusedLine] = Field(description="The first 1,000.")
+    known: list[KnownJob] = Field(description="Lines that made no job, as their key is known: the first 1,000.")
+    known_batches: list[UUID] = Field(description="The first 20 batches that have those jobs: their results are there.")
     url: str
 
 

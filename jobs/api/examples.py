@@ -229,6 +229,7 @@ BATCH_ROW = {
     "after": [JOB_ID],
     "on_failure": "hold",
     "on_finish_job": NEW_JOB_ID,
+    "known_batches": [],
     "created_at": AT,
     "finished_at": None,
     "counts": {

@@ -6,6 +6,7 @@ import uuid
 from typing import ClassVar
 
 import uuid_utils.compat
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -57,6 +58,13 @@ class Batch(models.Model):
     foreseen_at = models.DateTimeField(null=True, help_text="When that was computed.")
     after = models.JSONField(
         null=True, help_text="What it was submitted to wait for, and what if that fails. Null: nothing."
+    )
+    known_batches = ArrayField(
+        models.UUIDField(),
+        default=list,
+        db_default=[],
+        editable=False,
+        help_text="The first batches that have jobs which were submitted again with this one, and not made again.",
     )
     on_finish_job = models.UUIDField(null=True, help_text="The job that waits for its end. Null: none was asked for.")
     created_at = models.DateTimeField(db_default=Now())

@@ -1,9 +1,11 @@
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from jobs.models import Batch, Job
+from jobs.services.upkeep.batches import finish_batches
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
 from tests.api.conftest import SPEC, Api, error_of
@@ -176,6 +178,8 @@ def test_a_batch_document_becomes_a_batch_of_jobs(api: Api):
         "replaced": 0,
         "error_count": 0,
         "errors": [],
+        "known": [],
+        "known_batches": [],
         "url": f"/api/v1/batches/{batch.pk}/",
     }
     shown = api.get(f"/batches/{batch.pk}/").json()
@@ -291,3 +295,28 @@ def test_a_batch_of_duplicates_alone_has_nothing_left_to_do(api: Api):
     shown = api.get(f"/batches/{again['id']}/")
     assert shown.json()["progress"] == 100.0
     assert "Retry-After" not in shown
+
+
+def test_a_batch_names_the_jobs_and_batches_that_stand_for_its_known_keys(api: Api):
+    def line(key: str, **more: Any) -> str:
+        return json.dumps({**SPEC, "idempotency_key": key, **more})
+
+    first = api.lines(f"{line('a')}\n{line('b')}").json()
+    alone = api.post("/jobs/", json.loads(line("alone"))).json()
+    pending = api.post("/jobs/", {**SPEC, "unique_key": "u"}).json()
+    assert (first["known"], first["known_batches"]) == ([], [])
+    jobs = {job.idempotency_key: str(job.pk) for job in Job.objects.all()}
+    again = api.lines(
+        "\n".join([line("b"), line("new"), line("alone"), json.dumps({**SPEC, "unique_key": "u"})])
+    ).json()
+    assert again["known"] == [
+        {"line": 1, "outcome": "duplicate", "job": jobs["b"], "batch": first["id"]},
+        {"line": 3, "outcome": "duplicate", "job": alone["id"], "batch": None},
+        {"line": 4, "outcome": "pending", "job": pending["id"], "batch": None},
+    ]
+    assert again["known_batches"] == [first["id"]]
+    assert api.get(f"/batches/{again['id']}/").json()["known_batches"] == [first["id"]]
+    whole = api.lines(f"{line('a')}\n{line('b')}").json()
+    assert (whole["accepted"], whole["known_batches"]) == (0, [first["id"]])
+    finish_batches()
+    assert api.get(f"/batches/{whole['id']}/").json()["finished_at"] is not None

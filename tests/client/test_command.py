@@ -127,6 +127,26 @@ def test_files_of_every_format_are_submitted(command, tmp_path: Path):
     assert first.cost == 3
 
 
+def test_files_are_taken_as_spreadsheets_and_shells_write_them(command, tmp_path: Path):
+    line, row = json.dumps(JOB), "http.request,GET,https://api.example.org/1"
+    files = {
+        "right.csv": f"kind,payload.method,payload.url,,\n{row},,\n,,,,\n".encode(),
+        "sep.csv": f"sep=;\r\nkind;payload.method;payload.url\r\n{row.replace(',', ';')}\r\n".encode(),
+        "true.csv": f"kind,payload.method,payload.url,payload.json:json\n{row.replace('GET', 'PUT')},TRUE\n".encode(),
+        "wide.ndjson": f"{line}\r\n".encode("utf-16"),
+        "wide.csv": f"kind,payload.method,payload.url\n{row}\n".encode("utf-16"),
+        "list.ndjson": json.dumps([JOB], indent=2).encode(),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        code, out, err = command("submit", str(tmp_path / name))
+        assert (code, err, "1 job accepted" in out) == (0, "", True), name
+    assert Job.objects.get(batch__name="", payload__json=True)
+    (tmp_path / "right.csv").write_text(f"kind,payload.method,payload.url,\n{row},lost\n")
+    code, _, err = command("submit", str(tmp_path / "right.csv"))
+    assert (code != 0, "Row 2 has a value in a column that the header does not name" in err) == (True, True)
+
+
 def test_a_dry_run_tells_the_forecast_and_submits_nothing(command, tmp_path: Path):
     good, bad = tmp_path / "good.ndjson", tmp_path / "bad.ndjson"
     good.write_text(json.dumps(JOB) + "\n" + json.dumps(JOB))
@@ -176,6 +196,8 @@ def test_a_pipe_is_submitted_and_told_of_in_json_without_colours(environ):
         "replaced",
         "error_count",
         "errors",
+        "known",
+        "known_batches",
         "url",
         "idempotency_key",
     } == set(told)
@@ -355,6 +377,19 @@ def test_submitting_and_watching_ends_with_the_batch(environ, tmp_path: Path):
     finish(list(Job.objects.all()))
     assert terminal.ended() == 0
     terminal.shows("has ended: 1 completed")
+
+
+def test_a_file_that_is_submitted_again_is_followed_to_the_jobs_that_are_known(command, tmp_path: Path):
+    path = tmp_path / "jobs.ndjson"
+    path.write_text("\n".join(json.dumps({**JOB, "idempotency_key": f"k{number}"}) for number in range(2)))
+    assert command("submit", str(path))[0] == 0
+    first = Batch.objects.get()
+    code, out, _ = command("submit", str(path), "--json")
+    again = json.loads(out)
+    assert (code, again["accepted"], again["known_batches"]) == (0, 0, [str(first.pk)])
+    assert f"its jobs are in {first.pk}" in command("submit", str(path))[2]
+    jobs = [json.loads(line)["id"] for line in command("results", again["id"])[1].splitlines()]
+    assert jobs == [str(pk) for pk in Job.objects.order_by("pk").values_list("pk", flat=True)]
 
 
 def test_a_watch_that_takes_too_long_ends_with_its_own_code(command):

@@ -483,3 +483,14 @@ def test_a_batch_of_nothing_but_duplicates_has_ended(queue: QueueOps):
     batch = queue.submit_many([JobSpec(kind=KIND, payload=PAYLOAD, idempotency_key="twin")])
     assert (batch.accepted, batch.duplicates) == (0, 1)
     assert queue.wait(batch, timeout=60).has_ended
+    assert (batch.known[0]["outcome"], batch.known_batches) == ("duplicate", [])
+
+
+def test_results_of_a_batch_that_is_submitted_again_are_those_of_its_jobs(queue: QueueOps):
+    specs = [JobSpec(kind=KIND, payload=PAYLOAD, idempotency_key=key) for key in ("r1", "r2")]
+    first, again = queue.submit_many(specs), queue.submit_many(specs)
+    assert again.accepted == 0
+    ids = [one.id for one in queue.results(first)]
+    assert len(ids) == 2
+    for given in (again, again.id, queue.batch(again.id)):
+        assert [one.id for one in queue.results(given)] == ids

@@ -165,6 +165,8 @@ export interface components {
             held_by_outage: number;
             /** Format: uuid */
             readonly id: string;
+            /** @description The first 20 batches that have jobs which were submitted again with this one, and their results. */
+            known_batches: string[];
             readonly name: string;
             /**
              * @description What if one of those does not succeed.
@@ -226,6 +228,8 @@ export interface components {
             held_by_outage: number;
             /** Format: uuid */
             readonly id: string;
+            /** @description The first 20 batches that have jobs which were submitted again with this one, and their results. */
+            known_batches: string[];
             readonly name: string;
             /**
              * @description What if one of those does not succeed.
@@ -1476,6 +1480,32 @@ export interface components {
         JobState: "queued" | "rate_limited" | "dispatched" | "in_progress" | "retried" | "completed" | "failed" | "cancelled";
         /** @enum {string} */
         KindEnum: "proceed" | "defer" | "retry" | "reject";
+        /** KnownJob */
+        KnownJob: {
+            /**
+             * Batch
+             * @description Of that job. Null: it was submitted by itself.
+             */
+            batch: string | null;
+            /**
+             * Job
+             * Format: uuid
+             * @description That stands for its key.
+             */
+            job: string;
+            /**
+             * Line
+             * @description Counted from 1.
+             */
+            line: number;
+            /**
+             * Outcome
+             * @description As of the submission of one job.
+             */
+            outcome: components["schemas"]["KnownJobOutcomeEnum"];
+        };
+        /** @enum {string} */
+        KnownJobOutcomeEnum: "duplicate" | "pending" | "replaced";
         /**
          * LetterFilter
          * @description Open dead letters that fit everything given; with nothing given, all of the project's.
@@ -3120,6 +3150,34 @@ export interface components {
              */
             next_due: string[];
         };
+        /** SendAgain */
+        SendAgain: {
+            /**
+             * Confirm
+             * @description False: only say how many messages there are.
+             * @default false
+             */
+            confirm: boolean;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Since
+             * @description Only messages that failed for good since.
+             * @default null
+             */
+            since: string | null;
+        };
+        SentAgain: {
+            /** @description False: nothing was sent. */
+            confirmed: boolean;
+            /** @description Messages that failed and wait to be sent again. */
+            left: number;
+            /** @description Messages that were sent again. */
+            sent: number;
+        };
         /**
          * SetAtOnce
          * @description Whose calls, and how many may be in flight.
@@ -3505,6 +3563,16 @@ export interface components {
              */
             id: string;
             /**
+             * Known
+             * @description Lines that made no job, as their key is known: the first 1,000.
+             */
+            known: components["schemas"]["KnownJob"][];
+            /**
+             * Known Batches
+             * @description The first 20 batches that have those jobs: their results are there.
+             */
+            known_batches: string[];
+            /**
              * Pending
              * @description Jobs not made because one with their unique_key has not ended.
              */
@@ -3651,6 +3719,11 @@ export interface components {
             /** Format: date-time */
             readonly created_at: string;
             readonly enabled: boolean;
+            /**
+             * Format: date-time
+             * @description Since when it has accepted nothing. Null: it took its last message.
+             */
+            readonly failing_since: string | null;
             /** Format: uuid */
             readonly id: string;
             /** @description Which ended jobs it is told of. Null: of none. */
@@ -3660,6 +3733,10 @@ export interface components {
              * @description At most so many ended jobs are told of in one POST.
              */
             readonly most_jobs: number;
+            /** Format: date-time */
+            readonly paused_at: string | null;
+            /** @description `silent`: it accepted nothing for three days. `gone`: it answered 410, and was switched off. */
+            paused_because: string;
             /** Format: uri */
             readonly url: string;
         };
@@ -3711,6 +3788,11 @@ export interface components {
             /** Format: date-time */
             readonly created_at: string;
             readonly enabled: boolean;
+            /**
+             * Format: date-time
+             * @description Since when it has accepted nothing. Null: it took its last message.
+             */
+            readonly failing_since: string | null;
             /** Format: uuid */
             readonly id: string;
             /** @description Which ended jobs it is told of. Null: of none. */
@@ -3720,6 +3802,10 @@ export interface components {
              * @description At most so many ended jobs are told of in one POST.
              */
             readonly most_jobs: number;
+            /** Format: date-time */
+            readonly paused_at: string | null;
+            /** @description `silent`: it accepted nothing for three days. `gone`: it answered 410, and was switched off. */
+            paused_because: string;
             /** @description With which messages are signed, as Standard Webhooks want it. Shown now or never. */
             secret: string | null;
             /** Format: uri */

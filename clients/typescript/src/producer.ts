@@ -237,9 +237,15 @@ export class QueueOps {
    * Iterate over what became of each job of a batch so far, in the order in which they were submitted.
    *
    * Jobs that have not ended come too, without a result. A requeued job comes as its latest successor, at the end.
+   * Of a batch that made no job, as the keys of all its lines are known, those of the batches come that have their jobs.
    */
   async *results(batch: AnyBatch): AsyncGenerator<Result, void, undefined> {
-    yield* this.#list(`/batches/${idOf(batch)}/results/`, Result, {}, SMALL_PAGE_SIZE);
+    const found = typeof batch === "string" ? await this.batch(batch) : batch;
+    const known = found.known_batches ?? []; // an earlier server names none
+    const made = "accepted" in found ? found.accepted : found.total;
+    for (const one of made || !known.length ? [found.id] : known) {
+      yield* this.#list(`/batches/${idOf(one)}/results/`, Result, {}, SMALL_PAGE_SIZE);
+    }
   }
 
   /** What a job's handler returned, however large: also where its record has `stored_result` instead. */

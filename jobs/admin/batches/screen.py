@@ -229,6 +229,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "whose": users_shown(batch.project_id, [batch.user_id])[batch.user_id] if batch.user_id else None,
         "after": _after(batch),
         "callback": _callback(batch),
+        "known": format_html_join(", ", "{}", ((showing.link("jobs_batch", one),) for one in batch.known_batches)),
         "picture": picture_of(Job.objects.filter(batch_id=batch.pk)),
         "holds": [] if batch.finished_at else _holds(batch),
         "jobs_href": jobs,

@@ -23,6 +23,7 @@ BATCH_FIELDS = (
     "after",
     "on_failure",
     "on_finish_job",
+    "known_batches",
     "created_at",
     "finished_at",
 )
@@ -39,6 +40,10 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
         choices=OnFailure.choices, allow_null=True, help_text="What if one of those does not succeed."
     )
     tags = serializers.ListField(child=serializers.CharField())
+    known_batches = serializers.ListField(
+        child=serializers.UUIDField(),
+        help_text="The first 20 batches that have jobs which were submitted again with this one, and their results.",
+    )
     counts = CountsSerializer(help_text="Items by state; a requeued item counts once, as its latest job.")
     held_by_outage = serializers.IntegerField(
         help_text="Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000."
@@ -98,6 +103,7 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
         "after": (batch.after or NO_WAIT)["after"],
         "on_failure": (batch.after or NO_WAIT)["on_failure"],
         "on_finish_job": batch.on_finish_job and str(batch.on_finish_job),
+        "known_batches": [str(one) for one in batch.known_batches],
         "created_at": MOMENT.to_representation(batch.created_at),
         "finished_at": batch.finished_at and MOMENT.to_representation(batch.finished_at),
         "counts": snapshot.counts,

@@ -106,6 +106,16 @@ class BatchList(ApiListView[Batch]):
                 }
                 for error in batch.errors
             ],
+            "known": [
+                {
+                    "line": one.line,
+                    "outcome": one.outcome,
+                    "job": str(one.job),
+                    "batch": one.batch and str(one.batch),
+                }
+                for one in batch.known
+            ],
+            "known_batches": [str(one) for one in batch.known_batches],
             "url": f"/api/v1/batches/{batch.id}/",
         }
 

@@ -23,7 +23,7 @@ from queueops.tenancy.moves import refuse_moved
 from queueops.tenancy.user_labels import label_users
 from queueops.tenancy.written_json import WrittenBytes
 
-from .accept_document import Line, LineChecker, LineError, in_chunks
+from .accept_document import JOBS_OF_AN_INSERT, Line, LineChecker, LineError, in_chunks
 from .choose_lane import choose_lanes
 from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of, waits_as_json
 from .on_finish import prepare_callback
@@ -33,6 +33,9 @@ from .spec import JobSpec
 from .tags import store_tags, tags_of_jobs
 from .unique import Insert, SettledKeys, lock_keys, replace_work, settle_keys, stored_key
 from .ways import watch_ways
+
+MOST_KNOWN_LISTED = 1_000
+MOST_KNOWN_BATCHES = 20
 
 T = TypeVar("T")
 
@@ -62,7 +65,19 @@ class SubmittedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownLine:
+    """A job of a batch that was not made: `job` stands for its key, in `batch`; None: by itself."""
+
+    line: int
+    outcome: Literal["duplicate", "pending", "replaced"]
+    job: UUID
+    batch: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
 class BatchReceipt:
+    """`known`: the first MOST_KNOWN_LISTED of them. `known_batches`: the first MOST_KNOWN_BATCHES that have such."""
+
     id: UUID
     accepted: int
     duplicates: int
@@ -70,6 +85,8 @@ class BatchReceipt:
     pending: int = 0  # jobs with a unique key that met one which has not ended
     replaced: int = 0  # of those, whose work that one does now
     errors: list[LineError] = field(default_factory=list)
+    known: list[KnownLine] = field(default_factory=list)
+    known_batches: list[UUID] = field(default_factory=list)
 
 
 class BatchRejected(QueueOpsError):
@@ -183,7 +200,8 @@ def submit_batch(
                 error_count=checker.error_count,
                 errors=[error.as_dict() for error in checker.errors],
             )
-        Batch.objects.filter(pk=batch.pk).update(total=intake.accepted)
+        known, known_batches = intake.known()
+        Batch.objects.filter(pk=batch.pk).update(total=intake.accepted, known_batches=known_batches)
         if callbacks:
             named.read([batch.pk])
             insert_prepared(callbacks, project_id=project_id, actor=actor, named=named)
@@ -198,6 +216,8 @@ def submit_batch(
         pending=len(settled.met),
         replaced=sum(met.replaced for met in settled.met.values()),
         errors=checker.errors,
+        known=known,
+        known_batches=known_batches,
     )
 
 
@@ -244,6 +264,23 @@ class _Intake:
         replace_work(self._settled, project_id=self.batch.project_id, actor=self.actor, insert=self._insert)
         self._tell_refused()
         return self._settled
+
+    def known(self) -> tuple[list[KnownLine], list[UUID]]:
+        """The jobs that stand for lines that made none, and the batches they are in."""
+        found: dict[UUID, tuple[UUID, Literal["duplicate", "pending", "replaced"]]] = {
+            job: (twin, "duplicate") for job, twin in self._settled.twins.items()
+        }
+        for job, met in self._settled.met.items():
+            found[job] = met.id, "replaced" if met.replaced else "pending"
+        ids = list(dict.fromkeys(job for job, _ in found.values()))
+        of: dict[UUID, UUID | None] = {}
+        for begin in range(0, len(ids), JOBS_OF_AN_INSERT):
+            of |= dict(Job.objects.filter(pk__in=ids[begin : begin + JOBS_OF_AN_INSERT]).values_list("pk", "batch_id"))
+        listed = sorted((self._lines[job], outcome, other) for job, (other, outcome) in found.items())
+        lines = [KnownLine(line, outcome, other, of.get(other)) for line, outcome, other in listed[:MOST_KNOWN_LISTED]]
+        batches = dict.fromkeys(of.get(other) for _, _, other in listed)
+        others = [batch for batch in batches if batch is not None and batch != self.batch.pk]
+        return lines, others[:MOST_KNOWN_BATCHES]
 
     def _insert(self, jobs: list[PreparedJob]) -> set[UUID]:
         project_id = self.batch.project_id

@@ -223,6 +223,7 @@ class AsyncQueueOps:
         Iterate over what became of each job of a batch so far, in the order in which they were submitted.
 
         Jobs that have not ended come too, without a result. A requeued job comes as its latest successor, at the end.
+        Of a batch that made no job, as the keys of all its lines are known, those of the batches come that have them.
         """
         return self._iterate(self._calls.results(batch))
 

@@ -237,7 +237,10 @@ class Calls:
         return self._list("/dead-letters/", DeadLetter, filters, page_size=100)
 
     def results(self, batch: Id | AnyBatch) -> Steps[None]:
-        return self._list(f"/batches/{id_of(batch)}/results/", Result, {}, page_size=100)
+        found = batch if isinstance(batch, Batch | SubmittedBatch) else (yield from self.batch(batch))
+        of = found.total if isinstance(found, Batch) else found.accepted
+        for one in [found.id] if of or not found.known_batches else found.known_batches:
+            yield from self._list(f"/batches/{id_of(one)}/results/", Result, {}, page_size=100)
 
     def audit(self, filters: Body) -> Steps[None]:
         """Emit entries until there are no more now: oldest first, the server always has a cursor to go on from."""

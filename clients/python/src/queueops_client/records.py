@@ -158,6 +158,7 @@ class Batch(Record):
             lists always.
         after: Ids of what it was submitted to wait for; `on_failure`: what if one of those does not succeed.
         on_finish_job: The job that is carried out when it ends; None: none was asked for.
+        known_batches: The first batches that have jobs which were submitted again with this one, and not made again.
     """
 
     id: UUID
@@ -177,6 +178,7 @@ class Batch(Record):
     after: Sequence[str] = ()
     on_failure: str | None = None
     on_finish_job: UUID | None = None
+    known_batches: Sequence[str] = ()
     recheck_after_seconds: float | None = None
     cost_money: int | None = None
     currency: str = ""
@@ -201,6 +203,8 @@ class SubmittedBatch(Record):
         pending: Jobs not made as one with their unique_key has not ended; `replaced`: whose work that one does now.
         errors: With `partial`, the first 1,000 lines refused: line (from 1), code, message, fields.
         idempotency_key: Under which it was submitted.
+        known: The first 1,000 lines that made no job: line (from 1), outcome, job (that stands for its key), batch.
+        known_batches: The first batches that have those jobs.
     """
 
     id: UUID
@@ -210,6 +214,8 @@ class SubmittedBatch(Record):
     replaced: int = 0
     error_count: int = 0
     errors: Sequence[Mapping[str, Any]] = ()
+    known: Sequence[Mapping[str, Any]] = ()
+    known_batches: Sequence[str] = ()
     idempotency_key: str = ""
 
 

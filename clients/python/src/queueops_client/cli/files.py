@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +16,8 @@ from queueops_client.errors import ClientError
 
 DELIMITERS = ",;\t"
 JSON_MARK = ":json"
+SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)  # spreadsheets read it and do not show it
+BOOLEANS = {"TRUE": True, "FALSE": False}  # as spreadsheets write them, whatever was typed
 MAX_CELL = 20_000_000  # characters; the csv module's own limit is below what a payload may have
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json"}
 STANDARD_INPUT = "-"
@@ -34,7 +38,10 @@ def opened(name: str) -> Iterator[IO[str]]:
             sys.stdin.reconfigure(encoding="utf-8-sig", newline="")  # type: ignore[union-attr]
             yield sys.stdin
         else:
-            with Path(name).open(encoding="utf-8-sig", newline="") as file:
+            path = Path(name)
+            with path.open("rb") as begin:
+                is_wide = begin.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}  # of Windows PowerShell
+            with path.open(encoding="utf-16" if is_wide else "utf-8-sig", newline="") as file:
                 yield file
     except UnicodeDecodeError as error:
         raise BadFile(f"{name} is not UTF-8: {error}") from error
@@ -85,12 +92,19 @@ def format_of(name: str) -> str:
 
 def _lines(file: IO[str]) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(file, 1):
+        if line.lstrip().startswith("["):  # no line of jobs: a list of them, as exports have it
+            yield from _listed(line + file.read())
+            return
         if line.strip():
             yield f"Line {number}", _parsed(line, f"Line {number}")
 
 
 def _document(file: IO[str]) -> Iterator[tuple[str, Any]]:
-    document = _parsed(file.read(), "The file")
+    yield from _listed(file.read())
+
+
+def _listed(text: str) -> Iterator[tuple[str, Any]]:
+    document = _parsed(text, "The file")
     jobs = document.get("jobs") if isinstance(document, dict) else document
     if not isinstance(jobs, list):
         raise BadFile('The file is neither a JSON list of jobs nor {"jobs": [...]}.')
@@ -102,14 +116,16 @@ def _rows(file: IO[str]) -> Iterator[tuple[str, Any]]:
     """Columns are fields, or places in the payload: `payload.url` text, `payload.values:json` JSON."""
     csv.field_size_limit(MAX_CELL)
     first = file.readline()
-    delimiter = max(DELIMITERS, key=first.count)
+    if told := SEPARATOR_LINE.fullmatch(first.strip()):
+        first = file.readline()
+    delimiter = told[1] if told else max(DELIMITERS, key=first.count)
     [header] = list(csv.reader([first], delimiter=delimiter)) or [[]]
     if not any(name.strip() for name in header):
         raise BadFile("The file has no header.")
     try:
         for number, row in enumerate(csv.reader(file, delimiter=delimiter, strict=True), 2):
             place = f"Row {number}"
-            if len(row) > len(header):
+            if any(cell.strip() for cell in row[len(header) :]):
                 raise BadFile(f"{place} has {len(row)} cells, and the header {len(header)}.")
             if any(cell.strip() for cell in row):
                 yield place, _job_of([name.strip() for name in header], row, place)
@@ -120,10 +136,16 @@ def _rows(file: IO[str]) -> Iterator[tuple[str, Any]]:
 def _job_of(header: list[str], row: list[str], place: str) -> dict[str, Any]:
     job: dict[str, Any] = {}
     for column, cell in zip(header, row, strict=False):
-        if not column or not cell.strip():
+        if not cell.strip():
             continue
+        if not column:
+            raise BadFile(f"{place} has a value in a column that the header does not name.")
         path, is_json = column.removesuffix(JSON_MARK).split("."), column.endswith(JSON_MARK)
-        value = _parsed(cell, f"{place}, column {column}") if is_json or path == ["payload"] else cell
+        value: Any = cell
+        if is_json and cell.strip() in BOOLEANS:
+            value = BOOLEANS[cell.strip()]
+        elif is_json or path == ["payload"]:
+            value = _parsed(cell, f"{place}, column {column}")
         target = job
         for name in path[:-1]:
             target = target.setdefault(name, {})

@@ -95,7 +95,10 @@ def submit(
                 idempotency_key=idempotency_key,
             )
         _tell(session, batch, and_watch=and_watch)
-        return follow(session, queue, batch) if and_watch else 0
+        if not and_watch:
+            return 0
+        followed = batch.known_batches if not batch.accepted and batch.known_batches else [batch.id]
+        return max(follow(session, queue, one) for one in followed)
 
 
 class _progress:  # noqa: N801 (used like the function that it would be)
@@ -136,6 +139,8 @@ def _tell(session: Session, batch: SubmittedBatch, *, and_watch: bool) -> None:
     if batch.pending:
         replaced = f", {batch.replaced:,} of these with other work for it" if batch.replaced else ""
         session.note(f"{plural(batch.pending, 'job')} left out{replaced}: one with their unique_key has not ended.")
+    if batch.known_batches and not batch.accepted:
+        session.note(f"All of it is known: its jobs are in {', '.join(map(str, batch.known_batches))}.")
     if batch.error_count:
         tell_refused(session, batch.errors, batch.error_count)
     if not and_watch:
