@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0033_receivers'),
+        ('jobs', '0036_payloads_as_written'),
     ]
 
     operations = [
