@@ -9,7 +9,7 @@ _HEAD = f"""\
 
 Written by `manage.py write_docs` from `dashboards/metrics/catalogue.py`; change it there.
 
-`GET /metrics`, in Prometheus' text format. All but those of a web process itself are read from the database, at most every
+`GET /metrics`, in Prometheus' text format. All but a web process's own are read from the database, at most every
 {SAMPLES_KEPT_SECONDS:g} seconds: each web process tells the same, so scrape one of them, or all and take the maximum.
 Counters are summed up from the job log within seconds, each event once, and survive restarts.
 
