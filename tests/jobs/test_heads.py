@@ -108,7 +108,8 @@ def test_beside_an_open_transaction_known_queues_are_read_from_where_they_are_kn
         plan = explain_file(
             "jobs", "choose_jobs", wanted=10, starved_after=9.0, starved_every=9.0, turn_classes=[], turn_projects=[],
             turn_passes=[], turn_nows=[], lanes=[], rooms=[], passes=[], resting=[], flow_projects=[], flow_passes=[],
-            strange=[], everywhere=everywhere, known_projects=None if everywhere else [left.project_id],
+            strange=[], most_bytes=16_000_000, everywhere=everywhere,
+            known_projects=None if everywhere else [left.project_id],
             known_priorities=None if everywhere else [left.priority],
             known_since=None if everywhere else [(since + timedelta(seconds=1)).timestamp() - 0.001],
         )  # fmt: skip
