@@ -30,6 +30,8 @@ SUBMITTED_BATCH = {
     "replaced": 0,
     "error_count": 0,
     "errors": [],
+    "known": [],
+    "known_batches": [],
     "url": f"/api/v1/batches/{BATCH_ID}/",
 }
 FORECAST: dict[str, Any] = {
