@@ -161,7 +161,8 @@ def test_the_installed_guard_is_the_tables():
             " WHERE tgrelid = 'jobs_job'::regclass AND NOT tgisinternal"
         )
         installed = {name: (enabled, definition) for name, enabled, definition in cursor.fetchall()}
-    assert set(installed) == set(re.findall(r"TRIGGER (\w+) BEFORE", guard_sql()))
+    texts = {"jobs_job_forgets_text", "jobs_job_payload_text"}  # of rows that the release before writes
+    assert set(installed) - texts == set(re.findall(r"TRIGGER (\w+) BEFORE", guard_sql()))
     assert {enabled for enabled, _ in installed.values()} == {"O"}
     definition = installed["jobs_job_legal_transition"][1]
     words = re.findall(r"'(\w+)'", definition)

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from jobs.models import BulkOperation, Dependency
+from jobs.models import BulkOperation, Dependency, PauseSwitch, RefusedCalls
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.screens.verbs import Verb
@@ -112,6 +112,18 @@ OTHER_ACTIONS = [
 ]
 
 
+def stopped_calls() -> PauseSwitch:
+    figures = {"project_id": "acme", "service": "openai", "code": "credit_gone", "failures": 1}
+    stopped = RefusedCalls.objects.create(name="openai of acme", stopped_at=Now(), **figures)
+    return PauseSwitch.objects.create(scope="refused", key=stopped.name, paused_by="system")
+
+
+OF_ITS_OWN = {
+    ("jobs_pauseswitch", "try_now"): stopped_calls,
+    ("jobs_providerbatch", "settle"): lambda: make_provider_batch(state="completed", closed_at=Now(), unanswered=1),
+}
+
+
 def rows_in_their_state(world: World) -> dict[tuple[str, str], str]:
     """A row of each verb that the verb will act on."""
     Counter.objects.update(proposed_capacity=200, proposed_at=Now())
@@ -127,8 +139,8 @@ def rows_in_their_state(world: World) -> dict[tuple[str, str], str]:
             make_job(batch=row)
             if name == "retry_failed":
                 make_dead_letter(batch=row)
-        elif (screen, name) == ("jobs_providerbatch", "settle"):
-            row = make_provider_batch(state="completed", closed_at=Now(), unanswered=1)
+        elif (screen, name) in OF_ITS_OWN:
+            row = OF_ITS_OWN[screen, name]()
         elif screen == "jobs_deadletter":
             row = make_dead_letter()
         elif screen == "jobs_bulkoperation":

@@ -14,10 +14,11 @@ import pytest
 from dashboards.services import cache
 from jobs.handlers.google import grids
 from jobs.services.claim import stated
+from jobs.services.finish import stops
 from jobs.services.provider_batches import collect
 from queueops.access.services import trail
 from queueops.core.postgres import conditions, replica
-from queueops.tenancy import accounts, encryption, pools
+from queueops.tenancy import accounts, encryption, pools, server_settings
 from queueops.tenancy.callers import throttles
 from ratelimits.api import authentication
 from ratelimits.services.limiter import counters, estimates, outage
@@ -40,7 +41,9 @@ FORGET: tuple[Callable[[], object], ...] = (
     pools.forget,
     prices.forget,
     replica.forget_trouble,
+    server_settings.forget,
     stated.forget,
+    stops.forget,
     throttles.CallerThrottle.rate._full_at.clear,
     throttles.bad_keys._full_at.clear,
     lambda: vars(trail._failures).update(vars(trail.FailureBudget())),

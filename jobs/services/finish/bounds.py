@@ -17,7 +17,7 @@ from ratelimits.services.money.prices import bills, price_list
 logger = logging.getLogger(__name__)
 
 
-class Priced(Protocol):
+class Billable(Protocol):
     """A job, as far as it says what its call can cost. `payload`: JSON text."""
 
     @property
@@ -32,13 +32,13 @@ class Priced(Protocol):
     def claimed_at(self) -> float: ...
 
 
-def most_by_prices(job: Priced, via: Via) -> tuple[bool, int | None]:
+def most_by_prices(job: Billable, via: Via) -> tuple[bool, int | None]:
     """Whether a job calls somebody who bills, and what its call can cost at most; None: nobody knows."""
     read = read_billed(job)
     return (False, None) if read is None else (True, bound_of(job, *read, via, alone=True)[0])
 
 
-def read_billed(job: Priced) -> tuple[Handler, Any] | None:
+def read_billed(job: Billable) -> tuple[Handler, Any] | None:
     """The handler and the payload of a job; None: it calls nobody who bills."""
     try:
         handler = find_handler(job.kind)
@@ -52,7 +52,7 @@ def read_billed(job: Priced) -> tuple[Handler, Any] | None:
         return None
 
 
-def bound_of(job: Priced, handler: Handler, payload: Any, via: Via, *, alone: bool) -> tuple[int | None, str]:
+def bound_of(job: Billable, handler: Handler, payload: Any, via: Via, *, alone: bool) -> tuple[int | None, str]:
     """What a call can cost at most, in micro-units; None: nobody knows, and why."""
     if handler.most is None:
         return None, UNSTATED

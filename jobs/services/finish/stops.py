@@ -48,14 +48,14 @@ STOPS_AFTER = 20  # jobs in a row, none of which succeeded
 TRIED_EVERY = timedelta(minutes=1)
 CHUNKS = 4  # of jobs held or put back at once; house-keeping does the rest
 CANDIDATES = 20  # jobs that are asked whether they may try
-KNOWN_SECONDS = 0.5
+COUNTS_KEPT_SECONDS = 0.5
 SYSTEM = "system"
 
 _lock = threading.Lock()
-_known: TTLCache[object, list[RefusedCalls]] = TTLCache(1, KNOWN_SECONDS)
+_known: TTLCache[object, list[RefusedCalls]] = TTLCache(1, COUNTS_KEPT_SECONDS)
 
 
-class Refusal(NamedTuple):
+class SharedRefusal(NamedTuple):
     """Whose calls a failure speaks of. `model` empty: all of the credential. `stated`: one says enough."""
 
     project: str
@@ -73,7 +73,7 @@ def note_stops(failed: Sequence[Failed]) -> set[UUID]:
     Returns:
         The jobs that wait, held, and spend no attempt: their calls have stopped.
     """
-    found: dict[Refusal, list[Failed]] = {}
+    found: dict[SharedRefusal, list[Failed]] = {}
     for one in failed:
         if refusal := _refusal_of(one.job, one.failure):
             found.setdefault(refusal, []).append(one)
@@ -151,7 +151,7 @@ def whose(job: Job) -> Q:
     return Q(project_id=job.project_id, service=job.service, credential=credential, model__in=["", job.model or ""])
 
 
-def _refusal_of(job: ClaimedJob, failure: Failure) -> Refusal | None:
+def _refusal_of(job: ClaimedJob, failure: Failure) -> SharedRefusal | None:
     if failure.outcome == "not_sent" or failure.push_back is not None:
         return None
     pool = pool_of_lane(job.lane)
@@ -159,13 +159,13 @@ def _refusal_of(job: ClaimedJob, failure: Failure) -> Refusal | None:
     if failure.code in ACCOUNT_CLOSED or failure.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED):
         if pool or not credential:
             return None
-        return Refusal(job.project, job.service, credential, "", failure.code, failure.code in ACCOUNT_CLOSED)
+        return SharedRefusal(job.project, job.service, credential, "", failure.code, failure.code in ACCOUNT_CLOSED)
     if job.model and failure.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-        return Refusal(job.project, job.service, credential, job.model, failure.code, stated=False)
+        return SharedRefusal(job.project, job.service, credential, job.model, failure.code, stated=False)
     return None
 
 
-def _count(refusal: Refusal, failed: Sequence[Failed]) -> set[UUID]:
+def _count(refusal: SharedRefusal, failed: Sequence[Failed]) -> set[UUID]:
     whose = {"project_id": refusal.project, "service": refusal.service, "credential": refusal.credential}
     whose["model"] = refusal.model
     name = _name_of(refusal)
@@ -191,7 +191,7 @@ def _count(refusal: Refusal, failed: Sequence[Failed]) -> set[UUID]:
     return {one.job.id for one in failed[dying:]}
 
 
-def _name_of(refusal: Refusal) -> str:
+def _name_of(refusal: SharedRefusal) -> str:
     of_model = f", {refusal.model}" if refusal.model else ""
     name = f"{refusal.service}{of_model} with {refusal.credential or 'no credential'} of {refusal.project}"
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]} {zlib.crc32(name.encode()):08x}"

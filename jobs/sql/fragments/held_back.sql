@@ -4,7 +4,7 @@
  OR (scope = 'refused' AND EXISTS (
          SELECT FROM jobs_refusedcalls AS refused
           WHERE refused.name = key AND refused.stopped_at IS NOT NULL AND refused.project_id = job.project_id
-            AND refused.service = job.service AND job.call_type IS NOT NULL
+            AND refused.service = job.service
             AND (refused.credential = coalesce(job.credential, '')
                  OR strpos(job.lane, '/' || refused.credential || '/') > 0 AND refused.credential LIKE 'pool:%%')
             AND (refused.model = '' OR refused.model = job.model)
