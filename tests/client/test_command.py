@@ -221,7 +221,7 @@ def test_refused_jobs_are_shown_with_their_lines(command, tmp_path: Path):
 
 REFUSED_FILES = [
     ("a.ndjson", '{"kind": "x"}\n{"kind"\n', "Line 2 is not JSON"),
-    ("a.ndjson", "[1]\n", "Line 1: a job is a JSON object"),
+    ("a.ndjson", "[1]\n", "Job 1: a job is a JSON object"),
     ("a.ndjson", '{"payload": {}}\n', "Line 1: the job names no kind"),
     ("a.ndjson", '{"kind": "x", "payload": {"n": NaN}}\n', "NaN"),
     ("a.ndjson", "[" * 100_000, "nested too deep"),
