@@ -268,7 +268,11 @@ class Step:
             self._collect(spoken, access, remote)
 
     def _is_gone(self) -> bool:
-        """Note one more look at which it, or what it should hold, was not there; whether that is to be believed."""
+        """
+        Note one more look at which it, or what it should hold, was not there; whether that is to be believed.
+
+        A look that finds it begins the count anew. One that fails otherwise says nothing of it.
+        """
         rows = ProviderBatch.objects.filter(pk=self.batch.pk)
         rows.update(missing=Least(F("missing") + 1, MOST_UPLOADS), missing_since=Coalesce("missing_since", Now()))
         self.batch.refresh_from_db(fields=["missing", "missing_since"])

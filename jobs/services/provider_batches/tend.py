@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import psycopg
@@ -35,7 +34,7 @@ from .collect import collect_waiting, open_searches
 from .late import hand_back_late
 from .search import Search, look_through_later
 from .settle import OutcomeNotes
-from .step import NOT_SHOWN, Step, look_later
+from .step import Step, look_later
 
 logger = logging.getLogger(__name__)
 
@@ -175,17 +174,10 @@ class Rounds:
         except CancelledError:
             raise
         except (ProviderError, QueueOpsError) as error:
-            if not isinstance(row, BatchSearch) and not _says_missing(error):
-                ProviderBatch.objects.filter(pk=row.pk).update(missing=0, missing_since=None)
             _note_fault(row, clean(str(error)), at_least=getattr(error, "retry_after", None) or 0.0)
         except Exception as error:  # one that cannot be worked on would keep all others waiting
             logger.exception("%s %s: the step failed", type(row).__name__, row.pk)
             _note_fault(row, clean(f"{type(error).__name__}: {error}"))
-
-
-def _says_missing(error: Exception) -> bool:
-    """Whether it says that the batch, or what it should hold, is not there; anything else breaks the row of those."""
-    return isinstance(error, ProviderError) and (error.status == HTTPStatus.NOT_FOUND or error.code == NOT_SHOWN)
 
 
 def _to_work_on() -> QuerySet[ProviderBatch]:
