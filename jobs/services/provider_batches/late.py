@@ -44,8 +44,8 @@ def hand_back_late(*, since: float) -> None:
 
 def _hand_back(batch: ProviderBatch, since: float) -> None:
     now = database_now()
-    # What has ended there is paid for, and its results are a download away.
-    share = 0.0 if batch.state == State.COLLECTING else LAST_CALL_SHARE
+    # What has ended there is paid for, and its results are a download away; those that are not shown may never come.
+    share = 0.0 if batch.state == State.COLLECTING and not batch.missing else LAST_CALL_SHARE
     late = now - batch.live_at.timestamp() - (1 - share) * settings.QUEUEOPS.batch_margin_seconds
     if late <= 0 or not _had_its_chance(batch, now=now, late=late, since=since):
         return
