@@ -55,8 +55,8 @@ FAULTS = {
     "lost_line_rate": 0.01,
     "malformed_line_rate": 0.01,
 }
-# Results without keys come in the order of the lines, and all of them: of fewer nobody can tell whose each is. They are one
-# JSON value, of which no line can be cut.
+# Results without keys come in the order of the lines, and all of them: of fewer nobody can tell whose each is. They are
+# one JSON value, of which no line can be cut.
 KEYLESS = {"results_in_order": True, "repeated_line_rate": 0, "malformed_line_rate": 0, "lost_line_rate": 0}
 INPUT, OUTPUT = 2, 8  # micro-units for a token, live; a batch has half of it
 MODEL = "small-1"

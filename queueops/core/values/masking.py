@@ -52,23 +52,24 @@ SECRET_HEADER = re.compile(rf"auth|{_WORDS}", re.IGNORECASE)
 _SCHEMES = r"Bearer|Basic|Token|Digest|Negotiate|NTLM|Api-?Key|Key|Hawk|OAuth|DPoP|Bot|SSWS|GenieKey|Splunk|Signature"
 # `name=value`, `name: value`, `name => value` and `('name', 'value')`. What is quoted ends with its quote, also where
 # that is escaped, as in JSON within JSON; whatever else ends with its word, but a scheme that is not known takes two.
-# Bounded repetitions: an open one would try every start of a long word against every end.
+# Bounded repetitions: an open one would try every start of a long word against every end. No group is possessive: Python
+# before 3.11.5 matches such groups wrongly, Debian 12's among them.
 _SECRET_IN_TEXT = re.compile(
     rf"(?P<name>(?:{_WORDS})[\w-]{{0,40}}+"
-    r"(?:(?:\\{0,7}+[\"'])?+\s{0,3}+(?:=>|[=:])\s{0,3}+|[\"']\s?+,\s?+(?=b?[\"'][^\"']{0,2000}+[\"']\s?+\)))"
-    rf"(?:b?(?P<quote>\\{{0,7}}+[\"']))?+(?:(?P<scheme>{_SCHEMES})\s{{1,3}}+)?+)"
-    r"(?(quote)(?:(?!(?<!\\)(?P=quote))[^\r\n])++"
-    r"|[^\s&\"',;\\]++(?(auth)(?(scheme)|(?:[ \t]{1,3}+[^\s&\"',;\\]++)?+)))",
+    r"(?:(?:\\{0,7}+[\"'])?\s{0,3}+(?:=>|[=:])\s{0,3}+|[\"']\s?+,\s?+(?=b?[\"'][^\"']{0,2000}+[\"']\s?+\)))"
+    rf"(?:b?(?P<quote>\\{{0,7}}+[\"']))?(?:(?P<scheme>{_SCHEMES})\s{{1,3}}+)?)"
+    r"(?(quote)(?:(?!(?<!\\)(?P=quote))[^\r\n])+"
+    r"|[^\s&\"',;\\]++(?(auth)(?(scheme)|(?:[ \t]{1,3}+[^\s&\"',;\\]++)?)))",
     re.IGNORECASE,
 )
 _COOKIES = re.compile(
-    r"(?P<name>cookie2?\s{0,3}+:\s{0,3}+)(?![\"'\\\s])(?:(?!\\{0,7}+\"\s{0,3}+[,}\]])[^\r\n])++", re.IGNORECASE
+    r"(?P<name>cookie2?\s{0,3}+:\s{0,3}+)(?![\"'\\\s])(?:(?!\\{0,7}+\"\s{0,3}+[,}\]])[^\r\n])+", re.IGNORECASE
 )
 _BEARER = re.compile(r"\b(?P<name>Bearer|Basic)\s{1,9}+[\w.~+/=-]{6,}+", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(?P<name>\w://[^\s/:@\"']*+:)[^\s/@\"']+@")
 # What is a secret by itself: our keys, private keys, and the keys of providers that can be told.
 _KNOWN = re.compile(
-    r"(?P<name>)(?:-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:(?!-----END)[\s\S])*+(?:-----END [A-Z ]{0,40}+-----)?+"
+    r"(?P<name>)(?:-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:(?!-----END)[\s\S])*(?:-----END [A-Z ]{0,40}-----)?"
     r"|\b(?:qo_[\w-]{8,}+|AIza[\w-]{30,}+|ya29\.[\w.-]{10,}+|sk-[\w-]{16,}+|gh[pousr]_\w{20,}+|xox[a-z]-[\w-]{10,}+"
     r"|eyJ[\w-]{10,}+\.[\w-]{10,}+\.[\w-]*+))"
 )
