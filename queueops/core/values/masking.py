@@ -52,8 +52,8 @@ SECRET_HEADER = re.compile(rf"auth|{_WORDS}", re.IGNORECASE)
 _SCHEMES = r"Bearer|Basic|Token|Digest|Negotiate|NTLM|Api-?Key|Key|Hawk|OAuth|DPoP|Bot|SSWS|GenieKey|Splunk|Signature"
 # `name=value`, `name: value`, `name => value` and `('name', 'value')`. What is quoted ends with its quote, also where
 # that is escaped, as in JSON within JSON; whatever else ends with its word, but a scheme that is not known takes two.
-# Bounded repetitions: an open one would try every start of a long word against every end. No group is possessive: Python
-# before 3.11.5 matches such groups wrongly, Debian 12's among them.
+# Bounded repetitions: an open one would try every start of a long word against every end. No group is
+# possessive: Python before 3.11.5 matches such groups wrongly, Debian 12's among them.
 _SECRET_IN_TEXT = re.compile(
     rf"(?P<name>(?:{_WORDS})[\w-]{{0,40}}+"
     r"(?:(?:\\{0,7}+[\"'])?\s{0,3}+(?:=>|[=:])\s{0,3}+|[\"']\s?+,\s?+(?=b?[\"'][^\"']{0,2000}+[\"']\s?+\)))"
