@@ -189,7 +189,10 @@ def _carry_out(jobs: int, provider: str) -> LaneOutcome:
         Job.objects.filter(status=JobState.COMPLETED).count(),
         _late(complete_by),
         len(kills),
-        set(ProviderBatch.objects.exclude(provider_id="").values_list("provider_id", flat=True)),
+        {
+            named.removeprefix("batches/")  # as Gemini names them
+            for named in ProviderBatch.objects.exclude(provider_id="").values_list("provider_id", flat=True)
+        },
         (timezone.now() - begun).total_seconds(),
         spent.money,
         spent.unknown_money,
