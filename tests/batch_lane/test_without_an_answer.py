@@ -87,11 +87,13 @@ def test_without_a_budget_what_may_be_billed_is_in_the_ledger_all_the_same(lane,
 def test_results_without_keys_are_told_by_their_places(lane, sandbox):
     sandbox.turn(batches=SOON | {"results_in_order": True}, gemini={"batch_keys": False})
     lane.credential("gemini")
-    lane.submit(5, provider="gemini")
+    for number in range(5):
+        lane.submit(1, provider="gemini", prompt="word " * 20 * number)
     batch = lane.tend_until_closed()
-    assert (batch.succeeded, batch.unanswered) == (5, 0)
-    for job in Job.objects.all():
-        assert job.payload["prompt"].split()[1] in str(job.result), "each has its own answer"
+    assert (batch.lines, batch.succeeded, batch.unanswered) == (5, 5, 0)
+    jobs = sorted(Job.objects.all(), key=lambda job: len(job.payload["prompt"]))
+    counts = [job.result["usage"]["input_tokens"] for job in jobs]
+    assert counts == sorted(set(counts)), "each has its own answer: of a longer question more tokens were read"
 
 
 def test_what_the_provider_says_it_did_not_carry_out_is_free(lane, sandbox):
