@@ -34,7 +34,7 @@ REMEDIES: dict[int, str] = {
 }
 OUTAGE_REMEDY = "The provider failed. Check its status page; requeue once it works again."
 OUTCOME_UNKNOWN = "outcome_unknown"
-# Of messages to receivers, whose status speaks of somebody's server and of no provider.
+# Remedies for messages to receivers: their status tells of somebody's own server.
 OF_RECEIVERS = {
     "webhook_refused": (
         "The receiver did not accept the message in three days. Have its server mended, then send again what failed: "

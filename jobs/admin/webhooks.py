@@ -82,8 +82,8 @@ class SendWebhookAgainForm(HowManyForm):
 
 SEND_AGAIN = send_again_verb(
     permission="jobs.change_webhook",
-    explains="Ends its pause, and sends the messages again that failed for good, the oldest first, under the ids that "
-    "they had: a receiver that has seen one drops it. What waits to be told follows.",
+    explains="This ends its pause. Messages that failed for good are sent again, the oldest first, under their old "
+    "ids, so a receiver drops what it has seen. Jobs that have ended meanwhile are told next.",
     carry_out=_send_again,
     form=SendWebhookAgainForm,
 )

@@ -45,7 +45,7 @@ class WebhookPayload(BaseModel, title="Delivery"):
 
 @dataclass(frozen=True, slots=True)
 class WebhookMessage:
-    """What is posted where. `timestamp`: seconds since the epoch. `webhook`: whose it is; None: no webhook's."""
+    """A message and its address. `timestamp`: seconds since the epoch. `webhook`: the row it is for; None: an alert."""
 
     id: str
     url: str
@@ -142,7 +142,7 @@ async def post(url: str, *, headers: Mapping[str, str], body: bytes) -> int:
             reuse_connection=True,
         )
     except (OutboundRefused, OutboundFailed) as error:
-        # What a receiver says beside its status is nobody's business: unreadable, it would be sent the message again.
+        # The status is enough. If an unreadable body counted as a failure, the message would be sent again.
         status = int(error.details.get("answered_status") or 0)
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             return status

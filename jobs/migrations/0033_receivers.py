@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 from queueops.tenancy.row_security import columns, grant
 
-# Those that call the API read them; sending again, and saving, empty them.
+# The API reads these columns. It empties them when a webhook is saved or its messages are sent again.
 HEALTH = ['failing_since', 'paused_at', 'paused_because']
 
 

@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-# What stands in the column of before beside a text. No schema of a payload takes it, so a worker of the release before
+# The old column holds this when the payload is text. No schema of a payload takes it, so a worker of the release before
 # gives such a job back and holds it, as it does with any payload of a later version: docs/adr/0035, docs/adr/0068.
 BESIDE = '"see payload_text"'
 
@@ -19,9 +19,9 @@ WITHOUT_COLUMNS = [
     "ALTER TABLE jobs_deadletter DROP COLUMN payload_text, ALTER COLUMN payload DROP DEFAULT",
 ]
 
-# The release before runs on these tables, too, and knows the columns of before alone. What it does to rows that have
-# texts: it buries their jobs, does the work of a dead letter once more, and erases users. Conditions that no statement of
-# this release meets stand in WHEN, so that none pays for a function.
+# The release before runs on these tables, too, and knows the old columns alone. It buries jobs that have texts, requeues
+# their dead letters, and erases their users. No statement of this release meets the conditions in WHEN, so none pays for a
+# function.
 OF_THE_RELEASE_BEFORE = [
     """
 CREATE FUNCTION jobs_take_payload_text() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -32,4 +32,10 @@ SELECT found.project_id, found.kind, found.service, found.credential, found.mode
    AND NOT EXISTS (SELECT FROM jobs_pauseswitch
                     WHERE {{stands_still found}}
                        OR (scope = 'service' AND key = found.service)
-                       OR (scope IN ('kind', 'unknown') AND key = found.kind))
+                       OR (scope IN ('kind', 'unknown') AND key = found.kind)
+                       OR (scope = 'refused' AND EXISTS (
+                               SELECT FROM jobs_refusedcalls AS refused
+                                WHERE refused.name = key AND refused.stopped_at IS NOT NULL
+                                  AND refused.project_id = found.project_id AND refused.service = found.service
+                                  AND refused.credential = found.credential
+                                  AND refused.model IN ('', found.model))))

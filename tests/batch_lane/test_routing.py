@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from jobs.models import BatchPace, BatchPolicy, Job, ProviderBatch
+from jobs.models import BatchPace, BatchPolicy, Job, PauseSwitch, ProviderBatch, RefusedCalls
 from jobs.models.provider_batch import MOST_DEADLINE_HOURS
 from jobs.services.claim.claim import promote_due
 from jobs.services.operate.pauses import pause_scope, resume_scope
@@ -150,6 +150,21 @@ def test_what_is_paused_is_not_collected(lane):
     assert collect_waiting(kinds_with_batches()) == []
     resume_scope("project", "acme", actor="user:1")
     assert len(collect_waiting(kinds_with_batches())) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_collected_for_a_credential_or_model_whose_calls_have_stopped(lane):
+    lane.credential()
+    submit(complete_by=in_hours(30))
+    stopped = RefusedCalls.objects.create(
+        name="it", project_id="acme", service="openai", code="x", failures=1, stopped_at=timezone.now()
+    )
+    PauseSwitch.objects.create(scope="refused", key="it", paused_by="system")
+    for model, credential in (("", "openai-key"), ("small-1", "openai-key")):
+        RefusedCalls.objects.filter(pk=stopped.pk).update(model=model, credential=credential)
+        assert collect_waiting(kinds_with_batches()) == [], model
+    RefusedCalls.objects.filter(pk=stopped.pk).update(credential="another")
+    assert len(collect_waiting(kinds_with_batches())) == 1, "of another key nothing is known"
 
 
 @pytest.mark.django_db(transaction=True)

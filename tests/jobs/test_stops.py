@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import OperationalError, connection
 from django.test import Client
 
 from jobs.classify import Failure
@@ -27,6 +29,7 @@ from ratelimits.services.limits import catalogue
 from tests.factories import make_project
 from tests.support.cases import every_case
 from tests.support.credential_pools import a_credential, make_pool
+from tests.support.racing import run_together
 
 pytestmark = pytest.mark.django_db
 
@@ -187,6 +190,45 @@ def test_try_again_now_sends_one_and_is_told_in_the_audit_trail(admin_client: Cl
     stops.tend_stops()
     assert len(claim()) == 1
     assert AuditEntry.objects.get(action="try_refused").target == "openai with key-1 of acme"
+
+
+def test_what_has_stopped_has_its_switch_again_should_it_be_taken_off():
+    make_keys("key-1")
+    submit(2)
+    first, second = claim()
+    refuse([first], 402, "credit_gone")
+    PauseSwitch.objects.all().delete()
+    refuse([second], 402, "credit_gone")
+    assert PauseSwitch.objects.filter(scope="refused").count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_success_that_is_told_at_the_same_moment_breaks_no_count(monkeypatch):
+    make_keys("key-1")
+    submit(2)
+    first, second = claim()
+    refuse([first], 404, "model_not_found")
+    wrote = type(RefusedCalls.objects).bulk_create
+
+    def delete(_: int) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '200ms'")
+            try:
+                cursor.execute("DELETE FROM jobs_refusedcalls")
+            except OperationalError:
+                return False
+        return True
+
+    def then_another_deletes(manager: Any, *given: Any, **figures: Any) -> Any:
+        made = wrote(manager, *given, **figures)
+        if manager.model is RefusedCalls:
+            assert run_together(1, delete) == [False], "it waits for who counts"
+        return made
+
+    monkeypatch.setattr(type(RefusedCalls.objects), "bulk_create", then_another_deletes)
+    refuse([second], 404, "model_not_found")
+    monkeypatch.undo()
+    assert RefusedCalls.objects.get().failures == 2
 
 
 @pytest.mark.django_db(transaction=True)

@@ -13,7 +13,7 @@ from queueops.core.outbound.client import OutboundResponse
 
 from .dialect import Dialect
 
-# What a provider states of the account, whatever was asked for; see docs/reference/wire-facts.md.
+# These codes tell of the account; another request would get the same. Sources: docs/reference/wire-facts.md.
 ACCOUNT_CLOSED = frozenset(
     {
         CREDIT_GONE,

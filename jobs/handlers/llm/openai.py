@@ -52,7 +52,7 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
 
 
 def adapt(body: dict[str, Any], takes: frozenset[str]) -> dict[str, Any]:
-    """What is sent to a server that takes the other name for the most output, or no `stream_options`."""
+    """Return the body with the names and options that the server takes."""
     changed = dict(body)
     for name, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
         if other in takes and name not in takes and name in changed:

@@ -163,7 +163,7 @@ class LlmGenerate(BaseModel):
         Estimate the tokens of one call, of the costliest part where there are several.
 
         Gemini's limits of tokens count input alone; others count input and output. Limits of input and of output
-        tokens are told apart. Of a model whose most output nobody knows, DEFAULT_OUTPUT_TOKENS is a guess.
+        tokens are told apart. If nobody knows how much a model can write, the estimate is DEFAULT_OUTPUT_TOKENS.
         """
         known = max(self.input_tokens(part) for part in self.parts)
         told = self.stated_output

@@ -1,4 +1,4 @@
-"""What a call can cost at most, by its payload and the prices."""
+"""The upper bound of a call's cost, from its payload and the prices."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_billed(job: Billable) -> tuple[Handler, Any] | None:
 
 
 def bound_of(job: Billable, handler: Handler, payload: Any, via: Via, *, alone: bool) -> tuple[int | None, str]:
-    """What a call can cost at most, in micro-units; None: nobody knows, and why."""
+    """Return the upper bound of a call's cost in micro-units; or None, and why it is not known."""
     if handler.most is None:
         return None, UNSTATED
     prices = price_list(job.service, job.model or "", via=via)

@@ -16,6 +16,7 @@ from ratelimits.services.money.holds import NO_USAGE, end_holds
 from ratelimits.services.money.spend import MadeCall, Payer, record_calls, write_ledger
 
 from .bounds import most_by_prices
+from .claimed import ClaimedJob
 
 if TYPE_CHECKING:
     from .finish import Outcome
@@ -47,12 +48,16 @@ def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None
     held = [_call_of(one) for one in ended if one.job.bound is not None]
     locked = end_holds(held, paid=[(_payer(one), one.job.claimed_at) for one in ended])
     record_calls(
-        [_made(outcome)._replace(usage=outcome.usage) for outcome in ended if outcome.usage is not None],
+        [
+            made_by(outcome.job, outcome.via)._replace(usage=outcome.usage)
+            for outcome in ended
+            if outcome.usage is not None
+        ],
         bounds={_call_of(one): one.job.bound for one in ended if one.job.bound is not None},
         locked=locked,
     )
     unknown = [
-        (_made(outcome), Spend.Kind.UNKNOWN, outcome.job.bound)
+        (made_by(outcome.job, outcome.via), Spend.Kind.UNKNOWN, outcome.job.bound)
         for outcome in ended
         if outcome.usage is None and may_have_cost(outcome)
     ]
@@ -145,10 +150,11 @@ def _call_of(outcome: Outcome) -> tuple[UUID, int]:
     return outcome.job.group or outcome.job.id, outcome.job.token
 
 
-def _made(outcome: Outcome) -> MadeCall:
-    job, (leader, token) = outcome.job, _call_of(outcome)
-    payer, model = _payer(outcome), job.model or ""
-    return MadeCall(leader, token, payer, job.service, model, job.claimed_at, NO_USAGE, outcome.via)
+def made_by(job: ClaimedJob, via: str) -> MadeCall:
+    """The call of a claimed job, of which nobody has said what it used."""
+    payer = Payer(job.project, job.user_id, job.batch_id)
+    leader, model = job.group or job.id, job.model or ""
+    return MadeCall(leader, job.token, payer, job.service, model, job.claimed_at, NO_USAGE, via)
 
 
 def _payer(outcome: Outcome) -> Payer:

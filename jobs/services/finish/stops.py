@@ -170,8 +170,9 @@ def _count(refusal: SharedRefusal, failed: Sequence[Failed]) -> set[UUID]:
     whose["model"] = refusal.model
     name = _name_of(refusal)
     new = RefusedCalls(**whose, name=name, code=refusal.code, failures=0)
-    RefusedCalls.objects.bulk_create([new], ignore_conflicts=True)
-    row = RefusedCalls.objects.select_for_update().get(**whose)
+    # This locks the row that is there, too: a success of another process would delete it before it is read.
+    RefusedCalls.objects.bulk_create([new], update_conflicts=True, unique_fields=[*whose], update_fields=["updated_at"])
+    row = RefusedCalls.objects.get(**whose)
     before = row.failures if row.code == refusal.code else 0
     dying = 0 if row.stopped_at or refusal.stated else max(0, STOPS_AFTER - before)
     row.code, row.failures = refusal.code, before + len(failed)
@@ -181,6 +182,7 @@ def _count(refusal: SharedRefusal, failed: Sequence[Failed]) -> set[UUID]:
     row.updated_at = Now()
     if row.stopped_at is None and (refusal.stated or row.failures >= STOPS_AFTER):
         row.stopped_at = Now()
+    if row.stopped_at:  # each time: who opened what had stopped before may take the switch away once more
         PauseSwitch.objects.get_or_create(
             scope=PauseSwitch.Scope.REFUSED,
             key=row.name,
@@ -246,7 +248,8 @@ def _send_another_way(ids: Sequence[UUID]) -> int:
 def _let_one_try(row: RefusedCalls) -> None:
     """Let go the first of its jobs that nothing else holds; where none waits, there is nothing to count any more."""
     waiting = Job.objects.filter(jobs_of(row), held=True, status__in=WAITING)
-    due = waiting.filter(Q(scheduled_at=None) | Q(scheduled_at__lte=Now())).order_by("eligible_since", "pk")
+    # In the order of the index of what is held, or all of it would be sorted.
+    due = waiting.filter(Q(scheduled_at=None) | Q(scheduled_at__lte=Now())).order_by("pk")
     for pk in list(due.values_list("pk", flat=True)[:CANDIDATES]):
         with transaction.atomic():
             RefusedCalls.objects.filter(pk=row.pk).update(probe_job_id=pk, tried_at=Now())

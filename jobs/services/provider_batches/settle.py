@@ -152,7 +152,7 @@ def hand_back_rest(
     live: frozenset[int] | None = frozenset(),
     unanswered: bool = False,
     billed: bool = False,
-    only: Sequence[int] | None = None,
+    only: Collection[int] | None = None,
 ) -> int:
     """
     Give back the jobs of all lines that are not settled: no attempt is spent.
@@ -212,7 +212,7 @@ def hand_back_lines(
     _mark(batch, states)
 
 
-def settle_unanswered(batch: ProviderBatch, *, billed: bool, only: Sequence[int] | None = None) -> int:
+def settle_unanswered(batch: ProviderBatch, *, billed: bool, only: Collection[int] | None = None) -> int:
     """
     Settle what was booked as unknown of lines without an answer: as booked, or as not carried out.
 
@@ -233,12 +233,12 @@ def settle_unanswered(batch: ProviderBatch, *, billed: bool, only: Sequence[int]
     return count
 
 
-def _slices(batch: ProviderBatch, state: State, only: Sequence[int] | None) -> Iterator[list[int]]:
+def _slices(batch: ProviderBatch, state: State, only: Collection[int] | None) -> Iterator[list[int]]:
     """Yield the numbers of the lines of this state, so many at a time; of those alone that are asked for."""
-    lines = batch.all_lines.filter(state=state).order_by("number")
-    numbers = sorted(set(lines.values_list("number", flat=True)) & set(only)) if only is not None else None
-    if numbers is None:
-        numbers = list(lines.values_list("number", flat=True))
+    numbers = list(batch.all_lines.filter(state=state).order_by("number").values_list("number", flat=True))
+    if only is not None:
+        wanted = set(only)
+        numbers = [number for number in numbers if number in wanted]
     for start in range(0, len(numbers), LINES_OF_A_SLICE):
         yield numbers[start : start + LINES_OF_A_SLICE]
 

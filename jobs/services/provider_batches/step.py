@@ -390,8 +390,8 @@ class Step:
             raise ProviderError(None, told, code=NOT_SHOWN, outcome="answered")
         why = f" ({batch.cancel_reason})" if ending == "cancelled" and batch.cancel_reason else ""
         reason = WHY_HANDED_BACK[ending] + why
-        settle_unanswered(batch, billed=False, only=sorted(read.unsent) if unread else None)
-        hand_back_rest(batch, reason=reason, only=sorted(read.unsent))
+        settle_unanswered(batch, billed=False, only=read.unsent if unread else None)
+        hand_back_rest(batch, reason=reason, only=read.unsent)
         hand_back_rest(batch, reason=reason, unanswered=unread or ending == "completed", billed=unread)
         return unread
 

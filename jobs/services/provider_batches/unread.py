@@ -7,6 +7,7 @@ from uuid import UUID
 
 from jobs.services.finish.bounds import most_by_prices
 from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.spend import made_by
 from ratelimits.models import Spend, Via
 from ratelimits.services.money.holds import NO_USAGE, end_holds, losing_known
 from ratelimits.services.money.spend import MadeCall, Payer, write_ledger
@@ -20,24 +21,7 @@ def book_unread(jobs: Sequence[ClaimedJob]) -> None:
     """
     losing_known([(job.id, job.token) for job in jobs if job.bound is not None])
     found = [(job, most_by_prices(job, Via.BATCH)) for job in jobs if job.bound is None]
-    rows = [
-        (
-            MadeCall(
-                job.id,
-                job.token,
-                Payer(job.project, job.user_id, job.batch_id),
-                job.service,
-                job.model or "",
-                job.claimed_at,
-                NO_USAGE,
-                Via.BATCH,
-            ),
-            Spend.Kind.UNKNOWN,
-            most,
-        )
-        for job, (is_billed, most) in found
-        if is_billed
-    ]
+    rows = [(made_by(job, Via.BATCH), Spend.Kind.UNKNOWN, most) for job, (is_billed, most) in found if is_billed]
     if rows:
         write_ledger(rows)
 
