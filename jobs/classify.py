@@ -11,12 +11,13 @@ from typing import Any
 
 from jobs.handlers.errors import SHOULD_RETRY, Outcome, ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
+from jobs.handlers.refusals import parse_refusal
 from jobs.handlers.registry import UnknownKind
 from jobs.tracebacks import traceback_of
 from queueops.core.outbound.client import OutboundResponse
 from queueops.core.sealing import defused
 from queueops.core.values.retry_after import MAY_SPEAK_OF_A_QUOTA
-from ratelimits.feedback import PushBack, parse_refusal
+from ratelimits.feedback import PushBack
 
 MAX_MESSAGE = 2000
 MAX_CODE = 64
@@ -175,7 +176,7 @@ def with_push_back(failure: Failure, refusal: OutboundResponse | None) -> Failur
     if failure.status not in MAY_SPEAK_OF_A_QUOTA or failure.push_back is not None or failure.repeat is not None:
         return failure
     if refusal is not None and refusal.status == failure.status:
-        found = parse_refusal(refusal.status, refusal.headers, refusal.body)
+        found = parse_refusal(refusal.status, refusal.headers, refusal.body, refusal.host)
     else:
         found = PushBack() if failure.status == HTTPStatus.TOO_MANY_REQUESTS else None
     if found is not None and found.retry_after is None:

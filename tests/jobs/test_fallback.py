@@ -18,7 +18,6 @@ from django.db.models import F
 from jobs.classify import Failure
 from jobs.fold import FoldedJob, fold
 from jobs.handlers.fallback import CONDITIONS, Fallback, after_wait, next_way
-from jobs.handlers.llm.errors import is_too_long
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.models import Job, JobEvent, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, promote_due
@@ -38,7 +37,6 @@ from queueops.tenancy.models import Credential, Project
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
 from tests.factories import make_jobs
-from tests.support.cases import every_case
 from tests.support.plans import explain_file, nodes
 from tests.support.racing import run_together
 from tests.support.saturation import limits_changed
@@ -209,22 +207,6 @@ def test_an_input_that_is_too_long_goes_on_at_once_and_without_another_way_fails
     assert way_of(job) == ("gemini", "large-1", "g", 1, "context_too_long")
     plain.refresh_from_db()
     assert plain.status == JobState.FAILED
-
-
-@every_case(
-    ("error", "too_long"),
-    [
-        ({"code": "context_length_exceeded", "message": "…"}, True),
-        ({"type": "invalid_request_error", "message": "prompt is too long: 207791 tokens > 200000 maximum"}, True),
-        ({"message": "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000"}, True),
-        ({"message": "The input token count (81881) exceeds the maximum number of tokens allowed (65536)."}, True),
-        ({"type": "invalid_request_error", "message": "max_tokens: must be at least 1"}, False),
-    ],
-    undone=True,
-)
-def test_providers_say_that_the_input_is_too_long_each_in_its_own_way(error, too_long):
-    assert is_too_long(400, error) is too_long
-    assert not is_too_long(429, error)
 
 
 def test_after_every_step_of_random_histories_the_log_folds_to_the_rows():

@@ -15,8 +15,8 @@ from django.urls import reverse
 
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.llm.batches.form import batch_form
-from jobs.handlers.llm.generate import _DIALECTS
 from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.registry import Continue
 from jobs.models import Job
 from jobs.services.submit.choose_way import NoBatchForm
@@ -114,7 +114,7 @@ def test_a_server_that_takes_neither_name_is_refused_for_good_and_not_asked_for_
 
 
 def test_a_line_of_a_batch_that_is_refused_so_goes_live():
-    form = batch_form(_DIALECTS)
+    form = batch_form(DIALECTS)
     payload = LlmGenerate.model_validate(payload_of(provider="openai", max_output_tokens=9))
     for name, again in (("max_tokens_400", True), ("anthropic_no_credit", False)):
         failure = form.refuse(payload, FORMS[name]["status"], FORMS[name]["body"], ())

@@ -20,8 +20,8 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.calls import compact
 from jobs.handlers.llm.batches.form import APIS, batch_form
-from jobs.handlers.llm.generate import _DIALECTS
 from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.providers import DIALECTS
 from tests.support.http_server import raw_server, serving
 from tests.support.llm import ask, payload_of
 
@@ -83,7 +83,7 @@ def test_what_is_answered_is_read_whole_or_told_as_what_it_is():
 
 
 def test_a_line_of_a_batch_is_read_as_a_live_answer_is():
-    form = batch_form(_DIALECTS)
+    form = batch_form(DIALECTS)
     for (name, provider), meaning in READ.items():
         if name.endswith(".json"):
             payload = LlmGenerate.model_validate(payload_of(provider=provider))
@@ -156,7 +156,7 @@ def test_each_servers_words_for_too_long_are_that():
 
 
 def test_what_ends_an_answer_is_complete_whatever_the_server_calls_it():
-    form = batch_form(_DIALECTS)
+    form = batch_form(DIALECTS)
     payload = LlmGenerate.model_validate(payload_of(provider="openai"))
     found = {
         reason: form.read(payload, {"choices": [{"message": {"content": "x"}, "finish_reason": reason}]}, ()).result

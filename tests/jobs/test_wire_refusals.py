@@ -7,21 +7,58 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
 
-from jobs.classify import failure_of, is_retryable, with_push_back
+from jobs.classify import Failure, failure_of, is_retryable, with_push_back
 from jobs.handlers.errors import ProviderError
+from jobs.handlers.fallback import CONTEXT_TOO_LONG
+from jobs.handlers.llm.batches.form import batch_form
+from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.providers import DIALECTS
+from jobs.handlers.refusals import ACCOUNT_CLOSED, parse_refusal
+from jobs.services.finish.finish import Failed
+from jobs.services.finish.spend import may_have_cost
 from queueops.core.outbound.client import CallNotes, call_notes
 from queueops.core.values.retry_after import parse_retry_after, told_delay
+from ratelimits.feedback import Violation
 from tests.support.http_server import serving
-from tests.support.llm import ask
+from tests.support.llm import ask, payload_of
 
+WIRE = Path(__file__).parent / "wire"
 FORMS = {
     form["name"]: form
-    for form in map(json.loads, (Path(__file__).parent / "wire/refusals.ndjson").read_text().splitlines())
+    for file in ("refusals.ndjson", "errors.ndjson")
+    for form in map(json.loads, (WIRE / file).read_text().splitlines())
+}
+ERRORS = [form for form in FORMS.values() if "provider" in form]
+# Of `wire/errors.ndjson`: status and code for the job; the unit of the quota, or the seconds that it waits, if it is a
+# refusal for a quota; whether another attempt is made; whether the account is stopped. None of these costs money.
+MEANING: dict[str, tuple[Any, ...]] = {
+    "openai_tokens": (429, "rate_limit_exceeded", ("tokens", 1.76), True, False),
+    "openai_no_credit": (402, "credit_gone", None, False, True),
+    "openai_spend_limit": (402, "credit_gone", None, False, True),
+    "openai_key": (401, "invalid_api_key", None, False, False),
+    "openai_closed": (403, "account_deactivated", None, False, True),
+    "openai_server": (500, "server_error", None, True, False),
+    "anthropic_tokens": (429, "rate_limit_error", ("input_tokens", 12), True, False),
+    "anthropic_spend_of_the_month": (402, "credit_gone", None, False, True),
+    "anthropic_own_spend_limit": (402, "credit_gone", None, False, True),
+    "anthropic_credit": (402, "credit_gone", None, False, True),
+    "anthropic_overloaded": (529, "overloaded_error", None, True, False),
+    "anthropic_too_long": (400, CONTEXT_TOO_LONG, None, False, False),
+    "anthropic_too_long_with_output": (400, CONTEXT_TOO_LONG, None, False, False),
+    "anthropic_key": (401, "authentication_error", None, False, False),
+    "gemini_day": (429, "resource_exhausted", ("requests", 45.8), True, False),
+    "gemini_paid": (402, "credit_gone", None, False, True),
+    "gemini_overloaded": (503, "unavailable", None, True, False),
+    "gemini_too_long": (400, CONTEXT_TOO_LONG, None, False, False),
+    "gemini_key": (400, "api_key_invalid", None, False, False),
+    "gemini_billing": (403, "billing_disabled", None, False, True),
+    "gateway_passes_on_anthropic": (400, CONTEXT_TOO_LONG, None, False, False),
+    "gateway_passes_on_gemini": (400, CONTEXT_TOO_LONG, None, False, False),
 }
 
 
@@ -45,7 +82,7 @@ def refused(name: str) -> Any:
 
     async def scenario() -> Any:
         async with serving(answer) as url:
-            return await ask(url, provider="openai")
+            return await ask(url, provider=form.get("provider", "openai"))
 
     notes = CallNotes()
     token = call_notes.set(notes)
@@ -84,6 +121,43 @@ def test_a_refusal_for_a_quota_costs_no_attempt_and_waits_as_long_as_it_says():
         elif wait and not wait[0] <= told <= wait[1]:
             faults[name] = told
     assert faults == {}
+
+
+def test_each_error_of_a_provider_means_the_same_live_and_in_a_batch():
+    def meaning(failure: Failure) -> tuple[Any, ...]:
+        found = failure.push_back
+        quota = found and (found.violations[0].unit, found.retry_after)
+        is_closed = failure.code in ACCOUNT_CLOSED
+        return failure.status, failure.code, quota, is_retryable(failure, repeatable=True), is_closed
+
+    live = {form["name"]: refused(form["name"]) for form in ERRORS}
+    assert {name: meaning(failure) for name, failure in live.items()} == MEANING
+    free = [name for name, one in live.items() if not may_have_cost(Failed(cast("Any", None), "", "", True, one, None))]
+    assert free == list(live)
+    batches = batch_form(DIALECTS)
+    for form in ERRORS:
+        payload = LlmGenerate.model_validate(payload_of(provider=form["provider"]))
+        line = meaning(failure_of(batches.refuse(payload, form["status"], form["body"], ())))
+        expected = MEANING[form["name"]]
+        if form["headers"]:  # the line of a batch has none
+            line, expected = line[:2], expected[:2]
+        assert line == expected, form["name"]
+
+
+def test_a_host_that_is_known_answers_in_its_own_form_alone():
+    def violations(headers: dict[str, str], body: bytes, host: str) -> tuple[Violation, ...]:
+        found = parse_refusal(429, headers, body, host)
+        return found.violations if found else ()
+
+    form = FORMS["anthropic_tokens"]
+    body = json.dumps(form["body"]).encode()
+    [violation] = violations(form["headers"], body, "api.anthropic.com")
+    assert (violation.unit, violation.stated_cap) == ("input_tokens", 50_000)
+    spent = json.dumps(FORMS["anthropic_spend_of_the_month"]["body"]).encode()
+    assert parse_refusal(429, {}, spent, "api.anthropic.com") is None
+    day = json.dumps(FORMS["gemini_day"]["body"]).encode()
+    for host in ("generativelanguage.googleapis.com", "gateway.example.org", ""):
+        assert violations({}, day, host)[0].per_day
 
 
 def test_a_right_that_is_missing_is_no_quota_and_ends_the_job():

@@ -14,9 +14,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from jobs.classify import Failure, clean, clean_json, fingerprint
 from jobs.handlers.google.group import with_missing_grid, with_unreadable
 from jobs.handlers.google.ranges import read_range
+from jobs.handlers.google.refusals import parse_google
 from jobs.handlers.http.answers import MOST_SECRETS, excerpt_of, json_of, one_line, secrets_in, storable
 from jobs.handlers.http.payload import HttpRequest
 from jobs.handlers.llm.events import EventReader
+from jobs.handlers.llm.openai import parse_openai
 from jobs.handlers.llm.tokens import split_text
 from jobs.services.submit.csv_jobs import jobs_of_csv
 from queueops.core.errors import QueueOpsError
@@ -27,7 +29,6 @@ from queueops.core.values.masking import masked_text
 from queueops.core.values.retry_after import parse_retry_after
 from queueops.core.web.nul import NUL_ESCAPE
 from queueops.rest.parsers import parse_json
-from ratelimits.feedback import parse_google, parse_openai
 
 SHORT, LONG = 100_000, 1_000_000
 MOST_TIMES = 40  # ten times the text; a quadratic scan takes a hundred times as long

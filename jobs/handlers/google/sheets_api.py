@@ -19,10 +19,10 @@ from jobs.handlers.off_loop import off_loop
 from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import MAX_URL_CHARACTERS, OutboundRefused
 from queueops.tenancy.credentials import OpenCredential
-from ratelimits.feedback import parse_google
 
 from . import auth as google_auth
 from .payloads import SERVICE
+from .refusals import parse_google
 
 BASE_URL = "https://sheets.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/spreadsheets"

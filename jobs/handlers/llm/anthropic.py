@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from ratelimits.feedback import parse_anthropic
+from queueops.core.values.retry_after import told_delay
+from ratelimits.feedback import (
+    MINUTE_SECONDS,
+    TOO_MANY_REQUESTS,
+    PushBack,
+    Violation,
+    bounded_delay,
+    cap_of,
+    error_of,
+    short_text,
+    stated_violation,
+)
+from ratelimits.quota_names import read_quota_name, read_unit
+from ratelimits.rate_headers import read_quotas
 
-from .dialect import Dialect, Generation, ModelRequest
+from .dialect import Dialect, ErrorWords, Generation, ModelRequest, codes_of, phrases
 from .payload import LlmGenerate
 
 BASE_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
 
+WORDS = ErrorWords(
+    too_long=phrases(r"^prompt is too long", r"exceed context limit"),
+    no_credit_codes=frozenset({"enforced_spend_limit_reached"}),
+    no_credit=phrases(
+        r"^your credit balance is too low", r"^you have reached your specified (?:\w+ )?api usage limits"
+    ),
+)
+_LIMIT_IN_MESSAGE = re.compile(r"rate limit of ([0-9,]{1,30}) ((?:input |output |)(?:tokens|requests) per [a-z]{1,10})")
 # Input tokens are told in three parts here; ours are all of them.
 _COUNTS = {
     "input_tokens": "uncached_tokens",
@@ -82,4 +106,32 @@ def cost(answer: Generation) -> int | None:
     return answer.usage.get("total_tokens")
 
 
-ANTHROPIC = Dialect(compose=compose, absorb=absorb, knows=knows, cost=cost, push_back=parse_anthropic)
+def parse_anthropic(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
+    """
+    Read a refusal of Anthropic's from its message, or from the headers of the only quota without room.
+
+    Returns:
+        None unless the status is 429: a 529 says that its servers are overloaded, which is no quota. None, too, where
+        the month's spend is used up.
+    """
+    error = error_of(body)
+    if status != TOO_MANY_REQUESTS or codes_of(error) & WORDS.no_credit_codes:
+        return None
+    message = short_text(error.get("message"), most=10_000)
+    said = _LIMIT_IN_MESSAGE.search(message)
+    retry_after = told_delay(headers)
+    if said:
+        read = read_quota_name(said[2])
+        cap = cap_of(said[1].replace(",", "")) if read.period == "minute" else None
+        return PushBack((Violation(said[2], "project", read.unit, stated_cap=cap),), retry_after)
+    empty = [quota for quota in read_quotas(headers) if quota.remaining == 0]
+    if len(empty) != 1 and (unit := read_unit(message)):
+        return PushBack((Violation(unit, "project", unit),), retry_after)
+    violations = tuple(
+        stated_violation(replace(one, window_seconds=MINUTE_SECONDS)) for one in empty[: len(empty) == 1]
+    )
+    told = bounded_delay(empty[0].reset_seconds or 0.0) if violations else None
+    return PushBack(violations, retry_after or told)
+
+
+ANTHROPIC = Dialect(compose=compose, absorb=absorb, knows=knows, cost=cost, push_back=parse_anthropic, words=WORDS)

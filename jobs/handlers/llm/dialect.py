@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,6 +101,49 @@ class Generation:
         }
 
 
+def phrases(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    """Patterns for messages; the case of letters does not count."""
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorWords:
+    """
+    The words in which a provider says what its status does not; sources: docs/reference/wire-facts.md.
+
+    Attributes:
+        too_long_codes: The input is too long for the model.
+        too_long: The same, in messages.
+        no_credit_codes: The account's credit is gone.
+        no_credit: The same, in messages.
+        account_codes: The account or the key is closed, in lower case: another request gets the same answer.
+    """
+
+    too_long_codes: frozenset[str] = frozenset()
+    too_long: tuple[re.Pattern[str], ...] = ()
+    no_credit_codes: frozenset[str] = frozenset()
+    no_credit: tuple[re.Pattern[str], ...] = ()
+    account_codes: frozenset[str] = frozenset()
+
+    def beside(self, *others: ErrorWords) -> ErrorWords:
+        """Return these words and those of the others."""
+        every = (self, *others)
+        return ErrorWords(
+            too_long_codes=frozenset().union(*(words.too_long_codes for words in every)),
+            too_long=tuple(pattern for words in every for pattern in words.too_long),
+            no_credit_codes=frozenset().union(*(words.no_credit_codes for words in every)),
+            no_credit=tuple(pattern for words in every for pattern in words.no_credit),
+            account_codes=frozenset().union(*(words.account_codes for words in every)),
+        )
+
+
+def codes_of(error: Mapping[str, Any]) -> set[str]:
+    """Return the codes of an error object: its own, its type, and Anthropic's `details.error_code`."""
+    details = error.get("details")
+    inner = details.get("error_code") if isinstance(details, dict) else None
+    return {code for code in (error.get("code"), error.get("type"), inner) if isinstance(code, str)}
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """
@@ -113,6 +157,7 @@ class Dialect:
         knows: Whether an object is such an answer or event; any other is told as malformed.
         cost: What its limits counted for the call; None: it did not say.
         push_back: (status, headers, body) -> the quotas that were exceeded; None: it is no refusal of a quota.
+        words: What its errors say besides.
         end_of_stream: The event after the last, if it has one.
         reason_is_last: A reason for the end comes with the last of the text. Gemini's may stand in every event.
     """
@@ -122,6 +167,7 @@ class Dialect:
     knows: Callable[[dict[str, Any]], bool]
     cost: Callable[[Generation], int | None]
     push_back: Callable[[int, Mapping[str, str], bytes], PushBack | None]
+    words: ErrorWords
     end_of_stream: str | None = None
     reason_is_last: bool = True
     adapt: Callable[[dict[str, Any], frozenset[str]], dict[str, Any]] = lambda body, takes: body

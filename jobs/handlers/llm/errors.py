@@ -11,19 +11,7 @@ from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE
 from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
 from queueops.core.outbound.client import OutboundResponse
 
-from .dialect import Dialect
-
-# These codes tell of the account; another request would get the same. Sources: docs/reference/wire-facts.md.
-ACCOUNT_CLOSED = frozenset(
-    {
-        CREDIT_GONE,
-        "account_deactivated",
-        "billing_disabled",
-        "consumer_suspended",
-        "consumer_invalid",
-        "api_key_expired",
-    }
-)
+from .dialect import Dialect, ErrorWords, codes_of
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
@@ -31,16 +19,6 @@ _STATUSES = range(400, 600)
 _TOO_LONG_STATUSES = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.INTERNAL_SERVER_ERROR}
 )
-_TOO_LONG_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-# In the words of Anthropic, Gemini, OpenAI, llama.cpp, Mistral, vLLM and LiteLLM; see docs/reference/wire-facts.md.
-_TOO_LONG = re.compile(
-    r"^prompt is too long|exceed context limit|input token count .*exceeds the maximum|maximum context length is"
-    r"|exceeds the available context size|too large for model with \d+ maximum context length"
-    r"|longer than the maximum model length|context ?window ?exceeded",
-    re.IGNORECASE,
-)
-_CREDIT_TOO_LOW = re.compile(r"^your credit balance is too low", re.IGNORECASE)
-_NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 
 
 def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secrets: tuple[str, ...]) -> ProviderError:
@@ -49,7 +27,9 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
     excerpt = excerpt_of(response, secrets)
     push_back = dialect.push_back(response.status, response.headers, response.body)
     said = _said(error, secrets) or excerpt
-    if response.status == HTTPStatus.PAYMENT_REQUIRED or _codes(error) & _NO_CREDIT or _CREDIT_TOO_LOW.search(said):
+    words = dialect.words
+    has_no_credit = codes_of(error) & words.no_credit_codes or any(one.search(said) for one in words.no_credit)
+    if response.status == HTTPStatus.PAYMENT_REQUIRED or has_no_credit:
         # OpenAI says this with a 429, Anthropic with a 400; no wait brings the credit back.
         return ProviderError(
             HTTPStatus.PAYMENT_REQUIRED.value,
@@ -61,7 +41,7 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
     return ProviderError(
         response.status,
         f"{service} answered {response.status}: {said}" if said else f"{service} answered {response.status}.",
-        code=CONTEXT_TOO_LONG if is_too_long(response.status, error) else _code(error) or f"http_{response.status}",
+        code=_failure_code(response.status, error, words),
         retry_after=retry_after_of(response, push_back),
         outcome="answered",
         details={**({} if error else {"excerpt": excerpt}), **asks_again(response)},
@@ -69,18 +49,14 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
     )
 
 
-def is_too_long(status: int, error: dict[str, Any]) -> bool:
-    """
-    Whether a provider says that the input is too long for the model; see docs/reference/wire-facts.md.
-
-    OpenAI and llama.cpp have a code for it; others say it in words alone.
-    """
-    if status not in _TOO_LONG_STATUSES:
-        return False
+def _failure_code(status: int, error: dict[str, Any], words: ErrorWords) -> str:
+    """Return `context_too_long`, the provider's own code, or `http_` and the status."""
     message = error.get("message")
-    return not _TOO_LONG_CODES.isdisjoint(_codes(error)) or (
-        isinstance(message, str) and _TOO_LONG.search(message) is not None
-    )
+    text = message if isinstance(message, str) else ""
+    says_too_long = codes_of(error) & words.too_long_codes or any(one.search(text) for one in words.too_long)
+    if status in _TOO_LONG_STATUSES and says_too_long:
+        return CONTEXT_TOO_LONG
+    return _code(error) or f"http_{status}"
 
 
 def error_event(error: dict[str, Any], *, service: str, secrets: tuple[str, ...]) -> ProviderError:
@@ -142,7 +118,3 @@ def _code(error: dict[str, Any]) -> str:
         if isinstance(name, str) and _CODE.fullmatch(name):
             return name.lower()
     return ""
-
-
-def _codes(error: dict[str, Any]) -> set[str]:
-    return {name for name in (error.get("code"), error.get("type")) if isinstance(name, str)}

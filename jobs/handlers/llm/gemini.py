@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ratelimits.feedback import parse_google
+from jobs.handlers.google.refusals import ACCOUNT_REASONS, parse_google
 
-from .dialect import Dialect, Generation, ModelRequest
+from .dialect import Dialect, ErrorWords, Generation, ModelRequest, phrases
 from .payload import LlmGenerate
 
 BASE_URL = "https://generativelanguage.googleapis.com"
 
+WORDS = ErrorWords(too_long=phrases(r"input token count .*exceeds the maximum"), account_codes=ACCOUNT_REASONS)
 _ROLES = {"user": "user", "assistant": "model"}
 _FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 _COUNTS = {
@@ -75,4 +76,6 @@ def _first(candidates: Any) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
-GEMINI = Dialect(compose=compose, absorb=absorb, knows=knows, cost=cost, push_back=parse_google, reason_is_last=False)
+GEMINI = Dialect(
+    compose=compose, absorb=absorb, knows=knows, cost=cost, push_back=parse_google, words=WORDS, reason_is_last=False
+)

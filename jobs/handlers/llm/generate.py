@@ -21,19 +21,16 @@ from queueops.tenancy.server_settings import SettingPlace, note
 
 from . import errors as llm_errors
 from .access import key_of, unusable
-from .anthropic import ANTHROPIC
 from .batches.form import batch_form
 from .dialect import Dialect, Generation, ModelRequest
-from .gemini import GEMINI
-from .openai import OPENAI
 from .payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
+from .providers import DIALECTS
 from .reading import AnswerReader
 
 MAX_LLM_ANSWER_BYTES = 20_000_000
 JOINT = "\n\n"
 ANSWERS = frozenset({HTTPStatus.OK, HTTPStatus.CREATED})  # some servers create an answer
 
-_DIALECTS = {"gemini": GEMINI, "openai": OPENAI, "anthropic": ANTHROPIC}
 # 100 is for the end: a stream's length is only guessed.
 _ALMOST = 99
 
@@ -49,12 +46,12 @@ _ALMOST = 99
     most=LlmGenerate.most,
     credential=lambda payload: payload.credential,
     model=lambda payload: payload.model,
-    batch=batch_form(_DIALECTS),
+    batch=batch_form(DIALECTS),
     fallback=LlmGenerate.ways,
 )
 async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
     """Ask a language model: Gemini, Claude, or any server that speaks OpenAI's chat completions."""
-    payload, dialect = job.payload, _DIALECTS[job.payload.provider]
+    payload, dialect = job.payload, DIALECTS[job.payload.provider]
     finished = _finished_parts(job)
     parts = payload.parts
     try:

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from queueops.core.values.retry_after import told_delay
 from queueops.tenancy.models import CredentialSetting
-from ratelimits.feedback import parse_openai
+from ratelimits.feedback import (
+    DAY_SECONDS,
+    MINUTE_SECONDS,
+    STATED_UNITS,
+    PushBack,
+    Violation,
+    bounded_delay,
+    cap_of,
+    error_of,
+    is_of_a_quota,
+    refusal_in_headers,
+    short_text,
+    told_span,
+)
+from ratelimits.quota_names import QuotaName, read_quota_name, read_unit
+from ratelimits.rate_headers import StatedQuota, read_units
 
-from .dialect import Dialect, Generation, ModelRequest
+from . import anthropic, gemini
+from .dialect import Dialect, ErrorWords, Generation, ModelRequest, codes_of, phrases
 from .payload import LlmGenerate
 
 BASE_URL = "https://api.openai.com/v1"
@@ -32,6 +49,33 @@ _NOT_TAKEN = re.compile(
     re.IGNORECASE,
 )
 _TEXTS = frozenset({"text", "output_text"})  # parts of a content
+# A server that speaks as OpenAI does may stand before any model: it passes on the words of whom it asked.
+WORDS = ErrorWords(
+    too_long_codes=frozenset({"context_length_exceeded", "exceed_context_size_error"}),
+    # OpenAI; llama.cpp; Mistral; vLLM; LiteLLM.
+    too_long=phrases(
+        r"maximum context length is",
+        r"exceeds the available context size",
+        r"too large for model with \d+ maximum context length",
+        r"longer than the maximum model length",
+        r"context ?window ?exceeded",
+    ),
+    no_credit_codes=frozenset(
+        {
+            "insufficient_quota",
+            "billing_hard_limit_reached",
+            "billing_not_active",
+            "credit_balance_exhausted",
+            "organization_spend_limit_exceeded",
+            "project_spend_limit_exceeded",
+            "organization_usage_limit_exceeded",
+        }
+    ),
+    account_codes=frozenset({"account_deactivated"}),
+).beside(anthropic.WORDS, gemini.WORDS)
+_LIMIT_IN_MESSAGE = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:]{0,40}):(?: Limit:? ([0-9]{1,30}))?")
+_REQUESTED = re.compile(r"[ ,]Requested:? ([0-9]{1,30})")
+_RETRY_IN_MESSAGE = re.compile(r"Please try again in ([0-9dhms.]{1,40}[smhd])")
 _COUNTS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
 
 
@@ -147,12 +191,84 @@ def root_of(base_url: str) -> str:
     return root if urlsplit(root).path else f"{root}/v1"
 
 
+def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
+    """
+    Read a refusal of an OpenAI-compatible server from its message and its `x-ratelimit-*` headers, or from headers that
+    are common to many APIs, see `rate_headers`.
+
+    The headers are believed where they make sense together: a limit above zero, no more left than that, a reset that
+    is a time. A header's limit states no period, so it is a cap only where all of it is back within a minute.
+
+    Returns:
+        None where it refuses for no quota, and for a 429 that says the credit is gone.
+    """
+    if not is_of_a_quota(status, headers, body):
+        return None
+    error = error_of(body)
+    if codes_of(error) & WORDS.no_credit_codes:
+        return None
+    message = short_text(error.get("message"), most=10_000)
+    gauges = [quota for quota in read_units(headers) if quota.remaining is not None]
+    violation = _violation(error, message, gauges)
+    in_message = _RETRY_IN_MESSAGE.search(message)
+    gauge = _gauge_of(violation, gauges) if violation else None
+    retry_after = (
+        told_delay(headers)
+        or (told_span(in_message[1]) if in_message else None)
+        or (bounded_delay(gauge.reset_seconds or 0.0) if gauge else None)
+    )
+    if violation is None:
+        return refusal_in_headers(headers, retry_after)
+    return PushBack((violation,), retry_after)
+
+
+def _violation(error: dict[str, Any], message: str, gauges: Sequence[StatedQuota]) -> Violation | None:
+    said = _LIMIT_IN_MESSAGE.search(message)
+    read = read_quota_name(said[1]) if said else QuotaName()
+    unit = read.unit or read_unit(message, (short_text(error.get("code")), short_text(error.get("type"))))
+    spent = [gauge for gauge in gauges if not gauge.remaining and (not unit or gauge.unit == unit)]
+    if not unit and len(spent) == 1:
+        unit = STATED_UNITS.get(spent[0].unit, "requests")
+    if not unit:
+        return None
+    gauge = spent[0] if len(spent) == 1 else _gauge_of(Violation(unit=unit), gauges)
+    per_day = read.period == "day" or (not said and gauge is not None and gauge.window_seconds == DAY_SECONDS)
+    cap = cap_of(said[2]) if said else None
+    if not said and gauge and not per_day and _is_of_a_minute(gauge):
+        cap = gauge.capacity
+    name = short_text(said[1]).strip() if said else unit
+    asked = _REQUESTED.search(message) if said else None
+    requested = cap_of(asked[1]) if asked else None
+    return Violation(
+        name=name,
+        scope="project",
+        unit=unit,
+        per_day=per_day,
+        stated_cap=cap,
+        requested=requested if requested and cap and requested > cap else None,
+    )
+
+
+def _gauge_of(violation: Violation, gauges: Sequence[StatedQuota]) -> StatedQuota | None:
+    """What headers say of the violated quota: the one without room where there are several of its unit."""
+    of_unit = [gauge for gauge in gauges if gauge.unit == violation.unit]
+    return min(of_unit, key=lambda gauge: (bool(gauge.remaining), gauge.window_seconds or 0.0), default=None)
+
+
+def _is_of_a_minute(gauge: StatedQuota) -> bool:
+    """A header's limit mostly states no period: it is a minute's where all of it is back within one."""
+    if gauge.window_seconds is not None:
+        return gauge.window_seconds == MINUTE_SECONDS
+    return gauge.reset_seconds is not None and gauge.reset_seconds <= MINUTE_SECONDS
+
+
 OPENAI = Dialect(
     compose=compose,
     absorb=absorb,
     knows=knows,
     cost=cost,
     push_back=parse_openai,
+    words=WORDS,
     end_of_stream="[DONE]",
     adapt=adapt,
     learn=learn,

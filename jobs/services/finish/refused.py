@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from jobs.classify import Failure
-from jobs.handlers.llm.errors import ACCOUNT_CLOSED
+from jobs.handlers.refusals import ACCOUNT_CLOSED
 from jobs.lanes import pool_of_lane
 from queueops.tenancy import pools, refusals
 from queueops.tenancy.refusals import RefusedCall

@@ -23,7 +23,7 @@ from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
 from jobs.classify import Failure
-from jobs.handlers.llm.errors import ACCOUNT_CLOSED
+from jobs.handlers.refusals import ACCOUNT_CLOSED
 from jobs.lanes import pool_of_lane
 from jobs.models import Job, PauseSwitch, RefusedCalls
 from jobs.models.refused_calls import LONGEST_NAME

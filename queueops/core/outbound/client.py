@@ -65,13 +65,14 @@ class OutboundFailed(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class OutboundResponse:
-    """A provider's answer; `body` is decompressed and no longer than the caller asked for."""
+    """A provider's answer; `body` is decompressed and no longer than the caller asked for. `host`: who was asked."""
 
     status: int
     headers: CIMultiDictProxy[str]
     body: bytes
     is_truncated: bool
     charset: str | None
+    host: str = ""
 
 
 class CallNotes:
@@ -246,7 +247,9 @@ async def _send_once(
                 _note(response.status, 0)
                 raise _unread(passage, response.status, error) from None
             _note(response.status, len(body))
-            answer = OutboundResponse(response.status, response.headers, body, is_truncated, response.charset)
+            answer = OutboundResponse(
+                response.status, response.headers, body, is_truncated, response.charset, passage.host
+            )
             if (notes := call_notes.get()) is not None:
                 if answer.status in MAY_SPEAK_OF_A_QUOTA:
                     notes.refusal = answer

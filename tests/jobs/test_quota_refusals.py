@@ -8,18 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.handlers.google.refusals import parse_google
+from jobs.handlers.llm.anthropic import parse_anthropic
+from jobs.handlers.llm.openai import parse_openai
+from jobs.handlers.refusals import parse_refusal
 from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS
-from ratelimits.feedback import (
-    MAX_CAP,
-    MAX_QUOTA_NAME,
-    MAX_VIOLATIONS,
-    PushBack,
-    Violation,
-    parse_anthropic,
-    parse_google,
-    parse_openai,
-    parse_refusal,
-)
+from ratelimits.feedback import MAX_CAP, MAX_QUOTA_NAME, MAX_VIOLATIONS, PushBack, Violation
 from ratelimits.quota_names import QuotaName, read_quota_name, read_unit
 from tests.sandbox.providers import SheetsClient, ask, complete, generate
 from tests.support.cases import every_case

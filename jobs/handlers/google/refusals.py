@@ -1,0 +1,112 @@
+"""How Google's APIs refuse: Sheets, Gemini and others with the same envelope, `google.rpc.Status`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from queueops.core.values.retry_after import told_delay
+from ratelimits.feedback import (
+    MAX_VIOLATIONS,
+    PushBack,
+    Violation,
+    bounded_delay,
+    cap_of,
+    error_of,
+    is_of_a_quota,
+    items_of,
+    objects_of,
+    short_text,
+)
+from ratelimits.quota_names import QuotaName, read_quota_name, read_unit
+
+# `ErrorInfo.reason` of the account, in lower case; source: docs/reference/wire-facts.md.
+ACCOUNT_REASONS = frozenset({"billing_disabled", "consumer_suspended", "consumer_invalid", "api_key_expired"})
+
+_DURATION = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,9})?s")
+_QUOTA_IN_MESSAGE = re.compile(r"quota metric '([^']{1,200})'(?: and limit '([^']{1,200})')?")
+_RETRY_IN_MESSAGE = re.compile(r"Please retry in ([0-9]{1,30}(?:\.[0-9]{1,9})?s)")
+
+
+def parse_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
+    """
+    Read a refusal of a Google API: Sheets, Gemini, others with the same envelope.
+
+    Returns:
+        None where it refuses for no quota: the words RESOURCE_EXHAUSTED also come with a 402, which no wait mends.
+    """
+    found = read_details(status, headers, body)
+    if found is None or found.violations:
+        return found
+    unit = read_unit(short_text(error_of(body).get("message"), most=10_000))
+    return replace(found, violations=(Violation(unit, unit=unit),)) if unit else found
+
+
+def read_details(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
+    """Read what the details and the message name exactly, without a guess by the message's other words."""
+    if not is_of_a_quota(status, headers, body):
+        return None
+    error = error_of(body)
+    message = short_text(error.get("message"), most=10_000)
+    details = objects_of(error.get("details"))
+    found = list(dict.fromkeys(_violations(details, message)))[:MAX_VIOLATIONS]
+    hints = (_duration(detail.get("retryDelay")) for detail in details)
+    in_message = _RETRY_IN_MESSAGE.search(message)
+    retry_after = (
+        told_delay(headers)
+        or next((hint for hint in hints if hint is not None), None)
+        or (_duration(in_message[1]) if in_message else None)
+    )
+    return PushBack(tuple(found), retry_after)
+
+
+def _violations(details: list[dict[str, Any]], message: str) -> Iterator[Violation]:
+    said = _QUOTA_IN_MESSAGE.search(message)
+    metric, limit = (said[1], said[2] or "") if said else ("", "")
+    named = False
+    for detail in details:
+        for entry in items_of(detail.get("violations"))[:MAX_VIOLATIONS]:
+            if isinstance(entry, dict) and (entry.get("quotaId") or entry.get("quotaMetric")):
+                named = True
+                dimensions = entry.get("quotaDimensions")
+                model = dimensions.get("model") if isinstance(dimensions, dict) else None
+                quota = (entry.get("quotaId"), entry.get("quotaMetric"))
+                yield _violation(quota, model=model, cap=entry.get("quotaValue"))
+        metadata = detail.get("metadata")
+        if isinstance(metadata, dict) and any(map(metadata.get, ("quota_limit", "quota_metric", "quota_unit"))):
+            named = True
+            sources = (
+                metadata.get("quota_limit"),
+                limit,
+                metadata.get("quota_metric"),
+                metric,
+                metadata.get("quota_unit"),
+            )
+            yield _violation(sources, model=None, cap=metadata.get("quota_limit_value"))
+    if said and not named:
+        yield _violation((limit, metric), model=None, cap=None)
+
+
+def _violation(sources: tuple[Any, ...], *, model: Any, cap: Any) -> Violation:
+    """Put together what all names of one quota say; the first that is a text is its name."""
+    names = [text for source in sources if (text := short_text(source))]
+    read = QuotaName()
+    for name in names:
+        read = read.or_else(read_quota_name(name))
+    return Violation(
+        name=names[0] if names else "",
+        scope=read.scope,
+        unit=read.unit,
+        call_type=read.call_type,
+        per_day=read.period == "day",
+        model=short_text(model),
+        stated_cap=cap_of(cap) if read.period in {"minute", "day"} else None,
+    )
+
+
+def _duration(value: Any) -> float | None:
+    if not isinstance(value, str) or not _DURATION.fullmatch(value):
+        return None
+    return bounded_delay(float(value[:-1]))

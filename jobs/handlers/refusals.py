@@ -1,0 +1,44 @@
+"""Which quota a refusal speaks of, for the calls of every handler: by the host asked, else by the answer's form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ratelimits.feedback import PushBack
+
+from .fallback import CREDIT_GONE
+from .google.refusals import parse_google, read_details
+from .llm.anthropic import parse_anthropic
+from .llm.openai import parse_openai
+from .llm.providers import DIALECTS
+
+ParseRefusal = Callable[[int, Mapping[str, str], bytes], PushBack | None]
+
+# Codes of the account or the key: every other call with that credential gets the same answer.
+ACCOUNT_CLOSED = frozenset({CREDIT_GONE}).union(*(dialect.words.account_codes for dialect in DIALECTS.values()))
+BY_DOMAIN: dict[str, ParseRefusal] = {
+    "googleapis.com": parse_google,
+    "openai.com": parse_openai,
+    "anthropic.com": parse_anthropic,
+}
+
+
+def parse_refusal(status: int, headers: Mapping[str, str], body: bytes, host: str = "") -> PushBack | None:
+    """
+    Read a refusal of any HTTP API: a body as Google's or OpenAI's, `RateLimit` and `x-ratelimit-*` headers,
+    `Retry-After`; empty where it says nothing.
+
+    Args:
+        host: Who was asked, where that is known; a gateway answers in forms of others.
+
+    Returns:
+        None where it refuses for no quota, see `is_of_a_quota`, and for a 429 that says the credit is gone.
+    """
+    of_host = BY_DOMAIN.get(".".join(host.lower().rsplit(".", 2)[-2:]))
+    if of_host:
+        return of_host(status, headers, body)
+    google = read_details(status, headers, body)
+    if google is None or google.violations:
+        return google
+    other = parse_openai(status, headers, body)
+    return other and PushBack(other.violations, other.retry_after or google.retry_after)
