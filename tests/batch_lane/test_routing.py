@@ -15,13 +15,14 @@ from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.services.provider_batches import collect
 from jobs.services.provider_batches.collect import collect_waiting
 from jobs.services.provider_batches.operate import cancel_provider_batches
+from jobs.services.provider_batches.step import NO_BATCHES_HERE
 from jobs.services.provider_batches.tend import kinds_with_batches
 from jobs.services.submit.choose_way import BadDeadline, NoBatchForm
 from jobs.services.submit.spec import MAX_DELAY_SECONDS, JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep.watch_provider_batches import watch_provider_batches
 from queueops.core.sql import run_sql_as
-from queueops.tenancy.models import ProducerKey, Scope
+from queueops.tenancy.models import CredentialSetting, ProducerKey, Scope
 from ratelimits.models import Limit, QuotaAlert
 from ratelimits.services.limits import catalogue
 from tests.support.cases import every_case
@@ -285,3 +286,29 @@ def test_the_alert_of_a_batch_that_stood_still_ends_once_it_goes_on_or_has_ended
     assert alerts() == ["provider_batch"], "that somebody has looked is no progress"
     cancel_provider_batches([ProviderBatch.objects.get().pk], actor="user:1")
     assert (lane.tend_until_closed().state, alerts()) == ("cancelled", [])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_server_without_batches_is_learned_by_its_first_refusal_and_later_jobs_go_live(lane):
+    key = lane.credential(base_url=f"{lane.url}/of-nothing")
+    lane.submit(2)
+    lane.tend()
+    assert not Job.objects.filter(scheduled_at__gt=timezone.now()).exists(), "they go live"
+    row = CredentialSetting.objects.get()
+    assert (row.credential_id, row.base_url, row.model, row.takes) == (key.pk, key.base_url, "small-1", "no_batches")
+    with pytest.raises(NoBatchForm, match="takes no batches"):
+        submit(via="batch")
+    assert submit(complete_by=in_hours(30)).via is None
+
+
+def test_words_that_no_batch_is_taken_are_told_from_other_faults_of_a_batch():
+    taught = {
+        "The provided model 'o9' is not supported by the Batch API.": True,
+        "models/x is not found for API version v1beta, or is not supported for batchGenerateContent.": True,
+        "Batch requests are not supported for this deployment.": True,
+        "This endpoint does not support batch processing": True,
+        "The batch input file is empty.": False,
+        "Your batch has too many lines. Streaming is not supported.": False,
+        "temperature is not supported": False,
+    }
+    assert {words: NO_BATCHES_HERE.search(words) is not None for words in taught} == taught

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from jobs.states import RUNNING
 from queueops.core.clock import Now, database_now
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.credentials import open_named
+from queueops.tenancy.models import CredentialSetting
+from queueops.tenancy.server_settings import SettingPlace, note, write_noted
 
 from .adopt import FIRST_LOOK_SECONDS, adopt, find_siblings, give_away, known_ids
 from .calls import CallLoop
@@ -48,7 +51,11 @@ GONE_AFTER_LOOKS = 5  # in a row, over so long: what was just made, or has just 
 GONE_AFTER_SECONDS = 180.0
 TRIED_SECONDS = 3 * 86_400.0  # for which what is left at the provider is tried to be deleted
 MOST_UPLOADS = 1_000  # counted
-NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422})
+NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 501})
+NO_SUCH_CALL = frozenset({404, 405, 501})
+NO_BATCHES_HERE = re.compile(
+    r"batch[^.]{0,60} not (?:supported|available|implemented)|not support[^.]{0,40} batch", re.IGNORECASE
+)
 
 State = ProviderBatch.State
 LineState = ProviderBatchLine.State
@@ -163,7 +170,7 @@ class Step:
             except ProviderError as error:
                 if not _is_never_taken(error):
                     raise
-                self._refuse(clean(str(error)))
+                self._refuse(clean(str(error)), has_no_call=error.status in NO_SUCH_CALL)
                 return
             ProviderBatch.objects.filter(pk=batch.pk).update(files=batch.files, lines_digest=digest)
         self._create(spoken, access, intent)
@@ -198,7 +205,11 @@ class Step:
                 ProviderBatch.objects.filter(pk=batch.pk).update(creations=F("creations") - 1)
                 raise
             if _is_never_taken(error):
-                self._refuse(clean(str(error)))
+                # With files a 404 may be of one of them.
+                has_no_call = error.status in NO_SUCH_CALL and not (
+                    batch.files and error.status == HTTPStatus.NOT_FOUND
+                )
+                self._refuse(clean(str(error)), has_no_call=has_no_call)
                 return
             # It may have been made: it is looked for once it must be in the provider's list.
             logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
@@ -395,9 +406,17 @@ class Step:
         hand_back_rest(batch, reason=reason, unanswered=unread or ending == "completed", billed=unread)
         return unread
 
-    def _refuse(self, error: str, remote: Remote | None = None) -> None:
-        """Give the jobs of a batch back that the provider will not carry out as it is."""
+    def _refuse(self, error: str, remote: Remote | None = None, *, has_no_call: bool = False) -> None:
+        """
+        Give the jobs of a batch back that the provider will not carry out as it is.
+
+        Where its server has no call for batches, or says that the model takes none, the jobs to come go live.
+        """
         batch = self.batch
+        if has_no_call or NO_BATCHES_HERE.search(error):
+            place = SettingPlace(batch.credential, open_named(batch.credential).base_url, batch.model)
+            note(place, CredentialSetting.Takes.NO_BATCHES, error)
+            write_noted()
         is_full = remote is not None and remote.is_full
         # What it names goes live, and fails there by its own fault; the others wait for a batch without it.
         named = _numbers_of(batch, remote) if remote else frozenset[int]()
