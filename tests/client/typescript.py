@@ -23,7 +23,7 @@ from uuid import UUID
 
 import queueops_client
 from queueops_client import ApiError, ClientError, JobSpec, Retry, Standing, Unreachable, Update, WaitTimeout
-from queueops_client.records import Event, Forecast, Moved, Paused, Project, Record, moments
+from queueops_client.records import Event, Forecast, Moved, Paused, Project, Record, SentAgain, moments
 from tests.support.typescript import NODE_OPTIONS, PACKAGE, node
 
 ANSWER_SECONDS = 120.0
@@ -39,6 +39,7 @@ STREAMS = {
 PLAIN: Mapping[str, type[Record]] = {
     "project": Project,
     "forecast": Forecast,
+    "send_webhook_again": SentAgain,
     **dict.fromkeys(("cancel_jobs", "requeue", "discard"), Moved),
     **dict.fromkeys(("pause_batch", "resume_batch", "pause_project", "resume_project"), Paused),
 }

@@ -28,6 +28,7 @@ export type {
   Paused,
   Project,
   Requeued,
+  SentAgain,
   Subject,
   Target,
 } from "./records.js";

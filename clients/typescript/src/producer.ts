@@ -20,6 +20,7 @@ import {
   type Requeued,
   Result,
   Schedule,
+  type SentAgain,
   type Subject,
   SubmittedBatch,
   type Target,
@@ -552,6 +553,20 @@ export class QueueOps {
   /** Send a signed test, also to one that is switched off; `deliveries` says what became of it. */
   async testWebhook(webhook: string | Webhook, { reason = "" } = {}): Promise<Delivery> {
     return new Delivery(await this.#act(`/webhooks/${idOf(webhook)}/test/`, { reason }));
+  }
+
+  /**
+   * End a webhook's pause and send again what failed for good, under the same ids, the oldest first.
+   *
+   * @param options.since Only messages that failed since then.
+   * @param options.confirm False sends nothing; `left` says how many would be sent.
+   * @throws Conflict The webhook is switched off.
+   */
+  async sendWebhookAgain(
+    webhook: string | Webhook,
+    { since, confirm = true, reason = "" }: { since?: Date | string; confirm?: boolean; reason?: string } = {},
+  ): Promise<SentAgain> {
+    return await this.#act(`/webhooks/${idOf(webhook)}/send-again/`, { since, confirm, reason });
   }
 
   /**

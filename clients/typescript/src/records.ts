@@ -125,6 +125,9 @@ type HeardJobFields = Schemas["WebhookJob"];
 export interface HeardJob extends HeardJobFields {}
 export class HeardJob extends Row<HeardJobFields> {}
 
+/** How many messages were sent again, and how many are left for the next call. */
+export type SentAgain = Schemas["SentAgain"];
+
 /** `moved`: what an action changed; of requeued dead letters, their new jobs. */
 type MovedFields<Kind> = { moved: Kind; unmoved: string[] };
 export type Moved = MovedFields<string[]>;

@@ -24,6 +24,7 @@ from queueops_client.records import (
     Project,
     Result,
     Schedule,
+    SentAgain,
     SubmittedBatch,
     Webhook,
     Window,
@@ -566,6 +567,21 @@ class AsyncQueueOps:
     async def test_webhook(self, webhook: Id | Webhook, *, reason: str = "") -> Delivery:
         """Send a signed test, also to one that is switched off; `deliveries` says what became of it."""
         return await self._run(self._calls.test_webhook(webhook, reason))
+
+    async def send_webhook_again(
+        self, webhook: Id | Webhook, *, since: datetime | None = None, confirm: bool = True, reason: str = ""
+    ) -> SentAgain:
+        """
+        End a webhook's pause and send again what failed for good, under the same ids, the oldest first.
+
+        Args:
+            since: Only messages that failed since then.
+            confirm: False sends nothing; `left` says how many would be sent.
+
+        Raises:
+            Conflict: The webhook is switched off.
+        """
+        return await self._run(self._calls.send_webhook_again(webhook, since=since, confirm=confirm, reason=reason))
 
     def deliveries(self, webhook: Id | Webhook, **filters: Any) -> AsyncIterator[Delivery]:
         """

@@ -26,6 +26,7 @@ from queueops_client.records import (
     Record,
     Result,
     Schedule,
+    SentAgain,
     SubmittedBatch,
     Webhook,
     Window,
@@ -309,6 +310,12 @@ class Calls:
 
     def test_webhook(self, webhook: Id | Webhook, reason: str) -> Steps[Delivery]:
         return self._act(f"/webhooks/{id_of(webhook)}/test/", Delivery, reason=reason)
+
+    def send_webhook_again(
+        self, webhook: Id | Webhook, *, since: datetime | None, confirm: bool, reason: str
+    ) -> Steps[SentAgain]:
+        options = {"since": since and since.isoformat(), "confirm": confirm, "reason": reason}
+        return self._act(f"/webhooks/{id_of(webhook)}/send-again/", SentAgain, **options)
 
     def deliveries(self, webhook: Id | Webhook, filters: Body) -> Steps[None]:
         return self._list(f"/webhooks/{id_of(webhook)}/deliveries/", Delivery, filters)

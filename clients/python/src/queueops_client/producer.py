@@ -25,6 +25,7 @@ from queueops_client.records import (
     Project,
     Result,
     Schedule,
+    SentAgain,
     SubmittedBatch,
     Webhook,
     Window,
@@ -562,6 +563,21 @@ class QueueOps:
     def test_webhook(self, webhook: Id | Webhook, *, reason: str = "") -> Delivery:
         """Send a signed test, also to one that is switched off; `deliveries` says what became of it."""
         return self._run(self._calls.test_webhook(webhook, reason))
+
+    def send_webhook_again(
+        self, webhook: Id | Webhook, *, since: datetime | None = None, confirm: bool = True, reason: str = ""
+    ) -> SentAgain:
+        """
+        End a webhook's pause and send again what failed for good, under the same ids, the oldest first.
+
+        Args:
+            since: Only messages that failed since then.
+            confirm: False sends nothing; `left` says how many would be sent.
+
+        Raises:
+            Conflict: The webhook is switched off.
+        """
+        return self._run(self._calls.send_webhook_again(webhook, since=since, confirm=confirm, reason=reason))
 
     def deliveries(self, webhook: Id | Webhook, **filters: Any) -> Iterator[Delivery]:
         """

@@ -426,6 +426,15 @@ class Delivery(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SentAgain(Record):
+    """How many messages were sent again, and how many are left for the next call."""
+
+    sent: int
+    left: int
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeardJob(Record):
     """An ended job that a webhook hears of. `delivery_id`: the message that tells it; None: it waits for the next."""
 
