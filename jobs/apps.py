@@ -13,10 +13,12 @@ class JobsConfig(AppConfig):
         from jobs import cluster  # noqa: F401 - what it replaces of django-q2 must stand before a cluster starts
         from jobs.handlers.registry import load_handlers
         from jobs.models import Webhook
+        from jobs.services.operate import names_heard
         from queueops.tenancy import credentials
 
         load_handlers()
         credentials.also_rotate(Webhook)
+        names_heard.tell()
         post_migrate.connect(_prepare_database, sender=self)
 
 

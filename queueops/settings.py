@@ -114,6 +114,7 @@ if QUEUEOPS.replica_url:
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTHENTICATION_BACKENDS = ["queueops.access.backend.GuardedBackend"]
+PASSWORD_RESET_TIMEOUT = 72 * 3600  # s: how long an invitation is good
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (

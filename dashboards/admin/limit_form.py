@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -9,9 +10,11 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from queueops.core.errors import QueueOpsError
 from queueops.screens.asking_form import AskingForm
+from queueops.screens.forms import SuggestingWidget
 from ratelimits.errors import InvalidLimit
 from ratelimits.models import Limit, LimitOverride
 from ratelimits.services.limits.catalogue import rule_of
+from ratelimits.services.limits.known_names import KnownName, suggested
 from ratelimits.services.limits.save_limit import EDITABLE
 from ratelimits.services.tuning.review_limit import propose_limit
 from ratelimits.services.tuning.simulate import Simulation, simulate
@@ -31,7 +34,10 @@ class LimitForm(AskingForm):
     class Meta:
         model = Limit
         fields = tuple(sorted(EDITABLE))
-        widgets = {"note": UnfoldAdminTextareaWidget(attrs={"rows": 3})}
+        widgets = {
+            "note": UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+            **{name.value: SuggestingWidget(partial(suggested, name)) for name in KnownName},
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

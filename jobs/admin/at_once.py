@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -11,13 +12,13 @@ from django.urls import reverse
 from unfold.widgets import (
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
-    UnfoldAdminTextInputWidget,
     UnfoldBooleanSwitchWidget,
 )
 
 from jobs.handlers.registry import all_handlers
-from queueops.screens.forms import OptionalReasonForm
+from queueops.screens.forms import OptionalReasonForm, SuggestingWidget
 from queueops.screens.verbs import Verb, VerbOutcome
+from ratelimits.services.limits.known_names import KnownName, suggested
 from ratelimits.services.tuning.at_once import MOST_CALLS_AT_ONCE, AtOnce, at_once_of, set_at_once
 from ratelimits.validation import figure
 
@@ -39,7 +40,7 @@ class AtOnceForm(OptionalReasonForm):
         label="To service",
         max_length=64,
         required=False,
-        widget=UnfoldAdminTextInputWidget,
+        widget=SuggestingWidget(partial(suggested, KnownName.SERVICE)),
         help_text="As the list of jobs shows it. Empty: to every service.",
     )
     each_user = forms.BooleanField(
@@ -57,9 +58,11 @@ class AtOnceForm(OptionalReasonForm):
 
 
 def _set(ids: Sequence[str], *, actor: str, at_most: int, **whose: Any) -> VerbOutcome:
+    told: tuple[str, ...] = ()
     for project_id in ids:
-        set_at_once(project_id, at_most, actor=actor, **whose)
-    return VerbOutcome(len(ids), report=f"At most {at_most:,} at once from now on. What is in flight already goes on.")
+        told = set_at_once(project_id, at_most, actor=actor, **whose).warnings
+    report = f"At most {at_most:,} at once from now on. What is in flight already goes on."
+    return VerbOutcome(len(ids), report=" ".join([report, *told]))
 
 
 AT_ONCE = Verb(

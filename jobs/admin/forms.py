@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -12,15 +13,16 @@ from unfold.widgets import (
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
-    UnfoldAdminTextInputWidget,
 )
 
 from jobs.models import PauseSwitch
 from jobs.services.operate.bulk_run import MOST_ROWS_PER_MINUTE
+from jobs.services.operate.names_heard import NAMED_BY_SCOPE
 from jobs.services.operate.pauses import OPERATORS
 from jobs.states import Priority
 from queueops.core.values.masking import masked, unmasked
-from queueops.screens.forms import ConfirmForm, OptionalReasonForm, ReasonForm, minutes_field
+from queueops.screens.forms import ConfirmForm, OptionalReasonForm, ReasonForm, SuggestingWidget, minutes_field
+from ratelimits.services.limits.known_names import suggested
 
 MOST_EDITABLE = 500_000  # characters of a payload in a text field
 
@@ -188,7 +190,7 @@ class PauseForm(ReasonForm):
     key = forms.CharField(
         required=False,
         max_length=100,
-        widget=UnfoldAdminTextInputWidget(attrs={"list": "known-keys", "autocomplete": "off"}),
+        widget=SuggestingWidget(partial(suggested, *NAMED_BY_SCOPE.values())),
         help_text="The project's id, the service, the kind or the batch's id. Empty for global.",
     )
     field_order = ("scope", "key", "reason")

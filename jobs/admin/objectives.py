@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -24,8 +25,9 @@ from jobs.services.operate.objectives import FIGURES, delete_objective, save_obj
 from queueops.screens import showing
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import ProjectFilter
-from queueops.screens.forms import optional_reason
+from queueops.screens.forms import SuggestingWidget, optional_reason
 from queueops.screens.verbs import actor_of
+from ratelimits.services.limits.known_names import KnownName, suggested, unheard_of
 
 FULL_PERCENT = 100
 
@@ -36,7 +38,10 @@ class ObjectiveForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Objective
         fields = FIGURES
-        widgets = {"note": UnfoldAdminTextareaWidget(attrs={"rows": 2})}
+        widgets = {
+            "note": UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+            **{name.value: SuggestingWidget(partial(suggested, name)) for name in (KnownName.KIND, KnownName.SERVICE)},
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -118,6 +123,9 @@ class ObjectiveAdmin(ServiceFormAdmin):
         figures = {name: form.cleaned_data[name] for name in FIGURES}
         told = {"actor": actor_of(request), "reason": form.cleaned_data.get("reason", "")}
         obj.pk = save_objective(obj.pk if change else None, figures, **told).pk
+        for name in (KnownName.KIND, KnownName.SERVICE):
+            for unheard in unheard_of(name, figures[name]) if name in form.changed_data else ():
+                messages.warning(request, f"{unheard} The objective counts nothing until then.")
 
     def delete_model(self, request: HttpRequest, obj: Objective) -> None:
         delete_objective(obj.pk, actor=actor_of(request))

@@ -14,16 +14,15 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action
 
-from jobs.handlers.registry import all_handlers
 from jobs.models import PauseSwitch
 from jobs.services.finish import stops
 from jobs.services.operate import pauses
 from jobs.services.operate.job_filter import Counted
+from jobs.services.operate.names_heard import unheard_of_scope
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
-from queueops.screens.filters import MOST_PROJECTS_LISTED
 from queueops.screens.forms import OptionalReasonForm, minutes_field
 from queueops.screens.verbs import (
     ReadOnlyMixin,
@@ -35,7 +34,6 @@ from queueops.screens.verbs import (
     on_selected,
     show_error,
 )
-from queueops.tenancy.models import Project
 from queueops.tenancy.people import name_of
 from ratelimits.services.limits import ramps
 
@@ -185,33 +183,25 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
             request,
             title="Pause work",
             form=form,
-            explains=_explain(covered),
+            explains=_explain(form, covered),
             overrides=covered is not None,
             button="Yes, pause" if covered is not None else "See what it covers",
             hidden={"counted": counted},
-            suggestions=_known_keys(),
             goes_back_to=back,
         )
 
     pause_work.needs = PERMISSION
 
 
-def _explain(covered: Counted | None) -> str:
+def _explain(form: PauseForm, covered: Counted | None) -> str:
     if covered is None:
         return "Nothing new of the scope starts until it is resumed. You see first how many jobs that is."
     least = "At least " if covered.is_least else ""
     # A service may be paused before its first job, so a misspelt one cannot be refused.
-    unsure = "" if covered.count or covered.is_least else " Is it spelt right?"
+    unsure = " ".join(["", *unheard_of_scope(form.cleaned_data["scope"], form.cleaned_data["key"])])
     return f"{least}{covered.count:,} waiting jobs will not start until it is resumed.{unsure} Running jobs go on."
 
 
 def _report(scope: str, held: int, covered: Counted) -> str:
     count = held if scope in pauses.HOLDING else covered.count
     return f"Paused; {numbered(count, 'job waits', 'jobs wait')}. Running jobs go on."
-
-
-def _known_keys() -> list[str]:
-    projects = Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS_LISTED]
-    handlers = all_handlers()
-    services = {handler.service for handler in handlers if isinstance(handler.service, str)}
-    return sorted({*projects, *services, *(handler.kind for handler in handlers)})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -17,12 +18,14 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 from jobs.errors import BadWindow
 from jobs.models import MaintenanceWindow
 from jobs.services.operate import windows
+from jobs.services.operate.names_heard import NAMED_BY_SCOPE, unheard_of_scope
 from jobs.windows import DAYS
 from queueops.core.clock import database_moment
 from queueops.screens import showing
 from queueops.screens.admin import ServiceFormAdmin
-from queueops.screens.forms import OptionalReasonForm
+from queueops.screens.forms import OptionalReasonForm, SuggestingWidget
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
+from ratelimits.services.limits.known_names import suggested
 
 
 def _end(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
@@ -56,6 +59,7 @@ class WindowForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = MaintenanceWindow
         fields = windows.FIGURES
+        widgets = {"key": SuggestingWidget(partial(suggested, *NAMED_BY_SCOPE.values()))}
 
     def _post_clean(self) -> None:
         """After the fields' own checks, which fill the instance."""
@@ -121,6 +125,9 @@ class MaintenanceWindowAdmin(ServiceFormAdmin):
     def save_model(self, request: HttpRequest, obj: MaintenanceWindow, form: WindowForm, change: bool) -> None:  # noqa: FBT001 - Django's signature
         figures = {name: form.cleaned_data[name] for name in windows.FIGURES}
         obj.pk = windows.save_window(obj.pk if change else None, figures, actor=actor_of(request)).pk
+        if "key" in form.changed_data or "scope" in form.changed_data:
+            for told in unheard_of_scope(obj.scope, obj.key):
+                messages.warning(request, f"{told} The window holds nothing until then.")
 
     def delete_model(self, request: HttpRequest, obj: MaintenanceWindow) -> None:
         windows.delete_window(obj.pk, actor=actor_of(request))

@@ -18,8 +18,9 @@ from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from queueops.access import token_admin  # noqa: F401 - registers its screen
+from queueops.access.invite_screen import InvitesMixin
 from queueops.access.models import Passkey, SignInCount
-from queueops.access.services import guard, second_factor
+from queueops.access.services import guard, invitations, second_factor
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
@@ -125,9 +126,24 @@ class AuditedPeopleMixin(admin.ModelAdmin):  # type: ignore[type-arg]
         raise NotImplementedError
 
 
+class AccountForm(UserChangeForm):  # type: ignore[misc]  # unfold has no types
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "groups" in self.fields:  # not for those who may only look
+            self.fields["groups"].label = "Roles"
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        if given.get("groups") and not given.get("is_staff", True):
+            if "is_staff" in self.changed_data:
+                self.add_error("is_staff", "Whoever has a role is staff. Take the roles away, or Active.")
+            given["is_staff"] = True
+        return given
+
+
 @admin.register(User)
-class UserAdmin(AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignore[type-arg, misc]  # unfold has no types
-    form = UserChangeForm
+class UserAdmin(InvitesMixin, AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignore[type-arg, misc]  # unfold has no types
+    form = AccountForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     list_display = ("username", "email", "is_active", "is_staff", "is_superuser", "has_second_factor", "last_login")
@@ -135,7 +151,14 @@ class UserAdmin(AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignor
     search_help_text = "A part of a username, name or e-mail address"
     filter_horizontal = ()  # Django's two boxes cannot be told apart by a screen reader
     actions = ("reset_second_factor_selected",)
-    actions_detail = ("reset_second_factor",)
+    actions_list = ("invite",)
+    actions_detail = ("invite_again", "reset_second_factor")
+    fieldsets = (
+        (None, {"fields": ("username", "password", "first_name", "last_name", "email")}),
+        ("Role", {"fields": ("groups", "is_active"), "description": "Whoever has a role is staff, and signs in."}),
+        ("Raw permissions", {"fields": ("is_staff", "is_superuser", "user_permissions"), "classes": ("collapse",)}),
+        ("Dates", {"fields": ("last_login", "date_joined"), "classes": ("collapse",)}),
+    )
 
     reset_second_factor_selected, reset_second_factor = on_selected(RESET), on_one(RESET)
 
@@ -146,6 +169,12 @@ class UserAdmin(AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignor
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         people: QuerySet[User] = super().get_queryset(request)
         return people.annotate(has_passkey=HAS_PASSKEY)
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        user = User.objects.filter(pk=object_id).first() if str(object_id).isdecimal() else None
+        offered = super().get_actions_detail(request, object_id)
+        waits = user is not None and invitations.is_waited_for(user)
+        return [one for one in offered if waits or one.method.__name__ != "invite_again"]
 
     def audited(self, obj: User) -> Mapping[str, Any]:
         return {

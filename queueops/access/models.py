@@ -20,7 +20,10 @@ class Authenticator(models.Model):
 
     class Meta:
         default_permissions = ()
-        permissions = [("reset_authenticator", "Can take away somebody's second factor")]
+        permissions = [
+            ("reset_authenticator", "Can take away somebody's second factor"),
+            ("invite_user", "Can invite people, with roles that hold no more than their own"),
+        ]
 
     def __str__(self) -> str:
         return f"second factor of {self.user.get_username()}"

@@ -6,6 +6,7 @@ VIEWER = frozenset({"access.view_personaltoken", "access.add_personaltoken"})
 ADMINISTRATOR = frozenset(
     {
         "auth.view_user",
+        "access.invite_user",
         "access.reset_authenticator",
         "access.view_signincount",
         "access.unlock_signincount",

@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from .invited_view import InvitedPage
 from .passkey_views import passkeys_page
 from .provider_views import begin, callback, end
 from .set_up_views import second_factor_page
@@ -12,6 +13,7 @@ app_name = "access"
 urlpatterns = [
     path("login/", SignIn.as_view(), name="sign-in"),
     path("login/code/", ask_for_code, name="code"),
+    path("login/invited/<uidb64>/<token>/", InvitedPage.as_view(), name="invited"),
     path("login/provider/", begin, name="provider"),
     path("login/provider/callback/", callback, name="provider-callback"),
     path("login/provider/end/", end, name="provider-end"),

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from django import forms
-from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminTextareaWidget
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 MOST_MINUTES_AHEAD = 366 * 24 * 60
+
+
+class SuggestingWidget(UnfoldAdminTextInputWidget):
+    """Takes any text, and offers names that there are."""
+
+    def __init__(self, suggestions: Callable[[], Iterable[str]], attrs: dict[str, Any] | None = None) -> None:
+        super().__init__({"autocomplete": "off", **(attrs or {})})
+        self.suggestions = suggestions
+
+    def render(self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None) -> SafeString:
+        known = f"known-{(attrs or {}).get('id', name)}"
+        field = super().render(name, value, {**(attrs or {}), "list": known}, renderer)
+        offered = format_html_join("", "<option value='{}'></option>", ((one,) for one in self.suggestions()))
+        return format_html('{}<datalist id="{}">{}</datalist>', field, known, offered)
 
 
 class ConfirmForm(forms.Form):

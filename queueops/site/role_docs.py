@@ -16,7 +16,8 @@ _HEAD = """\
 Written by `manage.py write_docs` from each app's `roles.py`. The roles are groups, made by `migrate` when they
 are missing and yours to change afterwards: a later version adds to an existing group only permissions that are new in
 that version.
-Give a person one or more of them under *Users*. A superuser may do everything.
+Give one to a colleague with *Invite* under *Users*; whoever has a role is staff, and signs in. A superuser may do
+everything.
 
 Every action of the admin names one permission. Whoever lacks it does not see the action, and is refused when they call
 its address.
@@ -48,6 +49,7 @@ MAY: Mapping[str, str] = {
     "ratelimits.correct_usage": "correct usage, check the ledger and repair it",
     "ratelimits.price_spend": "price spend that had no price",
     "ratelimits.export_spend": "export what was spent",
+    "access.invite_user": "invite people, with a role that holds no more than their own",
     "ratelimits.add_usageevent": "reserve and report usage over the API with a session",
 }
 

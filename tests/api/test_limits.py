@@ -236,9 +236,10 @@ def test_a_limit_is_created_with_the_defaults_and_audited(operator: Api):
     assert response.json() == {
         "id": limit.pk,
         "changed": response.json()["changed"],
-        "warnings": [],
+        "warnings": response.json()["warnings"],
         "url": f"/api/v1/limits/{limit.pk}/",
     }
+    assert "No job has ever called 'sheets'" in response.json()["warnings"][0]
     assert response["Location"] == f"/api/v1/limits/{limit.pk}/"
     shown = operator.get(f"/limits/{limit.pk}/").json()
     assert (shown["scope"], shown["algorithm"], shown["window_seconds"]) == ("project", "sliding_window", 60)

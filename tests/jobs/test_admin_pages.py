@@ -426,7 +426,7 @@ def test_work_is_paused_and_resumed_from_the_list_of_pauses():
     assert "This field is required" in client.post(address, {**asked, "reason": " "}).content.decode()
     assert "1 waiting jobs will not start" in client.post(address, asked).content.decode()
     changed = client.post(address, {**asked, "scope": "service", "key": "htpp", "counted": f"kind {job.kind}"})
-    assert "Is it spelt right?" in changed.content.decode()
+    assert "No job has ever called &#x27;htpp&#x27;." in changed.content.decode()
     assert not PauseSwitch.objects.exists()
     response = client.post(address, {**asked, "counted": f"kind {job.kind}"}, follow=True)
     assert "Paused; 1 job waits." in response.content.decode()

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from queueops.tenancy.models import Project
 from ratelimits.models import Limit
 from ratelimits.services.limiter.gauges import gauges
+from ratelimits.services.limits.known_names import KnownName, unheard_of
 from ratelimits.services.limits.save_limit import EDITABLE, figures_of, find_limit
 from ratelimits.validation import KINDS, NOUNS, Findings, check_limit, figure
 
@@ -44,6 +45,8 @@ def put_changes(limit: Limit, before: Mapping[str, Any] | None, changes: Mapping
     found = _field_faults(limit)
     if not found.faults:
         found = check_limit(limit)
+    if not found.faults:
+        found.warnings += _warnings_of_names(limit, before or {})
     if before is not None and not found.faults:
         found.warnings += _warnings_of_change(limit, before)
     return found
@@ -74,6 +77,16 @@ def _field_faults(limit: Limit) -> Findings:
                 for fault in faults:
                     found.refuse(name, fault)
     return found
+
+
+def _warnings_of_names(limit: Limit, before: Mapping[str, Any]) -> list[str]:
+    """Names that are new to the limit and that nobody knows: it counts nothing by them."""
+    return [
+        f"{told} Until then this limit counts nothing."
+        for name in (KnownName.SERVICE, KnownName.KIND, KnownName.MODEL)
+        if before.get(name) != (given := getattr(limit, name))
+        for told in unheard_of(name, given)
+    ]
 
 
 def _warnings_of_change(limit: Limit, before: Mapping[str, Any]) -> list[str]:

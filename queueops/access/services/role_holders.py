@@ -1,0 +1,18 @@
+"""Whoever has a role is staff: without that they cannot sign in, and nothing says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+
+
+def make_staff(instance: User | Group, action: str, pk_set: set[int] | None, **told: Any) -> None:
+    """Receive Django's `m2m_changed` of accounts and groups, from whichever side a role was given."""
+    if action != "post_add":
+        return
+    if isinstance(instance, User):
+        User.objects.filter(pk=instance.pk, is_staff=False).update(is_staff=True)
+        instance.is_staff = True
+    else:
+        User.objects.filter(pk__in=pk_set or (), is_staff=False).update(is_staff=True)
