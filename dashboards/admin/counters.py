@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobs.services.explain.queues import clears_at, queues_behind
+from jobs.services.explain.queues import clears_at, queue_of, queues_behind
 from queueops.screens import showing
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice
@@ -24,7 +24,7 @@ from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.subjects import counter_id
 from ratelimits.validation import figure
 
-from .gauge_parts import NO_QUEUE, cap_in_words, gauge_bar, marks
+from .gauge_parts import cap_in_words, gauge_bar, marks
 from .limit_page import users_of
 from .limit_verbs import ACCEPT, CLEAR, COOL_DOWN, DECLINE
 
@@ -130,7 +130,7 @@ def _page_of(counter: Counter) -> dict[str, Any]:
     limit = counter.limit
     rule = rules_of([limit])[0]
     [gauge] = gauges(counter_ids=[counter.pk])
-    queue = queues_behind([rule])[rule.id].get(counter.key, NO_QUEUE)
+    queue = queue_of(gauge, queues_behind([rule])[rule.id])
     return {
         "title": counter.key,
         "subtitle": limit.name,
@@ -145,7 +145,7 @@ def _page_of(counter: Counter) -> dict[str, Any]:
                 ("Cooled down because", gauge.blocked_reason),
                 ("Slowed to", f"{gauge.pressure:.0%} of the cap" if gauge.pressure < 1 else None),
                 ("Paced by the ramp", f"{gauge.share:.0%} of the cap" if gauge.share < 1 else None),
-                ("Would have waited, were it no shadow", f"{gauge.shadow_denials:,}" if gauge.shadow else None),
+                ("Would have held, were it no shadow", f"{gauge.shadow_denials:,}" if gauge.shadow else None),
                 ("Last changed", showing.ago(gauge.updated_at)),
             )
         ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from jobs.services.explain.queues import Queue, clears_at, queues_behind
+from jobs.services.explain.queues import Queue, clears_at, queue_of, queues_behind
 from queueops.screens import showing
 from ratelimits.costs import PER_CALL
 from ratelimits.models import Limit
@@ -16,7 +16,6 @@ from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.validation import KINDS, NOUNS, figure
 
-NO_QUEUE = Queue()
 WHOLE = 100.0
 COUNTERS_OF_A_LIST = 50  # of each limit, those that changed last, of which the fullest is shown
 
@@ -40,12 +39,14 @@ def standings(limits: Sequence[Limit]) -> dict[int, LimitStanding]:
     read: dict[int, list[CounterGauge]] = {limit_id: [] for limit_id in behind}
     for gauge in gauges(list(behind), most=COUNTERS_OF_A_LIST):
         read[gauge.limit_id].append(gauge)
-    return {limit_id: _standing(read[limit_id], behind[limit_id]) for limit_id in behind}
+    shadows = {limit.pk for limit in limits if limit.shadow}
+    return {one: _standing(read[one], behind[one], is_shadow=one in shadows) for one in behind}
 
 
-def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue]) -> LimitStanding:
-    by_key = {gauge.key: gauge for gauge in found}
-    ends = [clears_at(queue, by_key[key]) for key, queue in queues.items() if key in by_key]
+def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue], *, is_shadow: bool) -> LimitStanding:
+    by_key = {gauge.key: queue_of(gauge, queues) for gauge in found}
+    queues = by_key if is_shadow else {**queues, **by_key}
+    ends = [clears_at(queues[gauge.key], gauge) for gauge in found]
     known = [end for end in ends if end is not None]
     return LimitStanding(
         fullest=found[0] if found else None,
@@ -58,17 +59,18 @@ def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue]) -> Lim
 
 def counter_rows(limit: Limit, *, most: int) -> list[dict[str, object]]:
     """The counters of a limit as its page lists them, the fullest first."""
-    queues = queues_behind(rules_of([limit]))[limit.pk]
+    behind = queues_behind(rules_of([limit]))[limit.pk]
     return [
         {
             "key": showing.link("ratelimits_counter", gauge.counter_id, gauge.key),
             "gauge": gauge_bar(gauge),
             "marks": marks(gauge),
-            "waiting": queues.get(gauge.key, NO_QUEUE).count,
-            "clears": showing.ago(clears_at(queues.get(gauge.key, NO_QUEUE), gauge)),
+            "waiting": queue.count,
+            "clears": showing.ago(clears_at(queue, gauge)),
             "updated": showing.ago(gauge.updated_at),
         }
         for gauge in gauges([limit.pk], most=most)[:most]
+        for queue in [queue_of(gauge, behind)]
     ]
 
 
@@ -101,7 +103,7 @@ def marks(gauge: CounterGauge) -> SafeString:
     if gauge.blocked_until is not None:
         words = format_html("<span>cooled down, ends {}</span>", showing.ago(gauge.blocked_until))
         found.append(showing.badge("amber", "ac_unit", words))
-    elif gauge.next_free_at is not None:
+    elif gauge.next_free_at is not None and not gauge.holds_nothing:
         words = format_html("<span>full, next {}</span>", showing.ago(gauge.next_free_at))
         found.append(showing.badge("amber", "hourglass_top", words))
     if gauge.pressure < 1:
@@ -111,7 +113,7 @@ def marks(gauge: CounterGauge) -> SafeString:
     if gauge.proposed_capacity is not None:
         found.append(showing.badge("blue", "lightbulb", f"provider says {figure(gauge.proposed_capacity)}"))
     if gauge.shadow:
-        found.append(showing.badge("grey", "visibility", f"shadow: {gauge.shadow_denials:,} would have waited"))
+        found.append(showing.badge("grey", "visibility", f"shadow: would have held {gauge.shadow_denials:,}"))
     return format_html_join(" ", "{}", ((one,) for one in found))
 
 
@@ -141,6 +143,8 @@ def counted_in_words(limit: Limit) -> str:
 
 
 def _tone(gauge: CounterGauge) -> str:
+    if gauge.holds_nothing:
+        return "low"
     if gauge.blocked_until is not None or gauge.percent >= WHOLE:
         return "full"
     return "high" if gauge.level else "low"

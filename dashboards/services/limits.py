@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import F, Window
 from django.db.models.functions import RowNumber
 
-from jobs.services.explain.queues import Queue, clears_at, queues_behind
+from jobs.services.explain.queues import Queue, clears_at, queue_of, queues_behind
 from jobs.services.upkeep.health import HeldBack
 from queueops.core.clock import database_now
 from ratelimits.models import Counter, Limit
@@ -26,13 +26,12 @@ COUNTERS_OF_A_LIMIT = 20  # those that changed last
 SHOWN_OF_A_LIMIT = 3
 MOST_LANES_SHOWN = 3
 
-_NO_QUEUE = Queue()
 Candidate = tuple[Rule, CounterGauge, Queue, datetime | None]
 
 
 def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
     """
-    Return the gauges to show, what holds work back first, then the fullest, and what is held back.
+    Return the gauges to show, what holds work back first, then the fullest, shadows last; and what is held back.
 
     A few statements, however many limits there are.
     """
@@ -45,7 +44,7 @@ def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
         (rule, gauge, queue, clears_at(queue, gauge))
         for rule, found in _gauges(known, now)
         for gauge in _first(found, behind[rule.id])
-        for queue in [behind[rule.id].get(gauge.key, _NO_QUEUE)]
+        for queue in [queue_of(gauge, behind[rule.id])]
     ]
     last = _frees_last(candidates)
     shown: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -54,7 +53,8 @@ def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
         binds = gauge.counter_id in last
         if binds:
             held.append(HeldBack(rule.id, rule.name, gauge.key, queue.waiting, queue.count, clears))
-        shown.append(((not binds, *_order(gauge, behind[rule.id])), _row(gauge, queue, clears, binds=binds)))
+        place = (not binds, gauge.holds_nothing, *_order(gauge, behind[rule.id]))
+        shown.append((place, _row(gauge, queue, clears, binds=binds)))
     shown.sort(key=lambda pair: pair[0])
     return [row for _, row in shown[:MOST_GAUGES_SHOWN]], held
 
@@ -71,7 +71,7 @@ def _frees_last(candidates: Sequence[Candidate]) -> set[str]:
     """
     last: dict[str, tuple[float, str]] = {}
     for _, gauge, queue, clears in candidates:
-        if queue.waiting and not gauge.shadow and queue.units > gauge.available:
+        if queue.waiting and queue.units > gauge.available:
             frees = (clears.timestamp() if clears else math.inf, gauge.counter_id)
             for lane in queue.lanes:
                 last[lane.name] = max(frees, last.get(lane.name, frees))
@@ -89,7 +89,7 @@ def _gauges(known: tuple[Rule, ...], now: float) -> list[tuple[Rule, list[Counte
 
 
 def _order(gauge: CounterGauge, queues: Mapping[str, Queue]) -> tuple[Any, ...]:
-    return (-queues.get(gauge.key, _NO_QUEUE).waiting, -gauge.percent, gauge.limit, gauge.key)
+    return (-queue_of(gauge, queues).waiting, -gauge.percent, gauge.limit, gauge.key)
 
 
 def _row(gauge: CounterGauge, queue: Queue, clears: datetime | None, *, binds: bool) -> dict[str, Any]:
@@ -112,6 +112,7 @@ def _row(gauge: CounterGauge, queue: Queue, clears: datetime | None, *, binds: b
         "cooled_because": gauge.blocked_reason,
         "next_free_at": iso(gauge.next_free_at),
         "shadow": gauge.shadow,
+        "would_have_held": gauge.shadow_denials if gauge.shadow else None,
         "binds": binds,
         "paced": binds and gauge.opened.is_streamed(crowded=queue.units > gauge.capacity),
         "waiting": queue.waiting,

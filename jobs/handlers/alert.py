@@ -31,6 +31,8 @@ from queueops.core.values.numbers import numbered
 from queueops.tenancy.receivers import note_accepted, note_refused
 
 MOST_ERROR = 500  # characters of a route's last error
+MOST_NAMED, MOST_PROJECTS = 20, 5  # alerts in one message, and projects in its subject
+LONGEST_SUBJECT = 200  # characters
 PERMANENT = 500  # SMTP replies from here on are final (RFC 5321, 4.2.1)
 
 
@@ -106,6 +108,7 @@ def _compose(delivery: AlertPayload) -> Told | None:
     if delivery.event != "test":
         refuse_paused(route)
     lines: list[str] = []
+    others: list[QuotaAlert] = []
     is_over = delivery.event == "resolved"
     about, severity, link = "test", "notice", settings.QUEUEOPS.public_url or None
     content: dict[str, Any] = {"type": f"alert.{delivery.event}", "timestamp": timezone.now().isoformat()}
@@ -119,19 +122,29 @@ def _compose(delivery: AlertPayload) -> Told | None:
         lines.append(f"This is a test of the route {route.name}. Nothing is wrong.")
     else:
         state = "Resolved" if delivery.event == "resolved" else alert.get_severity_display().capitalize()
-        subject = f"{state}: {alert.message}"
-        lines += [alert.message, "", f"Kind: {alert.get_kind_display()}", f"Severity: {alert.severity}"]
+        others = [] if route.project else list(QuotaAlert.objects.filter(told_with=alert.pk).order_by("pk"))
+        besides = _besides(alert, others)
+        subject = f"{state}: {alert.message}"[: LONGEST_SUBJECT - len(besides)] + besides
+        lines += [alert.message, *[one.message for one in others[:MOST_NAMED]]]
+        if len(others) > MOST_NAMED:
+            lines.append(f"and {len(others) - MOST_NAMED:,} more")
+        lines += ["", f"Kind: {alert.get_kind_display()}", f"Severity: {alert.severity}"]
         lines.append(f"Since: {_time(alert.opened_at)}")
         if alert.resolved_at:
             lines.append(f"Resolved: {_time(alert.resolved_at)}")
         lines.append(f"What to do: {alert.runbook}")
         content["data"] = _data(alert)
+        if others:
+            content["data"] |= {
+                "projects": sorted({name for one in (alert, *others) for name in one.projects}),
+                "also": [_data(one) for one in others[:MOST_NAMED]],
+            }
         about, severity = str(alert.pk), alert.severity
         if link := _link(alert.pk):
             lines.append(f"Alert: {link}")
     # An incident is what the alert is now: a message that was put off, or is sent once more, must not open it again.
     if route.channel == AlertRoute.Channel.PAGERDUTY and delivery.event != "test":
-        is_over = not _is_open(digest) if alert is None else alert.resolved_at is not None
+        is_over = not _is_open(digest) if alert is None else not _goes_on(alert, others)
     return Told(
         channel=route.channel,
         target=route.target,
@@ -141,10 +154,23 @@ def _compose(delivery: AlertPayload) -> Told | None:
         is_acknowledged=delivery.event == "acknowledged",
         severity=severity,
         link=link,
-        subject=" ".join(subject.split())[:200],
+        subject=" ".join(subject.split())[:LONGEST_SUBJECT],
         text="\n".join(lines),
         content=content,
     )
+
+
+def _besides(alert: Any, others: list[Any]) -> str:
+    """What else the message is about, in the words of a subject."""
+    projects = sorted({name for one in others for name in one.projects} - alert.projects)
+    if projects:
+        more = f" and {len(projects) - MOST_PROJECTS} more" if len(projects) > MOST_PROJECTS else ""
+        return f" (also {', '.join(projects[:MOST_PROJECTS])}{more})"
+    return f" (and {numbered(len(others), 'other cause')})" if others else ""
+
+
+def _goes_on(alert: Any, others: list[Any]) -> bool:
+    return any(one.resolved_at is None for one in (alert, *others))
 
 
 def _secret_of(route: Any) -> str:

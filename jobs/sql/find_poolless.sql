@@ -3,13 +3,14 @@
 -- params  most: jobs looked at, in lanes and outside of them
 -- locks   none
 -- clock   none
--- returns kind, how many, and since when the oldest of these waits
-SELECT kind, count(*)::int AS jobs, min(eligible_since) AS since
-  FROM ((SELECT kind, eligible_since FROM jobs_job
+-- returns kind, how many, since when the oldest of these waits, and their projects
+SELECT kind, count(*)::int AS jobs, min(eligible_since) AS since,
+       array_agg(DISTINCT project_id ORDER BY project_id) AS projects
+  FROM ((SELECT kind, eligible_since, project_id FROM jobs_job
           WHERE pool = '' AND {{ready}} AND crash_count < 2 AND lane IS NULL
           LIMIT %(most)s::int)
          UNION ALL
-        (SELECT kind, eligible_since FROM jobs_job
+        (SELECT kind, eligible_since, project_id FROM jobs_job
           WHERE pool = '' AND {{in_lane}}
           LIMIT %(most)s::int)) AS job
  GROUP BY kind

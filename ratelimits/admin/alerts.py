@@ -249,6 +249,9 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
     if silence := silence_of(alert, silences):
         facts.append(("Silenced", format_html("ends {}: {}", showing.ago(silence.until), silence.reason)))
     facts.append(("Handed to its routes", showing.ago(alert.notified_at)))
+    if alert.told_with:
+        with_it = showing.link("ratelimits_quotaalert", alert.told_with, f"alert {alert.told_with}")
+        facts.append(("Told in the message of", with_it))
     return {
         "alert": alert,
         "severity": showing.badge(*SIGNS[alert.severity], alert.severity),

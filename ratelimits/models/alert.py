@@ -20,7 +20,8 @@ class QuotaAlert(models.Model):
     One alert, open until `resolved_at`. At most one is open for a kind, subject and threshold.
 
     `subject` is a counter's id for the kinds of a limit, and otherwise what the kind is about: a project, an
-    executor, or `*`. `figures` are the numbers of the message, for screens and webhooks.
+    executor, or `*`. `figures` are the numbers of the message, for screens and webhooks; `projects` among them are
+    those it is about. Those with the same `cause` among them that open together are sent as one message.
     """
 
     class Kind(models.TextChoices):
@@ -69,6 +70,8 @@ class QuotaAlert(models.Model):
     acknowledged_by = models.CharField(max_length=100, default="", db_default="")
     resolved_at = models.DateTimeField(null=True)
     notified_at = models.DateTimeField(null=True)
+    # The alert in whose message it was named, for those who are told of every project.
+    told_with = models.BigIntegerField(null=True, editable=False)
 
     class Meta:
         ordering = ("-opened_at", "-id")
@@ -82,6 +85,9 @@ class QuotaAlert(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["-opened_at", "-id"], name="quota_alert_opened_idx"),
             models.Index(fields=["id"], name="quota_alert_unsent_idx", condition=models.Q(notified_at=None)),
+            models.Index(
+                fields=["told_with"], name="quota_alert_told_with_idx", condition=models.Q(told_with__isnull=False)
+            ),
         ]
 
     def __str__(self) -> str:

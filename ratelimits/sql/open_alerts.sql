@@ -6,7 +6,8 @@
 -- clock   statement_timestamp(), by the column's default
 -- returns id and whether it was opened; an open one that stays as it is has no row
 --
--- An alert whose severity rises is news: it is sent again and wants to be acknowledged again.
+-- An alert whose severity rises is news: it is sent again and wants to be acknowledged again. One that gains a project
+-- is looked at again by its sender, for the routes of that project; the others have been told.
 INSERT INTO ratelimits_quotaalert AS alert
        (kind, severity, limit_id, subject, threshold, message, figures, forecast_at, acknowledged_by)
 SELECT kind, severity, limit_id, subject, threshold, message, figures, to_timestamp(forecast_at), ''
@@ -23,6 +24,8 @@ ON CONFLICT (kind, subject, threshold) WHERE resolved_at IS NULL DO UPDATE
                        THEN excluded.severity ELSE alert.severity END,
        notified_at = CASE WHEN array_position(ARRAY['notice', 'warning', 'critical'], excluded.severity::text)
                              > array_position(ARRAY['notice', 'warning', 'critical'], alert.severity::text)
+                            OR NOT coalesce(alert.figures -> 'projects', '[]')
+                                   @> coalesce(excluded.figures -> 'projects', '[]')
                           THEN NULL ELSE alert.notified_at END,
        acknowledged_at = CASE WHEN array_position(ARRAY['notice', 'warning', 'critical'], excluded.severity::text)
                                  > array_position(ARRAY['notice', 'warning', 'critical'], alert.severity::text)

@@ -33,5 +33,5 @@ def test_a_line_of_a_batch_runs_for_a_day_and_is_no_alert_and_a_job_of_an_execut
     mine = make_job(state=JobState.IN_PROGRESS, kind="slow.read")
     Job.objects.filter(pk=mine.pk).update(started_at=timezone.now() - timedelta(hours=2))
     watch_runs()
-    assert QuotaAlert.objects.get(kind="long_running").subject == "slow.read"
+    assert QuotaAlert.objects.get(kind="long_running").subject == "slow.read/acme"
     assert 7_190 < longest_run() < 7_300

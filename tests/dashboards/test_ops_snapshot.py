@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape
 
@@ -22,7 +23,7 @@ from jobs.lanes import lane_name
 from jobs.models import Executor, FlowSample, Job, MaintenanceWindow, PauseSwitch, ServiceBreaker
 from jobs.services.finish.breaker import tend_breakers
 from jobs.services.upkeep.batches import foresee_batches
-from jobs.services.upkeep.watch import watch_failing
+from jobs.services.upkeep.watch import tend_alerts, watch_failing
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import Counter, Limit, QuotaAlert
@@ -112,6 +113,33 @@ def test_a_full_limit_with_a_queue_is_named_with_when_it_clears(executor: Execut
     assert (row["binds"], row["waiting"], row["factor"]) == (True, 420, 1.0)
     assert row["lanes"] == [{"project": "acme", "user": "", "waiting": 420, "more": False}]
     assert row["clears_at"] == health["until"]
+
+
+def test_a_shadow_over_its_cap_holds_nothing_alarms_nobody_and_stands_last(executor: Executor):
+    limits.create_limit(
+        {"name": "a-shadow", "service": "google-sheets", "scope": "global", "call_type": "write", "capacity": 20}
+        | {"shadow": True},
+        actor="user:1",
+    )
+    held_by_a_limit()
+    tend_alerts()
+    snapshot = ops_snapshot()
+    assert snapshot["health"]["text"] == "Held by sheets-write, project acme."
+    assert not any("a-shadow" in one["text"] for one in snapshot["health"]["also"])
+    bound, shadow = snapshot["limits"]
+    assert (bound["limit"], bound["waiting"], bound["would_have_held"]) == ("sheets-write", 420, None)
+    assert (shadow["limit"], shadow["binds"], shadow["waiting"], shadow["clears_at"]) == ("a-shadow", False, 0, None)
+    assert shadow["would_have_held"] == Counter.objects.get(limit__name="a-shadow").shadow_denials > 0
+    assert not QuotaAlert.objects.filter(limit__name="a-shadow").exists()
+    client = signed_in("administrator")
+    listed = client.get("/admin/ratelimits/limit/").content.decode()
+    assert f"shadow: would have held {shadow['would_have_held']}" in listed
+    assert listed.count(">420<") == 1
+    page = client.get(reverse("admin:ratelimits_counter_change", args=[shadow["id"]])).content.decode()
+    assert "jobs wait, here or" not in page
+    # A provider's word holds, whoever watches.
+    Counter.objects.filter(limit__name="a-shadow").update(blocked_until=Now() + timedelta(minutes=9))
+    assert "a-shadow" in ops_snapshot()["health"]["text"]
 
 
 def test_when_something_ends_is_told_by_the_viewers_clock_and_in_no_sentence(executor: Executor):

@@ -16,18 +16,17 @@ from django.utils import timezone
 
 from jobs.lanes import lane_name
 from jobs.models import DeadLetter, Executor, FlowSample, Job
-from jobs.services.upkeep import watch
 from jobs.services.upkeep.notify_alerts import send_unsent
 from jobs.services.upkeep.retention import apply_retention
 from jobs.services.upkeep.watch import (
     tend_alerts,
     watch_charges,
-    watch_dead_letters,
     watch_executors,
     watch_failing,
     watch_ready,
 )
 from jobs.services.upkeep.watch_lanes import watch_lanes
+from jobs.services.upkeep.watch_letters import watch_dead_letters
 from jobs.services.upkeep.watch_runs import watch_runs
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
@@ -63,58 +62,6 @@ def make_limit(**figures) -> Limit:
     return limit
 
 
-def test_dead_letters_that_come_fast_are_told_of_with_their_cause_and_resolved_at_half():
-    make_dead_letters(3, error_code="forbidden")
-    make_dead_letters(1, error_code="not_found", fingerprint="e" * 32)
-    watch_dead_letters()
-    message = "4 or more dead letters in 15 minutes; most: forbidden (http.request, acme)"
-    assert opened("dead_letters") == [("growth", "warning", message)]
-    old = timezone.now() - timedelta(minutes=16)
-    oldest = list(DeadLetter.objects.values_list("pk", flat=True))
-    DeadLetter.objects.filter(pk=oldest[0]).update(created_at=old)
-    watch_dead_letters()
-    assert len(opened("dead_letters")) == 1
-    DeadLetter.objects.filter(pk=oldest[1]).update(created_at=old)
-    watch_dead_letters()
-    assert opened("dead_letters") == []
-
-
-def test_a_single_dead_letter_is_told_of_and_its_cause_once():
-    [letter] = make_dead_letters(1, error_code="forbidden")
-    watch_dead_letters()
-    message = f"failed for good: forbidden (http.request, acme); {letter.remediation}"
-    assert opened("dead_letters") == [(f"cause:{letter.fingerprint}", "warning", message)]
-    make_dead_letters(5, error_code="forbidden")
-    watch_dead_letters()
-    assert [alert.figures["dead_letters"] for alert in QuotaAlert.objects.all()] == [6]
-    make_dead_letters(1, fingerprint="e" * 32)
-    watch_dead_letters()
-    assert len(opened("dead_letters")) == 2
-    DeadLetter.objects.filter(fingerprint=letter.fingerprint).update(resolution="discarded")
-    watch_dead_letters()
-    assert [subject for subject, _, _ in opened("dead_letters")] == ["cause:" + "e" * 32]
-    assert QuotaAlert.objects.count() == 2
-
-
-def test_dead_letters_that_come_fast_are_told_of_when_their_cause_was_told_long_ago():
-    make_dead_letters(1)
-    watch_dead_letters()
-    QuotaAlert.objects.update(opened_at=timezone.now() - timedelta(minutes=16))
-    make_dead_letters(3)
-    watch_dead_letters()
-    assert [subject for subject, _, _ in opened("dead_letters")] == ["cause:" + "f" * 32, "growth"]
-
-
-def test_the_causes_of_what_came_fast_are_not_told_once_more_when_that_is_over():
-    letters = make_dead_letters(4)
-    watch_dead_letters()
-    old = timezone.now() - timedelta(minutes=16)
-    DeadLetter.objects.filter(pk__in=[letter.pk for letter in letters[:2]]).update(created_at=old)
-    watch_dead_letters()
-    watch_dead_letters()
-    assert opened("dead_letters") == []
-
-
 def failed_attempts(service: str, code: str) -> None:
     """Nearly all attempts at the service failed in the last minute, with that error."""
     bins: dict[str, Any] = {name: [] for name in ("answers", "sizes", "latencies", "delays")}
@@ -123,14 +70,15 @@ def failed_attempts(service: str, code: str) -> None:
     move_jobs("reset", [Move(job.pk, delay_seconds=9, error_code=code, message="it failed")])
 
 
-@pytest.mark.parametrize(("letters", "subject"), [(1, "cause:" + "f" * 32), (6, "growth")])
-def test_a_service_that_fails_is_told_of_by_its_dead_letters_where_they_say_so(letters, subject):
-    [letter, *_] = make_dead_letters(letters, error_code="forbidden")
+def test_a_service_that_fails_is_told_of_by_its_dead_letters_where_they_say_so():
+    [letter, *_] = make_dead_letters(6, error_code="forbidden")
     failed_attempts(letter.service, "forbidden")
     for _ in range(2):
         watch_dead_letters()
         watch_failing()
-    assert [(name, severity) for name, severity, _ in opened("dead_letters")] == [(subject, "critical")]
+    assert [(name, severity) for name, severity, _ in opened("dead_letters")] == [
+        (f"cause:{'f' * 32}/acme", "critical")
+    ]
     assert opened("failing") == []
 
 
@@ -146,24 +94,6 @@ def test_a_service_that_fails_with_something_else_than_its_dead_letters_is_told_
     watch_failing()
     assert opened("dead_letters") == []
     assert len(opened("failing")) == 1
-
-
-def test_many_causes_at_once_are_no_flood_of_alerts(monkeypatch):
-    monkeypatch.setattr(watch, "MOST_CAUSES_TOLD", 2)
-    for cause in range(3):
-        make_dead_letters(1, fingerprint=f"{cause}" * 32)
-    watch_dead_letters()
-    assert len(opened("dead_letters")) == 2
-
-
-def test_many_open_dead_letters_are_told_of_however_slowly_they_came():
-    letters = make_dead_letters(10)
-    DeadLetter.objects.update(created_at=timezone.now() - timedelta(days=1))
-    watch_dead_letters()
-    assert [subject for subject, _, _ in opened("dead_letters")] == ["size"]
-    DeadLetter.objects.filter(pk__in=[letter.pk for letter in letters[:5]]).update(resolution="discarded")
-    watch_dead_letters()
-    assert opened("dead_letters") == []
 
 
 def test_a_project_whose_ready_job_waits_too_long_is_told_of_until_it_has_gone():
@@ -341,7 +271,7 @@ def test_the_watch_asks_as_often_of_a_long_queue_as_of_a_short_one():
     catalogue.forget()
     with CaptureQueriesContext(connection) as many:
         tend_alerts()
-    assert len(many) <= len(few) + 1  # the causes of dead letters
+    assert len(many) <= len(few) + 4  # what is told of the causes of dead letters
 
 
 def test_old_alerts_go_and_open_ones_stay():
@@ -381,7 +311,7 @@ def test_jobs_that_run_for_long_are_told_of_by_kind_until_they_end():
     Job.objects.filter(pk=waits_again.pk).update(started_at=long_ago)
     watch_runs()
     message = f"slow.read: job {oldest.pk} of acme has been running for 70 min; so have 2 other jobs"
-    assert opened("long_running") == [("slow.read", "warning", message)]
+    assert opened("long_running") == [("slow.read/acme", "warning", message)]
     assert QuotaAlert.objects.get(kind="long_running").projects == frozenset({"acme"})
     move_jobs("complete", [Move(job.pk, token=job.fencing_token) for job in Job.objects.filter(kind="slow.read")])
     watch_runs()

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from jobs.lanes import lane_name
 from jobs.services.claim.ready import oldest_ready
-from jobs.services.upkeep import watch
+from jobs.services.upkeep.watch_letters import watch_dead_letters
 from ratelimits.subjects import Subject
 from tests.support.plans import assert_bounded, explain_file, explain_reads
 
@@ -63,8 +63,8 @@ def test_the_oldest_ready_job_is_found_without_reading_those_in_lanes(backlog):
     assert_bounded(plan, rows=10, blocks=100)
 
 
-def test_dead_letters_are_counted_to_the_threshold_and_no_further(backlog):
-    plans = explain_reads(watch.watch_dead_letters)
-    assert len(plans) >= 3
-    for plan in plans:
+def test_causes_are_read_of_a_bounded_part_of_the_dead_letters(backlog):
+    for name, given in (("list_recent_causes", {"seconds": 3600.0}), ("count_open_causes", {})):
+        assert_bounded(explain_file("jobs", name, most=1000, **given), rows=1001, blocks=2000)
+    for plan in explain_reads(watch_dead_letters):
         assert_bounded(plan, rows=1001, blocks=2000)

@@ -264,7 +264,7 @@ def test_a_pool_with_waiting_jobs_and_no_live_cluster_is_an_alert_until_one_serv
     make_jobs(3, kind="slow.read")
     make_jobs(2, kind="slow.read", service="limited")
     executor("idle")
-    assert alerts() == {"Pool slow: 5 jobs wait, and no live cluster serves it"}
+    assert alerts() == {"Pool slow: 5 jobs of acme wait, and no live cluster serves it"}
     one = executor("slow")
     assert alerts() == set()
     one.delete()

@@ -166,7 +166,7 @@ def test_what_waits_too_long_is_buried_and_told_before(settings):
     assert tend_unserved() == 0
     watch.watch_unserved()
     assert QuotaAlert.objects.get(resolved_at=None).message == (
-        "No worker knows kind later.kind: 3 jobs wait for one; a dead letter each after 2 h"
+        "No worker knows kind later.kind: 3 jobs of acme wait for one; a dead letter each after 2 h"
     )
     set_back(2.1)
     assert tend_unserved() == 3

@@ -247,7 +247,8 @@ def test_each_pool_where_nobody_knows_a_kind_is_an_alert_of_its_own_and_its_jobs
         worker.goes_on()
     watch.watch_unserved()
     assert set(QuotaAlert.objects.filter(kind="unserved", resolved_at=None).values_list("message", flat=True)) == {
-        f"No worker of pool {pool} knows kind {KIND}: {count} jobs wait for one; a dead letter each after 24 h"
+        f"No worker of pool {pool} knows kind {KIND}: {count} jobs of {pool} wait for one; "
+        "a dead letter each after 24 h"
         for pool, count in (("old", 2), ("new", 3))
     }
     job = Job.objects.filter(project="old").exclude(status=JobState.COMPLETED)[0]

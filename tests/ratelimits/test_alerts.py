@@ -112,8 +112,20 @@ def test_use_above_the_cap_is_critical_on_its_edge_only():
 
 def test_a_shadow_limit_whose_cap_is_passed_alarms_nobody():
     limit = make_limit(shadow=True)
-    watch([usage(limit, 150, before=90, level=80)])
+    assert watch([usage(limit, 90, before=0, level=0)]) == {}
+    watch([usage(limit, 150, before=90, level=0)])
     assert opened() == []
+    limit.shadow = False
+    limit.save()
+    assert watch([usage(limit, 150, before=90, level=0)]) == {counter_id(limit.pk, KEY): 80}
+    assert {kind for kind, _, _ in opened()} == {"usage", "exceeded"}
+    Counter.objects.create(id=counter_id(limit.pk, KEY), limit=limit, key=KEY, alert_level=80)
+    limit.shadow = True
+    limit.save()
+    catalogue.forget()
+    resolve_quiet_alerts()
+    assert opened() == []
+    assert Counter.objects.get().alert_level == 0
 
 
 def test_decisions_raise_the_alert_in_their_own_transaction():

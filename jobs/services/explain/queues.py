@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -154,6 +154,11 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
 def _keys(rule: Rule, subject: Subject) -> set[str]:
     """Under which keys a limit may count such calls: of a pool's, those of its members, who share them out."""
     return {rule.key(one) for one in counted_as(subject)}
+
+
+def queue_of(gauge: CounterGauge, queues: Mapping[str, Queue]) -> Queue:
+    """What waits behind a counter; nothing waits for a shadow, though it counts those who wait elsewhere."""
+    return Queue() if gauge.holds_nothing else queues.get(gauge.key, Queue())
 
 
 def clears_at(queue: Queue, gauge: CounterGauge) -> datetime | None:

@@ -11,7 +11,8 @@ was told the same route of the same before, and has not arrived: of two on their
 What is silenced, or is about work that a maintenance window holds, waits until that ends, and is told then if it still
 is open.
 
-Alerts of users' allowances may be thousands at once: those of a project, kind and severity are told together.
+Alerts of users' allowances may be thousands at once: those of a project, kind and severity are told together. Those of
+one cause in several projects are one message, too, for the routes of every project: see `alert_groups`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from ratelimits.services.alerts.alerts import COMES_BACK, COMING_AND_GOING
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 from ratelimits.services.alerts.silences import silence_of
 
+from .alert_groups import CAUSES_WAIT, Group, told_now
 from .paused import is_quiet
 
 KIND = "queueops.alert"
@@ -89,26 +91,54 @@ def send_unsent(most: int) -> int:
         for alert in found[: MOST_SILENCED + most]
         if not silence_of(alert, silences) and not is_quiet(alert, windows)
     ]
-    unsent = _once_a_limit(audible)[:most]
+    unsent = told_now(_once_a_limit(audible))[:most]
     told: list[int] = []
 
     @transaction.atomic
-    def tell(alert: QuotaAlert) -> None:
-        event: Event = "resolved" if alert.resolved_at else "opened"
-        wanted = [
-            route
-            for route in routes
-            if wants(route, alert.severity, alert.kind, alert.projects)
-            and (event == "opened" or alert.severity == CRITICAL or _was_paged(route, alert))
-        ]
-        told.append(_tell(wanted, event, alert.severity, first=alert.pk, content={"alert": alert.pk}))
+    def tell(group: Group) -> None:
+        told.append(_tell_end(routes, group[0]) if group[0].resolved_at else _tell_beginning(routes, group))
 
     one_by_one(unsent, tell, what="telling of the alert")
-    _mark([alert.pk for alert in unsent])  # one that raised too: tried for ever, the oldest would stop those after it
+    # One that raised is marked, too: tried for ever, the oldest would stop those after it.
+    _mark([group[0].pk for group in unsent])
+    for first, *others in unsent:
+        QuotaAlert.objects.filter(pk=first.pk, resolved_at=None).update(told_with=None)  # it may have got worse since
+        QuotaAlert.objects.filter(pk__in=[one.pk for one in others]).update(notified_at=Now(), told_with=first.pk)
     submitted = sum(told) + _send_digests(routes) + _send_acknowledged(routes)
     if submitted:
         notify(Channel.READY)
     return submitted
+
+
+def _tell_beginning(routes: Sequence[AlertRoute], group: Group) -> int:
+    """Tell routes of every project in one message, and those of one project of what is theirs."""
+    told = 0
+    for route in routes:
+        wanted = [one for one in group if wants(route, one.severity, one.kind, one.projects)]
+        for alert in wanted if route.project else wanted[:1] and group[:1]:
+            told += _tell([route], "opened", alert.severity, first=alert.pk, content={"alert": alert.pk})
+    return told
+
+
+def _tell_end(routes: Sequence[AlertRoute], alert: QuotaAlert) -> int:
+    """Of what was told in one message the end is told when all of it is over."""
+    first = alert.told_with or alert.pk
+    goes_on = QuotaAlert.objects.filter(Q(pk=first) | Q(told_with=first), resolved_at=None).exists()
+    # What was over while it waited for others was not told at all.
+    may_be_untold = "cause" in alert.figures and alert.resolved_at and alert.resolved_at - alert.opened_at < CAUSES_WAIT
+    told = 0
+    for route in routes:
+        about = alert.pk if route.project else first
+        if not wants(route, alert.severity, alert.kind, alert.projects) or (goes_on and not route.project):
+            continue
+        is_page = route.channel == AlertRoute.Channel.PAGERDUTY
+        if alert.severity == CRITICAL and not may_be_untold:
+            is_wanted = True
+        else:
+            is_wanted = (is_page or alert.severity == CRITICAL) and _was_told(route, about)
+        if is_wanted:
+            told += _tell([route], "resolved", alert.severity, first=about, content={"alert": about})
+    return told
 
 
 def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
@@ -162,11 +192,9 @@ def wants(route: AlertRoute, severity: str, kind: str, projects: Collection[str]
     )
 
 
-def _was_paged(route: AlertRoute, alert: QuotaAlert) -> bool:
-    """Whether PagerDuty was told that it opened, with whatever severity it had then."""
-    if route.channel != AlertRoute.Channel.PAGERDUTY:
-        return False
-    return Job.objects.filter(project_id=PROJECT, idempotency_key__in=_keys(alert.pk, route, "opened")).exists()
+def _was_told(route: AlertRoute, alert: int) -> bool:
+    """Whether it was told that the alert opened, with whatever severity it had then."""
+    return Job.objects.filter(project_id=PROJECT, idempotency_key__in=_keys(alert, route, "opened")).exists()
 
 
 def _keys(first: int, route: AlertRoute, *events: Event) -> list[str]:

@@ -9,9 +9,10 @@ from datetime import timedelta
 from django.conf import settings
 from django.db.models import Q
 
-from jobs.models import Batch, PauseSwitch
+from jobs.models import Batch, Job, PauseSwitch
 from jobs.services.explain.snapshots import Counts, batch_counts, counts_by_project
 from jobs.services.operate.epochs import PUT_BACK_REASON
+from jobs.services.operate.job_filter import Counted
 from jobs.services.operate.pauses import OURS, count_covered
 from jobs.states import WAITING
 from queueops.core.clock import Now
@@ -21,7 +22,10 @@ from queueops.tenancy.people import names_of
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
+from .by_project import count_by_project, jobs_wait
+
 MOST_WATCHED = 50  # the oldest
+MOST_PROJECTS_OF_A_PAUSE = 100  # of one pause; those with the most waiting jobs
 
 Scope = PauseSwitch.Scope
 QUIET = frozenset(  # kinds that tell of work which does not go on, or of a provider
@@ -94,7 +98,7 @@ def _holds(switch: PauseSwitch, alert: QuotaAlert) -> bool:
     if switch.scope == Scope.PROJECT:
         return alert.projects == {switch.key}
     if switch.scope == Scope.KIND:
-        return alert.kind == QuotaAlert.Kind.LONG_RUNNING and alert.subject == switch.key
+        return alert.kind == QuotaAlert.Kind.LONG_RUNNING and alert.figures.get("cause") == switch.key
     of_limit = alert.limit.service if alert.limit else ""
     # An outage's subject is its service, and its address where it has several.
     return switch.key in (of_limit, alert.subject, alert.subject.partition(" ")[0])
@@ -108,22 +112,44 @@ def watch_paused() -> None:
     switches = list(old.order_by("created_at")[:MOST_WATCHED])
     shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
     gone = set(Project.objects.filter(move=ProjectMove.MOVED).values_list("pk", flat=True))  # paused here for good
-    openings = [opening for one in shown if one.project not in gone and (opening := _forgotten(one))]
+    openings = [opening for one in shown if one.project not in gone for opening in _forgotten(one)]
     reconcile(QuotaAlert.Kind.FORGOTTEN, openings)
 
 
-def _forgotten(paused: ShownPause) -> Opening | None:
+def _forgotten(paused: ShownPause) -> list[Opening]:
+    """An alert a project whose jobs wait: who looks after one of them may not know that others do."""
     switch = paused.switch
-    counted = count_covered(switch.scope, switch.key)
-    if not counted.count:
-        return None
-    jobs = numbered(counted.count, "job waits", "jobs wait", before="at least " * counted.is_least)
+    held = Job.objects.filter(status__in=WAITING).exclude(project=PauseSwitch.EXEMPT)
+    if switch.scope in (Scope.PROJECT, Scope.BATCH):
+        counted = count_covered(switch.scope, switch.key)
+        counts = {paused.project: counted} if counted.count else {}
+    elif switch.scope == Scope.GLOBAL:
+        counts = {project: Counted(count, is_least=False) for project, count in _waiting_by_project().items()}
+    else:
+        counts = count_by_project(held.filter(**{switch.scope: switch.key}))
     since = f"{switch.created_at:%Y-%m-%d %H:%M} UTC"
     name = "everything" if switch.scope == Scope.GLOBAL else paused.name
-    return Opening(
-        QuotaAlert.Kind.FORGOTTEN,
-        f"{switch.scope} {switch.key}".strip(),
-        QuotaAlert.Severity.WARNING,
-        f"{name[:1].upper()}{name[1:]} has been paused since {since}; {jobs}. {by_whom(paused)}",
-        {"jobs": counted.count, "projects": [paused.project] if paused.project else []},
-    )
+    covered = f"{switch.scope} {switch.key}".strip()
+    found = []
+    for project, counted in list(counts.items())[:MOST_PROJECTS_OF_A_PAUSE]:
+        waits = numbered(counted.count, "job waits", "jobs wait", before="at least " * counted.is_least)
+        if not paused.project:
+            waits = jobs_wait(counted, project)
+        found.append(
+            Opening(
+                QuotaAlert.Kind.FORGOTTEN,
+                covered if paused.project else f"{covered}/{project}",
+                QuotaAlert.Severity.WARNING,
+                f"{name[:1].upper()}{name[1:]} has been paused since {since}; {waits}. {by_whom(paused)}",
+                {"jobs": counted.count, "projects": [project] if project else [], "cause": covered},
+            )
+        )
+    return found
+
+
+def _waiting_by_project() -> dict[str, int]:
+    counts = counts_by_project()
+    waiting = {
+        project: sum(of[state] for state in WAITING) for project, of in counts.items() if project != PauseSwitch.EXEMPT
+    }
+    return {project: count for project, count in sorted(waiting.items(), key=lambda one: -one[1]) if count}

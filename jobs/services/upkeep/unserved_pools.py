@@ -6,15 +6,19 @@ from datetime import timedelta
 
 from django.conf import settings
 
-from jobs.models import Pool
+from jobs.models import Job, Pool
 from jobs.services.explain.pools import PoolDepth, pool_depths
+from jobs.services.operate.job_filter import Counted
 from jobs.services.operate.pools import pools_served
+from jobs.states import WAITING
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening
 from ratelimits.subjects import LONGEST_ID
+
+from .by_project import count_by_project, jobs_wait
 
 MOST_POOLLESS = 5_000  # jobs looked at, in lanes and outside of them
 
@@ -32,19 +36,30 @@ def unserved_pools() -> list[Opening]:
         return []
     lately = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
     restarting = {"", *Pool.objects.filter(served_at__gt=lately).values_list("name", flat=True)}
-    found = [_of_pool(depth) for depth in pool_depths() if depth.since and depth.name not in served | restarting]
-    for kind, count, since in run_sql("jobs", "find_poolless", {"most": MOST_POOLLESS}):
+    found = [
+        opening
+        for depth in pool_depths()
+        if depth.since and depth.name not in served | restarting
+        for opening in _of_pool(depth)
+    ]
+    for kind, count, since, projects in run_sql("jobs", "find_poolless", {"most": MOST_POOLLESS}):
         jobs = numbered(count, "job waits", "jobs wait", before="at least " * (count >= MOST_POOLLESS))
         message = f"No pool names kind {kind}, and every live cluster serves a pool: {jobs}"
-        found.append(_opening(f"no pool {kind}", message, {"jobs": count, "since": since.isoformat()}))
+        figures = {"jobs": count, "since": since.isoformat(), "projects": projects}
+        found.append(_opening(f"no pool {kind}", message, figures))
     return found
 
 
-def _of_pool(depth: PoolDepth) -> Opening:
-    waiting = depth.ready + depth.parked
-    jobs = numbered(waiting, "job waits", "jobs wait", before="at least " * depth.is_least)
-    message = f"Pool {depth.name}: {jobs}, and no live cluster serves it"
-    return _opening(f"pool {depth.name}", message, {"jobs": waiting})
+def _of_pool(depth: PoolDepth) -> list[Opening]:
+    counts = count_by_project(Job.objects.filter(pool=depth.name, status__in=WAITING, held=False))
+    if len(counts) == 1:
+        counts = dict.fromkeys(counts, Counted(depth.ready + depth.parked, depth.is_least))
+    found = []
+    for project, counted in counts.items():
+        message = f"Pool {depth.name}: {jobs_wait(counted, project)}, and no live cluster serves it"
+        figures = {"jobs": counted.count, "projects": [project], "cause": f"pool {depth.name}"}
+        found.append(_opening(f"pool {depth.name}/{project}", message, figures))
+    return found
 
 
 def _opening(subject: str, message: str, figures: dict[str, object]) -> Opening:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
-from django.db.models.functions import Substr
+from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
-from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount, PauseSwitch, ServiceBreaker
+from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, JobCount, ServiceBreaker
 from jobs.services.claim.ready import oldest_ready
-from jobs.services.finish.kinds import UNSERVED
 from jobs.services.finish.outages import grouped, open_breakers
 from queueops.core.clock import Now
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
@@ -32,23 +29,19 @@ from ratelimits.subjects import LONGEST_ID
 from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, Failing, failing_services
 from .notify_alerts import send_unsent
 from .paused import watch_paused
-from .unserved import waiting_for
-from .unserved_pools import unserved_pools
 from .watch_audit import watch_audit
 from .watch_credentials import watch_credentials
 from .watch_lanes import StaleLane, watch_lanes
+from .watch_letters import causes_told, watch_dead_letters
 from .watch_objectives import watch_objectives
 from .watch_provider_batches import watch_provider_batches
 from .watch_receivers import watch_receivers
 from .watch_runs import watch_runs
 from .watch_schedules import watch_schedules
+from .watch_unserved import watch_unserved
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
-GROWTH, SIZE, CAUSE = "growth", "size", "cause:"  # subjects of dead-letter alerts
-GROWTH_MINUTES = 15
-MOST_CAUSES_READ = 500
-MOST_CAUSES_TOLD = 100  # open at once, each an alert of its own
 EVERYWHERE = "*"
 MOST_PROJECTS_WATCHED = 200  # asked for their oldest ready job, those with the most queued first
 LATE_LOOP_MS = 10_000  # a loop that is late by three times as much gets its process killed
@@ -95,80 +88,6 @@ def tend_alerts() -> None:
     )
     with opened_if(lambda: False):  # an alert quotes errors, and is stored and sent as it is
         one_by_one(watches, lambda watch: watch(), what="the watch")
-
-
-def watch_dead_letters() -> None:
-    """
-    Tell of each new cause once, while a letter of it is open; when dead letters come fast, or have become many,
-    resolved at half of the threshold.
-
-    What comes fast because of causes just told of is no second alert, nor is a cause of what came fast. Where nearly
-    all attempts at a service fail with the same error it is critical, and `watch_failing` opens no second one.
-    """
-    fast, many = settings.QUEUEOPS.alert_dead_letters, settings.QUEUEOPS.alert_open_dead_letters
-    window = timezone.now() - timedelta(minutes=GROWTH_MINUTES)
-    read = max(fast, MOST_CAUSES_READ)
-    recent = list(
-        DeadLetter.objects.filter(created_at__gt=window).order_by("-created_at").defer("payload", "attempts")[:read]
-    )
-    told, just_told = _causes_told(), _causes(QuotaAlert.objects.filter(opened_at__gt=window))
-    others = [letter for letter in recent if letter.fingerprint not in just_told]
-    serious = {(one.service, one.code) for one in failing_services(share=SERIOUS_SHARE)} if recent else set()
-    growth, size = len(others), _at_most(DeadLetter.objects.open().order_by(), many)
-    found = []
-    if growth >= fast:
-        causes = _most_frequent(others)
-        message = f"{fast:,} or more dead letters in {GROWTH_MINUTES} minutes; most: {causes[0]['cause']}"
-        found.append(Opening(Kind.DEAD_LETTERS, GROWTH, _severity(others, serious), message, {"causes": causes}))
-    if size >= many:
-        message = f"{many:,} or more dead letters are open"
-        found.append(Opening(Kind.DEAD_LETTERS, SIZE, Severity.WARNING, message, {"open_at_least": size}))
-    grew = QuotaAlert.objects.filter(kind=Kind.DEAD_LETTERS, subject=GROWTH).order_by("-opened_at").first()
-    if growth < fast and (grew is None or grew.resolved_at):
-        since = max(window, grew.resolved_at) if grew and grew.resolved_at else window
-        fresh = [one for one in recent if one.resolution is None and one.created_at > since]
-        found += _of_causes(fresh, told, serious)
-    keep = {f"{CAUSE}{cause}" for cause in told} | {
-        subject for subject, count, threshold in ((GROWTH, growth, fast), (SIZE, size, many)) if count * 2 > threshold
-    }
-    reconcile(Kind.DEAD_LETTERS, found, keep=keep)
-
-
-def _causes_told() -> set[str]:
-    """Fingerprints that have an open alert of their own, and a letter that is still open."""
-    cause = Substr(OuterRef("subject"), len(CAUSE) + 1)
-    is_open = Exists(DeadLetter.objects.open().filter(fingerprint=cause))
-    return _causes(QuotaAlert.objects.filter(is_open, resolved_at=None))
-
-
-def _causes(alerts: QuerySet[QuotaAlert]) -> set[str]:
-    subjects = alerts.filter(kind=Kind.DEAD_LETTERS, subject__startswith=CAUSE).values_list("subject", flat=True)
-    return {subject.removeprefix(CAUSE) for subject in subjects}
-
-
-def _severity(letters: Sequence[DeadLetter], serious: Collection[tuple[str, str]]) -> QuotaAlert.Severity:
-    """Args: serious: Services nearly all of whose attempts fail, with the error that they fail with."""
-    return Severity.CRITICAL if any((one.service, one.error_code) in serious for one in letters) else Severity.WARNING
-
-
-def _of_causes(
-    letters: Sequence[DeadLetter], told: Collection[str], serious: Collection[tuple[str, str]]
-) -> list[Opening]:
-    """An alert a cause, of the newest letter of each; a bounded number of causes."""
-    newest = {letter.fingerprint: letter for letter in reversed(letters)}
-    fresh = [cause for cause in newest if cause not in told]
-    chosen = [cause for cause in newest if cause in told] + fresh[: max(0, MOST_CAUSES_TOLD - len(told))]
-    counts = Counter(letter.fingerprint for letter in letters)
-    return [
-        Opening(
-            Kind.DEAD_LETTERS,
-            f"{CAUSE}{cause}",
-            _severity([letter], serious),
-            f"failed for good: {letter.error_code} ({letter.kind}, {letter.project_id}); {letter.remediation}",
-            {"dead_letters": counts[cause], "minutes": GROWTH_MINUTES, "projects": [letter.project_id]},
-        )
-        for cause, letter in ((cause, newest[cause]) for cause in chosen)
-    ]
 
 
 def watch_ready(stale_lanes: list[StaleLane]) -> None:
@@ -255,28 +174,7 @@ def watch_failing() -> None:
 def _is_told_by_letters(failing: Failing) -> bool:
     """Whether an open alert tells of dead letters with the error that a service's attempts fail with."""
     letters = DeadLetter.objects.open().filter(service=failing.service, error_code=failing.code)
-    if QuotaAlert.objects.filter(kind=Kind.DEAD_LETTERS, subject=GROWTH, resolved_at=None).exists():
-        return letters.filter(created_at__gt=timezone.now() - timedelta(minutes=GROWTH_MINUTES)).exists()
-    return letters.filter(fingerprint__in=_causes_told()).exists()
-
-
-def watch_unserved() -> None:
-    """
-    Tell of kinds that no worker knows, of payloads that none takes, and of jobs whose pool no cluster serves; over when
-    one does, or none is left.
-    """
-    found = unserved_pools()
-    for switch in PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MOST_PROJECTS_WATCHED]:
-        count = _at_most(Job.objects.filter(waiting_for(switch)).order_by(), MOST_LEAKS)
-        jobs = numbered(count, "job waits", "jobs wait", before="at least " * (count == MOST_LEAKS))
-        late = f"a dead letter each after {settings.QUEUEOPS.unserved_hours:g} h"
-        if switch.scope == PauseSwitch.Scope.SEALED:
-            late = "none becomes a dead letter"
-        subject = " ".join(filter(None, (switch.scope, switch.pool, switch.key)))
-        message = f"{switch}: {jobs} for one; {late}"
-        message = f"{message[:1].upper()}{message[1:]}"
-        found.append(Opening(Kind.UNSERVED, subject[:LONGEST_ID], Severity.WARNING, message, {"jobs": count}))
-    reconcile(Kind.UNSERVED, found)
+    return letters.filter(fingerprint__in={cause.fingerprint for cause in causes_told()}).exists()
 
 
 def watch_charges() -> None:
@@ -309,14 +207,6 @@ def watch_horizon() -> None:
 def _at_most(rows: QuerySet[Any], most: int) -> int:
     """Count rows without reading more than `most`."""
     return rows.values("pk")[:most].count()
-
-
-def _most_frequent(letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
-    counted = Counter((letter.project_id, letter.kind, letter.error_code) for letter in letters)
-    return [
-        {"cause": f"{code} ({kind}, {project})", "count": count}
-        for (project, kind, code), count in counted.most_common(5)
-    ]
 
 
 def _busiest_projects() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -62,6 +63,7 @@ def watch_lanes() -> list[StaleLane]:
     open_rooms = read_headroom(lane.subject for lane in read.values())
     ramp = rule_of_ramp()  # what no limit counts waits for it
     by_id = {rule.id: rule for rule in rules()}
+    shadows = {rule.id for rule in rules() if rule.shadow}
     behind: dict[str, _Behind] = {}
     held_up: set[str] = set()
     stale = []
@@ -69,7 +71,7 @@ def watch_lanes() -> list[StaleLane]:
         lane = read[count.name]
         room = open_rooms[lane.subject]
         if count.waiting * count.calls > room.calls:
-            held_up.update(room.counters)
+            held_up.update(one for one in room.counters if not _is_of(one, shadows))
         elif count.since is not None and not room.blocking and not ramp:
             stale.append(StaleLane(lane.project, datetime.fromtimestamp(count.since, UTC)))
         if count.waiting and (binding := _binding(room, by_id)):
@@ -87,6 +89,10 @@ def watch_lanes() -> list[StaleLane]:
     reconcile(QuotaAlert.Kind.SATURATED, found, keep=known)
     _end_usage({one.subject for one in found})
     return stale
+
+
+def _is_of(counter: str, limits: Collection[int]) -> bool:
+    return int(counter.partition(":")[0]) in limits
 
 
 @transaction.atomic

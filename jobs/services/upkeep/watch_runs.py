@@ -1,4 +1,4 @@
-"""Jobs that have been running for long: told of by kind, with the oldest."""
+"""Jobs that have been running for long: told of by kind and project, with the oldest."""
 
 from __future__ import annotations
 
@@ -25,29 +25,32 @@ def running_here() -> QuerySet[Job]:
 
 
 def watch_runs() -> None:
-    """Tell of kinds whose jobs have been running for longer than QUEUEOPS_ALERT_RUNNING_MINUTES."""
+    """Tell of kinds of which jobs of a project have been running for longer than QUEUEOPS_ALERT_RUNNING_MINUTES."""
     late = Now() - timedelta(minutes=settings.QUEUEOPS.alert_running_minutes)
     running = running_here().filter(started_at__lt=late)
-    by_kind: dict[str, list[Job]] = {}
+    by_kind: dict[tuple[str, str], list[Job]] = {}
     for job in running.only("kind", "project_id", "started_at").order_by("started_at", "pk")[:MOST_RUNS_NAMED]:
-        by_kind.setdefault(job.kind, []).append(job)
-    reconcile(QuotaAlert.Kind.LONG_RUNNING, [_opening(kind, jobs) for kind, jobs in by_kind.items()])
+        by_kind.setdefault((job.kind, job.project_id), []).append(job)
+    reconcile(
+        QuotaAlert.Kind.LONG_RUNNING, [_opening(kind, project, jobs) for (kind, project), jobs in by_kind.items()]
+    )
 
 
-def _opening(kind: str, jobs: list[Job]) -> Opening:
+def _opening(kind: str, project: str, jobs: list[Job]) -> Opening:
     oldest = jobs[0]
     assert oldest.started_at is not None  # noqa: S101 - by the filter
     minutes = (timezone.now() - oldest.started_at).total_seconds() / 60
     others = f"; so have {numbered(len(jobs) - 1, 'other job', 'other jobs')}" if len(jobs) > 1 else ""
     return Opening(
         QuotaAlert.Kind.LONG_RUNNING,
-        kind,
+        f"{kind}/{project}",
         QuotaAlert.Severity.WARNING,
-        f"{kind}: job {oldest.pk} of {oldest.project_id} has been running for {minutes:,.0f} min{others}",
+        f"{kind}: job {oldest.pk} of {project} has been running for {minutes:,.0f} min{others}",
         {
             "jobs": len(jobs),
             "oldest": str(oldest.pk),
             "since": oldest.started_at.isoformat(),
-            "projects": sorted({job.project_id for job in jobs}),
+            "projects": [project],
+            "cause": kind,
         },
     )

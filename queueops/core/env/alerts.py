@@ -37,12 +37,13 @@ class AlertSettings:
         default="https://events.pagerduty.com/v2/enqueue",
     )
     alert_dead_letters: int = setting(
-        "So many new dead letters within 15 minutes are an alert, besides the first of each cause.",
+        "So many new dead letters of a cause in a project within 15 minutes are an alert once more, where it was told"
+        " long ago and came slower before.",
         parse.integer(1, 100_000),
         default=20,
     )
     alert_open_dead_letters: int = setting(
-        "So many open dead letters are an alert.",
+        "So many open dead letters of a project are an alert, where their causes were told a day ago or more.",
         parse.integer(1, 100_000),
         default=1000,
     )

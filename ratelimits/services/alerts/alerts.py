@@ -86,7 +86,7 @@ def watch(usages: Sequence[Fullness]) -> dict[str, int]:
         if usage.capacity <= 0:
             continue
         is_in_flight = usage.rule.unit in UNTIL_THE_END  # a cap that is full whenever there is work for it
-        level = 0 if is_in_flight else level_of(usage.rule, usage.percent, usage.level)
+        level = 0 if is_in_flight or usage.rule.shadow else level_of(usage.rule, usage.percent, usage.level)
         if level != usage.level:
             levels[usage.subject] = level
         if level > usage.level:

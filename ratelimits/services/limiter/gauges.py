@@ -70,6 +70,11 @@ class CounterGauge:
     proposed_capacity: float | None = None
     proposed_at: datetime | None = None
 
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether it only watches: a shadow, until its provider refuses."""
+        return self.shadow and self.blocked_until is None
+
 
 @dataclass(frozen=True, slots=True)
 class Used:

@@ -60,7 +60,8 @@ def _resolve_some(opened: Sequence[QuotaAlert], by_id: dict[int, Rule]) -> int:
             over.append(alert.pk)
     for counter in counters.values():
         rule = by_id.get(counter.limit_id)
-        level = level_of(rule, _percent(rule, counter, now), counter.alert_level) if rule else 0
+        watched = rule if rule and not rule.shadow else None
+        level = level_of(watched, _percent(watched, counter, now), counter.alert_level) if watched else 0
         if level < counter.alert_level:
             Counter.objects.filter(pk=counter.pk).update(alert_level=level)
     return alerts.resolve(QuotaAlert.objects.filter(pk__in=over)) if over else 0
@@ -71,8 +72,9 @@ def _is_over(alert: QuotaAlert, rule: Rule, counter: Counter, now: float) -> boo
         return not rule.shadow
     percent = _percent(rule, counter, now)
     if alert.kind == Kind.USAGE:
-        return level_of(rule, percent, alert.threshold) < alert.threshold
-    return percent <= WHOLE_CAP - HYSTERESIS_POINTS and not counter_of(rule, counter.key, counter, now).is_slowed
+        return rule.shadow or level_of(rule, percent, alert.threshold) < alert.threshold
+    has_room = rule.shadow or percent <= WHOLE_CAP - HYSTERESIS_POINTS
+    return has_room and not counter_of(rule, counter.key, counter, now).is_slowed
 
 
 def _percent(rule: Rule, counter: Counter, now: float) -> float:

@@ -84,14 +84,15 @@ export function limits(rows, users, page, hasLimits) {
 }
 
 function limit(row, used, page) {
-    const fullness = row.cooled_until || row.percent >= 100 ? "full" : row.percent >= row.warning_percent ? "high"
+    const watches = row.shadow && !row.cooled_until;
+    const fullness = watches ? "low" : row.cooled_until || row.percent >= 100 ? "full" : row.percent >= row.warning_percent ? "high"
         : row.percent >= row.notice_percent ? "mid" : "low";
     const marks = [
         row.binds ? mark("warn", "hourglass_top", row.paced ? `binds, paced: ${figure(row.per_second)} a second` : "binds") : null,
         row.cooled_until ? mark("warn", "ac_unit", ["cooled down, ends ", moment(row.cooled_until)], row.cooled_because) : null,
         row.factor < 1 ? mark("warn", "compress", `slowed to ${number(row.factor * 100)} %`, "The provider pushed back; the cap recovers step by step.") : null,
         row.share < 1 ? mark("warn", "trending_up", `paced by the ramp: ${number(row.share * 100)} %`) : null,
-        row.shadow ? mark("", "visibility", "shadow: blocks nothing") : null,
+        row.shadow ? mark("", "visibility", `shadow: would have held ${number(row.would_have_held)}`, "It blocks nothing.") : null,
     ];
     const queue = row.waiting
         ? h("p", {}, h("strong", {}, row.waiting_words), row.waiting === 1 ? " job waits" : " jobs wait",

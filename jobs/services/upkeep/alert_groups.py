@@ -1,0 +1,80 @@
+"""
+Which alerts are sent as one message: what opens within a minute of one cause, in however many projects.
+
+Alerts say in their figures what their cause is. The first waits for the others as long as another project has work that
+could meet the same; where none has, it is sent at once. More than a few causes of dead letters in one project are told
+together, too, or one bad release would send hundreds of messages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import F, Sum
+
+from jobs.models import WHOLE_PROJECT, JobCount, PauseSwitch
+from jobs.states import UNFINISHED
+from queueops.core.clock import Now, database_now
+from ratelimits.models import QuotaAlert
+
+TOGETHER = timedelta(seconds=60)  # after the first of a cause opened
+MOST_CAUSES_APART = 5  # messages about dead letters of one project in CAUSES_WAIT; the next wait, and are one
+CAUSES_WAIT = timedelta(minutes=10)
+
+Group = list[QuotaAlert]
+
+
+def told_now(alerts: Iterable[QuotaAlert]) -> list[Group]:
+    """
+    Group unsent alerts by message, the oldest first; what waits for others is left out.
+
+    What is over, and what names no cause, is a group of its own.
+    """
+    by_cause: dict[object, Group] = defaultdict(list)
+    for alert in alerts:
+        cause = None if alert.resolved_at else alert.figures.get("cause")
+        by_cause[(alert.kind, alert.severity, cause) if cause else alert.pk].append(alert)
+    groups = list(by_cause.values())
+    now = datetime.fromtimestamp(database_now(), UTC)
+    young = [group for group in groups if _has_cause(group) and now - group[0].opened_at < TOGETHER]
+    if young:
+        working = _projects_with_work()
+        waiting = [group for group in young if working - {name for one in group for name in one.projects}]
+        groups = [group for group in groups if group not in waiting]
+    return _few_a_project(groups, now)
+
+
+def _has_cause(group: Group) -> bool:
+    return group[0].resolved_at is None and "cause" in group[0].figures
+
+
+def _projects_with_work() -> set[str]:
+    total = sum((F(state) for state in sorted(UNFINISHED)[1:]), start=F(min(UNFINISHED)))
+    counts = JobCount.objects.filter(batch_id=WHOLE_PROJECT).exclude(project_id=PauseSwitch.EXEMPT)
+    rows = counts.values("project_id").annotate(total=Sum(total)).filter(total__gt=0).order_by()
+    return set(rows.values_list("project_id", flat=True))
+
+
+def _few_a_project(groups: Sequence[Group], now: datetime) -> list[Group]:
+    of_letters = [group for group in groups if group[0].kind == QuotaAlert.Kind.DEAD_LETTERS and _has_cause(group)]
+    if not of_letters:
+        return list(groups)
+    told = Counter(
+        name
+        for alert in QuotaAlert.objects.filter(
+            kind=QuotaAlert.Kind.DEAD_LETTERS, told_with=None, notified_at__gt=Now() - CAUSES_WAIT, resolved_at=None
+        )
+        for name in alert.projects
+    )
+    late: dict[str, Group] = defaultdict(list)
+    for group in of_letters:
+        name = min(group[0].projects, default="")
+        if told[name] < MOST_CAUSES_APART:
+            told[name] += 1
+        else:
+            late[name] += group
+    held_back = {alert.pk for group in late.values() for alert in group}
+    kept = [group for group in groups if group[0].pk not in held_back]
+    return kept + [group for group in late.values() if now - group[0].opened_at >= CAUSES_WAIT]

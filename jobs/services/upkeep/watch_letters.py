@@ -1,0 +1,211 @@
+"""Causes of dead letters, each of a project: what is new is told, whatever else is open or looked after."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Substr
+
+from jobs.models import DeadLetter
+from queueops.core.clock import Now
+from queueops.core.sql import run_sql
+from ratelimits.models import QuotaAlert
+from ratelimits.services.alerts.alerts import Opening, reconcile
+from ratelimits.subjects import LONGEST_ID
+
+from .failing import SERIOUS_SHARE, failing_services
+
+Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
+
+# Subjects, each followed by what it is of: `cause:<fingerprint>/<project>`, `grows:<fingerprint>/<project>`,
+# `size:<project>`, `more:<project>`.
+CAUSE, GROWTH, SIZE, MORE = "cause:", "grows:", "size:", "more:"
+FINGERPRINT = 32  # characters
+GROWTH_MINUTES = 15
+# What comes faster is read in part: the newest. Each cause is seen all the same that comes within so many letters.
+MOST_LETTERS_LOOKED_AT = 5_000
+MOST_OPEN_READ = 5_000  # open letters counted by project
+MOST_CAUSES_TOLD = 50  # of a project, open at once, each an alert of its own; the others are one
+SIZE_RESTS_FOR = timedelta(days=1)  # in which a cause that was told is not told again by how many letters it has
+
+
+class CauseOf(NamedTuple):
+    """A cause in a project."""
+
+    fingerprint: str
+    project: str
+
+    @property
+    def subject(self) -> str:
+        return f"{CAUSE}{self.fingerprint}/{self.project}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """
+    Letters of a cause, and what the newest says.
+
+    Attributes:
+        count, before: In the last GROWTH_MINUTES, and in those before.
+        is_open: Whether one of them is open.
+    """
+
+    cause: CauseOf
+    count: int
+    before: int
+    is_open: bool
+    service: str
+    code: str
+    words: str
+    remediation: str
+
+
+def watch_dead_letters() -> None:
+    """
+    Tell of each new cause in a project once, while a letter of it is open, whatever else is open; of a cause that was
+    told long ago and comes fast now; and of projects where many have been left open, resolved at half of the threshold.
+
+    Where nearly all attempts at a service fail with the same error it is critical, and `watch_failing` opens no second
+    alert.
+    """
+    fast, many = settings.QUEUEOPS.alert_dead_letters, settings.QUEUEOPS.alert_open_dead_letters
+    recent, is_whole = _recent()
+    told = causes_told()
+    fresh = [cause for cause, one in recent.items() if one.is_open and cause not in told]
+    grown = _grown(recent, fast) if is_whole else []  # of a part nobody can say that it has grown
+    chosen = [cause for cause in recent if cause in told and recent[cause].is_open] + _within_bounds(fresh, told)
+    serious = {(one.service, one.code) for one in failing_services(share=SERIOUS_SHARE)} if recent else set()
+    found = [_of_cause(recent[cause], serious) for cause in chosen]
+    found += [_of_growth(recent[cause], fast, serious) for cause in grown]
+    more = Counter(cause.project for cause in {*fresh} - {*chosen})
+    found += [_of_more(project, count) for project, count in more.items()]
+    sizes = _left_open(many, {*fresh})
+    found += [_of_size(project, many, count) for project, count in sizes.items() if count >= many]
+    keep = {cause.subject for cause in told}
+    keep |= {_growth_of(cause) for cause, one in recent.items() if one.count * 2 > fast}
+    keep |= {f"{SIZE}{project}" for project, count in sizes.items() if count * 2 > many}
+    reconcile(Kind.DEAD_LETTERS, found, keep=keep)
+
+
+def causes_told() -> set[CauseOf]:
+    """Causes that have an open alert of their own, and a letter in that project that is still open."""
+    fingerprint = Substr(OuterRef("subject"), len(CAUSE) + 1, FINGERPRINT)
+    project = Substr(OuterRef("subject"), len(CAUSE) + FINGERPRINT + 2)
+    is_open = Exists(DeadLetter.objects.open().filter(fingerprint=fingerprint, project_id=project))
+    alerts = QuotaAlert.objects.filter(is_open, kind=Kind.DEAD_LETTERS, subject__startswith=CAUSE, resolved_at=None)
+    return {_read(subject) for subject in alerts.values_list("subject", flat=True)}
+
+
+def _read(subject: str) -> CauseOf:
+    fingerprint, _, project = subject[len(CAUSE) :].partition("/")
+    return CauseOf(fingerprint, project)
+
+
+def _growth_of(cause: CauseOf) -> str:
+    return f"{GROWTH}{cause.fingerprint}/{cause.project}"
+
+
+def _recent() -> tuple[dict[CauseOf, _Recent], bool]:
+    """The letters of the last two windows by their cause, those that came last first; and whether these are all."""
+    found, total = {}, 0
+    rows = run_sql("jobs", "list_recent_causes", {"seconds": 60.0 * GROWTH_MINUTES, "most": MOST_LETTERS_LOOKED_AT})
+    for fingerprint, project, last, both, open_ones, service, kind, code, remediation in rows:
+        cause, words = CauseOf(fingerprint, project), f"{code} ({kind}, {project})"
+        found[cause] = _Recent(cause, last, both - last, open_ones > 0, service, code, words, remediation)
+        total += both
+    return found, total < MOST_LETTERS_LOOKED_AT
+
+
+def _grown(recent: Mapping[CauseOf, _Recent], fast: int) -> list[CauseOf]:
+    """Causes that come fast now and did not before, and were told of before that."""
+    fast_now = [cause for cause, one in recent.items() if one.count >= fast]
+    if not fast_now:
+        return []
+    long_ago = Now() - timedelta(minutes=2 * GROWTH_MINUTES)
+    subjects = [cause.subject for cause in fast_now]
+    known = QuotaAlert.objects.filter(kind=Kind.DEAD_LETTERS, subject__in=subjects, resolved_at=None)
+    told_long_ago = set(known.filter(opened_at__lt=long_ago).values_list("subject", flat=True))
+    growing = QuotaAlert.objects.filter(kind=Kind.DEAD_LETTERS, subject__startswith=GROWTH, resolved_at=None)
+    open_now = set(growing.values_list("subject", flat=True))
+    return [
+        cause
+        for cause in fast_now
+        if (cause.subject in told_long_ago and recent[cause].before < fast) or _growth_of(cause) in open_now
+    ]
+
+
+def _within_bounds(fresh: Iterable[CauseOf], told: Collection[CauseOf]) -> list[CauseOf]:
+    counts, chosen = Counter(cause.project for cause in told), []
+    for cause in fresh:
+        if counts[cause.project] < MOST_CAUSES_TOLD:
+            counts[cause.project] += 1
+            chosen.append(cause)
+    return chosen
+
+
+def _left_open(many: int, fresh: Collection[CauseOf]) -> dict[str, int]:
+    """Open letters by project, of causes that were not told within a day; at most MOST_OPEN_READ of all are counted."""
+    counted = run_sql("jobs", "count_open_causes", {"most": MOST_OPEN_READ})
+    if sum(count for _, _, count in counted) * 2 <= many:
+        return {}
+    lately = QuotaAlert.objects.filter(
+        kind=Kind.DEAD_LETTERS, subject__startswith=CAUSE, opened_at__gt=Now() - SIZE_RESTS_FOR
+    )
+    just_told = {*fresh, *map(_read, lately.values_list("subject", flat=True))}
+    counts: dict[str, int] = defaultdict(int)
+    for fingerprint, project, count in counted:
+        if CauseOf(fingerprint, project) not in just_told:
+            counts[project] += count
+    return counts
+
+
+def _severity(one: _Recent, serious: Collection[tuple[str, str]]) -> QuotaAlert.Severity:
+    """Args: serious: Services nearly all of whose attempts fail, with the error that they fail with."""
+    return Severity.CRITICAL if (one.service, one.code) in serious else Severity.WARNING
+
+
+def _of_cause(one: _Recent, serious: Collection[tuple[str, str]]) -> Opening:
+    return Opening(
+        Kind.DEAD_LETTERS,
+        one.cause.subject[:LONGEST_ID],
+        _severity(one, serious),
+        f"failed for good: {one.words}; {one.remediation}",
+        {
+            "dead_letters": one.count,
+            "minutes": GROWTH_MINUTES,
+            "projects": [one.cause.project],
+            "cause": f"{one.service} {one.cause.fingerprint}",
+        },
+    )
+
+
+def _of_growth(one: _Recent, fast: int, serious: Collection[tuple[str, str]]) -> Opening:
+    return Opening(
+        Kind.DEAD_LETTERS,
+        _growth_of(one.cause)[:LONGEST_ID],
+        _severity(one, serious),
+        f"{fast:,} or more dead letters in {GROWTH_MINUTES} minutes of a cause told before: {one.words}",
+        {
+            "dead_letters": one.count,
+            "minutes": GROWTH_MINUTES,
+            "projects": [one.cause.project],
+            "cause": f"{one.service} {one.cause.fingerprint} grows",
+        },
+    )
+
+
+def _of_more(project: str, count: int) -> Opening:
+    message = f"{project}: jobs fail for good of {count:,} causes besides the {MOST_CAUSES_TOLD:,} told one by one"
+    return Opening(Kind.DEAD_LETTERS, f"{MORE}{project}", Severity.WARNING, message, {"projects": [project]})
+
+
+def _of_size(project: str, many: int, count: int) -> Opening:
+    message = f"{project}: {many:,} or more dead letters are open, of causes told more than a day ago"
+    figures = {"open_at_least": count, "projects": [project]}
+    return Opening(Kind.DEAD_LETTERS, f"{SIZE}{project}", Severity.WARNING, message, figures)

@@ -1,0 +1,44 @@
+"""Work that no worker carries out: an alert for each thing that is missing and each project that waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.conf import settings
+
+from jobs.models import Job, PauseSwitch
+from jobs.services.finish.kinds import UNSERVED
+from ratelimits.models import QuotaAlert
+from ratelimits.services.alerts.alerts import Opening, reconcile
+from ratelimits.subjects import LONGEST_ID
+
+from .by_project import count_by_project, jobs_wait
+from .unserved import waiting_for
+from .unserved_pools import unserved_pools
+
+MOST_MISSING = 200  # things that are missing
+
+
+def watch_unserved() -> None:
+    """
+    Tell of kinds that no worker knows, of payloads that none takes, and of jobs whose pool no cluster serves; over when
+    one does, or none is left.
+    """
+    switches = PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MOST_MISSING]
+    reconcile(QuotaAlert.Kind.UNSERVED, unserved_pools() + [opening for one in switches for opening in _openings(one)])
+
+
+def _openings(switch: PauseSwitch) -> Iterator[Opening]:
+    late = f"a dead letter each after {settings.QUEUEOPS.unserved_hours:g} h"
+    if switch.scope == PauseSwitch.Scope.SEALED:
+        late = "none becomes a dead letter"
+    cause = " ".join(filter(None, (switch.scope, switch.pool, switch.key)))
+    for project, counted in count_by_project(Job.objects.filter(waiting_for(switch))).items():
+        message = f"{switch}: {jobs_wait(counted, project)} for one; {late}"
+        yield Opening(
+            QuotaAlert.Kind.UNSERVED,
+            f"{cause}/{project}"[:LONGEST_ID],
+            QuotaAlert.Severity.WARNING,
+            f"{message[:1].upper()}{message[1:]}",
+            {"jobs": counted.count, "projects": [project], "cause": cause},
+        )

@@ -1,0 +1,9 @@
+-- Count open dead letters by cause and project, of a bounded part.
+--
+-- params  most: letters read
+-- locks   none
+-- clock   none
+-- returns fingerprint, project, and how many
+SELECT fingerprint, project_id, count(*)::int
+  FROM (SELECT fingerprint, project_id FROM jobs_deadletter WHERE resolution IS NULL LIMIT %(most)s::int) AS part
+ GROUP BY fingerprint, project_id

@@ -1,0 +1,25 @@
+-- The causes of the newest dead letters by project, with the newest letter of each.
+--
+-- params  seconds: of two windows, one before the other, that reach back from now
+--         most: letters read
+-- order   those that came last first
+-- locks   none
+-- clock   {{now}}
+-- returns fingerprint, project, how many in the last window, in both, and open in both; service, kind, error code and
+--         remediation of the newest
+SELECT found.fingerprint, found.project_id, found.last, found.both, found.open_ones,
+       letter.service, letter.kind, letter.error_code, letter.remediation
+  FROM (SELECT fingerprint, project_id,
+               count(*) FILTER (WHERE created_at > {{now}} - %(seconds)s::float8 * interval '1 second')::int AS last,
+               count(*)::int AS both,
+               count(*) FILTER (WHERE resolution IS NULL)::int AS open_ones,
+               (array_agg(id ORDER BY created_at DESC, id DESC))[1] AS newest,
+               max(created_at) AS newest_at
+          FROM (SELECT id, fingerprint, project_id, created_at, resolution
+                  FROM jobs_deadletter
+                 WHERE created_at > {{now}} - 2 * %(seconds)s::float8 * interval '1 second'
+                 ORDER BY created_at DESC
+                 LIMIT %(most)s::int) AS recent
+         GROUP BY fingerprint, project_id) AS found
+  JOIN jobs_deadletter AS letter ON letter.id = found.newest
+ ORDER BY found.newest_at DESC, found.fingerprint, found.project_id
