@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from jobs.handlers.registry import Handler, all_handlers
-from jobs.states import RUNNING, SHOWN, TERMINAL, TRANSITIONS, WAITING, JobState, Transition
+from jobs.states import RUNNING, SHOWN, SHOWN_VERDICTS, TERMINAL, TRANSITIONS, WAITING, JobState, Transition
 from queueops.core.generated_docs import generated_page, table
 
 _STATES_HEAD = """\
@@ -27,7 +27,22 @@ listed by a running installation under `/api/v1/handlers/`. [Write a handler](..
 @generated_page("reference/states.md")
 def states_page() -> str:
     return "\n".join(
-        [_STATES_HEAD, *_states_table(), "", "## Moves", "", *_moves_table(), "", "## Diagram", "", *_diagram()]
+        [
+            _STATES_HEAD,
+            *_states_table(),
+            "",
+            "## Verdicts of a batch",
+            "",
+            *_verdicts_table(),
+            "",
+            "## Moves",
+            "",
+            *_moves_table(),
+            "",
+            "## Diagram",
+            "",
+            *_diagram(),
+        ]
     )
 
 
@@ -47,6 +62,11 @@ def _states_table() -> list[str]:
         targets = {edge.target for edge in TRANSITIONS.values() if state in edge.sources}
         rows.append([f"`{state}`", group, SHOWN[state].meaning, _names(targets) or "terminal"])
     return table(["state", "is", "meaning", "may go to"], rows)
+
+
+def _verdicts_table() -> list[str]:
+    rows = [[f"`{verdict}`", shown.words, shown.meaning] for verdict, shown in SHOWN_VERDICTS.items()]
+    return table(["verdict", "words", "meaning"], rows)
 
 
 def _moves_table() -> list[str]:

@@ -96,6 +96,58 @@ def told_apart(counts: Mapping[str, int], held_by_outage: int) -> dict[str, int]
     return {**counts, S.RATE_LIMITED: counts[S.RATE_LIMITED] - held, OUTAGE: held}
 
 
+class BatchVerdict(models.TextChoices):
+    """What a batch is, in one word, on every surface. `services/explain/verdicts.py` says it."""
+
+    WAITING = "waiting"
+    HELD = "held"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    SUCCEEDED_WITH_FAILURES = "succeeded_with_failures", "succeeded with failures"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+V = BatchVerdict
+
+SHOWN_VERDICTS: dict[str, Appearance] = {
+    V.WAITING: Appearance(V.WAITING.label.lower(), "grey", "inbox", 1, "none of its jobs has begun"),
+    V.HELD: Appearance(
+        V.HELD.label.lower(),
+        "amber",
+        "pause",
+        3,
+        "something stops it: a pause, an outage, what it waits for; `held_by` says what",
+    ),
+    V.RUNNING: Appearance(V.RUNNING.label.lower(), "blue", "autorenew", 2, "it has begun and not ended"),
+    V.SUCCEEDED: Appearance(V.SUCCEEDED.label.lower(), "green", "check", 2, "all of it is completed"),
+    V.SUCCEEDED_WITH_FAILURES: Appearance(
+        V.SUCCEEDED_WITH_FAILURES.label, "amber", "warning", 3, "some of it is completed, some failed or was cancelled"
+    ),
+    V.FAILED: Appearance(V.FAILED.label.lower(), "red", "close", 6, "some of it failed and nothing is completed"),
+    V.CANCELLED: Appearance(
+        V.CANCELLED.label.lower(), "grey", "block", 0, "at least half of it was cancelled, or nothing else became of it"
+    ),
+}
+
+
+def verdict_of_ended(counts: Mapping[str, int]) -> BatchVerdict:
+    """What became of a batch whose items have all ended; of none, it succeeded."""
+    completed, failed, cancelled = (counts.get(state, 0) for state in (S.COMPLETED, S.FAILED, S.CANCELLED))
+    if not failed and not cancelled:
+        return V.SUCCEEDED
+    if not completed and failed:
+        return V.FAILED
+    return V.CANCELLED if cancelled >= completed + failed else V.SUCCEEDED_WITH_FAILURES
+
+
+def ended_verdict(counts: Mapping[str, int] | None) -> str | None:
+    """As `verdict_of_ended`; None: its counts are not known, or something of it has not ended."""
+    if not counts or any(counts.get(state) for state in UNFINISHED):
+        return None
+    return verdict_of_ended(counts).value
+
+
 @dataclass(frozen=True, slots=True)
 class Transition:
     """

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from jobs.models import Batch
 from jobs.querysets import BatchQuerySet
-from jobs.services.explain.snapshots import batch_counts, batch_snapshot
-from jobs.services.finish.outages import count_held_of
+from jobs.services.explain.snapshots import batch_snapshots
+from jobs.states import SHOWN_VERDICTS
 
 from .wire import iso, link
 
@@ -39,10 +39,11 @@ def batch_rows(rows: BatchQuerySet | None = None, *, links: bool = True) -> list
 
 
 def _cards(shown: Sequence[Batch], *, links: bool) -> list[dict[str, Any]]:
-    counts, held = batch_counts([batch.pk for batch in shown]), count_held_of(shown)
+    snapshots = batch_snapshots(shown)
     cards = []
     for batch in shown:
-        snapshot = batch_snapshot(batch, counts[batch.pk], held)
+        snapshot = snapshots[batch.pk]
+        shown_as = SHOWN_VERDICTS[snapshot.verdict]
         cards.append(
             {
                 "id": str(batch.pk),
@@ -56,7 +57,12 @@ def _cards(shown: Sequence[Batch], *, links: bool) -> list[dict[str, Any]]:
                 "rate": None if batch.rate_per_second is None else round(batch.rate_per_second, 2),
                 "eta": iso(snapshot.eta),
                 "eta_earliest": iso(snapshot.eta_earliest),
-                "state": "ended" if batch.finished_at else "paused" if batch.paused else "open",
+                "verdict": snapshot.verdict.value,
+                "words": shown_as.words,
+                "tone": shown_as.tone,
+                "sign": shown_as.sign,
+                "held_by": snapshot.held_by,
+                "paused": batch.paused,
                 "created_at": iso(batch.created_at),
                 "finished_at": iso(batch.finished_at),
                 "href": link("jobs_batch", batch.pk) if links else None,

@@ -234,6 +234,8 @@ BATCH_ROW = {
     "known_batches": [],
     "created_at": AT,
     "finished_at": None,
+    "verdict": "running",
+    "held_by": None,
     "counts": {
         "queued": 400,
         "rate_limited": 100,

@@ -24,7 +24,8 @@ from jobs.models import (
     WebhookDelivery,
     WebhookJob,
 )
-from jobs.states import EventType, JobState, Priority
+from jobs.services.explain.verdicts import narrowed
+from jobs.states import BatchVerdict, EventType, JobState, Priority
 from queueops.core.values.identifiers import first_id_at
 from queueops.rest.filtering import ChoicesFilter, FilterSet, MomentFilter, TagsFilter, TruthFilter
 
@@ -81,10 +82,14 @@ class BatchJobFilterSet(JobFilterSet):
 class BatchFilterSet(TaggedFilterSet):
     finished = TruthFilter(field_name="finished_at", lookup_expr="isnull", exclude=True)
     paused = TruthFilter()
+    verdict = ChoicesFilter(choices=BatchVerdict.choices, method="by_verdict")
 
     class Meta:
         model = Batch
         fields = ("name",)
+
+    def by_verdict(self, queryset: QuerySet[Any], name: str, verdicts: list[str]) -> QuerySet[Any]:
+        return narrowed(queryset, verdicts)
 
 
 class EventFilterSet(CreatedFilterSet):

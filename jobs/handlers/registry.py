@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import Fallback
 from jobs.handlers.handler_options import check_options, read_call_type, read_schema, read_searchable, read_timeout
-from jobs.states import CallType
+from jobs.states import CallType, ended_verdict
 from queueops.core.errors import QueueOpsError
 from ratelimits.costs import Usage
 
@@ -153,6 +153,7 @@ class EndedBatch:
 
     Attributes:
         counts: Its items by state when the callback was let go; a requeued item counts once, as its latest job.
+        verdict: What became of it, in the word that every page says of it; None: it has not ended.
     """
 
     batch: UUID
@@ -167,8 +168,12 @@ class EndedBatch:
         told = json.loads(text)
         return cls(UUID(told["batch"]), told["name"], told.get("counts", {}))
 
+    @property
+    def verdict(self) -> str | None:
+        return ended_verdict(self.counts)
+
     def as_dict(self) -> dict[str, Any]:
-        return {"batch": str(self.batch), "name": self.name, "counts": dict(self.counts)}
+        return {"batch": str(self.batch), "name": self.name, "verdict": self.verdict, "counts": dict(self.counts)}
 
 
 _ONE_EVENT = threading.Lock()

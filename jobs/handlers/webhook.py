@@ -260,13 +260,15 @@ def _of_batch(delivery: Any) -> dict[str, Any]:
     from jobs.services.explain.snapshots import batch_snapshot
 
     finished_at = delivery.batch.finished_at or timezone.now()
+    snapshot = batch_snapshot(delivery.batch)
     return {
         "timestamp": finished_at.isoformat(),
         "data": {
             "batch": str(delivery.batch.pk),
             "project": delivery.batch.project_id,
             "name": delivery.batch.name,
-            "counts": batch_snapshot(delivery.batch).counts,
+            "verdict": snapshot.verdict.value,
+            "counts": snapshot.counts,
         },
     }
 

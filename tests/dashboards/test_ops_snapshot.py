@@ -311,7 +311,7 @@ def test_batches_show_what_is_left_of_them(executor: Executor):
     cards = {card["name"]: card for card in ops_snapshot()["batches"]}
     assert cards.keys() == {"monthly report", "just now"}
     card = cards["monthly report"]
-    assert (card["total"], card["finished"], card["percent"], card["state"]) == (8, 4, 50.0, "open")
+    assert (card["total"], card["finished"], card["percent"], card["verdict"]) == (8, 4, 50.0, "running")
     assert (card["counts"]["failed"], card["href"]) == (1, f"/admin/jobs/batch/{batch.pk}/change/")
     assert str(long_ago.pk) != cards["just now"]["id"] == str(lately.pk)
 

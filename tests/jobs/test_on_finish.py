@@ -87,7 +87,7 @@ def test_a_callback_waits_until_all_of_its_batch_has_ended_and_is_told_what_beca
     assert batch.total == 3
     drain()
     told = callback_of(batch)
-    expected = {"batch": str(batch.pk), "name": "import", "counts": counts}
+    expected = {"batch": str(batch.pk), "name": "import", "verdict": "succeeded_with_failures", "counts": counts}
     assert (told.status, told.result) == ("completed", {"payload": {"sheet": "A"}, "told": expected})
 
 

@@ -161,6 +161,8 @@ export interface components {
             finished: number;
             /** Format: date-time */
             readonly finished_at: string | null;
+            /** @description What stops it, in words, where the verdict is `held`; else null. */
+            held_by: string | null;
             /** @description Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000. */
             held_by_outage: number;
             /** Format: uuid */
@@ -194,6 +196,18 @@ export interface components {
             readonly submitted_by: string;
             tags: string[];
             readonly total: number;
+            /**
+             * @description What it is in one word. Of what has ended: `succeeded`: all of it is completed; `failed`: some failed and nothing is completed; `cancelled`: at least half of it was, or nothing else became of it; `succeeded_with_failures`: anything else.
+             *
+             *     * `waiting` - Waiting
+             *     * `held` - Held
+             *     * `running` - Running
+             *     * `succeeded` - Succeeded
+             *     * `succeeded_with_failures` - succeeded with failures
+             *     * `failed` - Failed
+             *     * `cancelled` - Cancelled
+             */
+            verdict: components["schemas"]["VerdictEnum"];
         };
         /** @description Args, by attribute: see BatchSnapshot. */
         BatchDetail: {
@@ -224,6 +238,8 @@ export interface components {
             finished: number;
             /** Format: date-time */
             readonly finished_at: string | null;
+            /** @description What stops it, in words, where the verdict is `held`; else null. */
+            held_by: string | null;
             /** @description Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000. */
             held_by_outage: number;
             /** Format: uuid */
@@ -257,6 +273,18 @@ export interface components {
             readonly submitted_by: string;
             tags: string[];
             readonly total: number;
+            /**
+             * @description What it is in one word. Of what has ended: `succeeded`: all of it is completed; `failed`: some failed and nothing is completed; `cancelled`: at least half of it was, or nothing else became of it; `succeeded_with_failures`: anything else.
+             *
+             *     * `waiting` - Waiting
+             *     * `held` - Held
+             *     * `running` - Running
+             *     * `succeeded` - Succeeded
+             *     * `succeeded_with_failures` - succeeded with failures
+             *     * `failed` - Failed
+             *     * `cancelled` - Cancelled
+             */
+            verdict: components["schemas"]["VerdictEnum"];
         };
         /** BatchDocument */
         BatchDocument: {
@@ -776,6 +804,18 @@ export interface components {
             /** @description When the callback was let go; null: it waits. */
             counts: components["schemas"]["Counts"] | null;
             name: string;
+            /**
+             * @description What became of it; null: it had not ended.
+             *
+             *     * `waiting` - Waiting
+             *     * `held` - Held
+             *     * `running` - Running
+             *     * `succeeded` - Succeeded
+             *     * `succeeded_with_failures` - succeeded with failures
+             *     * `failed` - Failed
+             *     * `cancelled` - Cancelled
+             */
+            verdict: components["schemas"]["VerdictEnum"] | components["schemas"]["NullEnum"];
         };
         /**
          * EndedJobs
@@ -3685,6 +3725,17 @@ export interface components {
             /** Format: uuid */
             user_id: string;
         };
+        /**
+         * @description * `waiting` - Waiting
+         *     * `held` - Held
+         *     * `running` - Running
+         *     * `succeeded` - Succeeded
+         *     * `succeeded_with_failures` - succeeded with failures
+         *     * `failed` - Failed
+         *     * `cancelled` - Cancelled
+         * @enum {string}
+         */
+        VerdictEnum: "waiting" | "held" | "running" | "succeeded" | "succeeded_with_failures" | "failed" | "cancelled";
         /** @enum {string} */
         ViaEnum: "live" | "batch";
         /** @description What holds a job up, and when it should go. */

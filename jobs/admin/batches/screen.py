@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -21,9 +22,9 @@ from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import state_badge
 from jobs.models import Batch, BulkOperation, Dependency, Job, OnFailure, Tag
 from jobs.services.explain.foresee import holds_of_batch
-from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_snapshot
-from jobs.services.finish.outages import count_held_of
-from jobs.states import OUTAGE, SHOWN, JobState, told_apart
+from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot, batch_snapshots
+from jobs.services.explain.verdicts import narrowed
+from jobs.states import OUTAGE, SHOWN, SHOWN_VERDICTS, BatchVerdict, JobState, told_apart
 from queueops.screens import showing
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice, ProjectFilter
@@ -40,26 +41,26 @@ MOST_CAUSES_OF_A_BATCH = 5
 MOST_OPERATIONS = 50
 
 
-class BatchStateFilter(Choice):
+class VerdictFilter(Choice):
     title = "state"
-    parameter_name = "state"
+    parameter_name = "verdict"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("open", "not ended"), ("paused", "paused"), ("ended", "ended")]
+        return [(verdict, SHOWN_VERDICTS[verdict].words) for verdict in BatchVerdict]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Batch]) -> QuerySet[Batch]:
-        chosen: dict[str, dict[str, Any]] = {
-            "open": {"finished_at": None},
-            "paused": {"paused": True},
-            "ended": {"finished_at__isnull": False},
-        }
-        return queryset.filter(**chosen.get(self.value() or "", {}))
+        chosen = self.value()
+        if not chosen:
+            return queryset
+        if chosen not in BatchVerdict:
+            raise IncorrectLookupParameters(chosen)
+        return narrowed(queryset, [chosen])
 
 
 @admin.register(Batch)
 class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
     list_display = ("batch", "of_project", "state", "progress", "failed", "rate", "eta", "age")
-    list_filter = (BatchStateFilter, ProjectFilter, TagFilter, ("created_at", CreatedFilter))
+    list_filter = (VerdictFilter, ProjectFilter, TagFilter, ("created_at", CreatedFilter))
     list_filter_submit = True
     list_before_template = "admin/jobs/batch/tools.html"
     search_fields = ("pk",)
@@ -108,7 +109,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
 
     @admin.display(description="state")
     def state(self, batch: Batch) -> SafeString:
-        return batch_badge(batch)
+        return batch_badge(_snapshot(batch))
 
     @admin.display(description="progress")
     def progress(self, batch: Batch) -> SafeString:
@@ -132,11 +133,11 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         return showing.age(batch.created_at)
 
     def prepare_rows(self, rows: list[Batch]) -> None:
-        counts, held = batch_counts([batch.pk for batch in rows]), count_held_of(rows)
+        snapshots = batch_snapshots(rows)
         tags = Tag.objects.of([batch.pk for batch in rows])
         for batch in rows:
             batch.tags = tags.get(batch.pk, [])  # type: ignore[attr-defined]
-            batch.snapshot = batch_snapshot(batch, counts[batch.pk], held)  # type: ignore[attr-defined]
+            batch.snapshot = snapshots[batch.pk]  # type: ignore[attr-defined]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Batch], search_term: str
@@ -180,10 +181,13 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         return [action for action in offered if action.path in fitting]
 
 
-def batch_badge(batch: Batch) -> SafeString:
-    if batch.finished_at:
-        return showing.badge("green", "check", "ended")
-    return showing.badge("amber", "pause", "paused") if batch.paused else showing.badge("blue", "play_arrow", "open")
+def batch_badge(snapshot: BatchSnapshot) -> SafeString:
+    """Its verdict; where something holds it, what."""
+    shown = SHOWN_VERDICTS[snapshot.verdict]
+    badge = showing.badge(shown.tone, shown.sign, shown.words)
+    if snapshot.held_by is None:
+        return badge
+    return format_html('{} <span class="qo-muted">by {}</span>', badge, snapshot.held_by)
 
 
 def progress_of(snapshot: BatchSnapshot) -> SafeString:
@@ -217,7 +221,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "title": batch.name or f"Batch …{str(batch.pk)[-8:]}",
         "subtitle": batch.project_id,
         "batch": batch,
-        "badge": batch_badge(batch),
+        "badge": batch_badge(snapshot),
         "progress_bar": progress_of(snapshot),
         "rate": rate_of(batch) if batch.rate_per_second else "",
         "ends": _ends(snapshot),

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from jobs.models import Batch, OnFailure
 from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.snapshots import BatchSnapshot
+from jobs.states import BatchVerdict
 
 from .fields import CURSOR_HELP, EPOCH_HELP, MOMENT
 from .jobs import CountsSerializer, tell_tags
@@ -44,6 +45,15 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
         child=serializers.UUIDField(),
         help_text="The first 20 batches that have jobs which were submitted again with this one, and their results.",
     )
+    verdict = serializers.ChoiceField(
+        choices=BatchVerdict.choices,
+        help_text="What it is in one word. Of what has ended: `succeeded`: all of it is completed; `failed`: some "
+        "failed and nothing is completed; `cancelled`: at least half of it was, or nothing else became of it; "
+        "`succeeded_with_failures`: anything else.",
+    )
+    held_by = serializers.CharField(
+        allow_null=True, help_text="What stops it, in words, where the verdict is `held`; else null."
+    )
     counts = CountsSerializer(help_text="Items by state; a requeued item counts once, as its latest job.")
     held_by_outage = serializers.IntegerField(
         help_text="Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000."
@@ -64,6 +74,8 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
         model = Batch
         fields = (
             *BATCH_FIELDS,
+            "verdict",
+            "held_by",
             "counts",
             "held_by_outage",
             "finished",
@@ -106,6 +118,8 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
         "known_batches": [str(one) for one in batch.known_batches],
         "created_at": MOMENT.to_representation(batch.created_at),
         "finished_at": batch.finished_at and MOMENT.to_representation(batch.finished_at),
+        "verdict": snapshot.verdict.value,
+        "held_by": snapshot.held_by,
         "counts": snapshot.counts,
         "held_by_outage": snapshot.held_by_outage,
         "finished": snapshot.finished,

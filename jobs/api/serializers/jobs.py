@@ -11,7 +11,7 @@ from jobs.models import Batch, Job, Tag
 from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.foresee import foresee
 from jobs.services.explain.snapshots import JobSnapshot
-from jobs.states import JobState
+from jobs.states import BatchVerdict, JobState, ended_verdict
 
 from .costs import BatchOfJobSerializer, WayPricesSerializer
 from .events import EventSerializer
@@ -102,6 +102,16 @@ class EndedBatchSerializer(serializers.Serializer[Any]):
     batch = serializers.UUIDField()
     name = serializers.CharField()
     counts = CountsSerializer(allow_null=True, help_text="When the callback was let go; null: it waits.")
+    verdict = serializers.ChoiceField(
+        choices=BatchVerdict.choices, allow_null=True, help_text="What became of it; null: it had not ended."
+    )
+
+
+def told_of(ended: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What is told of an ended batch, from its callback's column."""
+    if ended is None:
+        return None
+    return {"counts": None, **ended, "verdict": ended_verdict(ended.get("counts"))}
 
 
 class JobDetailSerializer(JobSerializer):
@@ -173,7 +183,7 @@ def job_answer(snapshot: JobSnapshot, *, cursor: Cursor) -> dict[str, Any]:
         "payload": job.payload,
         "result": result_here(job),
         "stored_result": place_of_result(job),
-        "ended_batch": job.ended_batch and {"counts": None, **job.ended_batch},
+        "ended_batch": told_of(job.ended_batch),
         "attempts": job.retry_count + (job.status in ATTEMPT_UNDER_WAY_OR_OVER and job.started_at is not None),
         "eta": getattr(snapshot, "eta", None),
         "effective_priority": snapshot.effective_priority,

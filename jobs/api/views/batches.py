@@ -19,8 +19,7 @@ from jobs.api.serializers.waiting import BatchWaitingSerializer, retry_after
 from jobs.models import Batch, Job
 from jobs.services.explain.event_log import log_cursor
 from jobs.services.explain.foresee import holds_of_batch
-from jobs.services.explain.snapshots import batch_counts, batch_snapshot
-from jobs.services.finish.outages import count_held_of
+from jobs.services.explain.snapshots import batch_snapshot, batch_snapshots
 from jobs.services.submit.submit import submit_batch
 from queueops.rest.parsers import JSON, NDJSON, JSONDocument, JSONLines
 from queueops.rest.schema import operation
@@ -49,9 +48,8 @@ class BatchList(ApiListView[Batch]):
         return self.listed(self.own_rows(Batch.objects.all()))
 
     def shown(self, page: list[Batch]) -> list[dict[str, Any]]:
-        counts, held = batch_counts([batch.pk for batch in page]), count_held_of(page)
         tell_tags(page)
-        return [batch_answer(batch_snapshot(batch, counts[batch.pk], held)) for batch in page]
+        return [batch_answer(snapshot) for snapshot in batch_snapshots(page).values()]
 
     @operation(
         "Submit a batch",

@@ -12,7 +12,7 @@ from django.db.models import Count, Max
 from jobs.models import Batch, DeadLetter
 from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import batch_snapshot
-from jobs.states import RUNNING, SHOWN, TERMINAL, JobState, told_apart
+from jobs.states import RUNNING, SHOWN, TERMINAL, BatchVerdict, JobState, told_apart
 
 BAR_CHARACTERS = 16
 MAX_REASON_CHARACTERS = 160
@@ -47,11 +47,13 @@ class BatchReport:
     Attributes:
         rate: Jobs ended per second; None: not known yet.
         left: Until it is done at this rate; None: not known.
+        verdict: What it is in one word; see `states.BatchVerdict`.
         held_by: What most of its waiting jobs wait for; empty: only for their turn.
         reasons: Of its open dead letters, the most frequent first, at most MAX_REASONS.
     """
 
     batch: Batch
+    verdict: BatchVerdict
     groups: Mapping[str, int]
     finished: int
     total: int
@@ -86,7 +88,7 @@ class BatchReport:
         if self.left is not None and not self.is_done:
             parts.append(f"{duration_text(self.left)} left")
         held = [f"held by: {self.held_by}"] if self.held_by else []
-        return "  ".join([*parts, self.counts(), *held])
+        return "  ".join([*parts, self.verdict.label.lower(), self.counts(), *held])
 
 
 def read_report(batch: Batch, *, now: datetime) -> BatchReport:
@@ -99,6 +101,7 @@ def read_report(batch: Batch, *, now: datetime) -> BatchReport:
     held = [lane.reasons[0].text for lane in holds_of_batch(batch.pk, most=1) if lane.reasons]
     return BatchReport(
         batch=batch,
+        verdict=snapshot.verdict,
         groups=groups,
         finished=snapshot.finished,
         total=sum(snapshot.counts.values()),

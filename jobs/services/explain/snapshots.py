@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -12,9 +12,10 @@ from django.utils import timezone
 
 from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent
 from jobs.services.finish.outages import count_held_of
-from jobs.states import TERMINAL, UNFINISHED, JobState
+from jobs.states import TERMINAL, UNFINISHED, BatchVerdict, JobState
 
 from .position import effective_priority_of
+from .verdicts import ToldVerdict, verdicts_of
 from .waiting import Waiting, explain_waiting
 
 Counts = dict[str, int]
@@ -59,6 +60,7 @@ class JobSnapshot:
 class BatchSnapshot:
     """
     Attributes:
+        verdict: What it is in one word; `held_by`: what stops it, in words, where that word is `held`.
         counts: Items by state; a requeued item counts once, as its latest job.
         held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
         progress: Percent of the items that have ended; 100 of none, as where every job was a duplicate.
@@ -68,6 +70,8 @@ class BatchSnapshot:
     """
 
     batch: Batch
+    verdict: BatchVerdict
+    held_by: str | None
     counts: Counts
     held_by_outage: int
     finished: int
@@ -89,16 +93,22 @@ def job_snapshot(job: Job) -> JobSnapshot:
     return JobSnapshot(job, score, waiting, waiting.recheck_after_seconds, last_event)
 
 
-def batch_snapshot(batch: Batch, counts: Counts | None = None, held: Mapping[UUID, int] | None = None) -> BatchSnapshot:
-    """
-    Args:
-        counts: From `batch_counts`, where a caller shows many batches.
-        held: From `count_held_of`, likewise.
-    """
-    counts = counts or batch_counts([batch.pk])[batch.pk]
+def batch_snapshots(batches: Iterable[Batch]) -> dict[UUID, BatchSnapshot]:
+    """Of each batch, with a few reads for all."""
+    rows = list(batches)
+    counts, held = batch_counts([batch.pk for batch in rows]), count_held_of(rows)
+    # After the counts: what they tell as ended has a verdict that says so.
+    verdicts = verdicts_of(rows)
+    return {batch.pk: _snapshot(batch, counts[batch.pk], held.get(batch.pk, 0), verdicts[batch.pk]) for batch in rows}
+
+
+def batch_snapshot(batch: Batch) -> BatchSnapshot:
+    return batch_snapshots([batch])[batch.pk]
+
+
+def _snapshot(batch: Batch, counts: Counts, held_by_outage: int, told: ToldVerdict) -> BatchSnapshot:
     finished = sum(counts[state] for state in TERMINAL)
     everything = sum(counts.values())
-    held_by_outage = (count_held_of([batch]) if held is None else held).get(batch.pk, 0)
     now = timezone.now()
     moves = not held_by_outage and not batch.paused and batch.finished_at is None and finished < everything
     is_news = batch.foreseen_at is not None and now - batch.foreseen_at < FORECAST_HOLDS
@@ -106,6 +116,8 @@ def batch_snapshot(batch: Batch, counts: Counts | None = None, held: Mapping[UUI
     earliest = max(now, batch.ends_earliest) if eta and batch.ends_earliest else None
     return BatchSnapshot(
         batch=batch,
+        verdict=told.verdict,
+        held_by=told.held_by,
         counts=counts,
         held_by_outage=held_by_outage,
         finished=finished,

@@ -118,7 +118,8 @@ def look_at_batch(caller: Caller, given: OfBatch) -> ToolAnswer:
         "causes": _causes({"project_id": caller.project_id, "batch_id": pk}),
         "events": ask(caller, EventList, query={"batch": pk, "page_size": MOST_EVENTS})["results"],
     }
-    return ToolAnswer(f"Batch {pk}: {batch['progress']} % has ended.", data)
+    is_so = batch["verdict"].replace("_", " ") + (f" by {batch['held_by']}" if batch["held_by"] else "")
+    return ToolAnswer(f"Batch {pk}: {is_so}, {batch['progress']} % has ended.", data)
 
 
 @tool(READ, Searched)

@@ -87,7 +87,7 @@ class Job(Record):
         cost_money: What its calls cost so far, in millionths of `currency`; None: not known, or a price is missing.
         prices: What it costs live and by batch, in millionths of `currency`; is_used: by what its last call used, else
             by what calls like it have.
-        ended_batch: Of a batch's callback: the batch, its name and counts.
+        ended_batch: Of a batch's callback: the batch, its name, counts and verdict.
     """
 
     id: UUID
@@ -149,6 +149,8 @@ class Batch(Record):
     A batch.
 
     Attributes:
+        verdict: What it is: waiting, held, running, succeeded, succeeded_with_failures, failed or cancelled.
+        held_by: What stops it, in words, where the verdict is `held`.
         counts: Items by state; a requeued item counts once, as its latest job.
         held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
         progress: Percent of the items that have ended.
@@ -166,6 +168,8 @@ class Batch(Record):
     tags: Sequence[str] = ()
     total: int = 0
     paused: bool = False
+    verdict: str = ""
+    held_by: str | None = None
     counts: Mapping[str, int]
     held_by_outage: int = 0
     finished: int = 0

@@ -8,7 +8,6 @@ import { spark } from "./spark.js";
 const TONES = { good: "check_circle", held: "hourglass_top", warn: "warning", bad: "error" };
 const SEVERITIES = { notice: "info", warning: "warning", critical: "error" };
 const HEALTHS = { alive: "check_circle", draining: "hourglass_bottom", silent: "error" };
-const BATCHES = { open: ["play_arrow", "running"], paused: ["pause", "paused"], ended: ["check", "ended"] };
 const TYPES = { state_change: "arrow_forward", progress: "percent", error: "error", scheduling: "schedule", audit: "person" };
 
 // How the server shows states: shown_states() of dashboards/services/wire.py.
@@ -138,26 +137,25 @@ export function batches(rows, page) {
 }
 
 function batch(row, page) {
-    const [sign, words] = BATCHES[row.state];
     const name = row.name || `…${row.id.slice(-8)}`;
-    const ended = row.state === "ended";
+    const ended = row.finished_at !== null;
     const left = row.total - row.finished;
     const states = counted(row.counts, row.held_by_outage).filter((one) => one.count);
     const drawn = [...states.filter((one) => one.group === "ended"), ...states.filter((one) => one.group === "running")];
     const parts = drawn.map((one) =>
         h("span", { class: `part part-${one.tone}`, "data-key": one.state, vars: { "--share": `${(100 * one.count) / row.total}%` } }));
     const shown = states.map((one) => h("span", { class: `count count-${one.tone}`, "data-key": one.state }, icon(one.sign), `${number(one.count)} ${one.words}`));
-    const end = ended ? [row.finished_at ? ["ended ", moment(row.finished_at)] : null]
-        : [row.rate && row.state === "open" ? `${figure(row.rate)} jobs/s` : null, row.eta ? [row.rate ? ", ends " : "ends ", moment(row.eta)] : null,
+    const end = ended ? [["ended ", moment(row.finished_at)]]
+        : [row.held_by ? `held by ${row.held_by}` : null, row.rate && row.verdict === "running" ? `${figure(row.rate)} jobs/s` : null, row.eta ? [row.rate ? ", ends " : "ends ", moment(row.eta)] : null,
             row.eta_earliest ? ["; at its speed so far ", moment(row.eta_earliest)] : null];
     const about = { "data-batch": row.id, "data-name": name, "data-left": left };
     return h("li", { class: "batch", "data-key": row.id },
         h("div", { class: "row-head" },
             row.href ? h("a", { href: row.href, class: "row-name" }, name, h("span", { class: "muted" }, ` ${row.project}`)) : h("span", { class: "row-name" }, name),
-            h("span", { class: `mark mark-${row.state === "paused" ? "warn" : ended ? "good" : ""}` }, icon(sign), words),
+            h("span", { class: `state tone-${row.tone}` }, icon(row.sign), row.words),
             h("span", { class: "buttons" },
-                !ended && page.mayPause && row.state === "open" ? button("pause", "pause", "Pause", name, about) : null,
-                !ended && page.mayPause && row.state === "paused" ? button("resume", "play_arrow", "Resume", name, about) : null,
+                !ended && page.mayPause && !row.paused ? button("pause", "pause", "Pause", name, about) : null,
+                !ended && page.mayPause && row.paused ? button("resume", "play_arrow", "Resume", name, about) : null,
                 !ended && page.mayCancel ? button("cancel", "block", "Cancel", name, about) : null)),
         h("div", { class: "progress", role: "progressbar", "aria-label": `${name}: ended items`, "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": row.percent }, parts),
         h("p", { class: "figures" }, h("strong", {}, `${number(row.percent, 1)} %`), ` ${number(row.finished)} of ${number(row.total)}`,

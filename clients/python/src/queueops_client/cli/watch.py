@@ -17,7 +17,7 @@ from rich.text import Text
 
 from queueops_client.calls import Subject, Target
 from queueops_client.cli.session import ENDED_WITH_FAILURES, Seconds, Session, command
-from queueops_client.cli.words import batch_line, clean, counted, forecast, job_line, rate
+from queueops_client.cli.words import batch_line, clean, counted, forecast, job_line, rate, verdict_words
 from queueops_client.producer import QueueOps
 from queueops_client.records import Batch, Job, Operation
 from queueops_client.watching import PATIENCE_SECONDS, Update
@@ -138,7 +138,7 @@ def drawing(update: Update) -> RenderableType:
             of,
             rate(subject.rate_per_second),
             forecast(subject.eta, subject.eta_earliest),
-            "paused" * subject.paused,
+            verdict_words(subject) or "paused" * subject.paused,
         ]
     elif isinstance(subject, Job):
         state, name = job_line(subject), f"{subject.kind} {subject.id}"

@@ -58,6 +58,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def verdict_words(batch: Batch) -> str:
+    """`running`, `held by a pause of it`; empty of a server that tells none."""
+    return batch.verdict.replace("_", " ") + (f" by {batch.held_by}" if batch.held_by else "")
+
+
 def batch_line(batch: Batch) -> str:
     """How a batch is, in one line."""
     parts = [
@@ -65,12 +70,14 @@ def batch_line(batch: Batch) -> str:
         f"{batch.finished:,} of {sum(batch.counts.values()):,}",
         counted(batch.counts, held_by_outage=batch.held_by_outage),
     ]
+    verdict = verdict_words(batch)
     if batch.has_ended:
-        parts[0] = "ended"
+        parts[0] = verdict or "ended"
     else:
+        parts = [verdict, *parts]
         parts += [
             rate(batch.rate_per_second),
-            "paused" if batch.paused else "",
+            "paused" if batch.paused and not verdict else "",
             forecast(batch.eta, batch.eta_earliest),
         ]
     return ", ".join(part for part in parts if part)

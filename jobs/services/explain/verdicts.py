@@ -1,0 +1,135 @@
+"""
+What batches are, in one word each: jobs/states.py has the words, the expression here decides for lists and pages alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db.models import Case, CharField, Exists, F, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Coalesce
+
+from jobs.models import Batch, Job, JobCount, PauseSwitch
+from jobs.querysets import JobQuerySet
+from jobs.services.finish.outages import held_by_outage
+from jobs.states import RUNNING, TERMINAL, WAITING, BatchVerdict, JobState
+from queueops.tenancy.scope import for_everyone
+
+from .waiting import explain_waiting
+
+LOOKED_AT = 1_000  # waiting jobs of a batch, of which one that nothing holds is looked for
+V = BatchVerdict
+OPEN = (V.WAITING, V.HELD, V.RUNNING)
+
+
+class ToldVerdict(NamedTuple):
+    """`held_by`: what stops it, in words for people; None: nothing does."""
+
+    verdict: BatchVerdict
+    held_by: str | None
+
+
+def verdicts_of(batches: Iterable[Batch]) -> dict[UUID, ToldVerdict]:
+    """
+    Return the verdict of each, from the counters and switches as they are now; a few reads, whatever their number.
+
+    What holds a batch for another reason than a pause of it, its project or everything is what holds its first waiting
+    job: some ten reads more for each such batch.
+    """
+    rows = {batch.pk: batch for batch in batches}
+    with for_everyone():
+        stopping = _switches()
+        found = with_verdicts(Batch.objects.filter(pk__in=rows), stopping).values_list("pk", "verdict")
+        verdicts = {pk: BatchVerdict(verdict) for pk, verdict in found}
+        held = [pk for pk, verdict in verdicts.items() if verdict == V.HELD]
+        reasons = {pk: _held_by(rows[pk], stopping) for pk in held}
+    # One that is deleted meanwhile had ended.
+    return {pk: ToldVerdict(verdicts.get(pk, V.SUCCEEDED), reasons.get(pk)) for pk in rows}
+
+
+def narrowed(rows: QuerySet[Any], wanted: Sequence[str]) -> QuerySet[Any]:
+    """Those of these verdicts."""
+    if all(verdict in OPEN for verdict in wanted):
+        rows = rows.filter(finished_at=None)  # by the index of those: all others have ended
+    with for_everyone():
+        stopping = _switches()
+    return with_verdicts(rows, stopping).filter(verdict__in=wanted)
+
+
+def with_verdicts(rows: QuerySet[Any], stopping: Sequence[PauseSwitch]) -> QuerySet[Any]:
+    """
+    Add `verdict`. `states.verdict_of_ended` says the same of what has ended, and a test compares.
+
+    Args:
+        stopping: The switches of projects and of everything, read before: not every reader may see them.
+    """
+    ended_well, failed, cancelled = (Sum(state) for state in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED))
+    said = Case(
+        When(running=0, waiting=0, then=_ended()),
+        When(_is_stopped(stopping), then=Value(V.HELD)),
+        When(running__gt=0, then=Value(V.RUNNING)),
+        When(~Exists(_free()), then=Value(V.HELD)),
+        When(ended__gt=0, then=Value(V.RUNNING)),
+        default=Value(V.WAITING),
+        output_field=CharField(),
+    )
+    # All in one subquery: an expression that is named twice would be read twice.
+    sums = JobCount.objects.filter(batch_id=OuterRef("pk")).order_by().values("project_id", "batch_id")
+    sums = sums.annotate(running=_sum(RUNNING), waiting=_sum(WAITING), ended=_sum(TERMINAL))
+    sums = sums.annotate(ended_well=ended_well, ended_badly=failed, ended_early=cancelled)
+    told = Subquery(sums.annotate(said=said).values("said")[:1])
+    return rows.annotate(verdict=Coalesce(told, Value(V.SUCCEEDED), output_field=CharField()))
+
+
+def _ended() -> Case:
+    return Case(
+        When(ended_badly=0, ended_early=0, then=Value(V.SUCCEEDED)),
+        When(ended_well=0, ended_badly__gt=0, then=Value(V.FAILED)),
+        When(ended_early__gte=F("ended_well") + F("ended_badly"), then=Value(V.CANCELLED)),
+        default=Value(V.SUCCEEDED_WITH_FAILURES),
+        output_field=CharField(),
+    )
+
+
+def _sum(states: Iterable[JobState]) -> Combinable:
+    first, *others = sorted(states)
+    total: Combinable = Sum(first.value)
+    for state in others:
+        total = total + Sum(state.value)
+    return total
+
+
+def _switches() -> list[PauseSwitch]:
+    scopes = (PauseSwitch.Scope.GLOBAL, PauseSwitch.Scope.PROJECT)
+    return list(PauseSwitch.objects.filter(scope__in=scopes).order_by("created_at"))
+
+
+def _is_stopped(stopping: Sequence[PauseSwitch]) -> Q:
+    is_stopped = Q(Exists(Batch.objects.filter(pk=OuterRef("batch_id"), paused=True)))
+    is_stopped |= Q(project_id__in=[one.key for one in stopping if one.key])
+    if any(one.scope == PauseSwitch.Scope.GLOBAL for one in stopping):
+        is_stopped |= ~Q(project_id=PauseSwitch.EXEMPT)
+    return is_stopped
+
+
+def _free() -> JobQuerySet:
+    """Of the first waiting jobs of a batch those that nothing holds."""
+    waiting = Job.objects.filter(batch_id=OuterRef(OuterRef("batch_id")), status__in=sorted(WAITING)).order_by()
+    first = Job.objects.filter(pk__in=waiting.values("pk")[:LOOKED_AT])
+    return first.filter(held=False).exclude(held_by_outage())
+
+
+def _held_by(batch: Batch, stopping: Sequence[PauseSwitch]) -> str | None:
+    own = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.BATCH, key=str(batch.pk)).first() if batch.paused else None
+    of_project = (one for one in stopping if one.key == batch.project_id or one.scope == PauseSwitch.Scope.GLOBAL)
+    switch = own or next(of_project, None)
+    if switch is not None:
+        whose = {PauseSwitch.Scope.BATCH: "of it", PauseSwitch.Scope.GLOBAL: "of everything"}
+        words = f"a pause {whose.get(PauseSwitch.Scope(switch.scope), f'of project {switch.key}')}"
+        return f"{words}: {switch.reason}" if switch.reason else words
+    first = Job.objects.filter(batch_id=batch.pk, status__in=sorted(WAITING)).order_by("batch_id").first()
+    told = explain_waiting(first) if first else None
+    return told.text if told else None
