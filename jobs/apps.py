@@ -27,4 +27,4 @@ def _prepare_database(**kwargs: Any) -> None:
     from jobs.services.upkeep import upkeep
 
     upkeep.prepare_database()
-    cluster.ensure_schedules()
+    cluster.begin_version_unless_others_work()

@@ -37,8 +37,9 @@ from django_q.tasks import async_task
 from jobs.executor.outcome_log import ensure_usable
 from jobs.executor.pump import STUCK_SECONDS, ExecutorPump, ExecutorSettings
 from jobs.forking import FORKING
+from jobs.models import Executor
 from jobs.services.operate import bulk_run, pauses
-from jobs.services.operate.pools import ensure_pool
+from jobs.services.operate.pools import alive, ensure_pool
 from jobs.services.results import keep, sweep
 from jobs.services.submit import uploads
 from jobs.services.upkeep import executors, partitions, retention, upkeep
@@ -49,6 +50,7 @@ from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.garbage import spare_the_collector
 from queueops.core.processes.parent import end_with_parent
 from queueops.core.values.sizes import MEGABYTE
+from queueops.tenancy.rights import give_rights
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services.tuning.upkeep import forget_old
 from ratelimits.services.usage import release
@@ -105,7 +107,7 @@ class SkipLockedBroker(ORM):  # django_q has no types
     """
 
     delay = timedelta()
-    _key_is_ours = False
+    _is_prepared = False
 
     def enqueue(self, task: str) -> int:
         row = OrmQ.objects.create(key=self.list_key or Conf.CLUSTER_NAME, payload=task, lock=Now() + self.delay)
@@ -115,9 +117,9 @@ class SkipLockedBroker(ORM):  # django_q has no types
         """Take up to Conf.BULK tasks; None, after Conf.POLL seconds, when there are none."""
         if connection.errors_occurred:  # not else: to begin a session costs more than all that it then asks
             close_old_connections()
-        if not self._key_is_ours:
+        if not self._is_prepared:
             ensure_own_secret_key()  # or the tasks could not be read, and would be thrown away
-            self._key_is_ours = True
+            self._is_prepared = begin_version()
         ready = self._take() if self._has_some() else []
         if ready:
             return ready
@@ -333,9 +335,35 @@ post_spawn.connect(host_executor, dispatch_uid="jobs.host_executor")
 pre_execute.connect(refuse_foreign_task, dispatch_uid="jobs.refuse_foreign_task")
 
 
+def begin_version() -> bool:
+    """
+    Plant what this version has and the one before it takes badly: duties, and rights on new tables. The processes of
+    this version do as they start; `migrate` only where nobody is at work.
+
+    Returns:
+        Whether all is there now; the tables may be still to come.
+    """
+    if not give_rights():
+        return False
+    ensure_schedules()
+    return True
+
+
+def begin_version_unless_others_work() -> None:
+    """
+    After a migration: 1.0.0's workers end at a duty that they do not know, and those that take their place refuse a new
+    table that the API may use.
+    """
+    if not Executor.objects.filter(alive()).exists():
+        begin_version()
+
+
 def ensure_schedules() -> None:
     """Create the house-keeping schedules that are missing; those edited in the admin stay as they are."""
+    known = set(Schedule.objects.filter(name__in=HOUSE_KEEPING).values_list("name", flat=True))
     for name, minutes in HOUSE_KEEPING.items():
+        if name in known:
+            continue
         timing = {"schedule_type": Schedule.MINUTES, "minutes": minutes, "next_run": DatabaseClock.now()}
         Schedule.objects.get_or_create(name=name, defaults={"func": f"jobs.cluster.{name}", **timing})
 

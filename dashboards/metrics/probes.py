@@ -13,6 +13,7 @@ from jobs.models import Executor
 from queueops.core.clock import Now
 from queueops.core.postgres.conditions import ServerCondition, standing_condition
 from queueops.core.upgrade import is_migrated
+from queueops.tenancy.rights import give_rights
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class _Migrations:
 
     def check(self) -> bool:
         if not self.are_applied:
-            self.are_applied = is_migrated()
+            # It may have started before they were.
+            self.are_applied = is_migrated() and give_rights()
         return self.are_applied
 
 

@@ -31,7 +31,7 @@ from .money import money_shown
 State = ProviderBatch.State
 LineState = ProviderBatchLine.State
 MOST_JOBS_SHOWN = 20
-LOOKS = {
+LOOKS: dict[str, tuple[str, str]] = {
     State.CREATING: ("grey", "upload"),
     State.OPEN: ("blue", "hourglass_top"),
     State.COLLECTING: ("blue", "download"),
@@ -194,7 +194,7 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="state", ordering="state")
     def shown_state(self, batch: ProviderBatch) -> SafeString:
-        return showing.badge(*LOOKS[State(batch.state)], str(State(batch.state).label).lower())
+        return showing.badge(*LOOKS.get(batch.state, showing.LATER), batch.get_state_display().lower())
 
     @admin.display(description="state", ordering="state")
     def stands(self, batch: ProviderBatch) -> SafeString:
@@ -217,7 +217,7 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
         """The first of its jobs, with what became of each; those that it has completed come last."""
         lines = batch.all_lines.annotate(is_done=Q(state=LineState.SUCCEEDED)).order_by("is_done", "number")
         shown = [
-            (showing.link("jobs_job", one.job_id), f"line {one.number}", str(LineState(one.state).label).lower())
+            (showing.link("jobs_job", one.job_id), f"line {one.number}", one.get_state_display().lower())
             for one in lines[:MOST_JOBS_SHOWN]
         ]
         more = batch.lines - len(shown)

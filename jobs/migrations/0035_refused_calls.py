@@ -40,5 +40,6 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('project_id', 'service', 'credential', 'model'), name='jobs_refusedcalls_once')],
             },
         ),
-        protect('jobs_refusedcalls', OF_PROJECT, 'SELECT'),
+        # The API's rights come with the first process of this version: queueops/tenancy/rights.py.
+        protect('jobs_refusedcalls', OF_PROJECT),
     ]

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 NOTHING = "-"
 MOST_UNITS = 2
+LATER = ("grey", "help")  # tone and sign of a word that a later version has stored
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from django.conf import settings
 from django.core import checks
+
+from queueops.core.env.reading import unknown_settings
+from queueops.core.version import VERSION
 
 
 @checks.register(deploy=True)
@@ -20,4 +24,17 @@ def embedded_database_check(**_: Any) -> list[checks.CheckMessage]:
             "the last process that uses it. Set DATABASE_URL to a PostgreSQL server, or keep backups elsewhere.",
             id="queueops.W001",
         )
+    ]
+
+
+@checks.register
+def unknown_settings_check(**_: Any) -> list[checks.CheckMessage]:
+    """A later version's are no reason not to start: this one may have been put back after it."""
+    return [
+        checks.Warning(
+            f"{key} is no setting of version {VERSION}, and is not looked at.",
+            hint="docs/reference/settings.md lists those that are.",
+            id="queueops.W002",
+        )
+        for key in unknown_settings(os.environ)
     ]

@@ -186,7 +186,7 @@ class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
 
     @admin.display(description="severity")
     def severity_shown(self, alert: QuotaAlert) -> SafeString:
-        return showing.badge(*SIGNS[alert.severity], alert.severity)
+        return showing.badge(*SIGNS.get(alert.severity, showing.LATER), alert.severity)
 
     @admin.display(description="state")
     def state(self, alert: QuotaAlert) -> SafeString:
@@ -254,7 +254,7 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
         facts.append(("Told in the message of", with_it))
     return {
         "alert": alert,
-        "severity": showing.badge(*SIGNS[alert.severity], alert.severity),
+        "severity": showing.badge(*SIGNS.get(alert.severity, showing.LATER), alert.severity),
         "state": _state_badge(state_of(alert)),
         "facts": facts,
         "figures": json.dumps(alert.figures, indent=2, ensure_ascii=False) if alert.figures else "",

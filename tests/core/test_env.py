@@ -8,6 +8,7 @@ import pytest
 import queueops_client
 from queueops.core.env.environment import declared_settings
 from queueops.core.env.reading import OF_THE_CLIENT, BadConfiguration, read
+from queueops.site.checks import unknown_settings_check
 from tests.support.processes import ROOT
 
 PRODUCTION = {
@@ -62,10 +63,17 @@ def test_a_secret_that_breaks_its_rule_is_not_shown():
     assert "hunter2" not in problem
 
 
-def test_an_unknown_variable_with_our_prefix_is_refused():
-    assert problems_of(QUEUEOPS_WORKER="4") == [
-        "QUEUEOPS_WORKER is not a setting (docs/reference/settings.md lists them)"
+def test_a_misspelt_setting_is_refused_and_a_later_versions_is_named_and_no_reason_not_to_start(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    assert problems_of(QUEUEOPS_WORKER="4", QUEUEOPS_SWEEP_SECOND="1") == [
+        "QUEUEOPS_SWEEP_SECOND is not a setting; QUEUEOPS_SWEEP_SECONDS is (docs/reference/settings.md lists them)",
+        "QUEUEOPS_WORKER is not a setting; QUEUEOPS_WORKERS is (docs/reference/settings.md lists them)",
     ]
+    assert read_from(QUEUEOPS_ALERT_OF_A_LATER_VERSION="4") == read_from()
+    monkeypatch.setenv("QUEUEOPS_ALERT_OF_A_LATER_VERSION", "4")
+    [told] = unknown_settings_check()
+    assert "QUEUEOPS_ALERT_OF_A_LATER_VERSION is no setting of version" in told.msg
 
 
 def test_what_the_client_is_told_by_the_environment_is_left_to_it():

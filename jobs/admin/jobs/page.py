@@ -241,7 +241,7 @@ def _provider_batches(job: Job) -> list[tuple[str, SafeString]]:
             showing.link(
                 "jobs_providerbatch",
                 line.provider_batch_id,
-                f"{line.provider_batch}, line {line.number}: {str(ProviderBatchLine.State(line.state).label).lower()}",
+                f"{line.provider_batch}, line {line.number}: {line.get_state_display().lower()}",
             ),
         )
         for line in lines[:MOST_RELATED]

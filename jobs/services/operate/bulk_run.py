@@ -124,6 +124,9 @@ def _run_chunk(operation_id: UUID, turn: int | None) -> bool:
         operation = _lock(operation_id)
         if operation.status != Status.RUNNING or turn not in (None, operation.turn):
             return False
+        if operation.action not in ACTIONS:  # a later version's: it goes on once a worker that knows it has the task
+            logger.warning("bulk operation %s: this version knows no %s", operation_id, operation.action)
+            return False
         if fault := failed_too_often(operation):
             _end(operation, Status.FAILED, error=fault)
             return False

@@ -1,6 +1,6 @@
 """Reading the environment: everything at once, and all that is wrong with it in one message."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ class BadConfiguration(QueueOpsError):
         super().__init__("QueueOps cannot start:\n" + "\n".join(f"  - {line}" for line in problems))
 
 
+MOST_SLIPS = 2  # letters
 # Of the command `queueops`, which may be set in the same shell.
 OF_THE_CLIENT = frozenset({"QUEUEOPS_URL", "QUEUEOPS_KEY", "QUEUEOPS_KEY_FILE"})
 
@@ -30,7 +31,9 @@ def read(environ: Mapping[str, str], *, default_data_dir: Path) -> Environment:
     """
     Read every setting once.
 
-    A variable that is set but empty counts as unset, as compose files write it.
+    A variable that is set but empty counts as unset, as compose files write it. One that is no setting and reads like
+    none is no reason not to start: where somebody went back to this version, it may be the later one's. `check`,
+    `doctor` and the web process's start name it.
 
     Raises:
         BadConfiguration: Names every bad key with its rule and value, not only the first.
@@ -48,9 +51,9 @@ def read(environ: Mapping[str, str], *, default_data_dir: Path) -> Environment:
         except ValueError:
             problems.append(_problem(declared, given))
     problems += [
-        f"{key} is not a setting (docs/reference/settings.md lists them)"
-        for key in sorted(environ)
-        if key.startswith("QUEUEOPS_") and key not in variables | OF_THE_CLIENT
+        f"{key} is not a setting; {meant} is (docs/reference/settings.md lists them)"
+        for key in unknown_settings(environ)
+        if (meant := _meant(key, variables))
     ]
     # Rules between settings are checked on what could be read, so that all problems show at once.
     found = Environment(**values)
@@ -58,6 +61,29 @@ def read(environ: Mapping[str, str], *, default_data_dir: Path) -> Environment:
     if problems:
         raise BadConfiguration(problems)
     return found
+
+
+def unknown_settings(environ: Mapping[str, str]) -> list[str]:
+    """The variables with our prefix that are neither settings of this version nor the client's."""
+    known = OF_THE_CLIENT | {declared.variable for declared, _ in declared_settings().values()}
+    return [key for key in sorted(environ) if key.startswith("QUEUEOPS_") and key not in known]
+
+
+def _meant(key: str, variables: Iterable[str]) -> str:
+    """Which setting this is a slip of the pen for: three letters off is a name of its own."""
+    near = sorted((_distance(key, variable), variable) for variable in variables)
+    return near[0][1] if near[0][0] <= MOST_SLIPS else ""
+
+
+def _distance(one: str, other: str) -> int:
+    """How many letters to write, leave out or change."""
+    above = list(range(len(other) + 1))
+    for row, letter in enumerate(one, 1):
+        line = [row]
+        for column, beside in enumerate(other, 1):
+            line.append(min(line[-1] + 1, above[column] + 1, above[column - 1] + (letter != beside)))
+        above = line
+    return above[-1]
 
 
 def _problem(declared: Setting, given: str) -> str:

@@ -4,9 +4,8 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from queueops.tenancy.row_security import columns, protect
+from queueops.tenancy.row_security import protect
 
-SETTING = ['id', 'credential_id', 'model', 'takes']
 OF_OWN_CREDENTIAL = """EXISTS (SELECT FROM tenancy_credential_projects AS allowed
                                 WHERE allowed.credential_id = tenancy_credentialsetting.credential_id)"""
 
@@ -35,6 +34,6 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('credential', 'base_url', 'model', 'takes'), name='credentialsetting_once')],
             },
         ),
-        # What the server said of a job is of its project alone.
-        protect('tenancy_credentialsetting', OF_OWN_CREDENTIAL, columns('SELECT', SETTING)),
+        # The API's rights come with the first process of this version: queueops/tenancy/rights.py.
+        protect('tenancy_credentialsetting', OF_OWN_CREDENTIAL),
     ]

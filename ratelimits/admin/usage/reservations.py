@@ -25,7 +25,7 @@ from .verbs import CANCEL
 
 Status = UsageReservation.Status
 EVERY_STATE = "any"
-SIGNS = {
+SIGNS: dict[str, tuple[str, str]] = {
     Status.ACTIVE: ("blue", "hourglass_top"),
     Status.CONFIRMED: ("green", "check"),
     Status.CANCELLED: ("grey", "block"),
@@ -135,7 +135,7 @@ class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
 
     @admin.display(description="state")
     def state(self, reservation: UsageReservation) -> SafeString:
-        return showing.badge(*SIGNS[Status(reservation.status)], reservation.status)
+        return showing.badge(*SIGNS.get(reservation.status, showing.LATER), reservation.status)
 
     @admin.display(description="user and month")
     def of_month(self, reservation: UsageReservation) -> SafeString:

@@ -11,6 +11,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.garbage import spare_the_collector
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
+from queueops.tenancy.rights import give_rights
 from queueops.tenancy.secret_key import ensure_own_secret_key
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
+            give_rights()
             ensure_projects_are_kept_apart()
             ensure_own_secret_key()
             ensure_session_is_ours()
