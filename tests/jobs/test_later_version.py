@@ -47,10 +47,7 @@ def run(statement: str) -> None:
 def job() -> Job:
     """It waits beside rows that have a word of the later version where this one has a list of words."""
     job = make_job()
-    run(
-        "INSERT INTO jobs_jobevent (job_id, project_id, event_type)"
-        f" SELECT id, project_id, '{LATER}' FROM jobs_job"
-    )
+    run(f"INSERT INTO jobs_jobevent (job_id, project_id, event_type) SELECT id, project_id, '{LATER}' FROM jobs_job")
     PauseSwitch.objects.create(scope=LATER, key=job.kind, paused_by="user:1")
     BulkOperation.objects.create(action=LATER, parameters={"filter": {}}, actor="user:1", total=1)
     make_provider_batch(state=LATER)
