@@ -1,6 +1,7 @@
 """Reading the environment: everything at once, and all that is wrong with it in one message."""
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ class BadConfiguration(QueueOpsError):
         super().__init__("QueueOps cannot start:\n" + "\n".join(f"  - {line}" for line in problems))
 
 
-MOST_SLIPS = 2  # letters
+SAME_BUT_FOR_SLIPS = 0.93  # of the letters
 # Of the command `queueops`, which may be set in the same shell.
 OF_THE_CLIENT = frozenset({"QUEUEOPS_URL", "QUEUEOPS_KEY", "QUEUEOPS_KEY_FILE"})
 
@@ -70,20 +71,8 @@ def unknown_settings(environ: Mapping[str, str]) -> list[str]:
 
 
 def _meant(key: str, variables: Iterable[str]) -> str:
-    """Which setting this is a slip of the pen for: three letters off is a name of its own."""
-    near = sorted((_distance(key, variable), variable) for variable in variables)
-    return near[0][1] if near[0][0] <= MOST_SLIPS else ""
-
-
-def _distance(one: str, other: str) -> int:
-    """How many letters to write, leave out or change."""
-    above = list(range(len(other) + 1))
-    for row, letter in enumerate(one, 1):
-        line = [row]
-        for column, beside in enumerate(other, 1):
-            line.append(min(line[-1] + 1, above[column] + 1, above[column - 1] + (letter != beside)))
-        above = line
-    return above[-1]
+    """Which setting this is a slip of the pen for, of a letter or two; else it is a name of its own."""
+    return next(iter(get_close_matches(key, variables, n=1, cutoff=SAME_BUT_FOR_SLIPS)), "")
 
 
 def _problem(declared: Setting, given: str) -> str:
