@@ -25,6 +25,7 @@ QUEUEOPS_TLS=on
 QUEUEOPS_TLS_PROXY=on
 QUEUEOPS_SECOND_FACTOR=required
 QUEUEOPS_METRICS_TOKEN={metrics_token}
+QUEUEOPS_ALERT_BACKUP_HOURS=30
 DATABASE_URL=postgresql://queueops:{password}@{database}/queueops
 # For deploy/database.sql, Compose and Caddy; the program does not read these.
 DATABASE_PASSWORD={password}

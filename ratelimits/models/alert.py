@@ -48,6 +48,7 @@ class QuotaAlert(models.Model):
         MISSING_PRICE = "missing_price", "calls cost what nobody knows"
         BUDGET = "budget", "a budget comes near its end"
         AUDIT_STREAM = "audit_stream", "the audit trail's collector takes nothing"
+        BACKUP = "backup", "backups or the log's archive are behind"
         RECEIVER = "receiver", "a receiver of messages is paused"
 
     class Severity(models.TextChoices):

@@ -17,6 +17,7 @@ NAMED = re.compile(rf"(?<!timezone\.)(?:{CLOCK.pattern})|\b(?-i:(?:Transaction)?
 OF_DJANGO = {"Now", "TransactionNow"}
 REAL = {
     "queueops/core/clock.py": "the place",
+    "queueops/core/postgres/archiver.py": "since a segment arrived, which PostgreSQL tells",
     "queueops/core/postgres/horizon.py": "since the start of a transaction, which PostgreSQL tells",
     "queueops/core/postgres/replica.py": "compared with what another server has replayed",
     "queueops/site/backup.py": "names a copy",

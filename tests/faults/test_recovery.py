@@ -22,6 +22,7 @@ from jobs.services.operate.epochs import PUT_BACK_REASON
 from jobs.services.operate.pauses import resume_scope
 from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.core.embedded.host import system_user
+from queueops.core.postgres.archiver import archiver_standing
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.faults.records import submit_work, wait_until_drained
@@ -105,8 +106,10 @@ class _Producer(threading.Thread):
         with connection.cursor() as cursor:
             cursor.execute("ALTER SYSTEM SET archive_command = 'false'")
             cursor.execute("SELECT pg_reload_conf()")
+            cursor.execute("SELECT pg_switch_wal()")
         reached = _token()
         wait_for(lambda: _token() > reached + 3 * DRAWN_AHEAD, what="claims that are lost")
+        wait_for(lambda: archiver_standing().is_failing, what="the archiver's failure")
 
     def run(self) -> None:
         connection.settings_dict.update(self._settings)

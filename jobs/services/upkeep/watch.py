@@ -30,6 +30,7 @@ from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, Failing, failing_ser
 from .notify_alerts import send_unsent
 from .paused import watch_paused
 from .watch_audit import watch_audit
+from .watch_backups import watch_backups
 from .watch_credentials import watch_credentials
 from .watch_lanes import StaleLane, watch_lanes
 from .watch_letters import causes_told, watch_dead_letters
@@ -80,6 +81,7 @@ def tend_alerts() -> None:
         watch_objectives,
         watch_schedules,
         watch_audit,
+        watch_backups,
         watch_receivers,
         tend_allowance_alerts,
         tend_budget_alerts,

@@ -67,6 +67,12 @@ class AlertSettings:
         parse.number(0.1, 100_000),
         default=30.0,
     )
+    alert_backup_hours: float = setting(
+        "A last backup that is older than so many hours is an alert; more than lie between two. 0: nobody watches, as"
+        " where the database's provider backs it up.",
+        parse.number(0, 100_000),
+        default=0.0,
+    )
     alert_audit_minutes: float = setting(
         "Where QUEUEOPS_AUDIT_STREAM takes nothing for so many minutes though entries wait, that is an alert.",
         parse.number(0.1, 100_000),

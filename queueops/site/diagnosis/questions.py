@@ -13,6 +13,7 @@ from .access import (
     examine_sign_in,
     examine_single_sign_on,
 )
+from .backups import examine_archive, examine_backups, examine_outcome_log
 from .database import (
     examine_clock,
     examine_connections,
@@ -75,6 +76,9 @@ DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_kinds,
     examine_retention,
     examine_audit_stream,
+    examine_backups,
+    examine_archive,
+    examine_outcome_log,
     examine_results,
     examine_sums,
 )

@@ -4,7 +4,9 @@ from time import monotonic
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
 
+from queueops.audit.backups import note_backup
 from queueops.core.errors import QueueOpsError
 from queueops.site.backup import MEGABYTE, back_up
 
@@ -25,6 +27,10 @@ class Command(BaseCommand):
             manifest = back_up(directory.absolute(), self.stdout.write)
         except QueueOpsError as error:
             raise CommandError(error.message) from error
+        try:
+            note_backup("manage.py backup")
+        except DatabaseError as error:  # of a standby, or the server has gone since: the backup is whole
+            self.stderr.write(f"The backup is not noted, so doctor and the alert do not know of it: {error}".strip())
         self.stdout.write(
             f"{directory}: {manifest.row_count:,} rows as of {manifest.taken_at}, {manifest.size / MEGABYTE:,.1f} MB, "
             f"read back whole, in {monotonic() - begun:,.1f} s."

@@ -1,0 +1,20 @@
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from queueops.audit.backups import LONGEST_NAME, note_backup
+
+
+class Command(BaseCommand):
+    help = (
+        "Note in the audit trail that another program has just made a backup, after it has succeeded: doctor and the"
+        " alert about old backups go by it. manage.py backup notes its own."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("by", help=f"What made it, such as 'pgBackRest, full'; at most {LONGEST_NAME} characters.")
+
+    def handle(self, *args: Any, by: str, **options: Any) -> None:
+        note_backup(by)
+        self.stdout.write(f"Noted: a backup by {by[:LONGEST_NAME]}.")
