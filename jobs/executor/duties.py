@@ -56,6 +56,7 @@ class Duties:
         self.silent_seconds = silent_seconds
         self.stuck_seconds = stuck_seconds
         self.has_time = False  # for what keeps claims waiting
+        self.rests_until = float("-inf")
         self.batch_lane = BatchLane(outcome_log)
         self._dependants = DependantsDuty()
         self._webhooks = WebhooksDuty()
@@ -63,7 +64,10 @@ class Duties:
 
     def put_off_sweep(self, until: float) -> None:
         """Judge nobody's silence before that time."""
-        self._sweep_at = until
+        self._sweep_at = self.rests_until = until
+
+    def is_sweep_due(self, now: float) -> bool:
+        return now >= self._sweep_at
 
     def put_off_alerts(self, until: float) -> None:
         """Look for nothing to tell of before that time."""
@@ -80,7 +84,7 @@ class Duties:
         Returns:
             Whether others have work, and wait for what this one does for them.
         """
-        if now >= self._sweep_at:
+        if self.is_sweep_due(now):
             self._sweep_at = now + self.sweep_seconds
             executors.kill_stuck_executors(silent_seconds=self.silent_seconds, stuck_seconds=self.stuck_seconds)
             if executors.take_duty("sweep", holder=self.executor, term_seconds=self.sweep_seconds):
