@@ -16,7 +16,7 @@ from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.services.operate import budget_waits, fire_schedules, pauses, windows
 from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.provider_batches.tend import LATE, duty_of, is_needed, kinds_with_batches
-from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch
+from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch, worker_deaths
 from queueops.core.processes.one_by_one import one_by_one
 from ratelimits.services.limiter import decide
 from ratelimits.services.money import holds
@@ -84,6 +84,7 @@ class Duties:
         Returns:
             Whether others have work, and wait for what this one does for them.
         """
+        _do_all(self._tell_worker_deaths)
         if self.is_sweep_due(now):
             self._sweep_at = now + self.sweep_seconds
             executors.kill_stuck_executors(silent_seconds=self.silent_seconds, stuck_seconds=self.stuck_seconds)
@@ -111,6 +112,9 @@ class Duties:
                 self._forget_at = now + FORGET_SECONDS
                 _do_all(flow.forget_old_samples)
         return is_news
+
+    def _tell_worker_deaths(self) -> None:
+        worker_deaths.tell_worker_deaths(executors.PULSES)
 
     def _do_all_duties(self, now: float) -> None:
         if executors.take_duty("tick", holder=self.executor, term_seconds=3 * DUTY_SECONDS):

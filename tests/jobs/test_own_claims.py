@@ -50,7 +50,7 @@ def claim(executor: UUID, *payloads: str | None) -> list[ClaimedJob]:
 def told(job: ClaimedJob) -> tuple[str, int, str]:
     """Its state, its crashes and what its log says last."""
     row = Job.objects.get(pk=job.id)
-    return row.status, row.crash_count, JobEvent.objects.filter(job_id=job.id).order_by("id").last().message or ""
+    return row.status, row.crash_count, JobEvent.objects.filter(job_id=job.id).order_by("-id")[0].message or ""
 
 
 def test_what_was_begun_is_never_given_back_as_not_begun_and_ends_as_its_kind_says():
@@ -177,12 +177,11 @@ def beating(pulses: Pulses, *, pump: float = 0.0, loop: float = 0.0, trouble: bo
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
-    monkeypatch.setattr(executors.os, "kill", lambda pid, signal: numbers.append(pid))
+    monkeypatch.setattr("os.kill", lambda pid, signal: numbers.append(pid))
     return numbers
 
 
 def test_siblings_are_judged_by_their_own_signs_of_life_and_never_by_their_rows(killed: list[int]):
-    judge = {"silent_seconds": LEASE, "stuck_seconds": LEASE}
     for what, is_stuck, given in (
         ("it lives", False, {}),
         ("the database was written by nobody for a while", False, {"pump": LEASE - 1, "trouble": True}),
@@ -198,7 +197,9 @@ def test_siblings_are_judged_by_their_own_signs_of_life_and_never_by_their_rows(
         Executor.objects.create(pk=owner, host="h", cluster_pid=1, slots=5, loop_lag_ms=10_000_000, **row)
         Executor.objects.update(heartbeat_at=Now() - timedelta(days=1))
         killed.clear()
-        assert bool(executors.kill_stuck_executors(**judge, pulses=pulses)) is is_stuck, what
+        assert (
+            bool(executors.kill_stuck_executors(silent_seconds=LEASE, stuck_seconds=LEASE, pulses=pulses)) is is_stuck
+        ), what
         assert bool(killed) is is_stuck, what
         assert QuotaAlert.objects.filter(kind="stuck_executor", subject=str(owner)).exists() is is_stuck, what
 

@@ -24,6 +24,8 @@ from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert
 
+from .worker_deaths import tell_death
+
 logger = logging.getLogger(__name__)
 
 # Drawn once a start of a cluster: its sentinel and workers are forked from the process that drew it. Host names and
@@ -132,7 +134,7 @@ def kill_stuck_executors(
         os.kill(pulse.pid, signal.SIGKILL)
         killed.append(pulse.pid)
         _tell_killed(pulse, seconds=max(silent, late))
-        deregister(pulse.owner)
+        tell_death(pulse)
         pulses.forget(pulse)
     for executor in Executor.objects.filter(
         cluster_id=cluster_id, heartbeat_at__lt=Now() - timedelta(seconds=silent_seconds)

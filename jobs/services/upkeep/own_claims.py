@@ -29,7 +29,7 @@ BEGUN = "its call had begun before the database was put back to an earlier momen
 UNKNOWN_END = f"{BEGUN}, and how it ended is not known here"
 
 
-class Compared(NamedTuple):
+class SettledClaims(NamedTuple):
     """How many rows were moved: given back as never begun, given back to be repeated, buried as `outcome_unknown`."""
 
     unbegun: int
@@ -38,7 +38,7 @@ class Compared(NamedTuple):
 
 
 @transaction.atomic()
-def compare_claims(executor_id: UUID, owned: Collection[ClaimedJob], *, begun_up_to: int) -> Compared:
+def compare_claims(executor_id: UUID, owned: Collection[ClaimedJob], *, begun_up_to: int) -> SettledClaims:
     """
     Settle what the database says of this executor's claims and its memory does not.
 
@@ -67,7 +67,7 @@ def compare_claims(executor_id: UUID, owned: Collection[ClaimedJob], *, begun_up
     end_holds([(job.pk, job.fencing_token) for job in unbegun])  # budgets before counters, as claims lock them
     losing_known([(job.pk, job.fencing_token) for job in begun])
     reclaim([holder_of(job.pk, job.fencing_token) for job in running])
-    return Compared(
+    return SettledClaims(
         len(move_jobs("hand_back", [_move(job) for job in unbegun], message=CUT_OFF)),
         len(move_jobs("hand_back", [_move(job) for job in again], message=BEGUN)),
         len(_bury("fail", unknown)) + len(_bury("reject", undone)),

@@ -42,6 +42,7 @@ from .watch_provider_batches import watch_provider_batches
 from .watch_receivers import watch_receivers
 from .watch_runs import watch_runs
 from .watch_schedules import watch_schedules
+from .worker_deaths import watch_worker_deaths
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
@@ -76,6 +77,7 @@ def tend_alerts() -> None:
         lambda: watch_ready(watch_lanes()),
         watch_runs,
         watch_executors,
+        watch_worker_deaths,
         watch_outages,
         watch_failing,
         watch_credentials,
