@@ -34,6 +34,7 @@ from .upkeep import (
     examine_results,
     examine_retention,
     examine_sums,
+    examine_tasks,
 )
 
 
@@ -72,6 +73,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_sign_in,
     examine_single_sign_on,
     examine_executors,
+    examine_tasks,
     examine_kinds,
     examine_retention,
     examine_audit_stream,
