@@ -435,7 +435,7 @@ def restart_operations() -> None:
 
 def sweep_leases() -> int:
     """Take back jobs with a lapsed lease. Executors do it every few seconds; this is for when none of them does."""
-    return upkeep.rescue_lapsed()
+    return upkeep.rescue_lapsed() if _may_judge() else 0
 
 
 def expire_reservations() -> int:
@@ -445,10 +445,17 @@ def expire_reservations() -> int:
 
 def clean_executors() -> list[int]:
     """Kill this cluster's executors that do not answer, and forget those of all that are long gone."""
+    if not _may_judge():
+        return []
     lease = settings.QUEUEOPS.lease_seconds
     killed = executors.kill_stuck_executors(silent_seconds=lease, stuck_seconds=STUCK_SECONDS)
     executors.forget_gone_executors(silent_seconds=lease)
     return killed
+
+
+def _may_judge() -> bool:
+    """Not while the executor of this process rests: the database was away, or is another than before."""
+    return all(executor.may_judge for executor in _hosted)
 
 
 def stream_audit() -> None:

@@ -16,7 +16,7 @@ from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.services.operate import budget_waits, fire_schedules, pauses, windows
 from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.provider_batches.tend import LATE, duty_of, is_needed, kinds_with_batches
-from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch
+from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch, worker_deaths
 from queueops.core.processes.one_by_one import one_by_one
 from ratelimits.services.limiter import decide
 from ratelimits.services.money import holds
@@ -56,6 +56,7 @@ class Duties:
         self.silent_seconds = silent_seconds
         self.stuck_seconds = stuck_seconds
         self.has_time = False  # for what keeps claims waiting
+        self.rests_until = float("-inf")
         self.batch_lane = BatchLane(outcome_log)
         self._dependants = DependantsDuty()
         self._webhooks = WebhooksDuty()
@@ -63,7 +64,10 @@ class Duties:
 
     def put_off_sweep(self, until: float) -> None:
         """Judge nobody's silence before that time."""
-        self._sweep_at = until
+        self._sweep_at = self.rests_until = until
+
+    def is_sweep_due(self, now: float) -> bool:
+        return now >= self._sweep_at
 
     def put_off_alerts(self, until: float) -> None:
         """Look for nothing to tell of before that time."""
@@ -80,7 +84,8 @@ class Duties:
         Returns:
             Whether others have work, and wait for what this one does for them.
         """
-        if now >= self._sweep_at:
+        _do_all(self._tell_worker_deaths)
+        if self.is_sweep_due(now):
             self._sweep_at = now + self.sweep_seconds
             executors.kill_stuck_executors(silent_seconds=self.silent_seconds, stuck_seconds=self.stuck_seconds)
             if executors.take_duty("sweep", holder=self.executor, term_seconds=self.sweep_seconds):
@@ -107,6 +112,9 @@ class Duties:
                 self._forget_at = now + FORGET_SECONDS
                 _do_all(flow.forget_old_samples)
         return is_news
+
+    def _tell_worker_deaths(self) -> None:
+        worker_deaths.tell_worker_deaths(executors.PULSES)
 
     def _do_all_duties(self, now: float) -> None:
         if executors.take_duty("tick", holder=self.executor, term_seconds=3 * DUTY_SECONDS):

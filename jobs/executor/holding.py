@@ -17,6 +17,7 @@ from uuid import UUID
 
 from jobs.services.claim.held_loop import Held
 from jobs.services.finish.claimed import ClaimedJob
+from queueops.core.processes.pulses import OwnPulse
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +56,12 @@ class LoopWatch:
     Args:
         budget_seconds: Of one step.
         wake: Called when there is something to collect.
+        pulse: Is told whose step it is, for those who find this process dead.
     """
 
-    def __init__(self, *, budget_seconds: float, wake: Callable[[], None]) -> None:
+    def __init__(self, *, budget_seconds: float, wake: Callable[[], None], pulse: OwnPulse | None = None) -> None:
         self.budget_seconds = budget_seconds
+        self._pulse = pulse
         self._wake = wake
         self._step: _Step | None = None
         self._holders: dict[tuple[UUID, int], float] = {}  # runs that go on, and for how long they held it at most
@@ -108,9 +111,13 @@ class LoopWatch:
         if began - self._marked_at > self.budget_seconds / MARKS_A_BUDGET:
             self._marked_at, self._cpu = began, time.thread_time()
         step = self._step = _Step(jobs, began, self._cpu)
+        if self._pulse:
+            self._pulse.begin_step(jobs[0].id)
         try:
             return go_on(*given)
         finally:
+            if self._pulse:
+                self._pulse.end_step()
             self._judge(step)
             self._step = None
 

@@ -50,6 +50,7 @@ from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import tell_of
 from queueops.core.outbound.client import CallNotes, call_notes
+from queueops.core.processes.pulses import OwnPulse
 from queueops.core.sealing import SealedAway
 from queueops.tenancy.credentials import OpenCredential
 from ratelimits.costs import Usage
@@ -119,9 +120,11 @@ class HandlerLoop:
         keeps_ends: bool = False,
         spans: JobSpans | None = None,
         results: ResultWriter | None = None,
+        pulse: OwnPulse | None = None,
     ) -> None:
         self.slots = slots
-        self.watch = LoopWatch(budget_seconds=budget_seconds, wake=wake)
+        self.watch = LoopWatch(budget_seconds=budget_seconds, wake=wake, pulse=pulse)
+        self._pulse = pulse
         self.wake = wake
         self.last_tick = time.monotonic()
         self.leaked = 0  # handlers that outlived their deadline: their threads can't be taken back
@@ -227,6 +230,8 @@ class HandlerLoop:
 
     def _tick(self) -> None:
         self.last_tick = time.monotonic()
+        if self._pulse:
+            self._pulse.tick(self.last_tick)
         for run in [run for run in self._runs.values() if run.deadline < self.last_tick]:
             self._write_off(run)
         for call, deadline in list(self._strays.items()):

@@ -44,6 +44,7 @@ from jobs.services.results.figures import add_figures
 from jobs.services.results.keep import result_store
 from jobs.services.results.writer import ResultWriter
 from jobs.services.upkeep import executors
+from jobs.services.upkeep.own_claims import compare_claims
 from queueops.core import tracing
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.logs import tell_of
@@ -141,6 +142,7 @@ class ExecutorPump:
             from .spans import JobSpans
 
             self._spans = JobSpans(tracer, executor_id=self.id, pool=settings.pool)
+        self._pulse = executors.PULSES.join(self.id)
         store = result_store()
         self._results = ResultWriter(store) if store else None
         self.loop = self.loop_class(
@@ -150,11 +152,13 @@ class ExecutorPump:
             budget_seconds=settings.loop_budget_seconds,
             keeps_ends=self._outcome_log is not None,
             results=self._results,
+            pulse=self._pulse,
         )
         self._slots = settings.slots
         self._width = Width(settings.slots)
         self._role = Executor.Role.GENERAL
         self._owned: dict[UUID, ClaimedJob] = {}
+        self._begun_up_to = 0  # the highest token of what it has begun
         self._calls = 0  # what occupies slots: jobs that leave together are one
         self._turns = ClassTurns(settings.starved_share)
         self._gate = LaneGate(settings.pool)
@@ -208,6 +212,11 @@ class ExecutorPump:
         self._wake()
         self._thread.join()
 
+    @property
+    def may_judge(self) -> bool:
+        """Whether it has been connected for long enough for others' rows, and their leases, to be of now."""
+        return self._connected and time.monotonic() >= self._duties.rests_until
+
     def _run(self) -> None:
         tell_of("executor", lambda: {"executor": self.id})  # the handlers' tasks are begun from here and tell it too
         # A session that a pooler shares would carry them to its other clients.
@@ -217,9 +226,11 @@ class ExecutorPump:
     def _work(self) -> None:
         while not self._is_done():
             try:
+                self._pulse.beat()
                 self._log_ends()  # first: while the database is away it alone is told
                 self._connect()
                 self._cycle()
+                self._pulse.tell_trouble(is_in_trouble=False)
                 self._wait()
             except (OperationalError, InterfaceError, psycopg.OperationalError) as error:
                 if isinstance(error.__cause__, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
@@ -227,9 +238,11 @@ class ExecutorPump:
                 else:
                     self._disconnected(error)
             except UnsuitableDatabase as error:
+                self._pulse.tell_trouble(is_in_trouble=True)
                 logger.critical("executor %s takes no jobs: %s", self.id, error.message)
                 self._stopping.wait(UNSUITABLE_SECONDS)
             except DatabaseError:
+                self._pulse.tell_trouble(is_in_trouble=True)
                 logger.exception("executor %s: a statement failed; the cycle is repeated", self.id)
                 time.sleep(0.1)
             except Exception:
@@ -277,13 +290,27 @@ class ExecutorPump:
         self._role, self._slots = executors.register(
             self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots, pool=self.settings.pool
         )
-        executors.hand_back_unknown(self.id, set(self._owned))
+        self._compare_claims()
         logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
         self._connected = True
         self._hint = True
+        self._next["renew"] = 0.0  # or its row would be as old as the database is
         self._meet()
 
+    def _compare_claims(self) -> None:
+        """Of a database that was away, or is another: what it says of its executors is not of now."""
+        self._duties.put_off_sweep(time.monotonic() + self.settings.lease_seconds)
+        compared = compare_claims(self.id, list(self._owned.values()), begun_up_to=self._begun_up_to)
+        if any(compared):
+            logger.warning(
+                "executor %s: %s claims were cut off before they began and come back; of those that it had begun, and"
+                " whose end the database lacks, %s run again and %s are buried as unknown",
+                self.id,
+                *compared,
+            )
+
     def _disconnected(self, error: Exception) -> None:
+        self._pulse.tell_trouble(is_in_trouble=True)
         if self._connected:
             logger.warning("executor %s lost the database: %s", self.id, str(error).strip())
         self._connected = False
@@ -295,7 +322,8 @@ class ExecutorPump:
 
     def _cycle(self) -> None:
         now = self._cycle_began_at = time.monotonic()
-        if now >= self._next["renew"]:
+        # Behind a pooler nothing else tells that the database is another, whose leases have lapsed.
+        if now >= self._next["renew"] or (not self.settings.listen and self._duties.is_sweep_due(now)):
             self._renew_in_time(now)
         if now >= self._next["tick"]:
             self._again("tick", now)
@@ -341,6 +369,7 @@ class ExecutorPump:
         run, and a neighbour would kill this executor as one that does not answer.
         """
         now = time.monotonic()
+        self._pulse.beat(now)
         often = self.settings.renew_seconds / 2
         if now - self._cycle_began_at > often and now - self._renewed_at > often:
             self._renew_in_time(now)
@@ -463,6 +492,7 @@ class ExecutorPump:
         self._meet()
         self._drop({job.id for job in claimed if job.id in self._owned})
         self._owned.update((job.id, job) for job in claimed)
+        self._begun_up_to = max(self._begun_up_to, *(job.token for job in claimed))
         self._witness.note(claimed)
         self._calls += sum(map(_is_call, claimed))
         if self._outcome_log:
@@ -592,6 +622,8 @@ class ExecutorPump:
         )
 
     def _renew(self) -> None:
+        if self._witness.refuse_the_past():
+            self._compare_claims()
         owned = {job.id: job.token for job in self._owned.values()}
         lost = claim.renew_leases(owned, lease_seconds=self.settings.lease_seconds)
         self._count_lost({self._owned[job_id] for job_id in lost})
@@ -606,7 +638,6 @@ class ExecutorPump:
         self._leases_lost = 0
         if self._results:
             add_figures(self._results.take_figures())
-        self._witness.refuse_the_past()
         if not known:  # forgotten during a long silence
             self._connected = False
 
@@ -685,6 +716,7 @@ class ExecutorPump:
         if self._outcome_log:
             self._log_ends()
             self._outcome_log.close()
+        self._pulse.leave()
 
     def _sign_off(self) -> None:
         self._learning.write(float("inf"))

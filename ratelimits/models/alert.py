@@ -33,6 +33,7 @@ class QuotaAlert(models.Model):
         OLDEST_READY = "oldest_ready", "ready work waits too long"
         LONG_RUNNING = "long_running", "jobs run for long"
         STUCK_EXECUTOR = "stuck_executor", "an executor is stuck"
+        WORKER_DIED = "worker_died", "a worker died with its jobs"
         OUTAGE = "outage", "a service does not answer"
         CREDENTIAL_REFUSED = "credential_refused", "a provider refuses a credential of a pool"
         PROVIDER_BATCH = "provider_batch", "a batch at a provider stands still or was refused"

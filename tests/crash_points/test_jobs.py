@@ -16,7 +16,7 @@ from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.operate import cancel_jobs, reset_to_pending
 from jobs.services.submit.spec import JobSpec, parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
-from jobs.services.upkeep.executors import hand_back_unknown
+from jobs.services.upkeep.own_claims import compare_claims
 from jobs.services.upkeep.upkeep import expire_waiting, rescue_lapsed
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
@@ -151,7 +151,7 @@ def hand_back_what_is_not_known(queue: Queue) -> Operation:
     queue.submit(REPEATABLE, ONCE)
     queue.claim()
     executor = queue.pump.id
-    return lambda: hand_back_unknown(executor, set())
+    return lambda: compare_claims(executor, [], begun_up_to=0)
 
 
 def requeue(queue: Queue) -> Operation:

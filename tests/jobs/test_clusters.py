@@ -27,6 +27,7 @@ from jobs.services.upkeep.watch import watch_executors
 from jobs.states import JobState
 from jobs.transitions import Lease, Move, move_jobs
 from queueops.core.clock import database_now
+from queueops.core.processes.pulses import Pulses
 from ratelimits.models import QuotaAlert
 from tests.factories import make_job
 from tests.support.processes import ROOT, started
@@ -126,10 +127,14 @@ def test_only_executors_of_the_own_cluster_are_killed_and_others_rows_wait_for_t
     with started("sleep", "60") as theirs, started("sleep", "60") as ours:
         for process, cluster in ((theirs, uuid4()), (ours, executors.CLUSTER_ID)):
             begun = psutil.Process(process.pid).create_time()
-            executor(cluster, silent=LEASE * 2, pid=process.pid, process_started_at=begun, host=os.uname().nodename)
+            known = executor(
+                cluster, silent=LEASE * 2, pid=process.pid, process_started_at=begun, host=os.uname().nodename
+            )
+        pulses = Pulses()
+        pulses.join(known.pk, pid=ours.pid).beat(time.monotonic() - 60)
         gone = executor(uuid4(), silent=LEASE * 20)
         run_by(gone)
-        assert executors.kill_stuck_executors(silent_seconds=30, stuck_seconds=30) == [ours.pid]
+        assert executors.kill_stuck_executors(silent_seconds=30, stuck_seconds=30, pulses=pulses) == [ours.pid]
         assert ours.process.wait(120) == -9
         alert = QuotaAlert.objects.filter(kind="stuck_executor", resolved_at=None)
         assert f":{ours.pid} did not answer for 60 s and was killed" in alert.get().message

@@ -44,11 +44,14 @@ class Witness:
             self._claims.append((job.id, job.project, job.token))
             self._reached = max(self._reached, job.token)
 
-    def refuse_the_past(self) -> None:
+    def refuse_the_past(self) -> bool:
         """
         Begin a new epoch with everything paused, once, if the database lacks what was committed.
 
         Called when an executor has connected, and again and again: behind a pooler a connection may outlive its server.
+
+        Returns:
+            Whether the epoch is another than at the last look, whoever began it.
 
         Raises:
             ReadOnlyServer: It is a standby, which may lag: it proves nothing.
@@ -65,8 +68,9 @@ class Witness:
                 logger.critical("executor %s: %s Everything is paused.", self._executor_id, PUT_BACK_REASON)
             self._forget()
             began_at = Epoch.objects.values_list("began_at", flat=True).get()
-        self._since = began_at
+        is_new, self._since = self._since not in {None, began_at}, began_at
         self._reached = max(self._reached, reached - UNCERTAIN)
+        return is_new
 
     def _known(self) -> dict[str, list[Any]]:
         return {

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -13,25 +14,24 @@ from uuid import UUID, uuid4
 import psutil
 from django.db import connection, transaction
 from django.db.models import BooleanField, Exists, ExpressionWrapper, F, Max, Q
-from django.utils import timezone
 
 from jobs.models import Executor, Job
-from jobs.services.finish.claimed import holder_of
 from jobs.services.finish.kinds import kinds_served
 from jobs.states import RUNNING
-from jobs.transitions import Move, move_jobs
 from queueops.core.clock import Now
+from queueops.core.processes.pulses import Pulse, Pulses, is_running
 from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert
-from ratelimits.services.limiter.decide import reclaim
-from ratelimits.services.money.holds import end_holds
+
+from .worker_deaths import tell_death
 
 logger = logging.getLogger(__name__)
 
 # Drawn once a start of a cluster: its sentinel and workers are forked from the process that drew it. Host names and
 # pids tell clusters apart neither in containers nor in a restored copy of a database.
 CLUSTER_ID = uuid4()
+PULSES = Pulses()  # of its workers: they judge one another by these, and by no row
 
 
 def register(
@@ -98,33 +98,21 @@ def deregister(executor_id: UUID) -> None:
     Executor.objects.filter(pk=executor_id).delete()
 
 
-@transaction.atomic()
-def hand_back_unknown(executor_id: UUID, known: set[UUID]) -> int:
-    """
-    Give back jobs that the database holds for this executor and that it doesn't know.
-
-    They come from a claim whose commit arrived although its answer was lost with the connection. Nothing of
-    them was started, so they cost neither an attempt nor a crash.
-    """
-    owned = Job.objects.filter(executor=executor_id, status__in=RUNNING).values_list("id", "fencing_token")
-    moves = [Move(job_id, token=token, delay_seconds=0) for job_id, token in owned if job_id not in known]
-    end_holds([(move.id, move.token or 0) for move in moves])  # budgets before counters, as claims lock them
-    reclaim([holder_of(move.id, move.token or 0) for move in moves])
-    return len(move_jobs("hand_back", moves, message="its claim was cut off before it began"))
-
-
 def take_duty(duty: str, *, holder: UUID, term_seconds: float) -> bool:
     """Whether `holder` does this duty for the next `term_seconds`. Renewing one's own term is always allowed."""
     return bool(run_sql("jobs", "take_duty", {"duty": duty, "holder": holder, "term": term_seconds}))
 
 
-def kill_stuck_executors(*, silent_seconds: float, stuck_seconds: float, cluster_id: UUID = CLUSTER_ID) -> list[int]:
+def kill_stuck_executors(
+    *, silent_seconds: float, stuck_seconds: float, cluster_id: UUID = CLUSTER_ID, pulses: Pulses = PULSES
+) -> list[int]:
     """
     Kill executors of this cluster that went silent, or whose event loop is blocked, and forget those that are gone.
 
     A process that does not answer can't be asked to stop; its jobs come back when their leases lapse, and the
-    sentinel starts another process. Never one of another cluster, however its row reads: in a restored copy of the
-    database the rows name the original's processes, and another host of this name has pids of its own.
+    sentinel starts another process. They are judged by their own signs of life alone (queueops.core.processes.pulses):
+    rows are old in a database that was put back, or that could not be written for a while, and their executors sound.
+    One whose pump waits for a database that failed it is not stuck.
 
     An alert tells of each: what has gone by the time that somebody looks would be known from a log alone.
 
@@ -132,34 +120,40 @@ def kill_stuck_executors(*, silent_seconds: float, stuck_seconds: float, cluster
         The pids killed.
     """
     killed = []
-    suspects = Executor.objects.filter(
-        Q(heartbeat_at__lt=Now() - timedelta(seconds=silent_seconds)) | Q(loop_lag_ms__gt=stuck_seconds * 1000)
-    )
-    for executor in suspects.filter(cluster_id=cluster_id):
-        if is_alive(executor) and executor.pid != os.getpid():
-            logger.error(
-                "executor %s does not answer (handlers' loop %.0f ms late); killing its process %s",
-                executor.pk,
-                executor.loop_lag_ms,
-                executor.pid,
-            )
-            os.kill(executor.pid, signal.SIGKILL)
-            killed.append(executor.pid)
-            _tell_killed(executor)
-        if not is_alive(executor) or executor.pid in killed:
+    for pulse in pulses.read():
+        late = time.monotonic() - pulse.worked_at
+        silent = 0.0 if pulse.is_in_trouble else time.monotonic() - pulse.beat_at
+        if pulse.pid == os.getpid() or not (silent > silent_seconds or late > stuck_seconds) or not pulse.is_alive:
+            continue
+        logger.error(
+            "executor %s does not answer (handlers' loop %.0f ms late); killing its process %s",
+            pulse.owner,
+            late * 1000,
+            pulse.pid,
+        )
+        os.kill(pulse.pid, signal.SIGKILL)
+        killed.append(pulse.pid)
+        _tell_killed(pulse, seconds=max(silent, late))
+        tell_death(pulse)
+        pulses.forget(pulse)
+    for executor in Executor.objects.filter(
+        cluster_id=cluster_id, heartbeat_at__lt=Now() - timedelta(seconds=silent_seconds)
+    ):
+        if not is_alive(executor):
             deregister(executor.pk)
     return killed
 
 
-def _tell_killed(executor: Executor) -> None:
-    silent = max((timezone.now() - executor.heartbeat_at).total_seconds(), executor.loop_lag_ms / 1000)
+def _tell_killed(pulse: Pulse, *, seconds: float) -> None:
+    executor = Executor.objects.filter(pk=pulse.owner).first()
+    named = executor or f"{socket.gethostname()}:{pulse.pid}"
     open_alert(
         QuotaAlert.Kind.STUCK_EXECUTOR,
-        str(executor.pk),
+        str(pulse.owner),
         severity=QuotaAlert.Severity.WARNING,
-        message=f"Executor {executor} did not answer for {silent:.0f} s and was killed; its cluster starts another, "
+        message=f"Executor {named} did not answer for {seconds:.0f} s and was killed; its cluster starts another, "
         "and its jobs come back when their leases lapse",
-        figures={"in_flight": executor.in_flight, "killed": True},
+        figures={"in_flight": executor.in_flight if executor else 0, "killed": True},
     )
 
 
@@ -205,10 +199,7 @@ def vanished(jobs: Sequence[Job], *, lease_seconds: float) -> set[UUID]:
 
 def is_alive(executor: Executor) -> bool:
     """Whether the process of this row runs on this host; another process with its pid does not count."""
-    try:
-        return abs(psutil.Process(executor.pid).create_time() - executor.process_started_at) < 1
-    except psutil.NoSuchProcess:
-        return False
+    return is_running(executor.pid, executor.process_started_at)
 
 
 def _forget(executor: Executor) -> int:

@@ -312,6 +312,7 @@ def _other_alerts(situation: Situation) -> list[Finding]:
         kinds.OLDEST_READY,
         kinds.LONG_RUNNING,
         kinds.STUCK_EXECUTOR,
+        kinds.WORKER_DIED,
         kinds.CHARGE_LEAK,
         kinds.HORIZON,
         kinds.OBJECTIVE,

@@ -121,7 +121,7 @@ def rescue_lapsed() -> int:
         .order_by("id")
         .select_for_update(skip_locked=True)[:RESCUE_AT_ONCE]
     )
-    lapsed = [job for job in lapsed if not _is_closed(job)]
+    lapsed = [job for job in lapsed if not is_closed(job)]
     away = executors.vanished(lapsed, lease_seconds=settings.QUEUEOPS.lease_seconds)
     innocent = away - _often_lost(away)
     moves: dict[str, list[Move]] = {"rescue": [], "bury": [], "hand_back": [], "fail": []}
@@ -172,7 +172,7 @@ def _often_lost(jobs: Collection[UUID]) -> set[UUID]:
     return set(often.values_list("job_id", flat=True)) if jobs else set()
 
 
-def _is_closed(job: Job) -> bool:
+def is_closed(job: Job) -> bool:
     """
     Whether only its payload tells if it may be repeated, and this process lacks the key: one that has it judges.
 

@@ -40,6 +40,7 @@ from .watch_receivers import watch_receivers
 from .watch_runs import watch_runs
 from .watch_schedules import watch_schedules
 from .watch_unserved import watch_unserved
+from .worker_deaths import watch_worker_deaths
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
@@ -70,6 +71,7 @@ def tend_alerts() -> None:
         lambda: watch_ready(watch_lanes()),
         watch_runs,
         watch_executors,
+        watch_worker_deaths,
         watch_outages,
         watch_failing,
         watch_credentials,

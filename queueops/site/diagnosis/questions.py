@@ -35,6 +35,7 @@ from .upkeep import (
     examine_results,
     examine_retention,
     examine_sums,
+    examine_tasks,
 )
 
 
@@ -73,6 +74,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_sign_in,
     examine_single_sign_on,
     examine_executors,
+    examine_tasks,
     examine_kinds,
     examine_retention,
     examine_audit_stream,

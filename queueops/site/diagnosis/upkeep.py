@@ -1,17 +1,19 @@
 """What workers and their house-keeping keep up."""
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+from django.apps import apps
 from django.conf import settings
 from django.db.models import Value
 
+from jobs.cluster import ALLOWED_TASKS
 from jobs.handlers.registry import served_names
 from jobs.models import BatchPolicy, MaintenanceWindow, Objective, PauseSwitch, ResultStoreTotals
 from jobs.services.results.sweep import ForeignStore, ensure_own_store
 from jobs.services.upkeep.retention import find_overdue, is_archived
 from queueops.audit import stream
-from queueops.core.clock import with_clocks
+from queueops.core.clock import Now, with_clocks
 from queueops.core.stores.choose import store_at
 from queueops.core.stores.store import StoreError
 from ratelimits.models import Limit
@@ -21,6 +23,7 @@ from .finding import DoctorFinding, DoctorVerdict, scalar
 LATE_SUMS_SECONDS = 60.0
 LATE_STREAM_SECONDS = 300.0  # a minute between two runs, and a transaction that lasts
 RECENT_FAILURE_SECONDS = 3600.0
+MOST_TASKS_NAMED = 5
 LATE_SWEEP_SECONDS = 6 * 3600.0  # an hour between two, and a large store takes its time
 
 
@@ -71,6 +74,26 @@ def examine_retention() -> DoctorFinding:
         "; ".join(f"{late.name}: kept {late.days} days, the oldest is of {late.since:%Y-%m-%d}" for late in overdue),
         "Start workers, whose house-keeping deletes; if they run, look at the failed tasks in the admin."
         + " Jobs, batches and days of the log go with manage.py archive alone: run it." * is_archived(),
+    )
+
+
+def examine_tasks() -> DoctorFinding:
+    """Tasks that workers refused lately, such as a duty of a version that they are not."""
+    if scalar("SELECT to_regclass('django_q_task')") is None:
+        return DoctorFinding("tasks", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
+    lately = Now() - timedelta(seconds=RECENT_FAILURE_SECONDS)
+    failed = apps.get_model("django_q", "Task").objects.filter(success=False, stopped__gt=lately)
+    refused = failed.exclude(func__in=ALLOWED_TASKS).order_by("func").values_list("func", flat=True).distinct()
+    names = list(refused[: MOST_TASKS_NAMED + 1])
+    if not names:
+        return DoctorFinding("tasks", DoctorVerdict.OK, "workers refused none in the last hour")
+    more = " and others" * (len(names) > MOST_TASKS_NAMED)
+    return DoctorFinding(
+        "tasks",
+        DoctorVerdict.WARN,
+        f"workers refused {', '.join(names[:MOST_TASKS_NAMED])}{more} in the last hour: not of this version",
+        "A later version's duty waits for its workers: finish the upgrade. After a way back delete its schedule in the "
+        "admin, under Schedules; nobody else's should be there.",
     )
 
 

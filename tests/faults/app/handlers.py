@@ -76,6 +76,18 @@ async def write_once(job: RunningJob[Work]) -> Done:
     return _have_effect(job)
 
 
+@handler(kind="faults.call", service="faults", payload=Work, idempotent=True, timeout=LONG)
+async def call(job: RunningJob[Work]) -> Done:
+    """Make a call: one that is cut off has begun."""
+    return await _call(job)
+
+
+@handler(kind="faults.call_once", service="faults", payload=Work, timeout=LONG)
+async def call_once(job: RunningJob[Work]) -> Done:
+    """The same, but nobody may repeat it."""
+    return await _call(job)
+
+
 @handler(kind="faults.write_in_thread", service="faults", payload=Work, idempotent=True, timeout=LONG)
 def write_in_thread(job: RunningJob[Work]) -> Done:
     """The same in a thread."""
@@ -195,6 +207,13 @@ async def _wait(job: RunningJob[Work]) -> Done:
     while not _is_open(job):  # noqa: ASYNC110 - a gate is opened by another process
         await asyncio.sleep(POLL_SECONDS)
     return _end(job)
+
+
+async def _call(job: RunningJob[Work]) -> Done:
+    ledger().write(job.id, "begin")
+    await asyncio.sleep(job.payload.seconds)
+    ledger().write(job.id, "end")
+    return Done({"pid": os.getpid()})
 
 
 def _end(job: RunningJob[Work]) -> Done:

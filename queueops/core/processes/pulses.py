@@ -1,0 +1,202 @@
+"""
+Signs of life of processes that were forked from one, in memory that they share.
+
+By the machine's monotonic clock, and without a database: one that was put back, is full or stands still says nothing
+about the process next door.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from typing import NamedTuple
+from uuid import UUID
+
+import psutil
+
+PLACES = 256
+_NUMBERS = 8  # of a place, eight bytes each; two identifiers of 16 bytes follow them
+_PID, _STARTED, _BEAT, _WORKED, _TROUBLE, _IN_STEP = range(6)
+_PLACE_BYTES = 8 * _NUMBERS + 32
+_STRIDE = _PLACE_BYTES // 8
+
+
+class Pulse(NamedTuple):
+    """
+    What one process has told last.
+
+    Attributes:
+        started_at: Of the process, seconds since 1970: it tells it from another with its number.
+        owner: The executor that it hosts.
+        beat_at, worked_at: Of its pump and of its handlers' loop; seconds of the monotonic clock.
+        is_in_trouble: The database failed it last, so its pump may stand still without being stuck.
+        at_work: The job whose handler had the loop to itself at the last sign; None: none had.
+    """
+
+    pid: int
+    started_at: float
+    owner: UUID
+    beat_at: float
+    worked_at: float
+    is_in_trouble: bool
+    at_work: UUID | None
+
+    @property
+    def is_alive(self) -> bool:
+        return is_running(self.pid, self.started_at)
+
+
+class Pulses:
+    """
+    A table with a place for each process; make it before they are forked.
+
+    Whoever needs a place takes a free one and looks at each beat whether it still has it. Where two take the same at
+    once, one is without until its next beat, and nobody judges it meanwhile.
+    """
+
+    def __init__(self) -> None:
+        memory = memoryview(mmap.mmap(-1, PLACES * _PLACE_BYTES))
+        self._bytes, self._numbers = memory, memory.cast("d")
+
+    def join(self, owner: UUID, *, pid: int | None = None) -> OwnPulse:
+        """Give signs of life from now on, for this process unless another is told."""
+        return OwnPulse(self, owner, pid or os.getpid())
+
+    def read(self) -> list[Pulse]:
+        """All that have not left, alive or not."""
+        found = (self._read(place) for place in range(PLACES))
+        return [pulse for pulse in found if pulse]
+
+    def forget(self, pulse: Pulse) -> None:
+        """Free the place of a process that is gone."""
+        for place in range(PLACES):
+            if self.is_of(place, pulse.pid, pulse.owner):
+                self.set(place, _PID, 0)
+
+    def take(self, pid: int, owner: UUID, started_at: float) -> int | None:
+        """A place, filled in; None: there is none. Those of the dead are taken last: nobody may have told of them."""
+        places = [(pid + step) % PLACES for step in range(PLACES)]
+        free = next((place for place in places if not self.get(place, _PID)), None)
+        if free is None:
+            free = next((place for place in places if (pulse := self._read(place)) and not pulse.is_alive), None)
+        if free is None:
+            return None
+        self.set(free, _PID, 0)
+        now = time.monotonic()
+        for number, value in ((_STARTED, started_at), (_BEAT, now), (_WORKED, now), (_TROUBLE, 0), (_IN_STEP, 0)):
+            self.set(free, number, value)
+        at = free * _PLACE_BYTES + 8 * _NUMBERS
+        self._bytes[at : at + 16] = owner.bytes
+        self.set(free, _PID, pid)  # last: whoever reads it reads the rest as well
+        return free
+
+    def is_of(self, place: int, pid: int, owner: UUID) -> bool:
+        return self.get(place, _PID) == pid and self._identifier(place, 0) == owner.bytes
+
+    def get(self, place: int, number: int) -> float:
+        return float(self._numbers[place * _STRIDE + number])
+
+    def set(self, place: int, number: int, value: float) -> None:
+        self._numbers[place * _STRIDE + number] = value  # eight bytes at once: no reader sees a half
+
+    def begin_step(self, place: int, job: bytes) -> None:
+        at = place * _PLACE_BYTES + 8 * _NUMBERS + 16
+        self._bytes[at : at + 16] = job
+        self.set(place, _IN_STEP, 1)
+
+    def end_step(self, place: int) -> None:
+        self.set(place, _IN_STEP, 0)
+
+    def _identifier(self, place: int, number: int) -> bytes:
+        at = place * _PLACE_BYTES + 8 * _NUMBERS + 16 * number
+        return bytes(self._bytes[at : at + 16])
+
+    def _read(self, place: int) -> Pulse | None:
+        pid = int(self.get(place, _PID))
+        if not pid:
+            return None
+        pulse = Pulse(
+            pid=pid,
+            started_at=self.get(place, _STARTED),
+            owner=UUID(bytes=self._identifier(place, 0)),
+            beat_at=self.get(place, _BEAT),
+            worked_at=self.get(place, _WORKED),
+            is_in_trouble=bool(self.get(place, _TROUBLE)),
+            at_work=UUID(bytes=self._identifier(place, 1)) if self.get(place, _IN_STEP) else None,
+        )
+        return pulse if self.is_of(place, pid, pulse.owner) else None  # another has taken it meanwhile
+
+
+class OwnPulse:
+    """
+    One process's own signs of life.
+
+    Threads: `beat`, `tell_trouble` and `leave` are for the pump's, `tick` and the steps for the handlers' loop.
+    """
+
+    def __init__(self, pulses: Pulses, owner: UUID, pid: int) -> None:
+        self._pulses = pulses
+        self._owner = owner
+        self._pid = pid
+        self._started_at = psutil.Process(pid).create_time()
+        self._place: int | None = None
+        self._has_left = False
+        self._lock = threading.Lock()
+
+    def beat(self, at: float | None = None) -> None:
+        """The pump goes on. `at`: of the monotonic clock; None: now."""
+        place = self._own_place()
+        if place is not None:
+            self._pulses.set(place, _BEAT, time.monotonic() if at is None else at)
+
+    def tick(self, at: float) -> None:
+        """The handlers' loop goes on."""
+        place = self._own_place()
+        if place is not None:
+            self._pulses.set(place, _WORKED, at)
+
+    def tell_trouble(self, *, is_in_trouble: bool) -> None:
+        """Whether the database failed the pump last."""
+        place = self._own_place()
+        if place is not None:
+            self._pulses.set(place, _TROUBLE, is_in_trouble)
+
+    def begin_step(self, job: UUID) -> None:
+        """From here on a job's handler has the loop, and the process, to itself."""
+        if self._place is not None:
+            self._pulses.begin_step(self._place, job.bytes)
+
+    def end_step(self) -> None:
+        if self._place is not None:
+            self._pulses.end_step(self._place)
+
+    def leave(self) -> None:
+        """End as it should: nobody looks for this process any more."""
+        with self._lock:
+            self._has_left = True
+            if self._place is not None and self._pulses.is_of(self._place, self._pid, self._owner):
+                self._pulses.set(self._place, _PID, 0)
+            self._place = None
+
+    def _own_place(self) -> int | None:
+        with self._lock:
+            if self._has_left:
+                return None
+            if self._place is None or not self._pulses.is_of(self._place, self._pid, self._owner):
+                self._place = self._pulses.take(self._pid, self._owner, self._started_at)
+            return self._place
+
+
+def is_running(pid: int, started_at: float) -> bool:
+    """
+    Whether the process of that number that began then runs on this host.
+
+    Another with its number does not count, nor one that has ended and that its parent has not looked at yet.
+    """
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - started_at) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
