@@ -49,6 +49,7 @@ class QuotaAlert(models.Model):
         BUDGET = "budget", "a budget comes near its end"
         AUDIT_STREAM = "audit_stream", "the audit trail's collector takes nothing"
         RECEIVER = "receiver", "a receiver of messages is paused"
+        NO_EXECUTOR = "no_executor", "nobody carries out jobs"
 
     class Severity(models.TextChoices):
         NOTICE = "notice"

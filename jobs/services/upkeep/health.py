@@ -33,7 +33,7 @@ Health = Literal["alive", "draining", "silent"]
 MOST_NAMED_IN_A_SENTENCE = 3  # in one sentence
 MOST_LETTERS_COUNTED = 10_000  # dead letters; beyond it "more than"
 MOST_LETTERS_READ = 200
-TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING}  # by findings of their own
+TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING, QuotaAlert.Kind.NO_EXECUTOR}  # by findings of their own
 HELD_SECONDS = 10  # a queue behind a limit that clears sooner holds nothing back
 
 

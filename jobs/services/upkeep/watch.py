@@ -69,6 +69,7 @@ def tend_alerts() -> None:
         lambda: watch_ready(watch_lanes()),
         watch_runs,
         watch_executors,
+        lambda: reconcile(Kind.NO_EXECUTOR, []),  # who looks is one
         watch_outages,
         watch_failing,
         watch_credentials,
