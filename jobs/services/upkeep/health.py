@@ -319,11 +319,19 @@ def _other_alerts(situation: Situation) -> list[Finding]:
         kinds.AUDIT_STREAM,
         kinds.RECEIVER,
     }
-    return [
-        Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))
+    caps = [
+        Finding("warn", f"{alert.message}.", "Work goes on at the provider's pace.", "alert", str(alert.pk))
         for alert in situation.alerts
-        if alert.kind in told and alert.severity != QuotaAlert.Severity.CRITICAL
-    ][:MOST_NAMED_IN_A_SENTENCE]
+        if alert.kind == kinds.EXCEEDED and alert.severity != QuotaAlert.Severity.CRITICAL
+    ]
+    return (
+        caps[:MOST_NAMED_IN_A_SENTENCE]
+        + [
+            Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))
+            for alert in situation.alerts
+            if alert.kind in told and alert.severity != QuotaAlert.Severity.CRITICAL
+        ][:MOST_NAMED_IN_A_SENTENCE]
+    )
 
 
 def _letters(situation: Situation) -> list[Finding]:
