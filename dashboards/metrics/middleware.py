@@ -58,7 +58,9 @@ class Monitoring:
     def _readyz(self, request: HttpRequest) -> HttpResponse:
         found = self._probe.ask()
         status = "ready" if found.is_ready else "not_ready"
-        body = {"status": status, "reasons": found.reasons, "executors": found.executors}
+        body: dict[str, object] = {"status": status, "reasons": found.reasons, "executors": found.executors}
+        if found.warnings:
+            body["warnings"] = found.warnings
         return JsonResponse(body, status=200 if found.is_ready else 503)
 
     def _metrics(self, request: HttpRequest) -> HttpResponse:

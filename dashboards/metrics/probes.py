@@ -10,6 +10,7 @@ from django.db import DatabaseError
 from psycopg import Error as DriverError
 
 from jobs.models import Executor
+from jobs.services.upkeep.nobody import nobody_works
 from queueops.core.clock import Now
 from queueops.core.postgres.conditions import ServerCondition, standing_condition
 from queueops.core.upgrade import is_migrated
@@ -22,10 +23,12 @@ class Readiness:
     Attributes:
         reasons: Why it is not ready, in words that tell nothing of addresses or accounts; empty: it is.
         executors: Workers that renewed lately. No reason: a web process accepts work while there are none.
+        warnings: What does not keep it from accepting work, and a person should know.
     """
 
     reasons: tuple[str, ...] = ()
     executors: int | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_ready(self) -> bool:
@@ -59,7 +62,9 @@ class ReadinessProbe:
             if not self.migrations.check():
                 return Readiness(("migrations are not applied",))
             silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
-            return Readiness(executors=Executor.objects.filter(heartbeat_at__gt=silent, draining=False).count())
+            executors = Executor.objects.filter(heartbeat_at__gt=silent, draining=False).count()
+            nobody = None if executors else nobody_works()
+            return Readiness(executors=executors, warnings=(nobody.words,) if nobody else ())
         except ServerCondition as condition:
             return Readiness((condition.reason,))
         except (DatabaseError, DriverError):

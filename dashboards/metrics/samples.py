@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from django.conf import settings
-from django.db.models import Count, Min, Sum
+from django.db.models import Count, Min, Q, Sum
 from django.utils import timezone
 
 from dashboards.services.cache import CachedRead
@@ -21,7 +21,7 @@ from jobs.services.explain.depths import waiting_depths
 from jobs.services.explain.flow_bins import DURATION_MS, SIZE_BYTES
 from jobs.services.explain.objectives import span_words
 from jobs.services.explain.pools import pool_depths
-from jobs.services.upkeep.health import health_of, open_letters
+from jobs.services.upkeep.health import Health, health_of, open_letters
 from jobs.services.upkeep.watch_runs import running_here
 from jobs.states import JobState
 from queueops.audit import stream
@@ -132,8 +132,10 @@ def _depths() -> Iterator[Sample]:
 
 
 def _outages() -> Iterator[Sample]:
-    out = ServiceBreaker.objects.exclude(opened_at=None).values_list("service")
-    for service, breakers, held in out.annotate(Count("pk"), Sum("holds")).order_by():
+    is_open = Q(opened_at__isnull=False)
+    known = ServiceBreaker.objects.values_list("service").order_by()
+    sums = known.annotate(breakers=Count("pk", filter=is_open), held=Sum("holds", filter=is_open, default=0))
+    for service, breakers, held in sums:
         yield Value("breakers_open", (service,), breakers)
         yield Value("jobs_held_by_outage", (service,), held)
 
@@ -158,8 +160,11 @@ def _alerts() -> Iterator[Sample]:
     for service, limit, count in exceeded.values_list("limit__service", "limit__name").annotate(Count("pk")).order_by():
         yield Value("quota_exceeded", (service, limit), count)
     unresolved = QuotaAlert.objects.filter(resolved_at=None)
-    for kind, severity, count in unresolved.values_list("kind", "severity").annotate(Count("pk")).order_by():
-        yield Value("alerts_open", (kind, severity), count)
+    counted = unresolved.values_list("kind", "severity").annotate(Count("pk")).order_by()
+    found = {(kind, severity): count for kind, severity, count in counted}
+    for kind in QuotaAlert.Kind.values:
+        for severity in QuotaAlert.Severity.values:
+            yield Value("alerts_open", (kind, severity), found.get((kind, severity), 0))
 
 
 def _allowances() -> Iterator[Sample]:
@@ -194,8 +199,11 @@ def _objectives() -> Iterator[Sample]:
 
 def _executors() -> Iterator[Sample]:
     rows = list(Executor.objects.all())
-    for (role, health), count in Tally((str(row.role), health_of(row)) for row in rows).items():
-        yield Value("executors", (role, health), count)
+    # Each exists at 0 as well: of what is not there a rule never becomes true, and nobody is paged.
+    found = Tally((str(row.role), health_of(row)) for row in rows)
+    for role in Executor.Role.values:
+        for health in get_args(Health):
+            yield Value("executors", (role, health), found[role, health])
     for row in rows:
         of = (row.host, str(row.pid), str(row.cluster_id))
         yield Value("executor_slots", of, row.slots)

@@ -27,7 +27,7 @@ from queueops.screens.one_page import NewestPage
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.models import CredentialPool
-from ratelimits.models import AlertSilence, Allowance, BudgetPeriod, Limit, QuotaAlert, UsageTracking
+from ratelimits.models import AlertSilence, Allowance, BudgetPeriod, Counter, Limit, QuotaAlert, UsageTracking
 from ratelimits.services.alerts.alerts import acknowledge_alerts
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES
 from ratelimits.services.alerts.silences import silence_of
@@ -229,7 +229,8 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
     facts: list[tuple[str, Any]] = [("Kind", alert.get_kind_display())]
     if alert.limit is not None:
         key = alert.subject.partition(":")[2]
-        facts += [("Limit", _limit_link(alert.limit)), ("Service", alert.limit.service), ("Counts", key)]
+        counter = showing.link("ratelimits_counter", alert.subject, key) if admin.site.is_registered(Counter) else key
+        facts += [("Limit", _limit_link(alert.limit)), ("Service", alert.limit.service), ("Counts", counter)]
     else:
         facts.append(("About", _subject_link(alert) or alert.subject))
     if alert.kind == QuotaAlert.Kind.CREDENTIAL_REFUSED:

@@ -51,6 +51,7 @@ class QuotaAlert(models.Model):
         AUDIT_STREAM = "audit_stream", "the audit trail's collector takes nothing"
         BACKUP = "backup", "backups or the log's archive are behind"
         RECEIVER = "receiver", "a receiver of messages is paused"
+        NO_EXECUTOR = "no_executor", "nobody carries out jobs"
 
     class Severity(models.TextChoices):
         NOTICE = "notice"

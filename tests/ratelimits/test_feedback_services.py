@@ -1,5 +1,6 @@
 """What a refusal does to counters and limits."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from threading import Barrier
@@ -9,6 +10,8 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from jobs.services.upkeep.health import Situation, findings
+from jobs.states import JobState
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert
 from ratelimits.services.limiter.decide import Call, decide
@@ -16,7 +19,7 @@ from ratelimits.services.limiter.gauges import gauge_of
 from ratelimits.services.limiter.headroom import read_headroom
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.save_limit import find_limit
-from ratelimits.services.tuning import proposed_limits
+from ratelimits.services.tuning import proposed_limits, stated_caps
 from ratelimits.services.tuning.feedback import Refusal, push_back, push_backs
 from ratelimits.services.tuning.limits import update_limit
 from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
@@ -559,6 +562,28 @@ def test_a_stated_cap_waits_for_an_operator(sheets, lines):
     assert [line["action"] for line in lines] == ["slow_counter", "propose_cap"]
     refuse(stated(40))
     assert [line["action"] for line in lines].count("propose_cap") == 1
+
+
+@pytest.mark.parametrize("act", ["accept", "decline"])
+def test_a_smaller_cap_that_is_stated_is_a_warning_in_plain_words_until_somebody_has_decided(sheets, act):
+    refuse(stated(30), retry_after=40)
+    alert = QuotaAlert.objects.get()
+    assert alert.severity == "warning"
+    said = "google-sheets allows 30 a minute, the limit user says 60, for ada of acme"
+    assert alert.message == f"{said}: accept it on its counter's page, or keep the limit"
+    counts = dict.fromkeys(JobState, 0)
+    [first, *_] = findings(Situation(counts=counts, executors=["alive"], alerts=[alert]))
+    assert (first.tone, first.key) == ("warn", str(alert.pk))
+    assert alert.message in first.text
+    if act == "accept":
+        stated_caps.accept_proposal(alert.subject, actor=ACTOR)
+    else:
+        stated_caps.decline_proposal(alert.subject, actor=ACTOR, reason="shared")
+    assert not QuotaAlert.objects.filter(resolved_at=None).exists()
+    refuse(OF_PROJECT, retry_after=500)
+    message = QuotaAlert.objects.get(resolved_at=None).message
+    assert re.search(r"; no calls for \d+ (s|min)$", message), message
+    assert "UTC" not in message
 
 
 def test_a_stated_cap_is_taken_over_for_its_key_alone_where_the_limit_learns(sheets, lines):

@@ -33,7 +33,7 @@ Health = Literal["alive", "draining", "silent"]
 MOST_NAMED_IN_A_SENTENCE = 3  # in one sentence
 MOST_LETTERS_COUNTED = 10_000  # dead letters; beyond it "more than"
 MOST_LETTERS_READ = 200
-TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING}  # by findings of their own
+TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING, QuotaAlert.Kind.NO_EXECUTOR}  # by findings of their own
 HELD_SECONDS = 10  # a queue behind a limit that clears sooner holds nothing back
 
 
@@ -320,11 +320,19 @@ def _other_alerts(situation: Situation) -> list[Finding]:
         kinds.AUDIT_STREAM,
         kinds.RECEIVER,
     }
-    return [
-        Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))
+    caps = [
+        Finding("warn", f"{alert.message}.", "Work goes on at the provider's pace.", "alert", str(alert.pk))
         for alert in situation.alerts
-        if alert.kind in told and alert.severity != QuotaAlert.Severity.CRITICAL
-    ][:MOST_NAMED_IN_A_SENTENCE]
+        if alert.kind == kinds.EXCEEDED and alert.severity != QuotaAlert.Severity.CRITICAL
+    ]
+    return (
+        caps[:MOST_NAMED_IN_A_SENTENCE]
+        + [
+            Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))
+            for alert in situation.alerts
+            if alert.kind in told and alert.severity != QuotaAlert.Severity.CRITICAL
+        ][:MOST_NAMED_IN_A_SENTENCE]
+    )
 
 
 def _letters(situation: Situation) -> list[Finding]:

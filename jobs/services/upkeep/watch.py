@@ -72,6 +72,7 @@ def tend_alerts() -> None:
         watch_runs,
         watch_executors,
         watch_worker_deaths,
+        lambda: reconcile(Kind.NO_EXECUTOR, []),  # who looks is one
         watch_outages,
         watch_failing,
         watch_credentials,

@@ -11,6 +11,7 @@ from jobs.cluster import ALLOWED_TASKS
 from jobs.handlers.registry import served_names
 from jobs.models import BatchPolicy, MaintenanceWindow, Objective, PauseSwitch, ResultStoreTotals
 from jobs.services.results.sweep import ForeignStore, ensure_own_store
+from jobs.services.upkeep.nobody import nobody_works
 from jobs.services.upkeep.retention import find_overdue, is_archived
 from queueops.audit import stream
 from queueops.core.clock import Now, with_clocks
@@ -35,6 +36,9 @@ def examine_executors() -> DoctorFinding:
         settings.QUEUEOPS.lease_seconds,
     )
     if not alive:
+        if nobody := nobody_works():
+            advice = "Start workers: manage.py up, or manage.py qcluster. See docs/runbooks/no_executor.md."
+            return DoctorFinding("executors", DoctorVerdict.FAIL, nobody.words, advice)
         return DoctorFinding(
             "executors", DoctorVerdict.WARN, "none alive", "Start workers: manage.py up, or manage.py qcluster."
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -27,6 +29,7 @@ HYSTERESIS_POINTS = 10  # percent below its threshold at which an alert is resol
 COMES_BACK = timedelta(minutes=5)  # within which what was over is the same alert, and not told again
 WHOLE_CAP = 100  # the threshold of an exceeded cap
 HOUR, DAY = 3600, 86_400
+MINUTES_FROM, HOURS_FROM = 120, 7200  # seconds from which on a span is told in minutes, and in hours
 COMING_AND_GOING = frozenset({Kind.USAGE, Kind.SATURATED})
 
 
@@ -187,12 +190,14 @@ def acknowledge_alerts(ids: Collection[int], *, actor: str, reason: str = "") ->
     return len(locked)
 
 
-def tell_exceeded(rule: Rule, key: str, *, message: str, figures: Mapping[str, Any]) -> None:
-    """Open the critical alert of a counter whose provider pushed back or whose cap was passed."""
+def tell_exceeded(
+    rule: Rule, key: str, *, message: str, figures: Mapping[str, Any], severity: str = Severity.CRITICAL
+) -> None:
+    """Open the alert of a counter whose provider pushed back or whose cap was passed."""
     open_alert(
         Kind.EXCEEDED,
         counter_id(rule.id, key),
-        severity=Severity.CRITICAL,
+        severity=severity,
         message=message,
         figures=figures,
         threshold=WHOLE_CAP,
@@ -269,6 +274,20 @@ def reconcile(kind: str, found: Sequence[Opening], *, keep: Collection[str] = ()
 
 def named(rule: Rule, key: str) -> str:
     return rule.name if key == "*" else f"{rule.name}, {key}"
+
+
+def whom(key: str) -> str:
+    """`robot of demo`, `demo`, `robot, model small`, from a counter's key; empty: everybody."""
+    parts = dict(part.partition(":")[::2] for part in re.split(r"/(?=user:|model:)", key)) if key != "*" else {}
+    who = " of ".join(parts[one] for one in ("user", "project", "service") if one in parts)
+    return ", ".join(filter(None, (who, f"model {parts['model']}" if "model" in parts else "")))
+
+
+def lasting(seconds: float) -> str:
+    """`40 s`, `9 min`, `8 h`: how long, for texts that are read later, when a time of the clock has passed."""
+    if seconds < MINUTES_FROM:
+        return f"{math.ceil(seconds)} s"
+    return f"{math.ceil(seconds / 60)} min" if seconds < HOURS_FROM else f"{seconds / HOUR:.0f} h"
 
 
 def per_window(rule: Rule) -> str:

@@ -30,7 +30,7 @@ from ratelimits.violated import MINUTE, Violated, possible_rules, violated_rules
 
 from .proposed_limits import Accepted, heed_accepted, propose_limits
 from .reserved_whole import REFUSALS_THAT_TELL, propose_whole, speaks_for_whole
-from .stated_caps import note_stated_cap
+from .stated_caps import known_cap, note_stated_cap
 
 MOST_WINDOWS_COOLED = 2  # for which a refusal that states no delay cools at most
 MOST_DOUBLINGS = 5  # of the wait of a call that was refused again and again by itself: half an hour after a minute
@@ -109,6 +109,7 @@ class _Cooled:
     chance: float = 0.0
     hold: HeldDelay = NO_HOLD
     whole: int = 0
+    stated_cap: float | None = None
 
 
 def push_back(subject: Subject, push_back: PushBack, *, sent_at: float, actor: str) -> Cooling:
@@ -169,6 +170,7 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
             cooled[counter_id].subject, cooled[counter_id].label = one.subject, one.label
             ids.append(counter_id)
             if meant.exact and meant.violation.stated_cap is not None:
+                cooled[counter_id].stated_cap = meant.violation.stated_cap
                 stated[counter_id] = (meant.rule, meant.rule.key(one.subject), meant.violation.stated_cap)
         until = max((cooled[counter_id].blocked_until or now for counter_id in ids), default=now + _by_itself(one))
         answers.append(Cooling(until, max(0.0, until - now), tuple(ids)))
@@ -366,13 +368,27 @@ def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) 
     if counter.rule.shadow and cooled.subject is not None:
         capacity = heed_accepted(counter.rule, cooled.subject, accepted)
         alerts.tell_unlimited(counter.rule, counter.key, capacity=capacity, reason=cooled.reason, figures=figures)
-    else:
+    elif counter.rule.hard_reset or is_whole or (told := _too_high(counter, cooled.stated_cap)) is None:
         message = _message(counter, cooled)
         if is_whole:
             message += (
                 f"; {counter.rule.service} seems to count all that a call may bring: look at what the limit reserves"
             )
         alerts.tell_exceeded(counter.rule, counter.key, message=message, figures=figures)
+    else:  # calls go on at the provider's pace, and a person has one thing to decide
+        severity = alerts.Severity.WARNING
+        alerts.tell_exceeded(counter.rule, counter.key, message=told, figures=figures, severity=severity)
+
+
+def _too_high(counter: OpenCounter, stated_cap: float | None) -> str | None:
+    """Say that the provider allows less than the limit says, and how much; None: it does not."""
+    rule, cap = counter.rule, known_cap(counter.rule, counter.key)
+    if stated_cap is None or stated_cap >= cap:
+        return None
+    who = f", for {whom}" if (whom := alerts.whom(counter.key)) else ""
+    window = alerts.per_window(rule).partition(" ")[2]
+    what = "it is taken over" if rule.learns_caps else "accept it on its counter's page, or keep the limit"
+    return f"{rule.service} allows {stated_cap:,g} {window}, the limit {rule.name} says {cap:,g}{who}: {what}"
 
 
 def _kept_state(cooled: _Cooled) -> dict[str, Any]:
@@ -386,13 +402,13 @@ def _kept_state(cooled: _Cooled) -> dict[str, Any]:
 
 
 def _message(counter: OpenCounter, cooled: _Cooled) -> str:
-    until = alerts.clock(cooled.blocked_until or counter.now, counter.now)
+    seconds = (cooled.blocked_until or counter.now) - counter.now
     called = f" ({cooled.label})" if cooled.label else ""
-    text = f"{alerts.named(counter.rule, counter.key)}: {cooled.reason}{called}; no calls until {until}"
+    text = f"{alerts.named(counter.rule, counter.key)}: {cooled.reason}{called}; no calls for {alerts.lasting(seconds)}"
     if cooled.hold.until:
         text += (
-            f"; it asks to wait until {alerts.clock(cooled.hold.until, counter.now)}, which is more than its quota "
-            "explains: from then on one call a minute tries whether it is over"
+            f"; it asks to wait for {alerts.lasting(cooled.hold.until - counter.now)}, which is more than its quota "
+            "explains: then one call a minute tries whether it is over"
         )
     if cooled.violation.per_day and not counter.rule.hard_reset:
         text += "; no limit here counts the day's quota: add one"

@@ -6,12 +6,15 @@ import math
 from collections.abc import Sequence
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.values.reasons import clean_reason, required_reason
+from ratelimits import subjects
 from ratelimits.errors import InvalidLimit, NothingProposed
-from ratelimits.models import Counter, Limit, LimitOverride
+from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert
+from ratelimits.services.alerts.alerts import resolve
 from ratelimits.services.limits.catalogue import Rule
 from ratelimits.services.limits.overrides import set_override
 from ratelimits.services.limits.save_limit import SavedLimit, find_limit, project_of
@@ -58,7 +61,7 @@ def note_stated_cap(rule: Rule, key: str, cap: float, *, actor: str) -> bool:
 
 def is_known_cap(rule: Rule, key: str, cap: float) -> bool:
     """Whether a cap that is stated for one key is the one that it has."""
-    return math.isclose(cap, _known_cap(rule, key))
+    return math.isclose(cap, known_cap(rule, key))
 
 
 @transaction.atomic
@@ -111,6 +114,12 @@ def proposals_of(limits: Sequence[Limit]) -> dict[int, list[Counter]]:
     return found
 
 
+def told_of_cap(counter: str) -> QuerySet[QuotaAlert]:
+    """The open alert that the provider states another cap for a counter."""
+    alerts = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.EXCEEDED, subject=counter, resolved_at=None)
+    return alerts.filter(severity=QuotaAlert.Severity.WARNING)
+
+
 def _proposal(counter_id: str) -> tuple[Limit, Counter, float]:
     """Lock the limit, then the counter, as all do."""
     named = Counter.objects.filter(pk=counter_id).first()
@@ -124,10 +133,13 @@ def _proposal(counter_id: str) -> tuple[Limit, Counter, float]:
 
 
 def _forget(limit_id: int, key: str) -> None:
+    """Whoever has taken or declined it has dealt with what was told of it."""
+    resolve(told_of_cap(subjects.counter_id(limit_id, key)))
     Counter.objects.filter(limit_id=limit_id, key=key).update(proposed_capacity=None, proposed_at=None)
 
 
-def _known_cap(rule: Rule, key: str) -> float:
+def known_cap(rule: Rule, key: str) -> float:
+    """The cap that a key has, as its provider would state it."""
     own = rule.overrides.get(key)
     is_bucket = rule.algorithm(key).is_bucket
     if own is not None and not is_bucket:

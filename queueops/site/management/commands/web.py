@@ -32,9 +32,11 @@ class Command(BaseCommand):
         # other command would load Twisted for nothing.
         from queueops.core.web.server import serve
         from queueops.site.asgi import application, askers, body_limits, cross_origin, room
+        from queueops.site.workers_watch import WorkersWatch
 
         _ = get_resolver().url_patterns  # or the first request would import them, and its producer wait for it
         spare_the_collector()
+        WorkersWatch().start()
         chosen = settings.QUEUEOPS
         cut_off = serve(
             application,

@@ -1,0 +1,170 @@
+"""
+Work that waits while no executor lives: seen, told and sent by the web processes, for nobody else is there.
+
+Deliveries of alerts are jobs. Those that wait are carried out here as long as no executor lives, each by one process,
+which holds its row meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max, Q
+from django.utils import timezone
+
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.registry import RunningJob, close_handlers, find_handler
+from jobs.models import Executor, Job, PauseSwitch
+from jobs.services.explain.snapshots import counts_by_project
+from jobs.services.operate.operate import carry_out_cancel, carry_out_schedule
+from jobs.states import UNFINISHED, JobState
+from queueops.core.clock import Now
+from queueops.core.values.numbers import numbered
+from queueops.tenancy.models import Project, ProjectMove
+from ratelimits.models import QuotaAlert
+from ratelimits.services.alerts.alerts import open_alert, reconcile
+
+from .notify_alerts import KIND, PROJECT, send_unsent
+
+logger = logging.getLogger(__name__)
+
+NOBODY_SECONDS = 120.0  # without an executor, before it is told
+EVERYBODY = "*"
+MOST_DELIVERED = 20  # messages of one look
+MOST_ALERTS_SENT = 20  # alerts
+REFUSED_AGAIN_SECONDS = 60.0  # before a message that was not accepted is tried once more
+MOST_DELAYED = 10_000  # jobs whose time is to come
+ACTOR = "system:web"
+
+
+@dataclass(frozen=True, slots=True)
+class NobodyWorks:
+    """
+    No executor lives, and work waits.
+
+    Attributes:
+        jobs: Unfinished ones that could go on, of projects that live here.
+        last_seen: When the last executor gave a sign; None: none is known.
+    """
+
+    jobs: int
+    last_seen: datetime | None
+
+    @property
+    def words(self) -> str:
+        return f"no executor lives, and {numbered(self.jobs, 'job waits', 'jobs wait')}"
+
+
+def nobody_works() -> NobodyWorks | None:
+    """Look whether work waits for an executor and none lives; None: one lives, or nothing waits that nobody paused."""
+    silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
+    if Executor.objects.filter(heartbeat_at__gt=silent).exists():
+        return None
+    if PauseSwitch.objects.filter(scope=PauseSwitch.Scope.GLOBAL).exists():
+        return None
+    away = set(Project.objects.exclude(move=ProjectMove.NONE).values_list("pk", flat=True))
+    waiting = sum(
+        sum(counts[state] for state in UNFINISHED)
+        for project, counts in counts_by_project().items()
+        if project not in away | {PROJECT}
+    )
+    if waiting:
+        delayed = Job.objects.filter(status=JobState.QUEUED, scheduled_at__gt=Now()).exclude(project__in=away)
+        waiting -= delayed.exclude(project=PROJECT).order_by().values("pk")[:MOST_DELAYED].count()
+    if waiting <= 0:
+        return None
+    return NobodyWorks(waiting, Executor.objects.aggregate(last=Max("heartbeat_at"))["last"])
+
+
+class NobodyWatch:
+    """One web process's. Several open one alert together, for a kind is open once, and send each message once."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: float | None = None  # none has been seen alive
+
+    def look(self) -> None:
+        """Open the alert after NOBODY_SECONDS, end it, and send what nobody else can; every few seconds."""
+        found = nobody_works()
+        if found is None:
+            self._since = None
+            reconcile(QuotaAlert.Kind.NO_EXECUTOR, [])
+            return
+        now = self._clock()
+        self._since = now if self._since is None else self._since
+        silent_for = (timezone.now() - found.last_seen).total_seconds() if found.last_seen else 0.0
+        if max(now - self._since, silent_for) < NOBODY_SECONDS:
+            return
+        open_alert(
+            QuotaAlert.Kind.NO_EXECUTOR,
+            EVERYBODY,
+            severity=QuotaAlert.Severity.CRITICAL,
+            message=f"For {NOBODY_SECONDS / 60:.0f} minutes {found.words}: start workers (manage.py up, or qcluster)",
+            figures={
+                "jobs": found.jobs,
+                "last_seen": found.last_seen.isoformat(timespec="seconds") if found.last_seen else None,
+            },
+        )
+        send_unsent(MOST_ALERTS_SENT)
+        deliver_waiting()
+
+
+def deliver_waiting() -> int:
+    """Carry out the deliveries of alerts that wait for an executor; returns how many messages were accepted."""
+    accepted = 0
+    for _ in range(MOST_DELIVERED):
+        sent = _deliver_next()
+        if sent is None:
+            break
+        accepted += sent
+    return accepted
+
+
+@transaction.atomic
+def _deliver_next() -> bool | None:
+    """
+    None: no delivery waits, or other processes are at all of them.
+
+    What was sent and not committed is sent again, by the same name: its receiver can tell.
+    """
+    due = Q(scheduled_at=None) | Q(scheduled_at__lte=Now())
+    waiting = Job.objects.of_project(PROJECT).filter(due, kind=KIND, status=JobState.QUEUED, held=False)
+    job = waiting.order_by("pk").select_for_update(skip_locked=True, of=("self",)).first()
+    if job is None:
+        return None
+    try:
+        asyncio.run(_carry_out(job))
+    except Exception as error:  # whatever it is, the next is to be tried, and this one again
+        refused = isinstance(error, ProviderError)
+        logger.warning("the message %s was not accepted: %s", job.effect_key, error, exc_info=not refused)
+        carry_out_schedule([job.pk], seconds=REFUSED_AGAIN_SECONDS, actor=ACTOR, reason=f"not accepted: {error}"[:500])
+        return False
+    carry_out_cancel([job.pk], actor=ACTOR, reason="sent by a web process, for no executor lives")
+    return True
+
+
+async def _carry_out(job: Job) -> None:
+    handler = find_handler(job.kind)
+    function: Any = handler.function
+    running = RunningJob(
+        id=job.pk,
+        payload=handler.schema.validate_python(job.payload),
+        project=job.project_id,
+        user_id=None,
+        effect_key=job.effect_key,
+        attempt=1,
+        report=lambda percent, message: None,
+    )
+    try:
+        async with asyncio.timeout(handler.timeout.total_seconds()):
+            await function(running)
+    finally:
+        await close_handlers()
