@@ -48,6 +48,7 @@ class QuotaAlert(models.Model):
         BUDGET = "budget", "a budget comes near its end"
         AUDIT_STREAM = "audit_stream", "the audit trail's collector takes nothing"
         RECEIVER = "receiver", "a receiver of messages is paused"
+        GUARD = "guard", "a batch has stopped itself"
 
     class Severity(models.TextChoices):
         NOTICE = "notice"

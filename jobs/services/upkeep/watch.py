@@ -36,6 +36,7 @@ from .unserved import waiting_for
 from .unserved_pools import unserved_pools
 from .watch_audit import watch_audit
 from .watch_credentials import watch_credentials
+from .watch_guards import watch_guards
 from .watch_lanes import StaleLane, watch_lanes
 from .watch_objectives import watch_objectives
 from .watch_provider_batches import watch_provider_batches
@@ -82,6 +83,7 @@ def tend_alerts() -> None:
         watch_provider_batches,
         watch_unserved,
         watch_paused,
+        watch_guards,
         watch_charges,
         watch_horizon,
         watch_objectives,
