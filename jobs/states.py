@@ -108,6 +108,15 @@ class BatchVerdict(models.TextChoices):
     CANCELLED = "cancelled"
 
 
+class GuardState(models.TextChoices):
+    """How far the guard of a batch is; see services/finish/guards.py."""
+
+    TRIAL = "trial"  # the first of its jobs are tried, the others are held
+    PASSED = "passed"  # the rest was let go, or nothing was left to stop
+    STOPPED = "stopped"  # it is paused
+    WENT_ON = "went_on"  # on a person's or a producer's word
+
+
 V = BatchVerdict
 
 SHOWN_VERDICTS: dict[str, Appearance] = {

@@ -47,8 +47,9 @@ WAYS: dict[JobState, tuple[str, ...]] = {
 
 
 def make_project(project_id: str = "acme", **fields: Any) -> Project:
-    """The project of that id, made if there is none."""
-    return Project.objects.get_or_create(pk=project_id, defaults={"name": project_id, **fields})[0]
+    """The project of that id, made if there is none. None of its batches stops itself."""
+    given = {"name": project_id, "guard_percent": 0, **fields}
+    return Project.objects.get_or_create(pk=project_id, defaults=given)[0]
 
 
 def make_batch(*, project: str = "acme", **fields: Any) -> Batch:

@@ -236,6 +236,7 @@ BATCH_ROW = {
     "finished_at": None,
     "verdict": "running",
     "held_by": None,
+    "guard": {"state": "passed", "percent": 20, "first": 50, "ended": None, "failed": None, "code": None},
     "counts": {
         "queued": 400,
         "rate_limited": 100,

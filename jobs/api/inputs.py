@@ -20,6 +20,7 @@ from queueops.core.values.narrowing import Narrowing, SearchedText, not_null
 from queueops.core.values.tags import Tags
 from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input, as_changes
+from queueops.tenancy.models import MOST_GUARDED
 from ratelimits.services.tuning.at_once import MOST_CALLS_AT_ONCE
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
@@ -45,6 +46,19 @@ class BatchInput(Input):
         default=None,
         description="A job to carry out once, when all of the batch has ended, without times and idempotency_key. "
         "As a query parameter, its JSON.",
+    )
+    guard_percent: int | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="The batch pauses itself when so many percent of its first `guard_first` jobs fail for good with "
+        "one code. 0: never. By default as the project says: 20 percent, in batches of more than 200 jobs.",
+    )
+    guard_first: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_GUARDED,
+        description="Until so many have ended, at most twice as many are let go. By default as the project says: 50.",
     )
 
 

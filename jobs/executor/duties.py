@@ -11,7 +11,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from jobs.services.explain import flow
-from jobs.services.finish import breaker, reroute, stops
+from jobs.services.finish import breaker, guards, reroute, stops
 from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.services.operate import budget_waits, fire_schedules, pauses, windows
 from jobs.services.operate.dependants import DependantsDuty
@@ -122,6 +122,7 @@ class Duties:
                 windows.tend_windows,
                 pauses.tend_ramp,
                 upkeep.expire_waiting,
+                guards.tend_guards,
                 batches.finish_batches,
                 batches.foresee_batches,
                 breaker.tend_breakers,

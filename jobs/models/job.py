@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from jobs.querysets import BatchQuerySet, JobQuerySet
-from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, CallType, EventType, JobState, Priority
+from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, CallType, EventType, GuardState, JobState, Priority
 from queueops.tenancy.encryption import SealedJSONField, SealedTextField
 from queueops.tenancy.models import Project
 from queueops.tenancy.written_json import WrittenJSONField
@@ -65,6 +65,13 @@ class Batch(models.Model):
         db_default=[],
         editable=False,
         help_text="The first batches that have jobs which were submitted again with this one, and not made again.",
+    )
+    guard = models.JSONField(
+        null=True, help_text="When it stops itself, `first` and `percent`, and what was found. Null: never."
+    )
+    guard_state = models.CharField(max_length=8, choices=GuardState.choices, blank=True, default="", db_default="")
+    trial_until = models.UUIDField(
+        null=True, help_text="Its jobs with a later id are held by its guard, or are being let go. Null: none is."
     )
     on_finish_job = models.UUIDField(null=True, help_text="The job that waits for its end. Null: none was asked for.")
     created_at = models.DateTimeField(db_default=Now())

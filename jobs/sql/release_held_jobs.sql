@@ -1,4 +1,4 @@
--- Put back held jobs that no pause switch covers any more and that wait for no money and no other job, a bounded number
+-- Put back held jobs that no pause switch or guard covers any more and that wait for no money and no other job, a bounded number
 -- a statement, in id order.
 --
 -- params  after: the last id the statement before looked at; most: rows looked at in one statement

@@ -18,6 +18,7 @@ from django.db.models.functions import Now, Upper
 from queueops.core import clock
 from queueops.core.sealing import payload_keys
 
+MOST_GUARDED = 1_000  # jobs on which a batch's guard decides
 LONGEST_LABEL = 100  # characters of what a user is called
 USER_PLACE = "{user_id}"  # where the user's id belongs in a project's `user_address`
 PLATFORM = "queueops-alerts"  # the project whose jobs are the platform's own: what tells people of alerts
@@ -82,6 +83,27 @@ class Project(models.Model):
         default=False,
         db_default=False,
         help_text="Everybody may read this project's jobs and batches, without a key and without signing in.",
+    )
+    guard_percent = models.PositiveSmallIntegerField(
+        "batches stop at",
+        default=20,
+        db_default=20,
+        validators=[MaxValueValidator(100)],
+        help_text="Percent of a batch's first jobs that fail for good with one code: then it pauses itself. 0: never. "
+        "Whoever submits a batch may say otherwise.",
+    )
+    guard_first = models.PositiveSmallIntegerField(
+        "of their first",
+        default=50,
+        db_default=50,
+        validators=[MinValueValidator(1), MaxValueValidator(MOST_GUARDED)],
+        help_text="Jobs that have ended. Until then at most twice as many of the batch are let go.",
+    )
+    guard_over = models.PositiveIntegerField(
+        "where they have more than",
+        default=200,
+        db_default=200,
+        help_text="Jobs. Smaller batches stop by themselves only if whoever submits them says so.",
     )
     user_address = models.CharField(
         max_length=500,

@@ -52,6 +52,7 @@ class QuotaAlert(models.Model):
         BACKUP = "backup", "backups or the log's archive are behind"
         RECEIVER = "receiver", "a receiver of messages is paused"
         NO_EXECUTOR = "no_executor", "nobody carries out jobs"
+        GUARD = "guard", "a batch has stopped itself"
 
     class Severity(models.TextChoices):
         NOTICE = "notice"

@@ -104,7 +104,7 @@ def test_the_demo_is_submitted_once_and_goes_through(sandbox: Sandbox, monkeypat
         ("http_403", "failed"),
     ]
     shown = watched.getvalue()
-    assert "[################] 100 %  4/4  completed 2  failed 2" in shown
+    assert "[################] 100 %  4/4  succeeded with failures  completed 2  failed 2" in shown
     assert "1 x http_403: PUT was answered with 403" in shown
     assert "Check the credential and its scopes." in shown
 
@@ -156,7 +156,7 @@ def test_a_report_groups_dead_letters_by_cause():
     make_jobs(4, batch=batch, state=JobState.RATE_LIMITED)
     report = read_report(batch, now=timezone.now())
     assert (report.finished, report.total, report.is_done) == (5, 12, False)
-    said = "[######----------]  41 %  5/12  completed 2  failed 3  queued 3  waiting for quota 4"
+    said = "[######----------]  41 %  5/12  running  completed 2  failed 3  queued 3  waiting for quota 4"
     assert report.line() == f"{said}  held by: a limit has no room"
     assert [reason.line()[:20] for reason in report.reasons] == ["2 x not_found: HTTP ", "1 x other: yyyyyyyyyy"[:20]]
     assert all(len(reason.line()) < 200 for reason in report.reasons)

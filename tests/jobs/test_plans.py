@@ -16,6 +16,7 @@ from jobs.executor import pump
 from jobs.models import DeadLetter, Dependency, Job, JobEvent, Objective, Tag, new_id
 from jobs.services.claim import claim
 from jobs.services.explain.snapshots import batch_counts, project_counts
+from jobs.services.finish import guards
 from jobs.services.upkeep import retention, upkeep
 from jobs.states import TRANSITIONS
 from queueops.core.sql import load_sql
@@ -44,6 +45,21 @@ SELECT lpad(to_hex(i), 32, '0')::uuid, 'p1', 'http.request', 'http', 'write', 'n
   FROM generate_series(1, 20000) AS i;
 ANALYZE jobs_job;
 UPDATE jobs_job SET status = 'cancelled', finished_at = now() WHERE id < '00000000-0000-0000-0000-000000001000';
+"""
+
+
+# A batch of which the first hundred are tried, the first sixty have ended, and the others are held.
+ON_TRIAL = """
+TRUNCATE jobs_job CASCADE;
+UPDATE jobs_batch SET guard_state = 'trial', guard = '{"first": 50, "percent": 20}', total = 20000,
+                      trial_until = lpad(to_hex(100), 32, '0')::uuid;
+INSERT INTO jobs_job (id, project_id, batch_id, kind, service, call_type, priority, status, held, payload, effect_key,
+                      eligible_since)
+SELECT lpad(to_hex(i), 32, '0')::uuid, 'p1', '00000000-0000-0000-0000-000000000007', 'http.request', 'http', 'write',
+       'normal', 'queued', i > 100, '{}', i, now()
+  FROM generate_series(1, 20000) AS i;
+UPDATE jobs_job SET status = 'cancelled', finished_at = now() WHERE id <= lpad(to_hex(60), 32, '0')::uuid;
+ANALYZE jobs_job;
 """
 
 
@@ -89,6 +105,21 @@ def test_a_claim_reads_none_of_an_active_projects_finished_jobs(as_executor):
     assert {node["Index Name"] for node in nodes(plan) if node.get("Relation Name") == "jobs_job"} <= {
         "jobs_job_ready_idx", "jobs_job_in_lane_idx", "jobs_job_pkey"
     }  # fmt: skip
+
+
+def test_a_claim_reads_none_of_what_the_guard_of_a_batch_holds_and_the_guard_reads_what_has_ended(as_executor):
+    with connection.cursor() as cursor:
+        cursor.execute(ON_TRIAL)
+    plan = explain_file(
+        "jobs", "choose_jobs", wanted=200, starved_after=9.0, starved_every=9.0,
+        turn_classes=[], turn_projects=[], turn_passes=[], turn_nows=[],
+        lanes=[], rooms=[], passes=[], resting=[], flow_projects=[], flow_passes=[], strange=[],
+        known_projects=None, known_priorities=None, known_since=None, everywhere=True, most_bytes=16_000_000,
+    )  # fmt: skip
+    assert plan["Actual Rows"] == 40
+    assert_bounded(plan, rows=2_000, blocks=2_000)
+    for read in explain_reads(lambda: guards._look(BATCH, 50)):
+        assert_bounded(read, rows=300, blocks=200)
 
 
 def test_a_look_at_those_that_wait_for_others_reads_what_they_wait_for(as_executor):

@@ -72,7 +72,7 @@ class Model:
         }
         for unit, cap in (("tokens", TOKENS_PER_MINUTE), ("requests", 60)):
             create_limit({**figures, "name": f"{self.service}-{unit}", "unit": unit, "capacity": cap}, actor="user:1")
-        project, _ = Project.objects.get_or_create(pk=PROJECT, defaults={"name": PROJECT})
+        project, _ = Project.objects.get_or_create(pk=PROJECT, defaults={"name": PROJECT, "guard_percent": 0})
         credential = Credential.objects.create(
             name="model-key",
             service=self.service,

@@ -142,7 +142,7 @@ def paged() -> Iterator[Pager]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    Project.objects.get_or_create(pk=PROJECT, defaults={"name": "Acme"})
+    Project.objects.get_or_create(pk=PROJECT, defaults={"name": "Acme", "guard_percent": 0})
     make_route(target=f"http://127.0.0.1:{server.server_port}/", least_severity="notice")
     try:
         yield pager

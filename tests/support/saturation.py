@@ -84,7 +84,9 @@ def accounts(projects: int = 5, users: int = 50) -> list[Account]:
 def open_accounts(wanted: Iterable[Account], *, url: str) -> None:
     """Make projects and credentials, or point them elsewhere; `url`: where their sandbox is."""
     for account in wanted:
-        project, _ = Project.objects.get_or_create(pk=account.project, defaults={"name": account.project})
+        project, _ = Project.objects.get_or_create(
+            pk=account.project, defaults={"name": account.project, "guard_percent": 0}
+        )
         token = f"project:{account.project}/user:{account.user}"
         figures = {
             "service": SERVICE,

@@ -161,6 +161,8 @@ export interface components {
             finished: number;
             /** Format: date-time */
             readonly finished_at: string | null;
+            /** @description When it stops itself; null: never. */
+            guard: components["schemas"]["Guard"] | null;
             /** @description What stops it, in words, where the verdict is `held`; else null. */
             held_by: string | null;
             /** @description Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000. */
@@ -238,6 +240,8 @@ export interface components {
             finished: number;
             /** Format: date-time */
             readonly finished_at: string | null;
+            /** @description When it stops itself; null: never. */
+            guard: components["schemas"]["Guard"] | null;
             /** @description What stops it, in words, where the verdict is `held`; else null. */
             held_by: string | null;
             /** @description Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000. */
@@ -294,6 +298,18 @@ export interface components {
              * @default []
              */
             after: string[];
+            /**
+             * Guard First
+             * @description Until so many have ended, at most twice as many are let go. By default as the project says: 50.
+             * @default null
+             */
+            guard_first: number | null;
+            /**
+             * Guard Percent
+             * @description The batch pauses itself when so many percent of its first `guard_first` jobs fail for good with one code. 0: never. By default as the project says: 20 percent, in batches of more than 200 jobs.
+             * @default null
+             */
+            guard_percent: number | null;
             /**
              * Jobs
              * @description Each as in the submission of one job.
@@ -669,6 +685,7 @@ export interface components {
         };
         /**
          * @description * `after` - after
+         *     * `guard` - guard
          *     * `paused` - paused
          *     * `budget` - budget
          *     * `outage` - outage
@@ -682,7 +699,7 @@ export interface components {
          *     * `credentials` - credentials
          * @enum {string}
          */
-        CodeEnum: "after" | "paused" | "budget" | "outage" | "scheduled" | "retry_backoff" | "limit" | "cooled_down" | "turn" | "slots" | "pool" | "credentials";
+        CodeEnum: "after" | "guard" | "paused" | "budget" | "outage" | "scheduled" | "retry_backoff" | "limit" | "cooled_down" | "turn" | "slots" | "pool" | "credentials";
         /** @description Jobs by state. */
         Counts: {
             cancelled: number;
@@ -1137,6 +1154,36 @@ export interface components {
              */
             id: string;
         };
+        /** @description When a batch stops itself, and how far that is. */
+        Guard: {
+            /** @description The most frequent error code of them. */
+            code: string | null;
+            /** @description Of these, when it stopped; null: it did not. */
+            ended: number | null;
+            /** @description Of those, for good with `code`. */
+            failed: number | null;
+            /** @description Jobs that decide. */
+            first: number;
+            /** @description Of the first jobs, that fail for good with one code. */
+            percent: number;
+            /**
+             * @description `trial`: its first jobs are tried, others are held; `passed`: the rest was let go; `stopped`: it is paused, `resume` goes on; `went_on`: somebody said so.
+             *
+             *     * `trial` - Trial
+             *     * `passed` - Passed
+             *     * `stopped` - Stopped
+             *     * `went_on` - Went On
+             */
+            state: components["schemas"]["GuardStateEnum"];
+        };
+        /**
+         * @description * `trial` - Trial
+         *     * `passed` - Passed
+         *     * `stopped` - Stopped
+         *     * `went_on` - Went On
+         * @enum {string}
+         */
+        GuardStateEnum: "trial" | "passed" | "stopped" | "went_on";
         /** HandlerInfo */
         HandlerInfo: {
             call_type: components["schemas"]["CallType"];

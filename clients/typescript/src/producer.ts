@@ -75,6 +75,10 @@ export interface BatchOptions {
   onFailure?: "cancel" | "run" | "hold";
   /** A job to carry out once, when all have ended; an `http.request` without a body posts the batch's id and counts. */
   onFinish?: JobSpec;
+  /** The batch pauses itself when so many percent of its first jobs fail for good with one code; 0: never. By default as the project says. */
+  guardPercent?: number;
+  /** How many those first jobs are. */
+  guardFirst?: number;
   /**
    * One of your own makes the call safe to repeat by another process, for 7 days. The jobs must then come out the
    * same. By default a new one for each call.
@@ -148,6 +152,8 @@ export class QueueOps {
         after: options.after?.length ? options.after : undefined,
         on_failure: options.onFailure,
         on_finish: options.onFinish && encoded(options.onFinish),
+        guard_percent: options.guardPercent,
+        guard_first: options.guardFirst,
       },
       headers: { "content-type": "application/x-ndjson", "idempotency-key": key },
       timeout: BATCH_TIMEOUT_SECONDS,

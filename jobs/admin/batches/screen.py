@@ -24,7 +24,8 @@ from jobs.models import Batch, BulkOperation, Dependency, Job, OnFailure, Tag
 from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot, batch_snapshots
 from jobs.services.explain.verdicts import narrowed
-from jobs.states import OUTAGE, SHOWN, SHOWN_VERDICTS, BatchVerdict, JobState, told_apart
+from jobs.services.finish import guards
+from jobs.states import OUTAGE, SHOWN, SHOWN_VERDICTS, BatchVerdict, GuardState, JobState, told_apart
 from queueops.screens import showing
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice, ProjectFilter
@@ -172,7 +173,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         fitting = {"resume" if batch.paused else "pause"} if batch.finished_at is None or batch.paused else set()
         if batch.finished_at is None:
             fitting |= {"cancel", "priority"}
-        if Dependency.objects.filter(owner_id=batch.pk, let_go=False).exists():
+        if batch.guard_state == GuardState.TRIAL or Dependency.objects.filter(owner_id=batch.pk, let_go=False).exists():
             fitting.add("go-on")
         # By the index on (batch, status): dead letters have none on the batch.
         failed = Job.objects.filter(batch_id=batch.pk, status=JobState.FAILED)
@@ -232,6 +233,8 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "tags": tags_shown("jobs_batch", Tag.objects.of([batch.pk]).get(batch.pk, ())),
         "whose": users_shown(batch.project_id, [batch.user_id])[batch.user_id] if batch.user_id else None,
         "after": _after(batch),
+        "guard": _guard(batch),
+        "stopped": guards.told(batch.guard) if batch.guard and batch.guard_state == GuardState.STOPPED else "",
         "callback": _callback(batch),
         "known": format_html_join(", ", "{}", ((showing.link("jobs_batch", one),) for one in batch.known_batches)),
         "picture": picture_of(Job.objects.filter(batch_id=batch.pk)),
@@ -271,6 +274,20 @@ def _after(batch: Batch) -> SafeString | str:
     return format_html(
         "{}; if one fails, {}; {}", format_html_join(", ", "{}", ((one,) for one in links)), failing, standing
     )
+
+
+def _guard(batch: Batch) -> str:
+    """When it stops itself, and how far that is; empty: never."""
+    if batch.guard is None:
+        return ""
+    words = {
+        GuardState.TRIAL: "they are tried now",
+        GuardState.PASSED: "they did well enough",
+        GuardState.STOPPED: "it has",
+        GuardState.WENT_ON: "it was told to go on",
+    }
+    first, percent, state = batch.guard["first"], batch.guard["percent"], GuardState(batch.guard_state)
+    return f"at {percent} % of its first {first:,} jobs, failed for good with one code; {words[state]}"
 
 
 def _callback(batch: Batch) -> SafeString | str:

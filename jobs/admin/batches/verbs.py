@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
 from django.urls import reverse
 
 from jobs.admin.forms import BulkRequeueForm, PriorityForm
 from jobs.models import BulkOperation, Dependency
 from jobs.services.operate import bulk, pauses
 from jobs.services.operate.dependants import go_on
+from jobs.states import GuardState
 from queueops.core.values.numbers import numbered
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome
@@ -113,10 +115,14 @@ GO_ON = Verb(
     permission="jobs.reschedule_job",
     label="Go on all the same",
     done="let go",
-    explains="The batch waits no longer for other jobs and batches, however those end. Pauses and budgets count as"
+    explains="The batch waits no longer for other jobs and batches, nor for its own first jobs,"
+    " however those end. Pauses and budgets count as"
     " before; jobs that wait for others by themselves still do.",
     icon="double_arrow",
-    applies=lambda rows: rows.filter(pk__in=Dependency.objects.filter(let_go=False, of_batch=True).values("owner_id")),
+    applies=lambda rows: rows.filter(
+        Q(pk__in=Dependency.objects.filter(let_go=False, of_batch=True).values("owner_id"))
+        | Q(guard_state=GuardState.TRIAL)
+    ),
     carry_out=_go_on,
     form=ReasonForm,
 )

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from jobs.models import Batch, OnFailure
 from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.snapshots import BatchSnapshot
-from jobs.states import BatchVerdict
+from jobs.states import BatchVerdict, GuardState
 
 from .fields import CURSOR_HELP, EPOCH_HELP, MOMENT
 from .jobs import CountsSerializer, tell_tags
@@ -28,7 +28,23 @@ BATCH_FIELDS = (
     "created_at",
     "finished_at",
 )
+NOTHING_FOUND: dict[str, Any] = {"ended": None, "failed": None, "code": None}
 NO_WAIT: dict[str, Any] = {"after": [], "on_failure": None}
+
+
+class GuardSerializer(serializers.Serializer[dict[str, Any]]):
+    """When a batch stops itself, and how far that is."""
+
+    state = serializers.ChoiceField(
+        choices=GuardState.choices,
+        help_text="`trial`: its first jobs are tried, others are held; `passed`: the rest was let go; `stopped`: it is "
+        "paused, `resume` goes on; `went_on`: somebody said so.",
+    )
+    percent = serializers.IntegerField(help_text="Of the first jobs, that fail for good with one code.")
+    first = serializers.IntegerField(help_text="Jobs that decide.")
+    ended = serializers.IntegerField(allow_null=True, help_text="Of these, when it stopped; null: it did not.")
+    failed = serializers.IntegerField(allow_null=True, help_text="Of those, for good with `code`.")
+    code = serializers.CharField(allow_null=True, help_text="The most frequent error code of them.")
 
 
 class BatchSerializer(serializers.ModelSerializer[Batch]):
@@ -54,6 +70,7 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
     held_by = serializers.CharField(
         allow_null=True, help_text="What stops it, in words, where the verdict is `held`; else null."
     )
+    guard = GuardSerializer(allow_null=True, help_text="When it stops itself; null: never.")
     counts = CountsSerializer(help_text="Items by state; a requeued item counts once, as its latest job.")
     held_by_outage = serializers.IntegerField(
         help_text="Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000."
@@ -76,6 +93,7 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
             *BATCH_FIELDS,
             "verdict",
             "held_by",
+            "guard",
             "counts",
             "held_by_outage",
             "finished",
@@ -120,6 +138,7 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
         "finished_at": batch.finished_at and MOMENT.to_representation(batch.finished_at),
         "verdict": snapshot.verdict.value,
         "held_by": snapshot.held_by,
+        "guard": batch.guard and {**NOTHING_FOUND, **batch.guard, "state": batch.guard_state},
         "counts": snapshot.counts,
         "held_by_outage": snapshot.held_by_outage,
         "finished": snapshot.finished,

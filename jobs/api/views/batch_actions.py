@@ -86,6 +86,7 @@ class GoOnBatch(ApiView):
         body_example={"reason": "the report may be partial"},
         answer=answers.GoesOn,
         example={"id": examples.BATCH_ID, "goes_on": True},
+        description="Also one whose first jobs are tried. One that its guard has stopped goes on by resume.",
         errors=[409],
         answers_once=True,
     )

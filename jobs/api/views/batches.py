@@ -65,9 +65,10 @@ class BatchList(ApiListView[Batch]):
         description=(
             "Up to 100,000 jobs: as one JSON document of at most 32 MB, or as `application/x-ndjson`, one "
             "job a line and the options `name`, `tags`, `partial`, `start_interval_seconds`, `after`, "
-            "`on_failure` and `on_finish` (its JSON) as query parameters. One job that is not valid rejects all, with "
-            "the line and cause of each; with `partial` the valid ones are accepted. Bodies may be sent with "
-            "`Content-Encoding: gzip`, here as everywhere; sizes are those of the inflated body."
+            "`on_failure`, `guard_percent`, `guard_first` and `on_finish` (its JSON) as query parameters. One job that "
+            "is not valid rejects all, with the line and cause of each; with `partial` the valid ones are accepted. "
+            "Bodies may be sent with `Content-Encoding: gzip`, here as everywhere; sizes are those of the inflated "
+            "body."
         ),
     )
     def post(self, request: Request) -> Response:
@@ -87,6 +88,8 @@ class BatchList(ApiListView[Batch]):
             after=given.after,
             on_failure=given.on_failure,
             on_finish=given.on_finish,
+            guard_first=given.guard_first,
+            guard_percent=given.guard_percent,
         )
         return 201, {
             "id": str(batch.id),

@@ -14,8 +14,9 @@ from django.db.models.functions import Coalesce
 
 from jobs.models import Batch, Job, JobCount, PauseSwitch
 from jobs.querysets import JobQuerySet
+from jobs.services.finish import guards
 from jobs.services.finish.outages import held_by_outage
-from jobs.states import RUNNING, TERMINAL, WAITING, BatchVerdict, JobState
+from jobs.states import RUNNING, TERMINAL, WAITING, BatchVerdict, GuardState, JobState
 from queueops.tenancy.scope import for_everyone
 
 from .waiting import explain_waiting
@@ -71,7 +72,7 @@ def with_verdicts(rows: QuerySet[Any], stopping: Sequence[PauseSwitch]) -> Query
         When(running=0, waiting=0, then=_ended()),
         When(_is_stopped(stopping), then=Value(V.HELD)),
         When(running__gt=0, then=Value(V.RUNNING)),
-        When(~Exists(_free()), then=Value(V.HELD)),
+        When(~Exists(_tried()) & ~Exists(_free()), then=Value(V.HELD)),
         When(ended__gt=0, then=Value(V.RUNNING)),
         default=Value(V.WAITING),
         output_field=CharField(),
@@ -81,7 +82,8 @@ def with_verdicts(rows: QuerySet[Any], stopping: Sequence[PauseSwitch]) -> Query
     sums = sums.annotate(running=_sum(RUNNING), waiting=_sum(WAITING), ended=_sum(TERMINAL))
     sums = sums.annotate(ended_well=ended_well, ended_badly=failed, ended_early=cancelled)
     told = Subquery(sums.annotate(said=said).values("said")[:1])
-    return rows.annotate(verdict=Coalesce(told, Value(V.SUCCEEDED), output_field=CharField()))
+    judged: QuerySet[Any] = rows.annotate(verdict=Coalesce(told, Value(V.SUCCEEDED), output_field=CharField()))
+    return judged
 
 
 def _ended() -> Case:
@@ -115,6 +117,11 @@ def _is_stopped(stopping: Sequence[PauseSwitch]) -> Q:
     return is_stopped
 
 
+def _tried() -> QuerySet[Batch]:
+    """The batch where its first jobs are tried: of these one may be free though none of those looked at is."""
+    return Batch.objects.filter(pk=OuterRef("batch_id"), guard_state=GuardState.TRIAL)
+
+
 def _free() -> JobQuerySet:
     """Of the first waiting jobs of a batch those that nothing holds."""
     waiting = Job.objects.filter(batch_id=OuterRef(OuterRef("batch_id")), status__in=sorted(WAITING)).order_by()
@@ -126,6 +133,8 @@ def _held_by(batch: Batch, stopping: Sequence[PauseSwitch]) -> str | None:
     own = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.BATCH, key=str(batch.pk)).first() if batch.paused else None
     of_project = (one for one in stopping if one.key == batch.project_id or one.scope == PauseSwitch.Scope.GLOBAL)
     switch = own or next(of_project, None)
+    if batch.guard_state == GuardState.STOPPED and batch.guard:
+        return f"its guard: {guards.told(batch.guard)}"
     if switch is not None:
         whose = {PauseSwitch.Scope.BATCH: "of it", PauseSwitch.Scope.GLOBAL: "of everything"}
         words = f"a pause {whose.get(PauseSwitch.Scope(switch.scope), f'of project {switch.key}')}"

@@ -14,12 +14,12 @@ from django.utils import timezone
 
 from jobs.handlers.registry import all_handlers
 from jobs.lanes import pool_of_lane
-from jobs.models import BudgetWait, Executor, Job, JobEvent, OnFailure, PauseSwitch, RefusedCalls, ServiceBreaker
+from jobs.models import Batch, BudgetWait, Executor, Job, JobEvent, OnFailure, PauseSwitch, RefusedCalls, ServiceBreaker
 from jobs.services.finish import stops
 from jobs.services.finish.kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.services.operate.budget_waits import why_unknown
 from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
-from jobs.states import WAITING, JobState
+from jobs.states import WAITING, GuardState, JobState
 from queueops.core.clock import Now, database_now, foretold
 from queueops.core.sql import run_sql_as
 from queueops.tenancy.models import CredentialPoolMember
@@ -35,6 +35,7 @@ from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
 
 Code = Literal[
     "after",
+    "guard",
     "paused",
     "budget",
     "outage",
@@ -145,9 +146,11 @@ def explain_waiting(job: Job) -> Waiting | None:
     weighed = merges or any(not limit.per_call for limit in limits)
     position = find_position(job, rules, now=now, weighed=weighed)
     others = _others(job)
-    paused = _pauses(job, is_explained=bool(others))
+    tried = _guard(job)
+    paused = _pauses(job, is_explained=bool(others or tried))
     stopped = [
         *others,
+        *tried,
         *_budget(job),
         *(reason for reason in paused if reason.free_at is None),
         *_outage(job),
@@ -182,6 +185,17 @@ def _others(job: Job) -> list[Reason]:
     if found and not told:
         told.append(Reason("after", "what it waited for has ended: it goes on in a moment"))
     return told
+
+
+def _guard(job: Job) -> list[Reason]:
+    """The first jobs of its batch, which are tried before it."""
+    if not job.held or job.batch_id is None:
+        return []
+    batch = Batch.objects.filter(pk=job.batch_id, guard_state=GuardState.TRIAL, trial_until__lt=job.pk).first()
+    if batch is None or batch.guard is None:
+        return []
+    first = batch.guard["first"]
+    return [Reason("guard", f"the first jobs of its batch are tried: it goes on once {first:,} have ended well enough")]
 
 
 class _Other(NamedTuple):

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from jobs.models import Batch, Dependency, Job
 from jobs.services.submit.results import BulkResult, distinct_ids
-from jobs.states import UNFINISHED
+from jobs.states import UNFINISHED, GuardState
 from queueops.audit import trail
 from queueops.core.notify import Channel, notify
 from queueops.core.processes.one_by_one import one_by_one
@@ -63,7 +63,8 @@ class DependantsDuty:
 @transaction.atomic
 def go_on(owner_ids: Iterable[UUID], *, of_batch: bool, actor: str, reason: str = "") -> BulkResult:
     """
-    Say that jobs, or batches, that wait for others go on all the same; the duty lets them go at its next turn.
+    Say that jobs, or batches, that wait for others go on all the same; the duty lets them go at its next turn. So does
+    a batch whose first jobs are tried.
 
     Their own times, pauses and budgets count as before. A job whose batch waits goes on with its batch.
 
@@ -76,6 +77,12 @@ def go_on(owner_ids: Iterable[UUID], *, of_batch: bool, actor: str, reason: str 
     for owner, other in rows.order_by("owner_id", "on_id").values_list("owner_id", "on_id"):
         waited_for.setdefault(owner, []).append(str(other))
     moved = [one for one in ids if one in waited_for and rows.filter(owner_id=one).update(let_go=True)]
+    if of_batch:
+        tried = Batch.objects.filter(pk__in=ids, guard_state=GuardState.TRIAL).order_by("pk").select_for_update()
+        for batch in tried:
+            waited_for.setdefault(batch.pk, []).append("its first jobs")
+        Batch.objects.filter(pk__in=[batch.pk for batch in tried]).update(guard_state=GuardState.WENT_ON)
+        moved += [batch.pk for batch in tried if batch.pk not in moved]
     for one in moved:
         model = Batch if of_batch else Job
         trail.record(

@@ -21,7 +21,7 @@ from django.db.models import Sum
 from jobs.errors import NotPaused, UnknownPauseTarget
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Batch, Executor, PauseSwitch
-from jobs.states import WAITING
+from jobs.states import WAITING, GuardState
 from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
@@ -116,8 +116,8 @@ def pause_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
 
 def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
     """
-    Remove people's pause switch and put back the jobs that no other switch covers: a maintenance window's stays until
-    that ends. Not to be called inside a transaction.
+    Remove people's pause switch, or that of a batch which has stopped itself, and put back the jobs that no other
+    switch covers: a maintenance window's stays until that ends. Not to be called inside a transaction.
 
     Returns:
         How many jobs were put back.
@@ -133,6 +133,7 @@ def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
         removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key, window=None).delete()
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=False)
+            Batch.objects.filter(pk=key, guard_state=GuardState.STOPPED).update(guard_state=GuardState.WENT_ON)
         if wanted is Scope.GLOBAL:
             ramps.drop_ramp()  # one that was being prepared
         trail.record(

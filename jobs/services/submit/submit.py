@@ -26,6 +26,7 @@ from queueops.tenancy.written_json import WrittenBytes
 from .accept_document import JOBS_OF_AN_INSERT, Line, LineChecker, LineError, in_chunks
 from .choose_lane import choose_lanes
 from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of, waits_as_json
+from .guard import BatchTrial
 from .on_finish import prepare_callback
 from .payloads import payloads_to_store
 from .prepare import PreparedJob, Rules, prepare_job
@@ -154,6 +155,8 @@ def submit_batch(
     after: Sequence[UUID] = (),
     on_failure: OnFailure = OnFailure.CANCEL,
     on_finish: JobSpec | None = None,
+    guard_first: int | None = None,
+    guard_percent: int | None = None,
 ) -> BatchReceipt:
     """
     Store many jobs in one transaction and wake the executors.
@@ -167,6 +170,8 @@ def submit_batch(
         start_interval_seconds: Start the jobs this far apart; 0: as soon as limits allow.
         after, on_failure: What all of it waits for, as of a job; its jobs may wait for others besides.
         on_finish: The job to carry out when all of it has ended, however; see `prepare_callback` for what is refused.
+        guard_first, guard_percent: It pauses itself when so many percent of so many first jobs have failed for good
+            with one code; 0 percent: never. None: as the project says, of batches above a size.
 
     Raises:
         BatchRejected: A line is bad (partial: every line is). Nothing was stored.
@@ -187,7 +192,8 @@ def submit_batch(
         named.read(after)
         named.check(after)
         named.store({batch.pk: Waits(after, on_failure)}, of_batch=True)
-        intake = _Intake(batch, checker, named, actor=actor, room=room, callbacks=len(callbacks))
+        trial = BatchTrial(project_id, first=guard_first, percent=guard_percent)
+        intake = _Intake(batch, checker, named, trial, actor=actor, room=room, callbacks=len(callbacks))
         for prepared in _one_ahead(checker.chunks(lines)):
             if partial or not checker.error_count:  # else it only counts the errors from here on
                 intake.take(prepared)
@@ -201,7 +207,9 @@ def submit_batch(
                 errors=[error.as_dict() for error in checker.errors],
             )
         known, known_batches = intake.known()
-        Batch.objects.filter(pk=batch.pk).update(total=intake.accepted, known_batches=known_batches)
+        trial.settle(batch, accepted=intake.accepted)
+        batch.total, batch.known_batches = intake.accepted, known_batches
+        batch.save(update_fields=["total", "known_batches", "guard", "guard_state", "trial_until"])
         if callbacks:
             named.read([batch.pk])
             insert_prepared(callbacks, project_id=project_id, actor=actor, named=named)
@@ -225,7 +233,15 @@ class _Intake:
     """Stores the jobs of a batch, chunk by chunk in the caller's transaction."""
 
     def __init__(
-        self, batch: Batch, checker: LineChecker, named: Named, *, actor: str, room: int, callbacks: int
+        self,
+        batch: Batch,
+        checker: LineChecker,
+        named: Named,
+        trial: BatchTrial,
+        *,
+        actor: str,
+        room: int,
+        callbacks: int,
     ) -> None:
         """
         Args:
@@ -234,6 +250,7 @@ class _Intake:
         self.batch = batch
         self.checker = checker
         self.named = named
+        self.trial = trial
         self.actor = actor
         self.room = room
         self.callbacks = callbacks
@@ -250,6 +267,7 @@ class _Intake:
         """
         project_id = self.batch.project_id
         jobs = without_unknown(prepared, self.named, self.checker)
+        self.trial.see(jobs, seen=self.accepted)
         if not self._keys_locked and any(job.spec.unique_key for job in jobs):
             lock_keys(project_id)
             self._keys_locked = True
@@ -286,7 +304,11 @@ class _Intake:
         project_id = self.batch.project_id
         if self.accepted + len(jobs) > self.room:
             refuse_when_full(project_id, self.accepted + len(jobs) + self.callbacks)
-        added = insert_prepared(jobs, project_id=project_id, actor=self.actor, batch=self.batch, named=self.named)
+        go, wait = self.trial.divide(jobs)
+        given = {"project_id": project_id, "actor": self.actor, "batch": self.batch, "named": self.named}
+        added = insert_prepared(go, **given)
+        if wait:
+            added |= insert_prepared(wait, **given, held=True)
         self.accepted += len(added)
         return added
 
@@ -316,12 +338,14 @@ def insert_prepared(
     actor: str,
     batch: Batch | None = None,
     named: Named | None = None,
+    held: bool = False,
 ) -> set[UUID]:
     """
     Insert in the caller's transaction; returns the ids inserted. A missing one met its idempotency key.
 
     Args:
         named: What the jobs wait for, checked. None: they wait for nothing.
+        held: Something holds them that is not theirs.
     """
     chosen = choose_lanes(jobs, project_id)
     waits = batch_waits(batch.pk) if batch else None
@@ -331,7 +355,7 @@ def insert_prepared(
         {
             "project": project_id,
             "batch": batch.pk if batch else None,
-            "held": batch.paused if batch else False,
+            "held": held or (batch.paused if batch else False),
             "submitted_by": actor,
             "ids": plain_array([job.id for job in jobs]),
             "kinds": _one_for_all([job.handler.kind for job in jobs]),

@@ -18,7 +18,7 @@ from jobs.services.explain.snapshots import Counts, batch_counts
 from jobs.services.finish.outages import count_held_of
 from jobs.services.finish.webhooks import send_batch_webhooks
 from jobs.services.operate.windows import spans_over
-from jobs.states import TERMINAL, WAITING
+from jobs.states import TERMINAL, WAITING, GuardState
 from jobs.windows import Span, stretched
 from queueops.core.clock import Now, database_now
 from queueops.core.processes.one_by_one import one_by_one
@@ -80,7 +80,9 @@ def _close_batch(batch_id: UUID) -> None:
     batch = Batch.objects.select_for_update().get(pk=batch_id)
     counts = batch_counts([batch_id])[batch_id]
     if batch.finished_at is None and _finished(counts) == sum(counts.values()):
-        Batch.objects.filter(pk=batch_id).update(finished_at=Now(), rate_per_second=None)
+        Batch.objects.filter(pk=batch_id).update(finished_at=Now(), rate_per_second=None, trial_until=None)
+        # Nothing is left to stop.
+        Batch.objects.filter(pk=batch_id, guard_state=GuardState.TRIAL).update(guard_state=GuardState.PASSED)
         send_batch_webhooks(batch)
 
 

@@ -11,6 +11,7 @@ from django.db.models import Q
 
 from jobs.models import Batch, Job, PauseSwitch
 from jobs.services.explain.snapshots import Counts, batch_counts, counts_by_project
+from jobs.services.finish import guards
 from jobs.services.operate.epochs import PUT_BACK_REASON
 from jobs.services.operate.job_filter import Counted
 from jobs.services.operate.pauses import OURS, count_covered
@@ -109,6 +110,8 @@ def watch_paused() -> None:
     minutes = settings.QUEUEOPS.alert_paused_minutes
     is_old = Q(created_at__lt=Now() - timedelta(minutes=minutes))
     old = PauseSwitch.objects.filter(is_old | Q(reason=PUT_BACK_REASON)).filter(window=None).exclude(scope__in=OURS)
+    # Of a batch that has stopped itself another alert tells.
+    old = old.exclude(scope=Scope.BATCH, paused_by=guards.SYSTEM)
     switches = list(old.order_by("created_at")[:MOST_WATCHED])
     shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
     gone = set(Project.objects.filter(move=ProjectMove.MOVED).values_list("pk", flat=True))  # paused here for good

@@ -32,6 +32,7 @@ from .paused import watch_paused
 from .watch_audit import watch_audit
 from .watch_backups import watch_backups
 from .watch_credentials import watch_credentials
+from .watch_guards import watch_guards
 from .watch_lanes import StaleLane, watch_lanes
 from .watch_letters import causes_told, watch_dead_letters
 from .watch_objectives import watch_objectives
@@ -79,6 +80,7 @@ def tend_alerts() -> None:
         watch_provider_batches,
         watch_unserved,
         watch_paused,
+        watch_guards,
         watch_charges,
         watch_horizon,
         watch_objectives,

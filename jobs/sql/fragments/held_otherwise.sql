@@ -1,8 +1,10 @@
--- Whether a pause switch or a budget without room holds a job.
+-- Whether a pause switch, the guard of its batch or a budget without room holds a job.
 (EXISTS (SELECT FROM jobs_pauseswitch AS switch
           WHERE {{held_back job}}
              OR (scope = 'unfit' AND key = job.kind AND job.last_error_code = 'invalid_payload')
              OR (scope = 'sealed' AND job.last_error_code = 'payload_key_missing'
                  AND job.last_error_message = 'its payload is encrypted with the key ' || key
                                               || ', which is not among QUEUEOPS_PAYLOAD_KEYS here'))
+ OR EXISTS (SELECT FROM jobs_batch AS tried
+             WHERE tried.id = job.batch_id AND tried.guard_state = 'trial' AND job.id > tried.trial_until)
  OR EXISTS (SELECT FROM jobs_budgetwait WHERE job_id = job.id))

@@ -31,7 +31,16 @@ from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
 @admin.register(Project)
 class ProjectAdmin(AuditedMixin, QueueAdmin):
     list_display: tuple[str, ...] = ("id", "name", "weight", "max_waiting_jobs", "keys", "read_by")
-    fields = ("id", "name", "weight", "max_waiting_jobs", "user_address", "anonymous_read", "encrypted")
+    fields = (
+        "id",
+        "name",
+        "weight",
+        "max_waiting_jobs",
+        ("guard_percent", "guard_first", "guard_over"),
+        "user_address",
+        "anonymous_read",
+        "encrypted",
+    )
     search_fields = ("id", "name")
     search_help_text = "A part of its id or name"
 

@@ -95,6 +95,8 @@ class AsyncQueueOps:
         after: Sequence[Id] = (),
         on_failure: OnFailure | None = None,
         on_finish: JobSpec | Mapping[str, Any] | None = None,
+        guard_percent: int | None = None,
+        guard_first: int | None = None,
         idempotency_key: str | None = None,
     ) -> SubmittedBatch:
         """
@@ -111,6 +113,8 @@ class AsyncQueueOps:
             after, on_failure: What all of it waits for, as of a job.
             on_finish: A job to carry out once, when all of it has ended; an `http.request` without a body of its own
                 posts the batch's id and counts.
+            guard_percent, guard_first: The batch pauses itself when so many percent of so many first jobs have failed
+                for good with one code; 0 percent: never. None: as the project says, 20 of 50 above 200 jobs.
             idempotency_key: One of your own makes the call safe to repeat by another process, for 7 days. The
                 jobs must then come out the same. By default a new one for each call.
 
@@ -131,6 +135,8 @@ class AsyncQueueOps:
                     after=after,
                     on_failure=on_failure,
                     on_finish=on_finish,
+                    guard_percent=guard_percent,
+                    guard_first=guard_first,
                     idempotency_key=idempotency_key,
                 )
             )

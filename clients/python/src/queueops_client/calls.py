@@ -87,6 +87,8 @@ class Calls:
         after: Sequence[Id],
         on_failure: OnFailure | None,
         on_finish: JobSpec | Mapping[str, Any] | None,
+        guard_percent: int | None,
+        guard_first: int | None,
         idempotency_key: str | None,
     ) -> Steps[SubmittedBatch]:
         key = idempotency_key or str(uuid4())
@@ -102,6 +104,8 @@ class Calls:
                 "after": [str(one) for one in after] or None,
                 "on_failure": on_failure,
                 "on_finish": None if on_finish is None else encoded(on_finish).decode(),
+                "guard_percent": guard_percent,
+                "guard_first": guard_first,
             },
             headers={
                 "content-type": "application/x-ndjson",

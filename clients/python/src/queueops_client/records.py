@@ -151,6 +151,7 @@ class Batch(Record):
     Attributes:
         verdict: What it is: waiting, held, running, succeeded, succeeded_with_failures, failed or cancelled.
         held_by: What stops it, in words, where the verdict is `held`.
+        guard: When it stops itself: `percent` of its `first` jobs; `state`; and what was found. None: never.
         counts: Items by state; a requeued item counts once, as its latest job.
         held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
         progress: Percent of the items that have ended.
@@ -170,6 +171,7 @@ class Batch(Record):
     paused: bool = False
     verdict: str = ""
     held_by: str | None = None
+    guard: Mapping[str, Any] | None = None
     counts: Mapping[str, int]
     held_by_outage: int = 0
     finished: int = 0

@@ -43,6 +43,13 @@ from queueops_client.specs import OnFailure
     help="When one of those does not succeed: cancel (the default), run all the same, or hold until a requeue does.",
 )
 @click.option("--on-finish", metavar="JSON", help="A job to carry out when all have ended; @FILE reads it from a file.")
+@click.option(
+    "--guard",
+    type=click.IntRange(0, 100),
+    metavar="PERCENT",
+    help="Pause it when so many percent of its first jobs fail for good with one code; 0: never.",
+)
+@click.option("--guard-first", type=click.IntRange(1, 1000), metavar="JOBS", help="How many those first jobs are.")
 @click.option("--idempotency-key", help="Makes a repeat harmless for 7 days, if the file is the same.")
 @click.option("--dry-run", is_flag=True, help="Submit nothing: say what it would cost, and when it would be done.")
 @click.option("--watch", "and_watch", is_flag=True, help="Watch the batch to its end.")
@@ -60,6 +67,8 @@ def submit(
     after: tuple[str, ...],
     on_failure: OnFailure | None,
     on_finish: str | None,
+    guard: int | None,
+    guard_first: int | None,
     idempotency_key: str | None,
     dry_run: bool,
     and_watch: bool,
@@ -92,6 +101,8 @@ def submit(
                 after=after,
                 on_failure=on_failure,
                 on_finish=callback,
+                guard_percent=guard,
+                guard_first=guard_first,
                 idempotency_key=idempotency_key,
             )
         _tell(session, batch, and_watch=and_watch)

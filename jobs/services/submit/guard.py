@@ -1,0 +1,75 @@
+"""A batch's guard as it is submitted: how much of the batch goes at once, and when it is to stop itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from jobs.models import Batch
+from jobs.states import GuardState
+from queueops.tenancy.models import Project
+
+from .accept_document import CHUNK_BYTES, JOBS_OF_AN_INSERT, size_of
+from .prepare import PreparedJob
+
+OUT = 2  # times as many jobs as decide may be out until those have ended
+
+
+class BatchTrial:
+    """
+    Which jobs of a batch go at once, and which are held until the first have ended.
+
+    What has a time of its own, waits for others or goes by a batch of its provider is neither: it is not out, and a
+    day's wait would come twice.
+
+    Args:
+        first, percent: As its producer gives them. None: as the project says.
+    """
+
+    def __init__(self, project_id: str, *, first: int | None, percent: int | None) -> None:
+        policy = Project.objects.only("guard_first", "guard_percent", "guard_over").get(pk=project_id)
+        self._first = policy.guard_first if first is None else first
+        self._percent = policy.guard_percent if percent is None else percent
+        is_asked_for = bool(first or percent) and percent != 0
+        self._over = 0 if is_asked_for else policy.guard_over
+        self._holds = self._percent > 0
+        self._out = 0
+        self._until: UUID | None = None
+        self._is_holding = False
+
+    def see(self, chunk: Sequence[PreparedJob], *, seen: int) -> None:
+        """Look at a chunk before it is inserted; where all of the batch is in it, and little, nothing is held."""
+        is_all = len(chunk) < JOBS_OF_AN_INSERT and sum(size_of(job) for job in chunk) < CHUNK_BYTES
+        if is_all and seen + len(chunk) <= max(self._over, OUT * self._first):
+            self._holds = False
+
+    def divide(self, jobs: list[PreparedJob]) -> tuple[list[PreparedJob], list[PreparedJob]]:
+        """Those that go now, and those that are held."""
+        if not self._holds:
+            return jobs, []
+        go: list[PreparedJob] = []
+        wait: list[PreparedJob] = []
+        for job in jobs:
+            if not _goes_at_once(job):
+                go.append(job)
+            elif self._out < OUT * self._first:
+                self._out += 1
+                self._until = max(self._until or job.id, job.id)
+                go.append(job)
+            else:
+                wait.append(job)
+        self._is_holding |= bool(wait)
+        return go, wait
+
+    def settle(self, batch: Batch, *, accepted: int) -> None:
+        """Say on the batch what became of it. What is held of one that is small after all is let go within a second."""
+        batch.trial_until = self._until if self._is_holding else None
+        if self._percent and accepted > self._over:
+            batch.guard = {"first": self._first, "percent": self._percent}
+            batch.guard_state = GuardState.TRIAL
+
+
+def _goes_at_once(job: PreparedJob) -> bool:
+    spec = job.spec
+    has_time = spec.scheduled_at is not None or spec.delay_seconds or spec.debounce_seconds
+    return not has_time and not spec.after and job.way.via != "batch"

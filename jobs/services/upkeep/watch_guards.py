@@ -1,0 +1,35 @@
+"""Telling of batches that have stopped themselves, until somebody goes on or cancels the rest."""
+
+from __future__ import annotations
+
+from jobs.models import Batch
+from jobs.services.explain.snapshots import batch_counts
+from jobs.services.finish.guards import told
+from jobs.states import WAITING, GuardState
+from queueops.core.values.numbers import numbered
+from ratelimits.models import QuotaAlert
+from ratelimits.services.alerts.alerts import Opening, reconcile
+
+MOST_STOPPED = 100  # told of at once
+
+
+def watch_guards() -> None:
+    """An alert a batch."""
+    stopped = Batch.objects.filter(finished_at=None, guard_state=GuardState.STOPPED).order_by("pk")[:MOST_STOPPED]
+    counts = batch_counts(batch.pk for batch in stopped)
+    found = []
+    for batch in stopped:
+        guard = batch.guard or {}
+        name = batch.name or f"…{str(batch.pk)[-8:]}"
+        left = sum(counts[batch.pk][state] for state in WAITING)
+        found.append(
+            Opening(
+                QuotaAlert.Kind.GUARD,
+                f"batch/{batch.pk}",
+                QuotaAlert.Severity.WARNING,
+                f"Batch {name} of {batch.project_id} has stopped itself: {told(guard)}. "
+                f"{numbered(left, 'job waits', 'jobs wait')}: resume it, or cancel the rest.",
+                {**guard, "batch": str(batch.pk), "projects": [batch.project_id]},
+            )
+        )
+    reconcile(QuotaAlert.Kind.GUARD, found)
