@@ -48,6 +48,7 @@ class QuotaAlert(models.Model):
         BUDGET = "budget", "a budget comes near its end"
         AUDIT_STREAM = "audit_stream", "the audit trail's collector takes nothing"
         RECEIVER = "receiver", "a receiver of messages is paused"
+        OVERRIDE = "override", "an override ends that work leans on"
 
     class Severity(models.TextChoices):
         NOTICE = "notice"

@@ -318,6 +318,7 @@ def _other_alerts(situation: Situation) -> list[Finding]:
         kinds.SCHEDULE,
         kinds.AUDIT_STREAM,
         kinds.RECEIVER,
+        kinds.OVERRIDE,
     }
     return [
         Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))
