@@ -29,6 +29,7 @@ from .finding import DoctorFinding, DoctorVerdict
 from .surroundings import examine_metrics, examine_sandbox, examine_settings, examine_tracing
 from .upkeep import (
     examine_audit_stream,
+    examine_caps,
     examine_executors,
     examine_kinds,
     examine_results,
@@ -73,6 +74,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_single_sign_on,
     examine_executors,
     examine_kinds,
+    examine_caps,
     examine_retention,
     examine_audit_stream,
     examine_results,
