@@ -52,6 +52,7 @@ from queueops.core.processes.parent import end_with_parent
 from queueops.core.values.sizes import MEGABYTE
 from queueops.tenancy.rights import give_rights
 from queueops.tenancy.secret_key import ensure_own_secret_key
+from ratelimits.services.limits.defaults import tell_unheeded_settings
 from ratelimits.services.tuning.upkeep import forget_old
 from ratelimits.services.usage import release
 
@@ -192,6 +193,7 @@ class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
             ensure_own_secret_key()
             ensure_session_is_ours()
             ensure_pool(settings.QUEUEOPS.pool)
+            tell_unheeded_settings()
         except QueueOpsError as error:
             sys.exit(error.message)
         except DatabaseError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from jobs.event_catalogue import BY_FIELD, FAILED_CALLS, OF_A_FAILED_CALL, OPERATIONS, TYPES
 from jobs.handlers.registry import Handler, all_handlers
 from jobs.states import RUNNING, SHOWN, SHOWN_VERDICTS, TERMINAL, TRANSITIONS, WAITING, JobState, Transition
 from queueops.core.generated_docs import generated_page, table
@@ -44,6 +45,64 @@ def states_page() -> str:
             *_diagram(),
         ]
     )
+
+
+_EVENTS_HEAD = """\
+# Events: the log of a job
+
+Written by `manage.py write_docs` from `jobs/event_catalogue.py` and `jobs/states.py`. Each is written in the
+transaction of what it tells of, and never changed. They are on a job's page, at `GET /api/v1/jobs/<id>/events/`
+(`?event_type=`), in sockets ([live protocol](live-protocol.md)), and in the archive. Of a sealed project `message` and
+`data` are encrypted.
+"""
+_FAILED_HEAD = """
+## A failed call
+
+Each writes exactly one event into its job's log: `state_change`, with the error in `message` and `data`. To find them:
+events whose `data` has an `error_code`.
+"""
+
+_FAILED_TAIL = """\
+An attempt that makes several calls has them in `calls`, also one that went well in the end. Of a batch at a provider
+the calls that hand it over and ask for it are no job's: their last fault is on the batch's page, and each of its lines
+that failed is an event of its job as above, with `via`. A job that fails before any call (`reject`) has a dead letter
+and an event with `error_code`, too. One whose process died has no `error_code` where it runs again: nobody knows what
+its call came to, and `crash_count` has it."""
+
+
+@generated_page("reference/events.md")
+def events_page() -> str:
+    moves = [[f"`{name}`", _steps(edge), edge.when] for name, edge in TRANSITIONS.items()]
+    failed = [
+        [what, ", ".join(f"`{one}`" for one in filter(None, (move, other)))] for what, move, other in FAILED_CALLS
+    ]
+    fields = [[f"`{name}`", meaning] for name, meaning in OF_A_FAILED_CALL.items()]
+    others = [[f"`{kind}`", f"`operation`: `{name}`", told] for name, (kind, told) in OPERATIONS.items()]
+    others += [[f"`{kind}`", f"has `{name}`", told] for name, (kind, told) in BY_FIELD.items()]
+    parts = [
+        _EVENTS_HEAD,
+        *table(["type", "tells"], [[f"`{name}`", told] for name, told in TYPES.items()]),
+        _FAILED_HEAD,
+        *table(["what failed", "move"], failed),
+        "",
+        *table(["of `data`", "is"], fields),
+        "",
+        _FAILED_TAIL,
+        "",
+        "## Moves",
+        "",
+        *table(["move", "`from_status` → `to_status`", "when"], moves),
+        "",
+        "## All others",
+        "",
+        *table(["type", "known by", "tells"], others),
+    ]
+    return "\n".join(parts)
+
+
+def _steps(edge: Transition) -> str:
+    to = f"`{edge.through}` → `{edge.target}` (two events)" if edge.through else f"`{edge.target}`"
+    return f"{_names(edge.sources)} → {to}"
 
 
 @generated_page("reference/handlers.md")

@@ -26,7 +26,7 @@ from ratelimits.validation import figure
 
 from .gauge_parts import cap_in_words, gauge_bar, marks
 from .limit_page import users_of
-from .limit_verbs import ACCEPT, CLEAR, COOL_DOWN, DECLINE
+from .limit_verbs import ACCEPT, CLEAR, COOL_DOWN, DECLINE, END_OVERRIDE, OVERRIDE
 
 
 class WithGauges(OnePage):
@@ -60,7 +60,7 @@ class CounterAdmin(ReadOnlyMixin, PageAdmin):
     empty_title = "Nothing is counted yet."
     empty_hint = "A counter appears with the first call that a limit counts, and goes when it has been idle for long."
     actions = ("clear_selected", "cool_down_selected")
-    actions_detail = ("accept", "decline", "clear", "cool_down")
+    actions_detail = ("accept", "decline", "override", "end_override", "clear", "cool_down")
 
     class Media:
         css = {"all": ("dashboards/limits.css",)}
@@ -68,11 +68,15 @@ class CounterAdmin(ReadOnlyMixin, PageAdmin):
     clear_selected, clear = on_selected(CLEAR), on_one(CLEAR)
     cool_down_selected, cool_down = on_selected(COOL_DOWN), on_one(COOL_DOWN)
     accept, decline = on_one(ACCEPT), on_one(DECLINE)
+    override, end_override = on_one(OVERRIDE), on_one(END_OVERRIDE)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         offered = super().get_actions_detail(request, object_id)
         proposed = Counter.objects.filter(pk=unquote(str(object_id)), proposed_capacity__isnull=False).exists()
-        return [action for action in offered if proposed or action.path not in (ACCEPT.name, DECLINE.name)]
+        unneeded = set() if proposed else {ACCEPT.name, DECLINE.name}
+        if not END_OVERRIDE.applies(Counter.objects.filter(pk=unquote(str(object_id)))).exists():
+            unneeded.add(END_OVERRIDE.name)
+        return [action for action in offered if action.path not in unneeded]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithGauges]:
         return WithGauges
@@ -126,6 +130,13 @@ def _proposed(gauge: CounterGauge) -> SafeString | None:
     return format_html("{}, read from a refusal {}", figure(gauge.proposed_capacity), showing.ago(gauge.proposed_at))
 
 
+def _own_until(gauge: CounterGauge) -> SafeString | None:
+    if gauge.override_ends_at is None:
+        return None
+    end = f"{gauge.override_ends_at:%Y-%m-%d %H:%M} UTC"
+    return format_html("{}, and then what it was before; {}", end, showing.ago(gauge.override_ends_at))
+
+
 def _page_of(counter: Counter) -> dict[str, Any]:
     limit = counter.limit
     rule = rules_of([limit])[0]
@@ -140,6 +151,7 @@ def _page_of(counter: Counter) -> dict[str, Any]:
             (
                 ("Limit", showing.link("ratelimits_limit", limit.pk, limit.name)),
                 ("Cap", cap_in_words(limit)),
+                ("Its own until", _own_until(gauge)),
                 ("The provider says its cap is", _proposed(gauge)),
                 ("May go now", figure(round(gauge.available, 3))),
                 ("Cooled down because", gauge.blocked_reason),

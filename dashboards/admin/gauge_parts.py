@@ -112,6 +112,9 @@ def marks(gauge: CounterGauge) -> SafeString:
         found.append(showing.badge("amber", "trending_up", f"paced by the ramp: {gauge.share:.0%}"))
     if gauge.proposed_capacity is not None:
         found.append(showing.badge("blue", "lightbulb", f"provider says {figure(gauge.proposed_capacity)}"))
+    if gauge.override_ends_at is not None:
+        words = format_html("<span>override, ends {}</span>", showing.ago(gauge.override_ends_at))
+        found.append(showing.badge("blue", "timer", words))
     if gauge.shadow:
         found.append(showing.badge("grey", "visibility", f"shadow: would have held {gauge.shadow_denials:,}"))
     return format_html_join(" ", "{}", ((one,) for one in found))

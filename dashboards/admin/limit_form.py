@@ -15,6 +15,7 @@ from ratelimits.errors import InvalidLimit
 from ratelimits.models import Limit, LimitOverride
 from ratelimits.services.limits.catalogue import rule_of
 from ratelimits.services.limits.known_names import KnownName, suggested
+from ratelimits.services.limits.overrides import fault_of_end
 from ratelimits.services.limits.save_limit import EDITABLE
 from ratelimits.services.tuning.review_limit import propose_limit
 from ratelimits.services.tuning.simulate import Simulation, simulate
@@ -124,7 +125,7 @@ def _pace(limit: Limit) -> float:
 class OverrideForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = LimitOverride
-        fields = ("key", "capacity", "refill_per_second", "note")
+        fields = ("key", "capacity", "refill_per_second", "ends_at", "note")
         widgets = {"note": UnfoldAdminTextareaWidget(attrs={"rows": 1})}
 
     def clean(self) -> dict[str, Any]:
@@ -135,4 +136,6 @@ class OverrideForm(forms.ModelForm):  # type: ignore[type-arg]
             for name, faults in found.faults.items():
                 for fault in faults:
                     self.add_error(name, fault)
+            if (end := given.get("ends_at")) and "ends_at" in self.changed_data and (fault := fault_of_end(end)):
+                self.add_error("ends_at", fault)
         return given

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from django import forms
+from django.conf import settings
+from django.db.models import Exists, OuterRef
 from django.urls import reverse
-from unfold.widgets import UnfoldAdminDecimalFieldWidget
+from django.utils import timezone
+from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminTextInputWidget
 
+from queueops.core.clock import database_moment
+from queueops.core.values.ends import read_end
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome
+from ratelimits.models import Counter, LimitOverride
+from ratelimits.services.limits import overrides
 from ratelimits.services.tuning import limits, stated_caps, steer_counter
+from ratelimits.validation import figure
 
 MOST_MINUTES_COOLED = steer_counter.LONGEST_COOL_DOWN_SECONDS // 60
 
@@ -29,6 +38,35 @@ class CoolDownForm(ReasonForm):
 
     def clean_seconds(self) -> float:
         return float(self.cleaned_data["seconds"]) * 60
+
+
+class OverrideUntilForm(ReasonForm):
+    capacity = forms.FloatField(
+        label="Cap",
+        min_value=0,
+        help_text="In the limit's unit, as its capacity.",
+        widget=UnfoldAdminDecimalFieldWidget(attrs={"step": "any", "min": 0}),
+    )
+    refill_per_second = forms.FloatField(
+        required=False,
+        min_value=0.000001,
+        help_text="Of a bucket. Empty: the limit's own.",
+        widget=UnfoldAdminDecimalFieldWidget(attrs={"step": "any", "min": 0}),
+    )
+    until = forms.CharField(
+        help_text=f"06:00 (the next, in {settings.TIME_ZONE}), 2026-11-29 06:00, or how long: 90m, 2h, 1d.",
+        widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
+    )
+    field_order = ("capacity", "refill_per_second", "until", "reason")
+
+    def clean_until(self) -> datetime:
+        try:
+            end = read_end(self.cleaned_data["until"], now=database_moment(), zone=timezone.get_default_timezone())
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from None
+        if fault := overrides.fault_of_end(end):
+            raise forms.ValidationError(fault)
+        return end
 
 
 def _delete(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
@@ -61,6 +99,35 @@ def _cool_down(ids: Sequence[str], *, actor: str, reason: str, seconds: float) -
     if not seconds:
         return VerbOutcome(len(ids), report=f"{len(ids):,} may let calls go again.")
     return VerbOutcome(len(ids))
+
+
+def _override(
+    ids: Sequence[str], *, actor: str, reason: str, capacity: float, until: datetime, refill_per_second: float | None
+) -> VerbOutcome:
+    told: tuple[str, ...] = ()
+    for counter in Counter.objects.filter(pk__in=ids).order_by("pk"):
+        told = overrides.set_override(
+            counter.limit_id,
+            counter.key,
+            capacity=capacity,
+            refill_per_second=refill_per_second,
+            ends_at=until,
+            actor=actor,
+            reason=reason,
+        ).warnings
+    report = f"{figure(capacity)} until {until:%Y-%m-%d %H:%M %Z}, and then what it was before."
+    return VerbOutcome(len(ids), report=" ".join([report, *told]))
+
+
+def _end_override(ids: Sequence[str], *, actor: str, reason: str) -> VerbOutcome:
+    rows = Counter.objects.filter(pk__in=ids).order_by("pk")
+    ended = [overrides.end_override(row.limit_id, row.key, actor=actor, reason=reason) for row in rows]
+    return VerbOutcome(sum(ended), len(ids) - sum(ended))
+
+
+def _with_end(rows: Any) -> Any:
+    own = LimitOverride.objects.filter(limit=OuterRef("limit"), key=OuterRef("key"), ends_at__isnull=False)
+    return rows.filter(Exists(own))
 
 
 def _all(rows: Any) -> Any:
@@ -127,5 +194,28 @@ COOL_DOWN = Verb(
     carry_out=_cool_down,
     form=CoolDownForm,
 )
+OVERRIDE = Verb(
+    name="override",
+    permission="ratelimits.change_limit",
+    label="Other cap until",
+    done="given another cap",
+    explains="Of this key alone, and until then: afterwards it has again what it has now, on time also through a"
+    " restart. Where more is used than holds then, you are told a quarter of an hour before.",
+    icon="timer",
+    applies=_all,
+    carry_out=_override,
+    form=OverrideUntilForm,
+)
+END_OVERRIDE = Verb(
+    name="end-override",
+    permission="ratelimits.change_limit",
+    label="End the other cap",
+    done="given back the cap from before",
+    explains="What holds otherwise holds from now on.",
+    icon="timer_off",
+    applies=_with_end,
+    carry_out=_end_override,
+    form=ReasonForm,
+)
 LIMIT_VERBS = (DELETE,)
-COUNTER_VERBS = (CLEAR, COOL_DOWN, ACCEPT, DECLINE)
+COUNTER_VERBS = (CLEAR, COOL_DOWN, OVERRIDE, END_OVERRIDE, ACCEPT, DECLINE)

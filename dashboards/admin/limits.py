@@ -66,7 +66,7 @@ class WithStandings(TypedChangeList):
 class OverrideInline(TabularInline):  # type: ignore[misc]
     model = LimitOverride
     form = OverrideForm
-    fields = ("key", "capacity", "refill_per_second", "note")
+    fields = ("key", "capacity", "refill_per_second", "ends_at", "note")
     extra = 0
     max_num = MOST_OVERRIDES
     verbose_name_plural = "Other caps for single keys"
@@ -219,6 +219,7 @@ class LimitAdmin(ServiceFormAdmin):
                 one.key,
                 capacity=one.capacity,
                 refill_per_second=one.refill_per_second,
+                ends_at=one.ends_at,
                 note=one.note,
                 actor=actor,
                 reason=reason,

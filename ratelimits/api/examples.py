@@ -54,6 +54,7 @@ GAUGE = {
     "updated_at": AT,
     "proposed_capacity": None,
     "proposed_at": None,
+    "override_ends_at": None,
 }
 FIGURES = {
     "name": "sheets-write-project",
@@ -94,7 +95,13 @@ LIMIT = {
     "note": "",
     "updated_at": AT,
     "overrides": [
-        {"key": "project:demo", "capacity": 600, "refill_per_second": None, "note": "raised by the provider"}
+        {
+            "key": "project:demo",
+            "capacity": 600,
+            "refill_per_second": None,
+            "note": "raised by the provider",
+            "ends_at": None,
+        }
     ],
     "counters": [GAUGE],
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, RootModel, StringConstraints, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, RootModel, StringConstraints, ValidationInfo, field_validator, model_validator
 
+from queueops.core.clock import database_moment
 from queueops.core.values.moments import Moment, MomentInUTC
 from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input, as_changes
@@ -15,6 +16,7 @@ from ratelimits.models import Budget, BudgetScope, Limit, LimitCallType, LimitSc
 from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE
 from ratelimits.models.money import MOST_MONEY
 from ratelimits.services.limiter.answers import MAX_CALLS_ASKED
+from ratelimits.services.limits.overrides import LONGEST_OVERRIDE
 from ratelimits.services.money.reports import MOST_REPORT_DAYS, Grouping
 from ratelimits.services.tuning.simulate import MOST_HOURS
 from ratelimits.subjects import LONGEST_KEY, LONGEST_NAME
@@ -181,8 +183,23 @@ class SetOverride(Input):
     key: str = Field(description="As its counter shows it: `project:acme`, `project:acme/user:u`.")
     capacity: Number
     refill_per_second: Number | None = None
+    ends_at: MomentInUTC | None = Field(
+        default=None, description="From then on the key has again what it had. Null, and no `for_seconds`: it stays."
+    )
+    for_seconds: Annotated[Number, Field(gt=0, le=LONGEST_OVERRIDE.total_seconds())] | None = Field(
+        default=None, description="In place of `ends_at`: from now on for so long."
+    )
     note: Reason = ""
     reason: Reason = ""
+
+    @model_validator(mode="after")
+    def _one_end(self) -> SetOverride:
+        if self.ends_at is not None and self.for_seconds is not None:
+            raise ValueError("Give `ends_at` or `for_seconds`, not both.")
+        return self
+
+    def end(self) -> datetime | None:
+        return self.ends_at if self.for_seconds is None else database_moment() + timedelta(seconds=self.for_seconds)
 
 
 class Simulate(Input):

@@ -17,7 +17,7 @@ from ratelimits.services.money.standings import BudgetStanding
 class OverrideSerializer(serializers.ModelSerializer[LimitOverride]):
     class Meta:
         model = LimitOverride
-        fields = ("key", "capacity", "refill_per_second", "note")
+        fields = ("key", "capacity", "refill_per_second", "note", "ends_at")
 
 
 class BudgetSerializer(serializers.ModelSerializer[Budget]):
@@ -96,6 +96,9 @@ class GaugeSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="What the provider says the cap of this key is; null: nothing is proposed."
     )
     proposed_at = serializers.DateTimeField(allow_null=True)
+    override_ends_at = serializers.DateTimeField(
+        allow_null=True, help_text="When the cap of this key comes back to what it was; null: it has none that ends."
+    )
 
 
 class LimitSerializer(serializers.ModelSerializer[Limit]):

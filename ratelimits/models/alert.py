@@ -53,6 +53,7 @@ class QuotaAlert(models.Model):
         RECEIVER = "receiver", "a receiver of messages is paused"
         NO_EXECUTOR = "no_executor", "nobody carries out jobs"
         GUARD = "guard", "a batch has stopped itself"
+        OVERRIDE = "override", "an override ends that work leans on"
 
     class Severity(models.TextChoices):
         NOTICE = "notice"

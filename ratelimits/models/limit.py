@@ -192,6 +192,11 @@ class LimitOverride(models.Model):
     capacity = models.FloatField(validators=[MinValueValidator(0)])
     refill_per_second = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.000001)])
     note = models.TextField(blank=True)
+    ends_at = models.DateTimeField(
+        null=True, blank=True, help_text="From then on the key has again what it had. Empty: it stays."
+    )
+    # What it comes back to: capacity, refill_per_second, note. Null: the limit's own figures.
+    comes_back_to = models.JSONField(null=True, editable=False)
 
     class Meta:
         ordering = ("limit", "key")

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from queueops.audit.models import AuditEntry
@@ -336,13 +337,26 @@ def test_one_key_may_have_another_capacity(manager: Api):
     assert manager.post(path, body).json()["changed"] == ["capacity", "note", "refill_per_second"]
     assert use(calls=4) == ["proceed", "proceed", "proceed", "defer"]
     assert use("other", calls=2) == ["proceed", "defer"]
-    assert manager.get(f"/limits/{limit.pk}/").json()["overrides"] == [{**body, "refill_per_second": None}]
+    assert manager.get(f"/limits/{limit.pk}/").json()["overrides"] == [
+        {**body, "refill_per_second": None, "ends_at": None}
+    ]
     key = quote("project:acme", safe="")
     assert [call(manager, "DELETE", f"{path}?key={key}").json() for _ in range(2)] == [
         {"removed": True},
         {"removed": False},
     ]
-    for wrong, field in (({**body, "key": "user:u"}, "key"), ({**body, "capacity": -1}, "capacity")):
+    manager.post(path, {**body, "for_seconds": 60})
+    [own] = manager.get(f"/limits/{limit.pk}/").json()["overrides"]
+    assert own["ends_at"] is not None
+    LimitOverride.objects.update(ends_at=Now())
+    assert manager.get(f"/limits/{limit.pk}/").json()["overrides"] == []
+    assert error_of(manager.post(path, {**body, "for_seconds": 60, "ends_at": "2026-01-01T06:00:00Z"}), 422)
+    wrongs = [
+        ({"key": "user:u"}, "key"),
+        ({"capacity": -1}, "capacity"),
+        ({"ends_at": "2026-01-01T06:00:00Z"}, "ends_at"),
+    ]
+    for wrong, field in [({**body, **one}, field) for one, field in wrongs]:
         assert list(error_of(manager.post(path, wrong), 422)["fields"]) == [field]
     assert error_of(call(manager, "DELETE", path), 400)["fields"].keys() == {"key"}
 

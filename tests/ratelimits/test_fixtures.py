@@ -14,6 +14,8 @@ from jobs.services.claim.stated import note_caps
 from queueops.core.env.environment import Environment
 from queueops.core.env.reading import read
 from queueops.core.notify import Channel
+from queueops.site.diagnosis.finding import DoctorVerdict
+from queueops.site.diagnosis.upkeep import examine_caps
 from ratelimits.models import Limit, LimitOverride
 from ratelimits.rate_headers import read_quotas
 from ratelimits.services.limiter.drift import Statement
@@ -29,6 +31,8 @@ from ratelimits.services.limits.defaults import (
     load_limits,
     load_limits_if_none,
     names_of_defaults,
+    tell_unheeded_settings,
+    unheeded_settings,
 )
 from ratelimits.subjects import Subject
 from ratelimits.validation import check_limit
@@ -218,3 +222,24 @@ def test_the_command_without_names_loads_all_and_refuses_unknown_ones():
     assert not Limit.objects.exists()
     call_command("load_limits")
     assert Limit.objects.count() == 14
+
+
+@pytest.mark.django_db
+def test_what_the_environment_says_and_the_limit_does_not_is_told_with_the_command(settings, monkeypatch, caplog):
+    monkeypatch.setenv("RATE_LIMIT_RPM", "600")
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, rate_limit_rpm=600)
+    none = "RATE_LIMIT_RPM is 600 and there is no limit llm-requests: manage.py load_limits llm"
+    assert unheeded_settings() == [none]
+    load_limits(["llm"])
+    assert unheeded_settings() == []
+    Limit.objects.filter(name="llm-requests").update(capacity=60)
+    other = "RATE_LIMIT_RPM is 600 and the limit llm-requests says 60: manage.py load_limits llm --replace"
+    tell_unheeded_settings()
+    assert caplog.messages == [other]
+    assert (found := examine_caps()).observation == other
+    assert found.verdict is DoctorVerdict.WARN
+    load_limits(["llm"], replace=True)
+    assert examine_caps().verdict is DoctorVerdict.OK
+    monkeypatch.delenv("RATE_LIMIT_RPM")
+    Limit.objects.filter(name="llm-requests").update(capacity=60)  # an operator's own: nothing contradicts it
+    assert unheeded_settings() == []

@@ -90,6 +90,8 @@ OTHERWISE = {
     *(
         ("ratelimits_quotaalert", "silence"),
         ("ratelimits_usagetracking", "set_quota"),
+        ("ratelimits_counter", "override"),
+        ("ratelimits_counter", "end_override"),
         ("ratelimits_resumeramp", "go_on"),
     ),
 }

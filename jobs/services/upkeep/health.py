@@ -319,6 +319,7 @@ def _other_alerts(situation: Situation) -> list[Finding]:
         kinds.SCHEDULE,
         kinds.AUDIT_STREAM,
         kinds.RECEIVER,
+        kinds.OVERRIDE,
     }
     caps = [
         Finding("warn", f"{alert.message}.", "Work goes on at the provider's pace.", "alert", str(alert.pk))

@@ -24,6 +24,7 @@ from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
 from ratelimits.services.money.budget_alerts import tend_budget_alerts
 from ratelimits.services.money.spend import resolve_priced
 from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
+from ratelimits.services.tuning.watch_overrides import watch_overrides
 from ratelimits.subjects import LONGEST_ID
 
 from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, Failing, failing_services
@@ -82,6 +83,7 @@ def tend_alerts() -> None:
         watch_paused,
         watch_guards,
         watch_charges,
+        watch_overrides,
         watch_horizon,
         watch_objectives,
         watch_schedules,

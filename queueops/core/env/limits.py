@@ -43,13 +43,15 @@ class LimitSettings:
         default=35,
     )
     rate_limit_rpm: int = setting(
-        "Requests a minute of a plain LLM service, for each project: the cap that `manage.py load_limits llm` stores.",
+        "Requests a minute of a plain LLM service, for each project: the cap that `manage.py load_limits llm` stores, "
+        "with --replace in place of one that is stored. A restart alone changes nothing.",
         parse.integer(1, 1_000_000_000),
         default=60,
         variable="RATE_LIMIT_RPM",
     )
     rate_limit_tpm: int = setting(
-        "Tokens a minute of a plain LLM service, for each project: the cap that `manage.py load_limits llm` stores.",
+        "Tokens a minute of a plain LLM service, for each project: the cap that `manage.py load_limits llm` stores, "
+        "with --replace in place of one that is stored. A restart alone changes nothing.",
         parse.integer(1, 1_000_000_000_000),
         default=30_000,
         variable="RATE_LIMIT_TPM",

@@ -30,6 +30,7 @@ from .finding import DoctorFinding, DoctorVerdict
 from .surroundings import examine_metrics, examine_sandbox, examine_settings, examine_tracing
 from .upkeep import (
     examine_audit_stream,
+    examine_caps,
     examine_executors,
     examine_kinds,
     examine_results,
@@ -76,6 +77,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_executors,
     examine_tasks,
     examine_kinds,
+    examine_caps,
     examine_retention,
     examine_audit_stream,
     examine_backups,

@@ -18,6 +18,7 @@ from queueops.core.clock import Now, with_clocks
 from queueops.core.stores.choose import store_at
 from queueops.core.stores.store import StoreError
 from ratelimits.models import Limit
+from ratelimits.services.limits.defaults import unheeded_settings
 
 from .finding import DoctorFinding, DoctorVerdict, scalar
 
@@ -122,6 +123,20 @@ def examine_kinds() -> DoctorFinding:
         DoctorVerdict.WARN,
         "; ".join(f"{what} {name}: {kind} is {former[kind]} now" for what, name, kind in named),
         "They are nothing to jobs that are submitted now: give each the new name.",
+    )
+
+
+def examine_caps() -> DoctorFinding:
+    """Caps that the environment names and no limit has."""
+    if scalar("SELECT to_regclass('ratelimits_limit')") is None:
+        return DoctorFinding("caps", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
+    if not (unheeded := unheeded_settings()):
+        return DoctorFinding("caps", DoctorVerdict.OK, "limits are what the environment says, where it says something")
+    return DoctorFinding(
+        "caps",
+        DoctorVerdict.WARN,
+        "; ".join(unheeded),
+        "A restart changes no limit. Run the command, or change the limit in the admin and take the variable away.",
     )
 
 

@@ -141,12 +141,14 @@ SORTS = (
     Sort(
         "limits of its own",
         "ratelimits_limitoverride",
-        read="SELECT lim.name AS limit_name, own.key, own.capacity, own.refill_per_second, own.note"
-        f" FROM ratelimits_limitoverride AS own {LIMIT} WHERE {OF_KEY}",
+        read="SELECT lim.name AS limit_name, own.key, own.capacity, own.refill_per_second, own.note, own.ends_at,"
+        f" own.comes_back_to FROM ratelimits_limitoverride AS own {LIMIT} WHERE {OF_KEY}",
         write=(
             (
-                "INSERT INTO ratelimits_limitoverride (limit_id, key, capacity, refill_per_second, note)"
-                " SELECT lim.id, given.key, given.capacity, given.refill_per_second, given.note"
+                "INSERT INTO ratelimits_limitoverride"
+                " (limit_id, key, capacity, refill_per_second, note, ends_at, comes_back_to)"
+                " SELECT lim.id, given.key, given.capacity, given.refill_per_second, given.note, given.ends_at,"
+                " given.comes_back_to"
                 " FROM given JOIN ratelimits_limit AS lim ON lim.name = limit_name"
             ),
         ),

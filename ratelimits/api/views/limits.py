@@ -24,6 +24,7 @@ from ratelimits.api.serializers import GaugeSerializer, LimitSerializer
 from ratelimits.errors import UnknownLimit
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
+from ratelimits.services.limits.catalogue import overrides_in_force
 from ratelimits.services.limits.overrides import delete_override, set_override
 from ratelimits.services.limits.save_limit import SavedLimit
 from ratelimits.services.tuning.limits import create_limit, delete_limit, update_limit
@@ -115,7 +116,7 @@ def seen_by(caller: Caller, limits: Sequence[Limit]) -> Seen:
         overrides = overrides.filter(own_keys(caller))
         chosen = list(counters_of(caller, limit_ids).order_by("-updated_at").values_list("pk", flat=True)[:1000])
     found = Seen({}, {})
-    for override in overrides:
+    for override in overrides_in_force(overrides):
         found.overrides.setdefault(override.limit_id, []).append(override)
     for gauge in gauges(limit_ids, counter_ids=chosen, most=SHOWN_COUNTERS):
         shown = found.gauges.setdefault(gauge.limit_id, [])
@@ -277,7 +278,8 @@ class LimitOverrides(CallerView):
         body_example=examples.OVERRIDE,
         answer=answers.Saved,
         example=examples.SAVED,
-        description="Or change the one it has; a project's key, for a key of its own project. Safe to repeat.",
+        description="Or change the one it has; a project's key, for a key of its own project. Safe to repeat. With"
+        " `ends_at` or `for_seconds` the key then has again what it had, at that moment also while nobody keeps house.",
     )
     def post(self, request: Request, pk: int) -> Response:
         given = self.read(inputs.SetOverride)
@@ -288,6 +290,7 @@ class LimitOverrides(CallerView):
             given.key,
             capacity=given.capacity,
             refill_per_second=given.refill_per_second,
+            ends_at=given.end(),
             note=given.note,
             reason=given.reason,
             actor=self.caller.actor,

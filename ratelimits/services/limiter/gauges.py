@@ -41,6 +41,7 @@ class CounterGauge:
         next_free_at: When one more call has room; None: now.
         proposed_capacity: What the provider says the cap of this key is; None: nothing waits for an operator.
         per_second: The pace at which a queue behind it drains; None: calls in flight set it.
+        override_ends_at: When the cap of this key comes back to what it was; None: it has none that ends.
         opened: The counter that all of it was read from.
     """
 
@@ -69,6 +70,7 @@ class CounterGauge:
     opened: OpenCounter = field(repr=False)
     proposed_capacity: float | None = None
     proposed_at: datetime | None = None
+    override_ends_at: datetime | None = None
 
     @property
     def holds_nothing(self) -> bool:
@@ -173,6 +175,7 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
         opened=opened,
         proposed_capacity=counter.proposed_capacity,
         proposed_at=counter.proposed_at,
+        override_ends_at=own.ends_at if (own := rule.overrides.get(counter.key)) else None,
     )
 
 

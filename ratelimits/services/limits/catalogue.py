@@ -6,9 +6,13 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
+from django.db.models.functions import Coalesce
 from django.forms.models import model_to_dict
 
+from queueops.core.clock import Now
 from queueops.core.postgres.replica import from_primary
 from ratelimits.algorithms.admission import Algorithm
 from ratelimits.algorithms.kinds import KINDS
@@ -27,8 +31,11 @@ LEAST_SEND_SECONDS = 0.5  # no worker on a busy machine can promise to be quicke
 
 @dataclass(frozen=True, slots=True)
 class Override:
+    """`ends_at`: None: it stays."""
+
     capacity: float
     refill_per_second: float | None = None
+    ends_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +207,27 @@ def _rule_of_ramp(ramp: Ramp) -> Rule:
 def overrides_of(limit_ids: Collection[int]) -> dict[int, dict[str, Override]]:
     """Return what single keys have instead of their limit's figures, by limit."""
     found: dict[int, dict[str, Override]] = {}
-    for row in LimitOverride.objects.filter(limit_id__in=limit_ids):
-        found.setdefault(row.limit_id, {})[row.key] = Override(row.capacity, row.refill_per_second)
+    for row in overrides_in_force(LimitOverride.objects.filter(limit_id__in=limit_ids)):
+        found.setdefault(row.limit_id, {})[row.key] = Override(row.capacity, row.refill_per_second, row.ends_at)
     return found
+
+
+def overrides_in_force(rows: QuerySet[LimitOverride]) -> list[LimitOverride]:
+    """
+    Overrides as they hold now, not to be saved: of one that is over, what its key has come back to.
+
+    The end is compared by the database at each reading, so one ends on time also while nobody keeps house.
+    """
+    is_over = ExpressionWrapper(Q(ends_at__lte=Now()), output_field=BooleanField())
+    read = rows.annotate(is_over=Coalesce(is_over, Value(value=False)))
+    return [one for row in read if (one := after_end(row) if row.is_over else row) is not None]
+
+
+def after_end(row: LimitOverride) -> LimitOverride | None:
+    """What its key has once an override is over; None: the limit's own figures."""
+    if row.comes_back_to is None:
+        return None
+    return LimitOverride(pk=row.pk, limit_id=row.limit_id, key=row.key, **row.comes_back_to)
 
 
 class _Kept:

@@ -7,6 +7,8 @@ A limit is known by its name. What an operator has made of it stays, unless its 
 from __future__ import annotations
 
 import json
+import logging
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,11 +20,15 @@ from django.db import transaction
 
 from queueops.audit import trail
 from queueops.core.clock import Now
+from queueops.core.env.environment import declared_settings
 from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
+from ratelimits.algorithms.figures import figure
 from ratelimits.models import Limit
 
 from . import catalogue
+
+logger = logging.getLogger(__name__)
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 # Whose cap comes from the environment instead of the file.
@@ -103,6 +109,27 @@ def default_fields(name: str) -> list[dict[str, Any]]:
         if setting := CAPACITY_SETTINGS.get(fields["name"]):
             fields["capacity"] = getattr(settings.QUEUEOPS, setting)
     return rows
+
+
+def unheeded_settings() -> list[str]:
+    """What the environment says of caps and the stored limits do not: it is read only when limits are loaded."""
+    variables = {setting: declared_settings()[setting][0].variable for setting in CAPACITY_SETTINGS.values()}
+    stored = dict(Limit.objects.filter(name__in=CAPACITY_SETTINGS).values_list("name", "capacity"))
+    found = []
+    for name, setting in CAPACITY_SETTINGS.items():
+        wanted, variable = getattr(settings.QUEUEOPS, setting), variables[setting]
+        if not os.environ.get(variable, "").strip() or stored.get(name) == wanted:
+            continue
+        says = f"the limit {name} says {figure(stored[name])}" if name in stored else f"there is no limit {name}"
+        replace = " --replace" * (name in stored)
+        found.append(f"{variable} is {figure(wanted)} and {says}: manage.py load_limits llm{replace}")
+    return found
+
+
+def tell_unheeded_settings() -> None:
+    """For the start of a process that serves or works."""
+    for line in unheeded_settings():
+        logger.warning("%s", line)
 
 
 def _load(fields: dict[str, Any], *, replace: bool, actor: str) -> Loaded:

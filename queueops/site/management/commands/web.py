@@ -13,6 +13,7 @@ from queueops.core.processes.garbage import spare_the_collector
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.rights import give_rights
 from queueops.tenancy.secret_key import ensure_own_secret_key
+from ratelimits.services.limits.defaults import tell_unheeded_settings
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class Command(BaseCommand):
             ensure_projects_are_kept_apart()
             ensure_own_secret_key()
             ensure_session_is_ours()
+            tell_unheeded_settings()
         except QueueOpsError as error:
             raise CommandError(error.message) from error
         # Imported here: the application switches this process to pooled connections, and every
