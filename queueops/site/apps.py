@@ -3,7 +3,6 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate, pre_migrate
 
-
 OURS = ("queueops.", "ratelimits", "jobs", "dashboards")
 
 

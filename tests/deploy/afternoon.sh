@@ -51,6 +51,6 @@ sort "$place/answers" | uniq -c
 if runuser -u queueops -- cat /etc/queueops/queueops.env > /dev/null 2>&1; then fail 'queueops reads its secrets'; fi
 [ "$(curl -s -o /dev/null -w '%{http_code}' https://queue.example.org/metrics)" = 404 ] || fail 'metrics are public'
 [ "$(curl -s -o /dev/null -w '%{redirect_url}' http://queue.example.org/)" = https://queue.example.org/ ] || fail 'no TLS'
-systemctl stop queueops-workers.service queueops-web@8000.service queueops-web@8001.service caddy.service
+systemctl stop queueops-workers.service queueops-web@8000.service queueops-web@8002.service caddy.service
 [ -z "$(ps -u queueops -o pid=)" ] || fail "left behind: $(ps -u queueops -o args=)"
 echo "from nothing to two jobs, a backup and an upgrade in $(($(date +%s) - begun)) s"

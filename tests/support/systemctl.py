@@ -2,8 +2,8 @@
 """
 systemctl where systemd cannot run: starts and stops units as they are written, for tests/deploy/test_production.py.
 
-What it knows: units with a word behind @, list-units of what runs, ExecStart, User, WorkingDirectory, Environment, EnvironmentFile, StateDirectory or LogsDirectory,
-ProtectSystem=strict with PrivateTmp, NoNewPrivileges, CapabilityBoundingSet, oneshot units, Wants, KillMode=mixed,
+What it knows: units with a word behind @, list-units of what runs, ExecStart, User, WorkingDirectory, Environment,
+EnvironmentFile, StateDirectory or LogsDirectory, ProtectSystem=strict with PrivateTmp, NoNewPrivileges, CapabilityBoundingSet, oneshot units, Wants, KillMode=mixed,
 TimeoutStopSec, drop-ins. What has to be killed is an error. Needs nothing but Python.
 """
 
@@ -131,7 +131,7 @@ def main() -> None:
     STATE.mkdir(exist_ok=True)
     if verb == "list-units":
         found = (path.name.removesuffix(".pid") for path in sorted(STATE.glob("*.pid")))
-        print(*[f"{name} loaded active" for name in found if runs(name) and fnmatch(name, names[0])], sep="\n")
+        sys.stdout.writelines(f"{name} loaded active\n" for name in found if runs(name) and fnmatch(name, names[0]))
         return
     for name in names:
         if verb in {"stop", "restart"}:
