@@ -37,8 +37,9 @@ watch() {
             https://queue.example.org/api/v1/jobs/
     done > "$place/answers" &
 }
-trap 'if [ $? != 0 ]; then tail -n 20 /run/units/*.log; fi' EXIT
-fail() { echo "$1"; exit 1; }
+why=
+trap 'if [ $? != 0 ]; then tail -n 20 /run/units/*.log; sort "$place/answers" | uniq -c; echo "$why"; fi' EXIT
+fail() { why=$1; exit 1; }
 
 begun=$(date +%s)
 . "$page"

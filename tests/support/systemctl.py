@@ -3,8 +3,9 @@
 systemctl where systemd cannot run: starts and stops units as they are written, for tests/deploy/test_production.py.
 
 What it knows: units with a word behind @, list-units of what runs, ExecStart, User, WorkingDirectory, Environment,
-EnvironmentFile, StateDirectory or LogsDirectory, ProtectSystem=strict with PrivateTmp, NoNewPrivileges, CapabilityBoundingSet, oneshot units, Wants, KillMode=mixed,
-TimeoutStopSec, drop-ins. What has to be killed is an error. Needs nothing but Python.
+EnvironmentFile, StateDirectory or LogsDirectory, ProtectSystem=strict with PrivateTmp, NoNewPrivileges,
+CapabilityBoundingSet, oneshot units, Wants, KillMode=mixed, TimeoutStopSec, drop-ins. What has to be killed is an
+error. Needs nothing but Python.
 """
 
 from __future__ import annotations
