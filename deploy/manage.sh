@@ -1,11 +1,11 @@
 #!/bin/sh
-# manage.py as the user of the units and with their environment. For root: deploy/manage.sh doctor
+# manage.py as the user of the units and with their environment. For root: /srv/queueops/current/deploy/manage.sh doctor
 # The file is no shell code: what stands in a value, such as the & of a URL, is read as systemd reads it.
 set -eu
-cd "$(dirname "$0")/.."
+cd -P "$(dirname "$0")/.."
 while read -r line || [ -n "$line" ]; do
     value=${line#*=}
     case $value in \"*\" | \'*\') value=${value#?} value=${value%?} ;; esac
     case $line in '#'*) ;; *=*) export "${line%%=*}=$value" ;; esac
 done < /etc/queueops/queueops.env
-exec runuser -u queueops -- .venv/bin/python manage.py "$@"
+exec runuser -u queueops -- deploy/run.sh "$@"

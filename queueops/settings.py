@@ -1,5 +1,6 @@
 """Django's settings. What an installation may change comes from the environment: core/env/."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -253,6 +254,8 @@ EMAIL_USE_TLS, EMAIL_USE_SSL = _MAIL.use_tls, _MAIL.use_ssl
 EMAIL_TIMEOUT = MAIL_TIMEOUT_SECONDS
 DEFAULT_FROM_EMAIL = QUEUEOPS.email_from
 
+# Python's warnings are lines of the log as all others: amid JSON they would be none.
+logging.captureWarnings(QUEUEOPS.shown_log_format == "json")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

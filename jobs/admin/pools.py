@@ -92,6 +92,9 @@ class PoolAdmin(ServiceFormAdmin):
     def save_model(self, request: HttpRequest, obj: Pool, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         lists = {words: getattr(obj, words) for words in pools.LISTS}
         pools.save_pool(obj.name, place=obj.place, actor=actor_of(request), **lists)
+        for service in pools.unheard_of(obj.services):
+            words = f"Nothing here calls a service {service} yet: no handler, limit or job has that name."
+            messages.warning(request, words)
 
     def delete_model(self, request: HttpRequest, obj: Pool) -> None:
         pools.delete_pool(obj.pk, actor=actor_of(request))

@@ -62,11 +62,25 @@ def _fragment(package: str, name: str, variant: str) -> str:
     return _without_header(package, f"fragments/{name}").strip() if written is None else written
 
 
+@cache
 def _without_header(package: str, name: str) -> str:
     lines = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8").splitlines()
     while lines and (not lines[0].strip() or lines[0].startswith("--")):
         lines.pop(0)
     return "\n".join(lines).strip() + "\n"
+
+
+def read_statements(package: str) -> None:
+    """
+    Read every file of `<package>/sql/` now. An upgrade may write over the files under a process, whose code would be
+    given the statements of another version at their first use.
+    """
+    directory = files(package).joinpath("sql")
+    if directory.is_dir():
+        for below, prefix in ((directory, ""), (directory.joinpath("fragments"), "fragments/")):
+            for file in below.iterdir() if below.is_dir() else ():
+                if file.name.endswith(".sql"):
+                    _without_header(package, prefix + file.name.removesuffix(".sql"))
 
 
 @contextmanager

@@ -3,6 +3,8 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate, pre_migrate
 
+OURS = ("queueops.", "ratelimits", "jobs", "dashboards")
+
 
 class SiteConfig(AppConfig):
     name = "queueops.site"
@@ -10,7 +12,13 @@ class SiteConfig(AppConfig):
     verbose_name = "QueueOps"
 
     def ready(self) -> None:
+        from queueops.core.sql import read_statements
+
         from . import checks  # noqa: F401 - registers them
+
+        for config in apps.get_app_configs():
+            if config.name.startswith(OURS):
+                read_statements(config.name)
 
         # The signals are sent app by app, for apps with models; the last has everybody's permissions before it.
         last = [config for config in apps.get_app_configs() if config.models_module][-1]

@@ -151,6 +151,7 @@ def back_up(directory: Path, say: Say) -> Manifest:
         say("counting ...")
         rows, structure, [under_way] = _rows(cursor), _structure(cursor), _row(cursor, UNDER_WAY)
         say(f"writing {sum(rows.values()):,} rows of {len(rows):,} tables ...")
+        dump.touch(mode=0o600)  # not only the directory: files are copied out of it
         options = ["--format=custom", "--compress=1", "--no-owner", "--enable-row-security"]
         with _Program("pg_dump", *options, f"--snapshot={snapshot}", f"--file={dump}") as program:
             program.end(lambda: say(f"{_megabytes(dump.stat().st_size)} written ..."))
@@ -158,6 +159,7 @@ def back_up(directory: Path, say: Say) -> Manifest:
         say(f"reading {_megabytes(size)} back ...")
         _compare("rows", rows, _rows_of(dump))
         manifest = Manifest(FORMAT, taken_at, version, size, _checksum(dump), rows, structure, under_way)
+        (partial / MANIFEST).touch(mode=0o600)
         (partial / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
         for path in (dump, partial / MANIFEST, partial):
             to_disk(path)

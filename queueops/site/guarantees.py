@@ -35,6 +35,7 @@ GUARANTEES: Mapping[str, str] = {
     "R18": "From a base backup and the archived log the state of a moment is restored.",
     "R19": "Under steady load with pruning neither tables, indexes, connections nor memory grow.",
     "R20": "A restored database calls nobody before a person resumes it.",
+    "R21": "After an upgrade there is a way back: a version works beside what a later one has left in its database.",
     "S1": "Nobody sees or changes anything of another project, even where a view forgets to filter.",
     "S2": "Guesses at keys are slowed down, revoked keys refused, and a dump of the database opens nothing.",
     "S3": "Unknown fields are refused, not ignored.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +54,7 @@ def slow_reader(*, grace_seconds: float) -> Iterator[tuple[RunningProcess, http.
 
 def test_an_answer_is_sent_to_its_end():
     with slow_reader(grace_seconds=30) as (server, answer):
+        assert answer.getheader("server") is None, "the proxy's own is there besides"
         assert len(answer.read()) == ANSWER_BYTES
         assert server.process.wait(120) == 0
 
@@ -62,3 +64,13 @@ def test_whoever_does_not_read_holds_the_stop_up_for_the_grace_period_at_most():
         assert server.process.wait(120) == 0
         with pytest.raises(http.client.IncompleteRead):
             answer.read()
+
+
+def test_a_port_that_is_taken_is_told_in_one_sentence_and_is_no_success():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with started(sys.executable, "-c", SERVER, str(port), "1", "1", environ={"PYTHONPATH": "."}) as server:
+            assert server.process.wait(120) != 0
+            assert f"Port {port} on 127.0.0.1 cannot be used (Address already in use)." in server.output

@@ -8,14 +8,18 @@ import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import psycopg
 import pytest
+from django.conf import settings
+from django.core.management import CommandError
 
 from queueops.core.embedded.cluster import EmbeddedServer
+from queueops.site.management.commands.up import Command
 from tests.support.embedded import throw_away_data_dir
 from tests.support.processes import free_port, started, wait_for
 from tests.support.templates import copy_template
@@ -44,6 +48,15 @@ def migrated(installation: dict[str, str], django_db_blocker: Any) -> None:
 
 def up(installation: dict[str, str], *arguments: str):
     return started(sys.executable, "manage.py", "up", "--no-demo", *arguments, environ=installation)
+
+
+def test_a_data_directory_that_may_not_be_written_to_is_told_in_one_sentence(tmp_path: Path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(settings, "QUEUEOPS", replace(settings.QUEUEOPS, data_dir=tmp_path / "file" / "data"))
+    with pytest.raises(
+        CommandError, match=r"QUEUEOPS_DATA_DIR must be a directory that may be written to; .*Not a dir"
+    ):
+        Command()._refuse_closed_directory()
 
 
 def server_of(installation: dict[str, str]) -> EmbeddedServer:

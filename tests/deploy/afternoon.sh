@@ -28,18 +28,30 @@ completed() {
     done
     ask jobs/; exit 1
 }
-trap 'if [ $? != 0 ]; then tail -n 20 /run/units/*.log; fi' EXIT
-fail() { echo "$1"; exit 1; }
+# From the first job on somebody reads and submits all the time: an upgrade and the way back are not to be seen.
+watch() {
+    while :; do
+        curl -s -o /dev/null -w '%{http_code}\n' -H "Authorization: Bearer $(key)" https://queue.example.org/api/v1/project/
+        curl -s -o /dev/null -w '%{http_code}\n' -H "Authorization: Bearer $(key)" -H 'Idempotency-Key: "watched"' \
+            -H 'Content-Type: application/json' -d '{"kind": "http.request", "payload": {"method": "GET", "url": "http://93.184.215.14:8080/"}}' \
+            https://queue.example.org/api/v1/jobs/
+    done > "$place/answers" &
+}
+why=
+trap 'if [ $? != 0 ]; then tail -n 20 /run/units/*.log; sort "$place/answers" | uniq -c; echo "$why"; fi' EXIT
+fail() { why=$1; exit 1; }
 
 begun=$(date +%s)
 . "$page"
-completed 2
-deploy/manage.sh check --deploy --fail-level WARNING
-[ "$(ps -o user= -p "$(cat /run/units/queueops-web.service.pid)")" = queueops ] || fail 'web runs as somebody else'
+completed 3
+sort "$place/answers" | uniq -c
+[ "$(grep -cv '^20' "$place/answers")" = 0 ] || fail 'a restart was seen'
+/srv/queueops/current/deploy/manage.sh check --deploy --fail-level WARNING
+[ "$(ps -o user= -p "$(cat /run/units/queueops-web@8000.service.pid)")" = queueops ] || fail 'web runs as somebody else'
 [ "$(ls /var/lib/queueops-backups | wc -l)" = 2 ] || fail 'there are not two backups'
 if runuser -u queueops -- cat /etc/queueops/queueops.env > /dev/null 2>&1; then fail 'queueops reads its secrets'; fi
 [ "$(curl -s -o /dev/null -w '%{http_code}' https://queue.example.org/metrics)" = 404 ] || fail 'metrics are public'
 [ "$(curl -s -o /dev/null -w '%{redirect_url}' http://queue.example.org/)" = https://queue.example.org/ ] || fail 'no TLS'
-systemctl stop queueops-workers.service queueops-web.service caddy.service
+systemctl stop queueops-workers.service queueops-web@8000.service queueops-web@8002.service caddy.service
 [ -z "$(ps -u queueops -o pid=)" ] || fail "left behind: $(ps -u queueops -o args=)"
 echo "from nothing to two jobs, a backup and an upgrade in $(($(date +%s) - begun)) s"

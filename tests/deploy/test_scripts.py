@@ -33,7 +33,7 @@ def test_manage_reads_the_environment_as_systemd_does_and_runs_none_of_it(tmp_pa
         'QUOTED="two words"\n'
         "LAST=without an end"
     )
-    instead = {"/etc/queueops/queueops.env": str(file), "runuser -u queueops -- .venv/bin/python manage.py": "env"}
+    instead = {"/etc/queueops/queueops.env": str(file), "runuser -u queueops -- deploy/run.sh": "env"}
     script = place("manage.sh", tmp_path, instead)
     done = subprocess.run((script, "-0"), capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]})
     given = dict(line.split("=", 1) for line in done.stdout.split("\0") if line)

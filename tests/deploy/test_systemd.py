@@ -6,14 +6,13 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from tests.support.all_faults import all_faults
 from tests.support.deployment import (
+    CURRENT,
     DRAIN_SECONDS,
-    HOME,
     OUTCOMES,
     PATIENCE_OF_MIGRATE,
     SYSTEMD,
@@ -32,9 +31,10 @@ def test_systemd_finds_nothing_wrong(tmp_path):
     for name in UNITS:
         text = (SYSTEMD / name).read_text(encoding="utf-8")
         # It looks whether what is started is there.
-        text = text.replace(f"{HOME}/.venv/bin/python", sys.executable).replace(HOME, str(ROOT))
+        text = text.replace(CURRENT, str(ROOT))
         (tmp_path / name).write_text(text, encoding="utf-8")
-    command = ("systemd-analyze", "verify", "--man=no", *(tmp_path / name for name in UNITS))
+    shown = [name.replace("@.", "@8000.") for name in UNITS]
+    command = ("systemd-analyze", "verify", "--man=no", *(tmp_path / name for name in shown))
     verified = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (verified.returncode, verified.stderr) == (0, "")
 
@@ -43,28 +43,27 @@ def test_each_starts_a_command_that_exists_as_a_user_who_may_write_nothing():
     with all_faults() as of:
         for name in SERVICES:
             service = unit(name)["Service"]
-            python, *words = shlex.split(service["ExecStart"])
+            words = shlex.split(service["ExecStart"])
+            script = next(word for word in words if word.startswith(CURRENT))
             with of(name):
-                if python == f"{HOME}/.venv/bin/python":
-                    assert words[0] == "manage.py"
-                    assert is_command(words[1])
-                else:
-                    assert os.access(python.replace(HOME, str(ROOT)), os.X_OK)
+                assert os.access(script.replace(CURRENT, str(ROOT)), os.X_OK)
+                if script == f"{CURRENT}/deploy/run.sh":
+                    assert is_command(words[words.index(script) + 1])
                 assert service["User"] == "queueops"
-                assert service["WorkingDirectory"] == HOME
+                assert service["WorkingDirectory"] == CURRENT
                 assert (service["ProtectSystem"], service["NoNewPrivileges"]) == ("strict", "yes")
 
 
 def test_workers_are_told_to_stop_by_their_first_process_and_given_the_time():
     service = unit("queueops-workers.service")["Service"]
-    assert service["ExecStart"].endswith("manage.py qcluster")
+    assert service["ExecStart"].endswith("deploy/run.sh qcluster")
     assert service["KillMode"] == "mixed"
     assert int(service["TimeoutStopSec"]) >= WORKERS_STOP_SECONDS
-    assert int(unit("queueops-web.service")["Service"]["TimeoutStopSec"]) > DRAIN_SECONDS
+    assert int(unit("queueops-web@.service")["Service"]["TimeoutStopSec"]) > DRAIN_SECONDS
 
 
 def test_what_must_run_comes_back_however_often_it_fails():
-    for found in (unit("queueops-web.service"), unit("queueops-workers.service")):
+    for found in (unit("queueops-web@.service"), unit("queueops-workers.service")):
         assert found["Service"]["Restart"] == "always"
         assert found["Unit"]["StartLimitIntervalSec"] == "0"
         assert "Requires" not in found["Unit"]  # a failed migration would end the tries

@@ -116,6 +116,7 @@ def refused(command: str, directory: object) -> str:
 
 def test_nothing_that_is_there_is_written_over(backed_up):
     held = (backed_up / DUMP).read_bytes()
+    assert {path.stat().st_mode & 0o777 for path in backed_up.iterdir()} == {0o600}, "files are copied out of it"
     assert refused("backup", backed_up) == f"{backed_up} exists. Name a new directory: a backup is never overwritten."
     assert (backed_up / DUMP).read_bytes() == held
     assert "Restore into an empty one" in refused("restore", backed_up)

@@ -47,7 +47,7 @@ def run(statement: str) -> None:
 def job() -> Job:
     """It waits beside rows that have a word of the later version where this one has a list of words."""
     job = make_job()
-    run(f"INSERT INTO jobs_jobevent (job_id, project_id, event_type) SELECT id, project_id, '{LATER}' FROM jobs_job")
+    run("INSERT INTO jobs_jobevent (job_id, project_id, event_type) SELECT id, project_id, 'later' FROM jobs_job")
     PauseSwitch.objects.create(scope=LATER, key=job.kind, paused_by="user:1")
     BulkOperation.objects.create(action=LATER, parameters={"filter": {}}, actor="user:1", total=1)
     make_provider_batch(state=LATER)
@@ -65,7 +65,8 @@ def job() -> Job:
 def test_rows_of_a_later_version_break_no_page_and_no_duty_and_stay(job: Job):
     operation = BulkOperation.objects.get()
     waiting = explain_waiting(job)
-    assert waiting and "paused" not in {reason.code for reason in waiting.reasons}
+    assert waiting
+    assert "paused" not in {reason.code for reason in waiting.reasons}
     for _ in range(bulk_run.MOST_FAILURES_IN_A_ROW + 1):
         bulk_run.run_bulk_chunk(operation.pk)
     release_uncovered()

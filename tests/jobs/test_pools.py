@@ -351,6 +351,12 @@ def test_depths_are_those_of_each_pool():
 
 
 def test_a_pool_is_set_and_deleted_by_command(capsys):
+    call_command("set_pool", "llm", services="gemini, opnai, http*, google-sheets", place=10)
+    told = capsys.readouterr().err
+    assert [service for service in ("gemini", "opnai", "http*", "google-sheets") if service in told] == [
+        "gemini",
+        "opnai",
+    ]
     call_command("set_pool", "llm", services="gemini, openai", place=10)
     assert (Pool.objects.get().services, Pool.objects.get().place) == (["gemini", "openai"], 10)
     assert "qcluster --pool llm" in capsys.readouterr().out

@@ -19,7 +19,8 @@ from tests.support.processes import ROOT
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 SYSTEMD = DEPLOY / "systemd"
-HOME = "/srv/queueops"  # where image and units have the checkout
+HOME = "/srv/queueops"  # where the image has the checkout
+CURRENT = f"{HOME}/current"  # where the units have the release that runs
 
 DRAIN_SECONDS = read({}, default_data_dir=Path()).drain_grace_seconds
 OUTCOMES = "/var/log/queueops-outcomes"  # where docs/how-to/reconcile.md has workers write

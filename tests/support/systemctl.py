@@ -2,9 +2,10 @@
 """
 systemctl where systemd cannot run: starts and stops units as they are written, for tests/deploy/test_production.py.
 
-What it knows: ExecStart, User, WorkingDirectory, Environment, EnvironmentFile, StateDirectory or LogsDirectory,
-ProtectSystem=strict with PrivateTmp, NoNewPrivileges, CapabilityBoundingSet, oneshot units, Wants, KillMode=mixed,
-TimeoutStopSec, drop-ins. What has to be killed is an error. Needs nothing but Python.
+What it knows: units with a word behind @, list-units of what runs, ExecStart, User, WorkingDirectory, Environment,
+EnvironmentFile, StateDirectory or LogsDirectory, ProtectSystem=strict with PrivateTmp, NoNewPrivileges,
+CapabilityBoundingSet, oneshot units, Wants, KillMode=mixed, TimeoutStopSec, drop-ins. What has to be killed is an
+error. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from fnmatch import fnmatch
 from pathlib import Path
 
 UNITS = Path("/etc/systemd/system")
@@ -38,8 +40,10 @@ exec setpriv --reuid "$user" --regid "$user" --init-groups --no-new-privs --boun
 def unit(name: str) -> configparser.SectionProxy:
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    files = [UNITS / name, *sorted((UNITS / f"{name}.d").glob("*.conf"))]
-    parser.read(files)
+    template, _, instance = name.removesuffix(".service").partition("@")
+    files = [UNITS / (f"{template}@.service" if instance else name), *sorted((UNITS / f"{name}.d").glob("*.conf"))]
+    for file in files:
+        parser.read_string(file.read_text(encoding="utf-8").replace("%i", instance))
     service = parser["Service"]
     # A drop-in adds to the unit's.
     named = re.findall(r"^EnvironmentFile=(.*)$", "\n".join(file.read_text() for file in files), flags=re.MULTILINE)
@@ -126,6 +130,10 @@ def stop(name: str) -> None:
 def main() -> None:
     verb, *names = [word for word in sys.argv[1:] if not word.startswith("--")]
     STATE.mkdir(exist_ok=True)
+    if verb == "list-units":
+        found = (path.name.removesuffix(".pid") for path in sorted(STATE.glob("*.pid")))
+        sys.stdout.writelines(f"{name} loaded active\n" for name in found if runs(name) and fnmatch(name, names[0]))
+        return
     for name in names:
         if verb in {"stop", "restart"}:
             stop(name)

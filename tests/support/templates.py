@@ -238,6 +238,18 @@ def copy_database(name: str) -> None:
         ensure_epoch()
 
 
+@contextmanager
+def connected_to_a_copy(name: str) -> Iterator[None]:
+    """Have Django's connection go to a migrated database of one test's own, which it may spoil."""
+    _drop(name)  # of a run that was killed
+    copy_database(name)
+    try:
+        with _at(name):
+            yield
+    finally:
+        _drop(name)
+
+
 def _drop(name: str) -> None:
     with connection._nodb_cursor() as server:
         server.execute(f"DROP DATABASE IF EXISTS {connection.ops.quote_name(name)} WITH (FORCE)")

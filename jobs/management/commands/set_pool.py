@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from jobs.services.operate.pools import LISTS, delete_pool, save_pool
+from jobs.services.operate.pools import LISTS, delete_pool, save_pool, unheard_of
 from queueops.core.errors import QueueOpsError
 
 ACTOR = "system:set_pool"
@@ -30,4 +30,6 @@ class Command(BaseCommand):
             save_pool(name, place=place, actor=ACTOR, **lists)
         except QueueOpsError as error:
             raise CommandError(error.message) from error
+        for service in unheard_of(lists["services"]):
+            self.stderr.write(f"Nothing here calls a service {service} yet: no handler, limit or job has that name.")
         self.stdout.write(f"Saved the pool {name}. Start a cluster for it: manage.py qcluster --pool {name}")

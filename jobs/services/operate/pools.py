@@ -13,12 +13,15 @@ from django.db import connection, transaction
 from django.db.models import Q
 
 from jobs.errors import BadPool, PoolInUse
-from jobs.models import Executor, Pool, PoolSweep
+from jobs.handlers.registry import all_handlers
+from jobs.models import Executor, FlowSample, Pool, PoolSweep
+from jobs.models.flow import SINCE_EVER
 from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.values.numbers import numbered
 from queueops.tenancy.models import Project
+from ratelimits.services.limits.catalogue import limited_services
 
 LISTS = ("services", "kinds", "projects")
 
@@ -72,6 +75,19 @@ def check_lists(pool: Pool) -> None:
     missing = sorted(exact - set(Project.objects.filter(pk__in=exact).values_list("pk", flat=True)))
     if missing:
         raise ValidationError({"projects": f"There is no project {', '.join(missing)}."})
+
+
+def unheard_of(services: Sequence[str]) -> list[str]:
+    """
+    Which of a pool's services nothing here has: no handler, no enabled limit and no job there ever was. Before the
+    first job that is in order, and otherwise a slip of the pen, by which the pool stays empty.
+
+    Args:
+        services: Those that stand for many (`http*`) are not looked at.
+    """
+    known = {one.service for one in all_handlers() if isinstance(one.service, str)} | limited_services()
+    known |= set(FlowSample.objects.filter(span_seconds=SINCE_EVER).values_list("service", flat=True))
+    return [word for word in services if word not in known and not word.endswith("*")]
 
 
 @transaction.atomic

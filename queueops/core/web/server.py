@@ -24,6 +24,7 @@ from queueops.core.errors import QueueOpsError
 from .askers import Asker, Askers
 from .asking import BODY
 from .body_cap import Application, BodyLimits, too_large
+from .ports import PortTaken
 from .refusals import NO_ORIGIN, CrossOrigin, refusal
 from .spool import FREE_BYTES, STRANGER_BYTES, BodyTooSlow, Spool, SpooledBytes, sign_in_first
 from .stop import Factory, StoppingServer
@@ -60,6 +61,9 @@ def serve(
 
     Returns:
         How many did not; a thread may still be at work on each.
+
+    Raises:
+        PortTaken
     """
 
     known = askers or Askers()
@@ -86,8 +90,11 @@ def serve(
         websocket_max_message_size=WEBSOCKET_BYTES,
         websocket_max_frame_size=WEBSOCKET_BYTES,
         grace_seconds=grace_seconds,
+        server_name="",  # the proxy's own is there besides
     )
     server.run()
+    if server.refused:
+        raise PortTaken(host=host, port=port, reason=server.refused.strerror or str(server.refused))
     return server.cut_off
 
 

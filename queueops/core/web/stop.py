@@ -48,6 +48,7 @@ class StoppingServer(daphne.server.Server):
 
     Attributes:
         cut_off: Requests that had not ended; a thread may still be at work on each.
+        refused: Why the port could not be had; the server has not run.
     """
 
     def __init__(self, *arguments: Any, grace_seconds: float, **options: Any) -> None:
@@ -56,6 +57,7 @@ class StoppingServer(daphne.server.Server):
         self._grace_seconds = grace_seconds
         self._ports: list[Any] = []
         self._until: float | None = None
+        self.refused: OSError | None = None
 
     def run(self) -> None:
         for signum in (signal.SIGINT, signal.SIGTERM):
@@ -65,6 +67,11 @@ class StoppingServer(daphne.server.Server):
     def listen_success(self, port: Any) -> None:
         super().listen_success(port)
         self._ports.append(port)
+
+    def listen_error(self, failure: Any) -> None:
+        """End, and keep why: daphne would leave its process to end as if all were well."""
+        self.refused = getattr(failure.value, "socketError", None) or OSError(0, failure.getErrorMessage())
+        self.stop()
 
     def kill_all_applications(self) -> Deferred[Any]:
         """End what has not ended within the grace period, as daphne does; its own fails on a finished request."""

@@ -24,6 +24,8 @@ class Command(migrate.Command):
                 ensure_upgradable(connections[alias])
             except UnsuitableDatabase as error:
                 raise CommandError(error.message) from error
+            with connections[alias].cursor() as cursor:
+                cursor.execute("SET statement_timeout = 0")  # the role's, which an index of a large table outlasts
             super().handle(*args, **options)
 
     @contextlib.contextmanager

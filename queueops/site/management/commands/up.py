@@ -23,6 +23,7 @@ from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.console import Console
 from queueops.core.processes.single import AlreadyRunning, only_holder
 from queueops.core.processes.supervisor import ChildSpec, Supervisor, python_command
+from queueops.core.web.ports import PortTaken
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services.limits.defaults import load_limits_if_none
@@ -51,6 +52,7 @@ class Command(BaseCommand):
         # Until the supervisor takes over, SIGTERM too must leave through the context managers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         demo = settings.QUEUEOPS.debug and not no_demo
+        self._refuse_closed_directory()
         try:
             with only_holder(settings.QUEUEOPS.data_dir / "up.lock"), self._database() as server:
                 self._refuse_taken_ports(demo=demo)
@@ -163,6 +165,16 @@ class Command(BaseCommand):
         for line in (RULE, f"dashboard: {base}/", f"admin:     {base}/admin/", RULE):
             self.say("up", line)
 
+    def _refuse_closed_directory(self) -> None:
+        directory = settings.QUEUEOPS.data_dir
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "up.lock").open("a").close()
+        except OSError as error:
+            raise CommandError(
+                f"QUEUEOPS_DATA_DIR must be a directory that may be written to; {str(directory)!r}: {error.strerror}"
+            ) from error
+
     def _refuse_taken_ports(self, *, demo: bool) -> None:
         config = settings.QUEUEOPS
         wanted = [("QUEUEOPS_PORT", config.host, config.port)]
@@ -175,10 +187,7 @@ class Command(BaseCommand):
                 try:
                     probe.bind((host, port))
                 except OSError as error:
-                    raise CommandError(
-                        f"Port {port} on {host} cannot be used ({error.strerror}). "
-                        f"Stop what uses it, or set {variable} to another."
-                    ) from error
+                    raise PortTaken(host=host, port=port, reason=error.strerror or "", variable=variable) from error
 
 
 def _answers(host: str, port: int) -> bool:

@@ -3,6 +3,7 @@ import os
 from typing import Any
 
 from django.conf import settings
+from django.core import checks
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from django.urls import get_resolver
@@ -10,6 +11,7 @@ from django.urls import get_resolver
 from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.garbage import spare_the_collector
+from queueops.core.web.ports import PortTaken
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.rights import give_rights
 from queueops.tenancy.secret_key import ensure_own_secret_key
@@ -21,7 +23,10 @@ logger = logging.getLogger(__name__)
 class Command(BaseCommand):
     help = "Serve the API and the admin on QUEUEOPS_HOST and QUEUEOPS_PORT (daphne)."
 
+    requires_system_checks = ()  # they would be told in plain text amid the log
+
     def handle(self, *args: Any, **options: Any) -> None:
+        self._check()
         try:
             give_rights()
             ensure_projects_are_kept_apart()
@@ -40,19 +45,30 @@ class Command(BaseCommand):
         spare_the_collector()
         WorkersWatch().start()
         chosen = settings.QUEUEOPS
-        cut_off = serve(
-            application,
-            host=chosen.host,
-            port=chosen.port,
-            limits=body_limits,
-            room=room,
-            askers=askers,
-            cross_origin=cross_origin,
-            grace_seconds=chosen.drain_grace_seconds,
-        )
+        try:
+            cut_off = serve(
+                application,
+                host=chosen.host,
+                port=chosen.port,
+                limits=body_limits,
+                room=room,
+                askers=askers,
+                cross_origin=cross_origin,
+                grace_seconds=chosen.drain_grace_seconds,
+            )
+        except PortTaken as error:
+            raise CommandError(error.message) from error
         if cut_off:
             logger.warning("%s requests are cut off after %g s", cut_off, chosen.drain_grace_seconds)
             logging.shutdown()
             os._exit(0)  # Python would wait for their threads
         for one in connections.all():
             one.close_pool()  # type: ignore[attr-defined] # PostgreSQL has one
+
+    def _check(self) -> None:
+        """As Django does before a command, but what is no reason not to start is a line of the log."""
+        problems = [problem for problem in checks.run_checks() if not problem.is_silenced()]
+        if any(problem.is_serious() for problem in problems):
+            self.check()
+        for problem in problems:
+            logger.warning("%s: %s %s", problem.id, problem.msg, problem.hint or "")
