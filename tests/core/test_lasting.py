@@ -18,8 +18,8 @@ def test_each_trouble_is_told_once_until_all_are_over_with_its_traceback_if_it_h
         trouble.tell("away", words)
     for _ in range(2):
         try:
-            {}["a defect"]
-        except KeyError as error:
+            int("a defect")
+        except ValueError as error:
             trouble.tell(str(error), "unexpected", level=logging.ERROR, traceback=True)
     trouble.tell("away", "refused")
     assert [(one.levelname, one.message, bool(one.exc_info)) for one in caplog.records] == [

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -212,7 +213,8 @@ def test_who_hands_out_tasks_tells_once_that_the_database_is_away_and_once_that_
     monkeypatch.setattr(cluster, "AWAY_SECONDS", 0)
     monkeypatch.setattr(Conf, "POLL", 0)
     monkeypatch.setattr(connection, "close", lambda: None)  # the test's transaction
-    broker, answers = SkipLockedBroker("here"), iter([OperationalError("gone"), InterfaceError("gone"), False, False])
+    broker = SkipLockedBroker("here")
+    answers: Iterator[Exception | bool] = iter([OperationalError("gone"), InterfaceError("gone"), False, False])
 
     def has_some() -> bool:
         answer = next(answers)
