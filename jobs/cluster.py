@@ -25,7 +25,7 @@ from uuid import UUID, uuid4
 import django_q.cluster
 import django_q.scheduler
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections, connection, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connection, transaction
 from django_q.brokers.orm import ORM
 from django_q.conf import Conf
 from django_q.management.commands import qcluster
@@ -48,6 +48,7 @@ from queueops.core.clock import Now, database_now, with_clocks
 from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.garbage import spare_the_collector
+from queueops.core.processes.lasting import LastingTrouble
 from queueops.core.processes.parent import end_with_parent
 from queueops.core.values.sizes import MEGABYTE
 from queueops.tenancy.rights import give_rights
@@ -94,6 +95,7 @@ READ_AGAIN_SECONDS = 0.005  # another worker reads what came
 RETENTION_SECONDS = 10.0
 STREAM_SECONDS = 30.0
 RESULT_SWEEP_SECONDS = 10.0
+AWAY_SECONDS = 1.0  # between two looks whether the database is back
 
 
 class TaskNotAllowed(Exception):
@@ -109,23 +111,41 @@ class SkipLockedBroker(ORM):  # django_q has no types
 
     delay = timedelta()
     _is_prepared = False
+    _away: LastingTrouble | None = None
 
     def enqueue(self, task: str) -> int:
         row = OrmQ.objects.create(key=self.list_key or Conf.CLUSTER_NAME, payload=task, lock=Now() + self.delay)
         return int(row.pk)
 
     def dequeue(self) -> list[tuple[int, str]] | None:
-        """Take up to Conf.BULK tasks; None, after Conf.POLL seconds, when there are none."""
+        """
+        Take up to Conf.BULK tasks; None, after Conf.POLL seconds, when there are none.
+
+        Nor are there while the database is away: what this raises ends the process that asks, ten seconds later and
+        with a traceback, and the next one asks again.
+        """
+        self._away = self._away or LastingTrouble(logger)
+        try:
+            ready = self._take_ready()
+        except (OperationalError, InterfaceError) as error:
+            connection.close()
+            self._away.tell("away", f"no task is handed out, the database is away: {str(error).strip()}")
+            time.sleep(AWAY_SECONDS)
+            return None
+        if (seconds := self._away.end()) is not None:
+            logger.info("tasks are handed out again, after %.0f s without the database", seconds)
+        if ready:
+            return ready
+        time.sleep(Conf.POLL)
+        return None
+
+    def _take_ready(self) -> list[tuple[int, str]]:
         if connection.errors_occurred:  # not else: to begin a session costs more than all that it then asks
             close_old_connections()
         if not self._is_prepared:
             ensure_own_secret_key()  # or the tasks could not be read, and would be thrown away
             self._is_prepared = begin_version()
-        ready = self._take() if self._has_some() else []
-        if ready:
-            return ready
-        time.sleep(Conf.POLL)
-        return None
+        return self._take() if self._has_some() else []
 
     def _has_some(self) -> bool:
         """A look without a transaction, each second of an installation that has nothing to do."""
@@ -215,6 +235,16 @@ def sentinel(*arguments: Any) -> None:
     _Sentinel(*arguments)
 
 
+def scheduler(broker: ORM | None = None) -> None:
+    """django-q2's, which waits for the database without a word: who hands out tasks tells that it is away."""
+    close_old_connections()
+    try:
+        connection.ensure_connection()
+    except (OperationalError, InterfaceError):
+        return
+    _scheduler(broker=broker)
+
+
 def pusher(*arguments: Any) -> None:
     """django-q2's, which ends with its sentinel. What it had handed out goes out again."""
     end_with_parent(_parent())
@@ -276,6 +306,7 @@ django_q.scheduler.localtime = DatabaseClock.now
 django_q.cluster.Queue = KillSafeQueue
 django_q.cluster.Event, django_q.cluster.Value = FORKING.Event, FORKING.Value
 _Sentinel, django_q.cluster.Sentinel = django_q.cluster.Sentinel, sentinel
+_scheduler, django_q.cluster.scheduler = django_q.cluster.scheduler, scheduler
 _pusher, django_q.cluster.pusher = django_q.cluster.pusher, pusher
 _monitor, django_q.cluster.monitor = django_q.cluster.monitor, monitor
 _worker, django_q.cluster.worker = django_q.cluster.worker, worker

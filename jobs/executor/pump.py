@@ -51,6 +51,7 @@ from queueops.core.logs import tell_of
 from queueops.core.notify import Channel, notify
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.postgres.local_settings import local_settings
+from queueops.core.processes.lasting import LastingTrouble
 from queueops.core.processes.one_by_one import between_rows
 from queueops.tenancy import server_settings
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
@@ -143,6 +144,7 @@ class ExecutorPump:
 
             self._spans = JobSpans(tracer, executor_id=self.id, pool=settings.pool)
         self._pulse = executors.PULSES.join(self.id)
+        self._trouble = LastingTrouble(logger)
         store = result_store()
         self._results = ResultWriter(store) if store else None
         self.loop = self.loop_class(
@@ -230,7 +232,7 @@ class ExecutorPump:
                 self._log_ends()  # first: while the database is away it alone is told
                 self._connect()
                 self._cycle()
-                self._pulse.tell_trouble(is_in_trouble=False)
+                self._go_on()
                 self._wait()
             except (OperationalError, InterfaceError, psycopg.OperationalError) as error:
                 if isinstance(error.__cause__, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
@@ -239,15 +241,16 @@ class ExecutorPump:
                     self._disconnected(error)
             except UnsuitableDatabase as error:
                 self._pulse.tell_trouble(is_in_trouble=True)
-                logger.critical("executor %s takes no jobs: %s", self.id, error.message)
+                words = f"executor {self.id} takes no jobs: {error.message}"
+                self._trouble.tell(words, words, level=logging.CRITICAL)
                 self._stopping.wait(UNSUITABLE_SECONDS)
-            except DatabaseError:
+            except DatabaseError as error:
                 self._pulse.tell_trouble(is_in_trouble=True)
-                logger.exception("executor %s: a statement failed; the cycle is repeated", self.id)
+                self._tell_failed(error, "a statement failed; the cycle is repeated")
                 time.sleep(0.1)
-            except Exception:
+            except Exception as error:  # noqa: BLE001
                 # Whatever it is, a dead pump would keep its process from working and from being replaced.
-                logger.exception("executor %s: unexpected error in the pump", self.id)
+                self._tell_failed(error, "unexpected error in the pump")
                 time.sleep(RECONNECT_SECONDS)
         self._leave()
 
@@ -291,7 +294,8 @@ class ExecutorPump:
             self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots, pool=self.settings.pool
         )
         self._compare_claims()
-        logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
+        if not self._trouble.lasts:  # or it is told once a whole cycle went well
+            logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
         self._connected = True
         self._hint = True
         self._next["renew"] = 0.0  # or its row would be as old as the database is
@@ -309,10 +313,18 @@ class ExecutorPump:
                 *compared,
             )
 
+    def _go_on(self) -> None:
+        self._pulse.tell_trouble(is_in_trouble=False)
+        if (seconds := self._trouble.end()) is not None:
+            words = "executor %s (%s) is ready with %s slots again, after %.0f s"
+            logger.info(words, self.id, self._role, self._slots, seconds)
+
+    def _tell_failed(self, error: Exception, what: str) -> None:
+        self._trouble.tell(f"{type(error)} {error}", f"executor {self.id}: {what}", level=logging.ERROR, traceback=True)
+
     def _disconnected(self, error: Exception) -> None:
         self._pulse.tell_trouble(is_in_trouble=True)
-        if self._connected:
-            logger.warning("executor %s lost the database: %s", self.id, str(error).strip())
+        self._trouble.tell("away", f"executor {self.id} lost the database: {str(error).strip()}")
         self._connected = False
         try:
             connection.close()

@@ -154,6 +154,14 @@ def hand_back_what_is_not_known(queue: Queue) -> Operation:
     return lambda: compare_claims(executor, [], begun_up_to=0)
 
 
+def settle_what_had_begun(queue: Queue) -> Operation:
+    """The database was put back to the moment of these calls, and their executor lives on."""
+    jobs = queue.running(REPEATABLE, ONCE)
+    queue.took.update((job.holder, 0) for job in jobs)  # as of what crashed: nobody knows, and it is taken back
+    executor, highest = queue.pump.id, max(job.token for job in jobs)
+    return lambda: compare_claims(executor, [], begun_up_to=highest)
+
+
 def requeue(queue: Queue) -> Operation:
     queue.write(*[queue.failed(job, 400) for job in queue.running(REPEATABLE, ONCE)])
     letters = list(DeadLetter.objects.values_list("pk", flat=True))
@@ -226,6 +234,7 @@ POINTS: dict[Callable[[Queue], Operation], int] = {
     rescue: 34,
     expire: 8,
     hand_back_what_is_not_known: 22,
+    settle_what_had_begun: 30,
     requeue: 36,
     reset: 14,
     cancel: 12,

@@ -89,6 +89,15 @@ def test_an_outage_longer_than_the_lease_ends_no_process_and_costs_running_jobs_
         wait_until_drained()
         assert _processes(running) == before, "an executor was taken for dead"
         assert all(is_running(executor.pid) for executor in running.executors())
+        workers = len(running.executors())
+        wait_for(
+            lambda: running.output.count("slots again, after ") == workers, what="the word of each that it is back"
+        )
+        told = running.output
+        assert told.count("lost the database") == workers
+        assert told.count("no task is handed out, the database is away") <= 1
+        assert "Traceback" not in told
+        assert "CRITICAL" not in told
     assert not DeadLetter.objects.exists()
     assert crashes() == []
     assert len(ledger.entries("begin")) == 20

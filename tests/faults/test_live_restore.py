@@ -26,11 +26,11 @@ from django.db import connection
 from jobs.models import DeadLetter, Job, PauseSwitch
 from jobs.services.operate.epochs import PUT_BACK_REASON
 from jobs.services.operate.pauses import resume_scope
-from jobs.states import RUNNING, TERMINAL
+from jobs.states import RUNNING, TERMINAL, JobState
 from queueops.core.embedded.cluster import EmbeddedServer
 from tests.faults.clusters import Cluster, cluster
 from tests.faults.ledger import Ledger
-from tests.faults.records import submit, wait_until_drained
+from tests.faults.records import submit, submit_work, wait_until_drained
 from tests.support.embedded import connected_to, copy_files, throw_away_data_dir
 from tests.support.own_server import bring_back
 from tests.support.processes import wait_for
@@ -41,6 +41,9 @@ pytestmark = [pytest.mark.soak, pytest.mark.proves("R20", "P5")]
 SLOTS = 10
 EXECUTORS = 3
 CALLS_A_SECOND = 40  # about what these slots get done
+UNDER_WAY = 5  # of each kind, at the moment to which the database is put back
+# Longer than the server is away: an executor rests after it has waited for long by itself.
+LEASE = {"lease_seconds": 9, "renew_seconds": 2.5}
 MEGABYTES = 200  # of the small disk: room for a copy of the migrated server, and for some log
 FULL_SECONDS = 60.0
 
@@ -75,14 +78,19 @@ def test_a_restore_under_live_workers_kills_none_and_repeats_no_call_that_may_no
     back: int, server: EmbeddedServer, ledger: Ledger, figures: Any
 ):
     log, kept = ledger.directory / "outcomes", server.cluster.with_name("kept")
-    submit_calls(CALLS_A_SECOND * (back + 10))
-    with cluster(ledger, executors=EXECUTORS, executor_slots=SLOTS, outcome_log=log) as running:
+    for kind in ("wait", "wait_once"):
+        submit_work(UNDER_WAY, kind, gate="since")
+        submit_work(UNDER_WAY, kind, gate="after")
+    with cluster(ledger, executors=EXECUTORS, executor_slots=SLOTS, outcome_log=log, **LEASE) as running:
         before = pids(running)
-        wait_for(lambda: len(ledger.entries("end")) > 2 * SLOTS, what="calls under way")
+        wait_for(lambda: len(ledger.entries("begin")) == 4 * UNDER_WAY, what="calls under way")
+        submit_calls(CALLS_A_SECOND * (back + 10))
+        wait_for(lambda: len(ledger.entries("end")) > SLOTS, what="others beside them")
         server.stop("immediate")
         copy_files(server.cluster, kept)
         bring_back(server)
         running.wait_until_ready()
+        ledger.open_gate("since")
         go_on(back, ledger)
         server.stop("immediate")
         shutil.rmtree(server.cluster)
@@ -90,7 +98,11 @@ def test_a_restore_under_live_workers_kills_none_and_repeats_no_call_that_may_no
         bring_back(server)
         wait_for(PauseSwitch.objects.filter(scope="global", reason=PUT_BACK_REASON).exists, what="the pause")
         running.wait_until_ready()
+        ledger.open_gate("after")
         wait_for(lambda: not Job.objects.filter(status__in=RUNNING).exists(), seconds=60, what="an end of what ran")
+        ended = Job.objects.filter(kind="faults.wait_once").values_list("payload__gate", "status")
+        assert set(ended) == {("since", JobState.FAILED), ("after", JobState.COMPLETED)}
+        assert not Job.objects.filter(crash_count__gt=0).exists(), "one was charged with a crash"
         calls = len(ledger.entries("begin"))
         unknown = DeadLetter.objects.filter(error_code="outcome_unknown").count()
         said = StringIO()
@@ -101,9 +113,9 @@ def test_a_restore_under_live_workers_kills_none_and_repeats_no_call_that_may_no
         assert pids(running) == before, "a sound worker was killed, or ended"
         assert "does not answer" not in running.output
     twice = called_twice(ledger)
-    assert twice["faults.call_once"] == 0
+    assert twice["faults.call_once"] == twice["faults.wait_once"] == 0
     figures(
-        f"{back} s back: 0 workers killed, 0 calls that may not be repeated made twice, {twice['faults.call']} others "
+        f"{back} s back: 0 workers killed, 0 calls that may not be repeated made twice, {twice.total()} others "
         f"were; {unknown} became outcome_unknown by the workers' memory; {calls} calls had been begun"
     )
 

@@ -28,6 +28,7 @@ from jobs.models import (
     Batch,
     BulkOperation,
     DeadLetter,
+    Executor,
     IdempotencyRecord,
     Job,
     JobCount,
@@ -346,6 +347,29 @@ def test_without_a_yes_it_checks_and_counts_and_changes_nothing(cell, acme):
         assert "Nothing was changed" in said
     assert Project.objects.get(pk="acme").move == ""
     assert is_empty(cell)
+
+
+def test_that_nobody_there_carries_out_its_jobs_is_told_before_and_after(cell, acme):
+    def told(*options: str) -> str:
+        words = StringIO()
+        command = ("move_project", "acme", "--to", url_of(cell), "--address", ADDRESS, *options)
+        call_command(*command, stdout=StringIO(), stderr=words)
+        return words.getvalue().strip()
+
+    lives = {"host": "h", "pid": 1, "process_started_at": 0, "cluster_pid": 1, "slots": 1}
+    nobody = "No worker there has given a sign of life for 30 s: start some, or its jobs wait there."
+    assert told() == nobody
+    with at(cell):
+        worker = Executor.objects.create(**lives, kinds={})
+    assert told() == "No worker there knows http.request: jobs of these kinds wait there until one does."
+    with at(cell):
+        Executor.objects.update(kinds={"http.request": "1"})
+    assert told() == ""
+    with at(cell):
+        Executor.objects.update(heartbeat_at=timezone.now() - timedelta(minutes=1))
+    assert told("--yes") == nobody
+    with at(cell):
+        worker.delete()
 
 
 STEPS = ["_begin", "_wait_until_still", "make_parts", "copy_project", "_keep_pause_by_hand", "_switch"]

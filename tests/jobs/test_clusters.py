@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +16,14 @@ from uuid import UUID, uuid4
 import django_q.cluster
 import psutil
 import pytest
+from django.db import InterfaceError, OperationalError, connection
 from django.db.models.functions import Now
 from django.utils import timezone
+from django_q.conf import Conf
 from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
 
+from jobs import cluster
 from jobs.cluster import KillSafeQueue, SkipLockedBroker, ensure_schedules
 from jobs.models import DeadLetter, Executor, Job
 from jobs.services.upkeep import executors, upkeep
@@ -201,3 +205,41 @@ def test_a_worker_that_is_killed_while_another_reads_what_came_leaves_the_queue_
     looking.join()
     queue.put("task")
     assert queue.get(timeout=30) == "task"
+
+
+def test_who_hands_out_tasks_tells_once_that_the_database_is_away_and_once_that_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(cluster, "AWAY_SECONDS", 0)
+    monkeypatch.setattr(Conf, "POLL", 0)
+    monkeypatch.setattr(connection, "close", lambda: None)  # the test's transaction
+    broker = SkipLockedBroker("here")
+    answers: Iterator[Exception | bool] = iter([OperationalError("gone"), InterfaceError("gone"), False, False])
+
+    def has_some() -> bool:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(broker, "_has_some", has_some)
+    with caplog.at_level("INFO", "jobs.cluster"):
+        assert [broker.dequeue() for _ in range(4)] == [None] * 4, "what is raised ends the process that asks"
+    told = [(record.levelname, record.message.partition(",")[0], record.exc_info) for record in caplog.records]
+    assert told == [("WARNING", "no task is handed out", False), ("INFO", "tasks are handed out again", None)]
+
+
+def test_a_schedule_waits_for_the_database_without_a_word(monkeypatch: pytest.MonkeyPatch):
+    called: list[object] = []
+
+    def refuse() -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(cluster, "_scheduler", lambda **given: called.append(given))
+    monkeypatch.setattr(cluster, "close_old_connections", lambda: None)
+    with monkeypatch.context() as away:
+        away.setattr(connection, "ensure_connection", refuse)
+        django_q.cluster.scheduler(broker="b")
+    assert called == []
+    django_q.cluster.scheduler(broker="b")
+    assert called == [{"broker": "b"}]

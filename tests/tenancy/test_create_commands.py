@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from queueops.audit.models import AuditEntry
 from queueops.core.env.reading import BadConfiguration, read
-from queueops.tenancy.models import ProducerKey, Project, digest_of
+from queueops.tenancy.models import ProducerKey, Project, ProjectMove, digest_of
 
 pytestmark = pytest.mark.django_db
 
@@ -51,6 +51,16 @@ def test_a_key_has_the_scopes_that_are_named_once_each():
     assert Project.objects.get().name == "acme"
     run("create_key", "acme", "--name", "a", "--scope", "usage", "--scope", "decide", "--scope", "usage")
     assert ProducerKey.objects.get().scopes == ["decide", "usage"]
+
+
+def test_a_project_that_has_moved_has_no_new_keys_here_and_where_it_is_is_told():
+    run("create_project", "acme")
+    Project.objects.update(move=ProjectMove.MOVED, moved_to="https://two.example")
+    with pytest.raises(CommandError, match=r"acme has moved to https://two.example.*Issue it there"):
+        run("create_key", "acme", "--name", "a")
+    assert not ProducerKey.objects.exists()
+    Project.objects.update(move=ProjectMove.MOVING)
+    run("create_key", "acme", "--name", "a")  # as people may in the admin: the move finds it
 
 
 WRONG: list[tuple[tuple[str, ...], str]] = [

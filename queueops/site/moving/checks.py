@@ -53,6 +53,11 @@ SELECT secret FROM tenancy_credential
 """
 
 
+WORKERS = """
+SELECT kind FROM jobs_executor, jsonb_object_keys(kinds || '{"": 0}') AS kind
+ WHERE heartbeat_at > clock_timestamp() - make_interval(secs => %s)
+"""
+KINDS = "SELECT DISTINCT kind FROM jobs_job WHERE project_id = %s AND finished_at IS NULL"
 SEALED_PAYLOADS = """
 SELECT trim('"' FROM stored)
   FROM (SELECT coalesce(payload_text, payload::text) AS stored FROM jobs_job
@@ -100,6 +105,17 @@ def check_project(project: Project, here: Cursor, there: Cursor, ciphers: Cipher
     """Raise MoveError, in one sentence, unless the other installation has what the project's rows name."""
     for fault in _faults(project, here, there, ciphers):
         raise MoveError(f"{fault} Nothing was changed.")
+
+
+def unserved_there(here: Cursor, there: Cursor, project_id: str) -> str:
+    """Say what keeps jobs of the project from being carried out there: no worker lives, or none knows a kind."""
+    lease = settings.QUEUEOPS.lease_seconds
+    served = {kind for (kind,) in there.execute(WORKERS, [lease]).fetchall()}
+    if not served:
+        return f"No worker there has given a sign of life for {lease:g} s: start some, or its jobs wait there."
+    if unknown := {kind for (kind,) in here.execute(KINDS, [project_id]).fetchall()} - served:
+        return f"No worker there knows {_few(unknown)}: jobs of these kinds wait there until one does."
+    return ""
 
 
 def _faults(project: Project, here: Cursor, there: Cursor, ciphers: Ciphers) -> Iterator[str]:

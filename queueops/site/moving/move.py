@@ -35,7 +35,7 @@ from queueops.core.secret_key import development_credential_key
 from queueops.tenancy.models import Project, ProjectMove
 from ratelimits.models import UsageEvent, UsageReservation
 
-from .checks import check_installations, check_project, cipher_of, epoch_of, is_there
+from .checks import check_installations, check_project, cipher_of, epoch_of, is_there, unserved_there
 from .copying import (
     Ciphers,
     Cursor,
@@ -73,12 +73,14 @@ class Outcome:
         rows: That were moved, or would be, by their sort.
         stored, stored_bytes: Of the jobs, those whose results are in the result store, and the size of these.
         finished: An earlier call had moved it: there was nothing left to do.
+        unserved: What keeps its jobs from being carried out there, in a sentence; empty: nothing does.
     """
 
     rows: dict[str, int]
     stored: int = 0
     stored_bytes: int = 0
     finished: bool = False
+    unserved: str = ""
 
 
 def plan_move(project_id: str, *, url: str) -> Outcome:
@@ -89,7 +91,8 @@ def plan_move(project_id: str, *, url: str) -> Outcome:
         if is_there(project, there):
             return Outcome({}, finished=True)
         check_project(project, here, there, _ciphers())
-        return Outcome(count_rows(here, project_id), *count_stored(here, project_id))
+        stored = count_stored(here, project_id)
+        return Outcome(count_rows(here, project_id), *stored, unserved=unserved_there(here, there, project_id))
 
 
 def move_project(project_id: str, *, url: str, address: str, wait_seconds: float, say: Say) -> Outcome:
@@ -110,6 +113,7 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
         check_installations(here, there)
         if is_there(project, there):
             return Outcome({}, finished=True)
+        unserved = unserved_there(here, there, project_id)
         ciphers, target = _ciphers(), epoch_of(there)
         check_project(project, here, there, ciphers)
         if project.move == ProjectMove.MOVED and project.move_target != target:
@@ -142,7 +146,7 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
             if begun and project.move != ProjectMove.MOVED:
                 abort_move(project_id)
             raise
-    return Outcome(rows, stored, stored_bytes)
+    return Outcome(rows, stored, stored_bytes, unserved=unserved)
 
 
 def abort_move(project_id: str, *, url: str = "") -> bool:

@@ -78,6 +78,8 @@ class Command(BaseCommand):
 
     def _say(self, project: str, outcome: Outcome) -> None:
         self.stdout.write(", ".join(f"{count:,} {name}" for name, count in outcome.rows.items() if count))
+        if outcome.unserved:
+            self.stderr.write(outcome.unserved)
         if outcome.stored:
             self.stdout.write(
                 f"Of these jobs {outcome.stored:,} have results in the result store, {outcome.stored_bytes:,} bytes, "

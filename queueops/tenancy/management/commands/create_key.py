@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from queueops.tenancy.issuing import faults_told, issue_key, told_name
 from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
+from queueops.tenancy.moves import ProjectMoved, refuse_moved
 
 MOST_DAYS = 3650
 
@@ -34,6 +35,10 @@ class Command(BaseCommand):
         project = Project.objects.filter(pk=options["project"]).first()
         if project is None:
             raise CommandError(f"There is no project {options['project']!r}; manage.py create_project makes one.")
+        try:
+            refuse_moved(project.pk, project.move, project.moved_to, reads=True)
+        except ProjectMoved as error:
+            raise CommandError(f"{error.message} Issue it there.") from error
         days = options["days"]
         if days is not None and not 1 <= days <= MOST_DAYS:
             raise CommandError(f"--days {days}: give 1 to {MOST_DAYS:,}.")
