@@ -18,6 +18,7 @@ from tests.support.incidents import (
     Foretold,
     continue_all,
     live_through_healthy_day,
+    live_through_night,
     paged,
     prepare_healthy_day,
 )
@@ -37,6 +38,8 @@ def measure(session: Session) -> None:
         doubled += len(told) > 1
         slowest = max(slowest, min(own, default=TOLD_WITHIN_SECONDS))
         report.figure(name, ", ".join(f"{one} after {after:.1f} s" for after, one in told) or "nothing told")
+    night = _night(session)
+    report.figure("alerts of a night", "; ".join(one[:70] for one in night) or "none", "each acknowledged when it came")
     alerts, judged = _healthy_day(session)
     errors = sorted(error for _, error in judged)
     ranges = sum(told.earliest != told.latest for told, _ in judged)
@@ -46,6 +49,7 @@ def measure(session: Session) -> None:
         "forecasts of ends", f"{errors[len(errors) // 2]:.1%} off, median", f"{len(errors)}, {ranges} of them two times"
     )
     report.metric("healthy_day_alerts", len(alerts), "alerts sent on a healthy day", "target: at most 3")
+    report.metric("night_alerts", len(night), "messages of a night with five causes, acknowledged", "target: 5")
     report.metric("incidents_missed", missed, "incidents nobody was told of within a minute", "target: 0 of 6")
     report.metric("incidents_doubled", doubled, "incidents with more than one message", "target: 0")
     report.metric("slowest_alert_seconds", slowest, "from the incident to its message", "target: 60", unit="s")
@@ -62,6 +66,14 @@ def _incident(session: Session, name: str) -> list[tuple[float, str]]:
             time.sleep(TOLD_WITHIN_SECONDS)
             continue_all()
         return [(at - begun, kind) for at, kind in pager.opened()]
+
+
+def _night(session: Session) -> list[str]:
+    """Five causes in one night, each acknowledged before the next: what the messages said."""
+    with session.databases.copy("project", one_project) as url, running_sandbox() as sandbox, paged() as pager:
+        allowed = replace(settings.QUEUEOPS, allow_loopback_targets=True)
+        with cluster(url, environ=SETTINGS), override_settings(QUEUEOPS=allowed):
+            return live_through_night(sandbox, pager)
 
 
 def _healthy_day(session: Session) -> tuple[list[str], list[tuple[Foretold, float]]]:

@@ -20,6 +20,7 @@ from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QU
 MOST_PROJECTS_SHOWN = 50
 MOST_OF_USERS = 1_000  # alerts of allowances, counted
 SIGNS = {"good": "check_circle", "held": "hourglass_top", "warn": "warning", "bad": "error"}
+CHANGES = {"ends": "Ends", "clears": "Clears", "asks": "A probe asks"}
 
 
 def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -46,7 +47,8 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
                 "text": one.text,
                 "cause": one.cause,
                 "begins": showing.ago(one.begins_at) if one.begins_at else "",
-                "ends": showing.ago(one.until) if one.until else "",
+                "ends": showing.ahead(one.until) if one.until else "",
+                "change": CHANGES[one.change],
                 "href": address_of(one),
             }
             for one in overview.findings

@@ -94,5 +94,6 @@ def _finding(one: Finding) -> dict[str, Any]:
         "cause": one.cause,
         "begins_at": iso(one.begins_at),
         "until": iso(one.until),
+        "change": one.change,
         "href": address_of(one),
     }

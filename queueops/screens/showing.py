@@ -62,6 +62,14 @@ def ago(moment: datetime | None) -> SafeString | str:
     return _time(moment, f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}")
 
 
+def ahead(moment: datetime | None) -> SafeString | str:
+    """`in 5 min`; `now` once it has come, for what is foreseen is never past."""
+    if moment is None:
+        return NOTHING
+    seconds = (moment - timezone.now()).total_seconds()
+    return _time(moment, "now" if seconds < 1 else f"in {duration(seconds)}")
+
+
 def age(moment: datetime) -> SafeString:
     return _time(moment, duration(max(1.0, (timezone.now() - moment).total_seconds())))
 

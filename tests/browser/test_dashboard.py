@@ -45,7 +45,7 @@ IS_WHOLE = """meter => {
 def test_one_look_says_what_holds_work_back(page: Page, busy: dict[str, Any], shoot: Callable[[str], None]):
     open_dashboard(page)
     expect(page.locator("#verdict")).to_contain_text("the provider refused with 429")
-    expect(page.locator("#also")).to_contain_text("Held by sheets-write, project acme. Next change in")
+    expect(page.locator("#also")).to_contain_text("Held by sheets-write, project acme. Clears in")
     expect(page.locator("#also")).to_contain_text("3 dead letters need a person.")
     expect(page.locator("#link")).to_contain_text("Every 2 s")
     limit = page.locator("#limits li").filter(has_text="sheets-write")

@@ -153,9 +153,10 @@ def test_when_something_ends_is_told_by_the_viewers_clock_and_in_no_sentence(exe
     found = [health, *health["also"]]
     assert [one["text"] for one in found] == ["Paused: service http.", "Held by sheets-write, project acme."]
     assert found[0]["cause"] == "A maintenance window."
+    assert [one["change"] for one in found] == ["ends", "clears"]
     assert not any("UTC" in one["text"] + one["cause"] for one in found)
     page = signed_in("viewer").get("/admin/").content.decode()
-    shown = re.findall(r'Next change <time class="qo-time" datetime="([^"]+)" title="[^"]+">in [^<]+</time>', page)
+    shown = re.findall(r'(?:Ends|Clears) <time class="qo-time" datetime="([^"]+)" title="[^"]+">in [^<]+</time>', page)
     paused, held = map(datetime.fromisoformat, shown)
     assert paused == until
     assert abs(held - datetime.fromisoformat(found[1]["until"])) < timedelta(minutes=1)
@@ -233,6 +234,10 @@ def test_an_open_breaker_is_an_outage(executor: Executor):
     health = ops_snapshot()["health"]
     assert (health["tone"], health["text"]) == ("bad", "http does not answer.")
     assert health["href"] == "/admin/jobs/servicebreaker/"
+    assert health["change"] == "asks"
+    ServiceBreaker.objects.update(next_probe_at=Now() - timedelta(seconds=8))
+    page = signed_in("viewer").get("/admin/").content.decode()
+    assert re.search(r"A probe asks <time [^>]*>now</time>", page)
 
 
 def test_work_held_by_an_outage_does_not_wait_for_quota(executor: Executor):

@@ -24,6 +24,7 @@ from tests.support.incidents import (
     SETTINGS,
     continue_all,
     live_through_healthy_day,
+    live_through_night,
     paged,
     prepare_healthy_day,
 )
@@ -109,6 +110,16 @@ def test_every_surface_tells_of_it_alike_and_one_alert_does(
     assert incident.reason in last.holds or not last.holds, "the API tells another reason than the page"
     assert last.holds in last.command, "the command tells another reason than the API"
     assert [kind for _, kind in pager.opened()] == [incident.alert]
+
+
+def test_five_causes_of_a_night_are_five_messages_whatever_was_acknowledged_before(
+    ledger: Ledger, sandbox: Sandbox, figures: Callable[[str], None]
+):
+    with paged() as pager, cluster(ledger, **AS_VARIABLES):
+        told = live_through_night(sandbox, pager)
+    figures("messages: " + "; ".join(told))
+    assert len(told) == 5
+    assert len(set(told)) == 5
 
 
 def test_a_healthy_day_is_told_in_few_words_and_its_ends_are_foreseen(

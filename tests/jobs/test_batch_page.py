@@ -84,14 +84,19 @@ def test_what_is_free_to_go_and_what_has_ended_is_held_by_nothing():
     assert "What holds it" not in page_of(batch)
 
 
-def test_a_large_batch_is_sampled(monkeypatch: pytest.MonkeyPatch):
+def test_of_a_large_batch_every_lane_is_told_with_the_exact_number_of_its_jobs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("jobs.services.explain.forecast.MOST_OF_A_BATCH_SAMPLED", 10)
-    monkeypatch.setattr(foresee, "MOST_OF_A_BATCH_SAMPLED", 10)
     batch = make_batch()
-    make_jobs(25, batch=batch)
-    [hold] = holds_of_batch(batch.pk)
-    assert (hold.jobs, hold.more) == (10, True)
-    assert "&gt; 10" in page_of(batch)
+    users = [str(uuid4()), str(uuid4())]
+    for count, user in ((20, users[0]), (35, users[1])):
+        limited(count, batch, user)
+    assert [(hold.user, hold.jobs, hold.more) for hold in holds_of_batch(batch.pk)] == [
+        (users[1], 35, False),
+        (users[0], 20, False),
+    ]
+    assert "&gt; " not in page_of(batch)
+    monkeypatch.setattr(foresee, "MOST_OF_A_BATCH_COUNTED", 30)
+    assert all(hold.more for hold in holds_of_batch(batch.pk))
 
 
 def test_its_causes_stand_on_it_with_their_verbs_and_lead_to_its_own_letters():

@@ -137,7 +137,8 @@ def test_an_outage_is_named_and_its_probe_is_not_held_by_it(worker):
     )
     waiting = explained(waits)
     assert waiting.reasons[0].code == "outage"
-    assert waiting.reasons[0].free_at == at
+    assert waiting.reasons[0].free_at is None, "only a next try is known"
+    assert waiting.reasons[0].next_try_at == at
     assert "another user" not in (waiting.text or "")
     assert "outage" not in codes(probe)
 
@@ -255,8 +256,36 @@ def test_who_goes_first_is_a_reason_after_the_limit(worker):
     use_up()
     jobs = in_lane(3)
     assert codes(jobs[2]) == ["limit", "turn"]
-    assert explained(jobs[2]).reasons[1].text == "2 jobs of its lane go first"
+    turn = "2 jobs of its lane go first; writes lets a call every 30 s through"
+    assert explained(jobs[2]).reasons[1].text == turn
     assert codes(jobs[0]) == ["limit"]
+
+
+def test_the_limit_that_slows_a_lane_is_named_with_its_pace_though_there_is_room_now(worker):
+    made = limit(capacity=60)
+    limit("all", capacity=600, call_type="any")
+    use_up(1)
+    LimitCounter.objects.filter(limit=made).update(pressure=0.5, pressure_changed_at=Now())
+    first, *_, last = in_lane(9, state=JobState.RATE_LIMITED)
+    [turn] = explained(last).reasons
+    assert (turn.code, turn.limit, turn.free_at) == ("turn", "writes", None)
+    assert turn.text == (
+        "8 jobs of its lane go first; writes lets a call every 2 s through, slowed to 50% by refusals of the provider"
+    )
+    assert "waits for writes" in explained(last).line()
+    told = job_snapshot(first).waiting_for
+    assert told is not None, "a job that a limit put back always says what it waits for"
+    assert "writes" in told
+
+
+@every_case("has_limit", [True, False], undone=True)
+def test_a_job_that_a_limit_put_back_says_what_it_waits_for_whatever_there_is_room_for(worker, has_limit):
+    if has_limit:
+        limit(capacity=60)
+    for job in (in_lane(state=JobState.RATE_LIMITED)[0], make_job(state=JobState.RATE_LIMITED)):
+        Job.objects.filter(pk=job.pk).update(scheduled_at=None)
+        job.refresh_from_db()
+        assert job_snapshot(job).waiting_for
 
 
 @every_case(
@@ -324,7 +353,7 @@ def test_a_lane_is_counted_up_to_a_bound(monkeypatch):
     found = find(jobs[7])
     assert (found.ahead, found.is_exact) == (5, False)
     assert explained(jobs[7]).place == "more than 5"
-    assert "more than 5 jobs of its lane go first" in [reason.text for reason in explained(jobs[7]).reasons]
+    assert any("more than 5 jobs of its lane go first" in reason.text for reason in explained(jobs[7]).reasons)
 
 
 def test_beyond_the_bound_the_higher_classes_are_counted_first(monkeypatch):

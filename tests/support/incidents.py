@@ -22,7 +22,8 @@ from jobs.services.explain.snapshots import batch_snapshot
 from jobs.services.operate.pauses import pause_scope
 from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.models import Project
-from ratelimits.models import AlertRoute
+from ratelimits.models import AlertRoute, QuotaAlert
+from ratelimits.services.alerts.alerts import acknowledge_alerts
 from ratelimits.services.tuning.limits import create_limit
 from tests.factories import make_route
 from tests.support.sandbox import Sandbox
@@ -150,6 +151,58 @@ def paged() -> Iterator[Pager]:
         AlertRoute.objects.all().delete()
         server.shutdown()
         server.server_close()
+
+
+# Causes of one night, one after the other: who meets it, what its rows are called, and what the provider answers.
+NIGHT = (
+    ("acme", "gone", 404),
+    ("globex", "gone", 404),  # the same, elsewhere
+    ("acme", "closed", 403),
+    ("initech", "wrong", 400),
+)
+NIGHT_JOBS = 40  # of each cause: the burst is on while the next begins
+ACKNOWLEDGED_AFTER_SECONDS = 60.0  # at the latest the message is there
+
+
+def live_through_night(sandbox: Sandbox, pager: Pager) -> list[str]:
+    """
+    Let five causes strike, each after somebody has acknowledged what was told of those before it; the last is a pause
+    that is forgotten. The first goes on all night.
+
+    Returns:
+        What each message of a new alert said.
+    """
+    sandbox.turn(row_errors=[{"pattern": f"{rows}*", "status": status} for _, rows, status in NIGHT])
+    for project in {project for project, _, _ in NIGHT}:
+        Project.objects.get_or_create(pk=project, defaults={"name": project})
+    for number, (project, rows, _) in enumerate(NIGHT, start=1):
+        _fail(sandbox, project, f"{rows}-{number}", NIGHT_JOBS)
+        _acknowledge(pager, number)
+        _fail(sandbox, "acme", f"gone-again-{number}", 5)
+    pause_scope("project", "initech", actor="key:test", reason="a release")
+    _fail(sandbox, "initech", "row", 3)
+    _acknowledge(pager, len(NIGHT) + 1)
+    time.sleep(EVERY_SECONDS)
+    return [str(one["data"]["message"]) for _, one in pager.messages if one["type"].endswith("opened")]
+
+
+def _fail(sandbox: Sandbox, project: str, rows: str, count: int) -> None:
+    specs = (
+        {
+            "kind": "http.request",
+            "payload": {"method": "PUT", "url": sandbox.row_url(project, f"{rows}-{number}"), "json": number},
+        }
+        for number in range(count)
+    )
+    submit_batch(specs, project_id=project, actor="key:test", name=rows)
+
+
+def _acknowledge(pager: Pager, number: int) -> None:
+    """Wait until so many messages of new alerts have come, and look after all that is open."""
+    until = time.monotonic() + ACKNOWLEDGED_AFTER_SECONDS
+    while len(pager.opened()) < number and time.monotonic() < until:
+        time.sleep(0.2)
+    acknowledge_alerts(list(QuotaAlert.objects.filter(resolved_at=None).values_list("pk", flat=True)), actor="user:1")
 
 
 USERS = [Account(PROJECT, f"u{number}") for number in range(5)]  # who fill the project's quota together

@@ -1231,14 +1231,14 @@ export interface components {
         };
         /** @description What waiting jobs of a batch wait for that share their limits. */
         HeldLane: {
-            /** @description How many; of a large batch those among the next to go. */
+            /** @description How many wait in it. */
             jobs: number;
             /**
              * Format: date-time
              * @description When limits should let the last of them go. Null: nobody knows.
              */
             last_starts_at: string | null;
-            /** @description True: the batch has more waiting jobs than were looked at. */
+            /** @description True: the batch has more than 100,000 waiting jobs, and there may be more here. */
             more: boolean;
             /** @description Of the last of them, in the order in which they must end. */
             reasons: components["schemas"]["Reason"][];

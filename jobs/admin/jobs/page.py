@@ -110,7 +110,7 @@ def _waiting(waiting: Waiting | None) -> dict[str, Any] | None:
                 "needed": _amount(reason.needed),
                 "available": _amount(reason.available),
                 "capacity": _amount(reason.capacity),
-                "ends": showing.ago(reason.free_at),
+                "ends": showing.ahead(reason.free_at),
             }
             for reason in waiting.reasons
         ],

@@ -55,8 +55,10 @@ class HeldLaneSerializer(serializers.Serializer[HeldLane]):
     """What waiting jobs of a batch wait for that share their limits."""
 
     user = serializers.CharField(help_text="Whose they are; empty: nobody's, or they share no limit.")
-    jobs = serializers.IntegerField(help_text="How many; of a large batch those among the next to go.")
-    more = serializers.BooleanField(help_text="True: the batch has more waiting jobs than were looked at.")
+    jobs = serializers.IntegerField(help_text="How many wait in it.")
+    more = serializers.BooleanField(
+        help_text="True: the batch has more than 100,000 waiting jobs, and there may be more here."
+    )
     reasons = ReasonSerializer(many=True, help_text="Of the last of them, in the order in which they must end.")
     last_starts_at = serializers.DateTimeField(
         allow_null=True, help_text="When limits should let the last of them go. Null: nobody knows."

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from django.db.models import Count, QuerySet
+
 from jobs.lanes import read_lane
 from jobs.models import Job
 from jobs.states import WAITING, JobState, Priority
 
-from .forecast import MOST_OF_A_BATCH_SAMPLED, sample_of_batch
+from .forecast import sample_of_batch
 from .waiting import Reason, explain_waiting
 
 MOST_LANES_FORESEEN = 5
+MOST_OF_A_BATCH_COUNTED = 100_000  # waiting jobs
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 
 
@@ -45,7 +48,7 @@ class HeldLane:
 
     Attributes:
         user: Whose they are; empty: nobody's, or they stand in no lane.
-        jobs: Of the sample that was looked at. `more`: there are more.
+        jobs: All that wait in it; `more`: the batch has more than were counted, and there may be more here.
         reasons: Of the last of them, in the order in which they must end; empty: the next claims will take them.
         last_starts_at: When limits should let the last of them go; None: nobody knows.
     """
@@ -59,21 +62,27 @@ class HeldLane:
 
 def holds_of_batch(batch_id: UUID, *, most: int = MOST_LANES_FORESEEN) -> list[HeldLane]:
     """Return what the batch's waiting jobs wait for, lane by lane, those with most jobs first; at most `most` lanes."""
-    rows = sample_of_batch(batch_id)
-    more = len(rows) >= MOST_OF_A_BATCH_SAMPLED
-    lanes: dict[str | None, list[UUID]] = {}
-    for lane, pk in rows:
-        lanes.setdefault(lane, []).append(pk)
-    longest = sorted(lanes.items(), key=lambda one: -len(one[1]))[:most]
-    last = Job.objects.in_bulk([pks[-1] for _, pks in longest])
+    sampled: dict[str | None, UUID] = dict(sample_of_batch(batch_id))  # of each lane the last
+    read = _waiting_of(batch_id).values("pk")[:MOST_OF_A_BATCH_COUNTED]
+    counts = dict(Job.objects.filter(pk__in=read).order_by().values_list("lane").annotate(jobs=Count("pk")))
+    more = sum(counts.values()) >= MOST_OF_A_BATCH_COUNTED
+    longest = sorted(counts.items(), key=lambda one: (-one[1], one[0] or ""))[:most]
+    for lane in {lane for lane, _ in longest} - sampled.keys():
+        if other := _waiting_of(batch_id).filter(lane=lane).first():
+            sampled[lane] = other.pk
+    last = Job.objects.in_bulk([sampled[lane] for lane, _ in longest if lane in sampled])
     holds = []
-    for lane, pks in longest:
-        job = last.get(pks[-1])
+    for lane, count in longest:
+        job = last.get(sampled[lane]) if lane in sampled else None
         told = explain_waiting(job) if job is not None and job.status in WAITING else None
         if told is not None:
             starts_at = told.forecast.starts_at if told.forecast else None
-            holds.append(HeldLane(read_lane(lane).user if lane else "", len(pks), more, told.reasons, starts_at))
+            holds.append(HeldLane(read_lane(lane).user if lane else "", count, more, told.reasons, starts_at))
     return holds
+
+
+def _waiting_of(batch_id: UUID) -> QuerySet[Job]:
+    return Job.objects.filter(batch_id=batch_id, status__in=sorted(WAITING)).order_by()
 
 
 def _starts_at(job: Job) -> datetime | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
@@ -67,6 +68,7 @@ class Reason:
         needed, available, capacity: In that unit.
         by: Who gave it its time by hand, as in events: `user:<pk>`.
         free_at: When it ends by itself; None: nobody knows, or somebody must act.
+        next_try_at: When somebody asks whether it is over, where nobody knows when it will be.
     """
 
     code: Code
@@ -79,6 +81,7 @@ class Reason:
     available: float | None = None
     capacity: float | None = None
     by: str | None = None
+    next_try_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class Waiting:
         parts = []
         if self.forecast is not None:
             parts.append(f"runs at {timezone.localtime(self.forecast.starts_at):%H:%M:%S} (a forecast)")
-        limits = [reason.limit for reason in self.reasons if reason.limit]
+        limits = dict.fromkeys(reason.limit for reason in self.reasons if reason.limit)
         if limits:
             parts.append(f"waits for {', '.join(limits)}")
         elif self.text:
@@ -159,10 +162,12 @@ def explain_waiting(job: Job) -> Waiting | None:
     times = [*(reason for reason in paused if reason.free_at is not None), *_schedule(job, now)]
     after = max((reason.free_at for reason in times if reason.free_at), default=now)
     blocking = _limits(limits, after)
-    turn = _turn(job, position)
+    turn = _turn(position, limits)
     slots = [] if times else _slots(job)
     waits_for_turn = turn if position is not None or not slots else []
     reasons = (*stopped, *times, *blocking, *([] if times else waits_for_turn), *slots)
+    if not reasons and job.status == JobState.RATE_LIMITED:
+        reasons = tuple(_next(limits))
     forecast = None
     if not stopped:
         not_before = max([reason.free_at for reason in (*times, *blocking) if reason.free_at], default=None)
@@ -292,7 +297,7 @@ def _outage(job: Job) -> list[Reason]:
     if breaker is None or breaker.probe_job_id == job.pk:
         return []
     # Not the error: it is that of whoever asked last, for any user.
-    return [Reason("outage", f"{breaker.name} does not answer", breaker.next_probe_at)]
+    return [Reason("outage", f"{breaker.name} does not answer", next_try_at=breaker.next_probe_at)]
 
 
 def _credentials(job: Job) -> list[Reason]:
@@ -361,18 +366,54 @@ def _words(limit: LimitForecast) -> str:
     unit = "calls in flight" if limit.rule.unit == "in_flight" else limit.rule.unit
     needs = "" if limit.per_call else f"; it needs {limit.needed:,.0f}"
     free = math.floor(limit.available)  # rounded up, it would seem to have room
-    slowed = f", slowed to {limit.pressure:.0%} by refusals of the provider" if limit.pressure < 1 else ""
-    paced = f", paced by the ramp: {limit.share:.0%}" if limit.share < 1 else ""
-    return f"{limit.rule.name} has no room: {free:,} of {limit.capacity:,.0f} {unit} are free{slowed}{paced}{needs}"
+    return f"{limit.rule.name} has no room: {free:,} of {limit.capacity:,.0f} {unit} are free{_slowed(limit)}{needs}"
 
 
-def _turn(job: Job, position: Position | None) -> list[Reason]:
+def _turn(position: Position | None, limits: Sequence[LimitForecast]) -> list[Reason]:
     if position is None:
         return [Reason("turn", "other jobs go first")]
     if not position.ahead:
         return []
     number = f"{position.ahead:,}" if position.is_exact else f"more than {position.ahead:,}"
-    return [Reason("turn", f"{number} jobs of its lane go first")]
+    jobs = "job of its lane goes" if number == "1" else "jobs of its lane go"
+    return [_paced("turn", f"{number} {jobs} first", limits)]
+
+
+def _next(limits: Sequence[LimitForecast]) -> list[Reason]:
+    """Of a job that a limit put back, and that has room now."""
+    return [_paced("turn", "it goes with the next calls of its lane", limits)]
+
+
+def _paced(code: Code, text: str, limits: Sequence[LimitForecast]) -> Reason:
+    """A reason that names the limit which sets the lane's pace, and the pace: the slowest, or one that is slowed."""
+    with_pace = [limit for limit in limits if limit.rate_per_second]
+    if not with_pace:
+        return Reason(code, text)
+    limit = min(with_pace, key=lambda one: (one.rate_per_second or 0.0) / max(1.0, one.needed))
+    return Reason(
+        code=code,
+        text=f"{text}; {limit.rule.name} lets {_pace(limit)} through{_slowed(limit)}",
+        limit=limit.rule.name,
+        key=limit.key,
+        unit=limit.rule.unit,
+        needed=limit.needed,
+        available=limit.available,
+        capacity=limit.capacity,
+    )
+
+
+def _pace(limit: LimitForecast) -> str:
+    """`2.4 calls a second`, `a call every 1.3 s`, `900 tokens a second`."""
+    rate = limit.rate_per_second or 0.0
+    if not limit.per_call:
+        return f"{rate:,.3g} {limit.noun} a second" if rate < 1 else f"{rate:,.0f} {limit.noun} a second"
+    return f"{rate:,.3g} calls a second" if rate > 1 else f"a call every {1 / rate:,.2g} s"
+
+
+def _slowed(limit: LimitForecast) -> str:
+    slowed = f", slowed to {limit.pressure:.0%} by refusals of the provider" if limit.pressure < 1 else ""
+    paced = f", paced by the ramp: {limit.share:.0%}" if limit.share < 1 else ""
+    return slowed + paced
 
 
 def _slots(job: Job) -> list[Reason]:
@@ -401,7 +442,7 @@ def _slots(job: Job) -> list[Reason]:
 def _recheck_after(reasons: tuple[Reason, ...], forecast: Forecast | None, now: datetime) -> float:
     if any(reason.code == "paused" and reason.free_at is None for reason in reasons):
         return RECHECK_PAUSED_SECONDS
-    times = [reason.free_at for reason in reasons if reason.free_at]
+    times = [at for reason in reasons if (at := reason.free_at or reason.next_try_at)]
     if forecast is not None:
         times.append(forecast.starts_at)
     if not times:

@@ -29,6 +29,7 @@ Page = Literal[
     "executors", "breakers", "pauses", "windows", "batch", "alert", "limit", "ramp", "dead_letters", "failing", "jobs"
 ]
 Health = Literal["alive", "draining", "silent"]
+Change = Literal["ends", "clears", "asks"]
 
 MOST_NAMED_IN_A_SENTENCE = 3  # in one sentence
 MOST_LETTERS_COUNTED = 10_000  # dead letters; beyond it "more than"
@@ -47,6 +48,7 @@ class Finding:
         begins_at: When it is to begin.
         until: When it ends by itself, as far as is known. No text names a time: screens show this one by their viewer's
             clock.
+        change: What happens then: it ends, what waits has cleared, or no more than a probe asks.
     """
 
     tone: Tone
@@ -56,6 +58,7 @@ class Finding:
     key: str = ""
     until: datetime | None = None
     begins_at: datetime | None = None
+    change: Change = "ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +241,7 @@ def _outages(situation: Situation) -> list[Finding]:
             f"{held} unharmed; one job at a time asks whether {it} back.",
             "breakers",
             until=min((one.next_probe_at for one in situation.silent if one.next_probe_at), default=None),
+            change="asks",
         )
     ]
 
@@ -276,6 +280,7 @@ def _held_back(situation: Situation) -> list[Finding]:
             "limit",
             str(one.limit_id),
             one.clears_at,
+            change="clears",
         )
         for one in holding[:MOST_NAMED_IN_A_SENTENCE]
     ]

@@ -7,6 +7,7 @@ import { spark } from "./spark.js";
 
 const TONES = { good: "check_circle", held: "hourglass_top", warn: "warning", bad: "error" };
 const SEVERITIES = { notice: "info", warning: "warning", critical: "error" };
+const CHANGES = { ends: "Ends", clears: "Clears", asks: "A probe asks" };
 const HEALTHS = { alive: "check_circle", draining: "hourglass_bottom", silent: "error" };
 const TYPES = { state_change: "arrow_forward", progress: "percent", error: "error", scheduling: "schedule", audit: "person" };
 
@@ -35,7 +36,7 @@ export function verdict(health) {
 }
 
 export function cause(health) {
-    const until = health.until ? [h("span", { class: "muted" }, "next change "), moment(health.until, "ago")] : null;
+    const until = health.until ? [h("span", { class: "muted" }, CHANGES[health.change], " "), moment(health.until, "ahead")] : null;
     return [health.cause ? h("span", {}, health.cause) : null, until];
 }
 
@@ -44,7 +45,7 @@ export function also(others) {
         h("li", { class: `tone-${one.tone}`, title: one.cause || null }, icon(TONES[one.tone] ?? "info"),
             h("a", { href: one.href }, one.text),
             one.begins_at ? h("span", { class: "muted" }, " It begins ", moment(one.begins_at), ", and ends ", moment(one.until), ".")
-                : one.until ? h("span", { class: "muted" }, " Next change ", moment(one.until), ".") : null));
+                : one.until ? h("span", { class: "muted" }, " ", CHANGES[one.change], " ", moment(one.until, "ahead"), ".") : null));
 }
 
 export function steering(pauses, ramp, page) {
@@ -95,7 +96,7 @@ function limit(row, used, page) {
     ];
     const queue = row.waiting
         ? h("p", {}, h("strong", {}, row.waiting_words), row.waiting === 1 ? " job waits" : " jobs wait",
-            row.clears_at ? [", clears ", moment(row.clears_at)] : ", clears as running calls end",
+            row.clears_at ? [", clears ", moment(row.clears_at, "ahead")] : ", clears as running calls end",
             row.lanes.length ? h("span", { class: "muted" }, `: ${row.lanes.map(lane).join(", ")}`) : null)
         : h("p", { class: "muted" }, "Nothing waits behind it.");
     const top = used?.users.length

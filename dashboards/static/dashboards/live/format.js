@@ -74,7 +74,7 @@ function words(time, how) {
     if (how === "clock") return clock.format(time);
     const seconds = (serverNow() - time.getTime()) / 1000;
     if (how === "age") return duration(Math.max(0, Math.floor(seconds)));
-    if (Math.abs(seconds) < 1.5) return "now";
+    if (Math.abs(seconds) < 1.5 || (how === "ahead" && seconds > 0)) return "now"; // what is foreseen is never past
     return seconds > 0 ? `${duration(Math.floor(seconds))} ago` : `in ${duration(Math.ceil(-seconds))}`;
 }
 

@@ -53,7 +53,7 @@ function summary(job) {
 function waiting({ reasons, position, position_is_exact: isExact, forecast }) {
     return [h("header", { class: "card-head" }, h("h2", {}, "What it waits for")),
         h("ul", { class: "rows" }, reasons.map((one) => h("li", { "data-key": `${one.code}${one.limit}${one.key}` }, one.text,
-            one.free_at ? h("span", { class: "muted" }, " · ends ", moment(one.free_at)) : null))),
+            one.free_at ? h("span", { class: "muted" }, " · ends ", moment(one.free_at, "ahead")) : null))),
         position ? h("p", { class: "muted small" }, `${isExact ? "" : "More than "}${number(position - 1)} calls go before it.`, forecast ? ` Reckoned from ${forecast}.` : null) : null];
 }
 
