@@ -16,6 +16,7 @@ from unfold.widgets import (
 )
 
 from jobs.models import PauseSwitch
+from jobs.services.operate.bulk_outcome import CANARY_PERCENT, MOST_CANARIES, Canary
 from jobs.services.operate.bulk_run import MOST_ROWS_PER_MINUTE
 from jobs.services.operate.names_heard import NAMED_BY_SCOPE
 from jobs.services.operate.pauses import OPERATORS
@@ -140,23 +141,61 @@ class PaceForm(ConfirmForm):
     )
 
 
+class CanaryForm(ConfirmForm):
+    """Of actions whose jobs run then."""
+
+    canary = forms.IntegerField(
+        label="So many first, as a canary",
+        min_value=1,
+        max_value=MOST_CANARIES,
+        required=False,
+        help_text="The rest follows once all of these have ended; it does not where too many failed with one code."
+        " Empty: all at once.",
+        widget=UnfoldAdminIntegerFieldWidget,
+    )
+    canary_percent = forms.IntegerField(
+        label="Percent of the canary that may not fail with one code",
+        min_value=1,
+        max_value=100,
+        required=False,
+        initial=CANARY_PERCENT,
+        widget=UnfoldAdminIntegerFieldWidget,
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """As the services take it: `canary` is both."""
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        percent = given.pop("canary_percent", None)
+        rows = given.get("canary")
+        given["canary"] = Canary(rows, percent or CANARY_PERCENT) if rows else None
+        return given
+
+
+class ResumeBatchForm(OptionalReasonForm, CanaryForm):
+    field_order = ("canary", "canary_percent", "reason")
+
+
+class BatchPriorityForm(PriorityForm, CanaryForm):
+    field_order = ("priority", "canary", "canary_percent", "reason")
+
+
 class PacedReasonForm(ReasonForm, PaceForm):
     pass
 
 
-class PacedOptionalReasonForm(OptionalReasonForm, PaceForm):
-    pass
+class PacedOptionalReasonForm(OptionalReasonForm, CanaryForm, PaceForm):
+    """Of what runs now."""
 
 
-class PacedDelayForm(DelayForm, PaceForm):
-    field_order = ("delay", "reason", "rows_per_minute")
+class PacedDelayForm(DelayForm, CanaryForm, PaceForm):
+    field_order = ("delay", "canary", "canary_percent", "reason", "rows_per_minute")
 
 
-class PacedPriorityForm(PriorityForm, PaceForm):
-    field_order = ("priority", "reason", "rows_per_minute")
+class PacedPriorityForm(PriorityForm, CanaryForm, PaceForm):
+    field_order = ("priority", "canary", "canary_percent", "reason", "rows_per_minute")
 
 
-class BulkRequeueForm(RequeueForm, PaceForm):
+class BulkRequeueForm(RequeueForm, CanaryForm, PaceForm):
     spread_seconds = minutes_field(
         "Spread over minutes",
         "0: as fast as it goes. Otherwise they are requeued evenly over this time, and what is not requeued yet can"
@@ -178,7 +217,16 @@ class BulkRequeueForm(RequeueForm, PaceForm):
         help_text="To try whether the cause is gone before the rest follows. Empty: all of them.",
         widget=UnfoldAdminIntegerFieldWidget,
     )
-    field_order = ("most", "spread_seconds", "stop_at_failed_percent", "priority", "note", "rows_per_minute")
+    field_order = (
+        "canary",
+        "canary_percent",
+        "most",
+        "spread_seconds",
+        "stop_at_failed_percent",
+        "priority",
+        "note",
+        "rows_per_minute",
+    )
 
 
 class PauseForm(ReasonForm):

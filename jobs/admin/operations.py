@@ -15,9 +15,9 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from jobs.models import BulkOperation
+from jobs.models import BulkOperation, CanaryState
 from jobs.services.operate import bulk_run
-from jobs.services.operate.bulk_outcome import failed_again, requeue_outcome
+from jobs.services.operate.bulk_outcome import canary_outcome, failed_again, requeue_outcome
 from queueops.core.values.masking import masked, masked_text
 from queueops.screens import showing
 from queueops.screens.admin import PageAdmin
@@ -121,6 +121,7 @@ class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
             "done": f"{row.done:,}",
             "skipped": f"{row.skipped:,}",
             "pace": pace_of(row),
+            "canary": canary_of(row),
             "outcome": outcome_of(row),
             "ends": ends_of(row),
             "who": name_of(row.actor),
@@ -166,6 +167,21 @@ def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:
             for letter in (failed_again(operation.pk, most=MOST_FAILED_NAMED) if outcome.failed else ())
         ],
     }
+
+
+def canary_of(operation: BulkOperation) -> str:
+    """How far the rows are that go first; empty: there are none."""
+    if operation.canary is None:
+        return ""
+    found = canary_outcome(operation)
+    failed = f", {found.failed:,} failed with {found.code}" if found.failed else ""
+    state = {
+        CanaryState.TRYING: "the rest waits for them",
+        CanaryState.PASSED: "the rest follows",
+        CanaryState.FAILED: "the rest was left alone: Go on, or leave it so",
+    }
+    going = f"{found.jobs:,} of {operation.canary:,} went, {found.ended:,} have ended{failed}"
+    return f"{going}; {state[CanaryState(operation.canary_state)]}"
 
 
 def pace_of(operation: BulkOperation) -> str:

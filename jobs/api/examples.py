@@ -288,6 +288,7 @@ OPERATION = {
     "skipped": 3,
     "reason": "",
     "error": "",
+    "canary": {"state": "passed", "rows": 20, "percent": 20, "jobs": 20, "ended": 20, "failed": 1, "code": "http_404"},
     "created_at": AT,
     "updated_at": AT,
     "finished_at": None,

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from jobs.firing import LONGEST_CRON, LONGEST_JITTER_SECONDS, MOST_MISSED, Missed
 from jobs.models import OnFailure
 from jobs.models.webhook import MOST_JOBS_OF_A_MESSAGE
+from jobs.services.operate.bulk_outcome import CANARY_PERCENT, MOST_CANARIES, Canary
 from jobs.services.operate.schedules import MOST_JOBS
 from jobs.services.submit.spec import MAX_DELAY_SECONDS, After, JobSpec, OnFailureOfThose
 from jobs.states import Priority
@@ -69,6 +70,30 @@ class BatchDocument(BatchInput):
 
 class WithReason(Input):
     reason: Reason = ""
+
+
+class WithCanary(Input):
+    canary: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_CANARIES,
+        description="So many first. The rest follows once all their jobs have ended. Null: all at once.",
+    )
+    canary_percent: int = Field(
+        default=CANARY_PERCENT,
+        ge=1,
+        le=100,
+        description="The rest does not follow where so many percent of them failed with one code.",
+    )
+
+    def figures(self, *names: str) -> dict[str, Any]:
+        """As services take them: the fields of these names, and the canary."""
+        canary = None if self.canary is None else Canary(self.canary, self.canary_percent)
+        return {**{name: getattr(self, name) for name in names}, "canary": canary}
+
+
+class ResumeBatchInput(WithReason, WithCanary):
+    pass
 
 
 class Reschedule(WithReason):
@@ -257,6 +282,10 @@ class ResetMany(Reset):
     ids: Ids
 
 
+class ChangeBatchPriorityInput(ChangePriority, WithCanary):
+    pass
+
+
 class ChangePriorityMany(ChangePriority):
     ids: Ids
 
@@ -308,17 +337,23 @@ class Selection(Input):
         return self
 
 
-class RequeueBatch(Input):
+class RequeueBatch(WithCanary):
     priority: Priority | None = None
     spread_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this.")
     note: Reason = ""
 
 
-class RequeueMany(Selection):
+class RequeueMany(Selection, WithCanary):
     payload: dict[str, Any] | None = Field(default=None, description="Instead of each failed job's.")
     priority: Priority | None = None
     spread_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this.")
     note: Reason = ""
+
+    @model_validator(mode="after")
+    def by_filter(self) -> Self:
+        if self.canary is not None and self.filter is None:
+            raise PydanticCustomError("by_filter", "canary goes with filter: what is named by ids is done at once.")
+        return self
 
 
 class Discard(Input):

@@ -15,7 +15,7 @@ from .policies import AgingRule, Jitter, RetryPolicy
 from .pool import POOLED, Pool, PoolSweep
 from .provider_batch import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
 from .refused_calls import RefusedCalls
-from .requests import BulkOperation, IdempotencyRecord, RestoredJob
+from .requests import BulkOperation, CanaryState, IdempotencyRecord, RestoredJob
 from .result_store import ResultStoreTotals
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
 from .schedule import Schedule, ScheduleFire
@@ -35,6 +35,7 @@ __all__ = [
     "BatchSearch",
     "BudgetWait",
     "BulkOperation",
+    "CanaryState",
     "DeadLetter",
     "DecisionTotal",
     "Dependency",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -11,6 +12,14 @@ from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
 
 from .job import new_id
+
+
+class CanaryState(models.TextChoices):
+    """How far the canary of a bulk operation is."""
+
+    TRYING = "trying"
+    PASSED = "passed"
+    FAILED = "failed"  # the operation has ended, and a person decides
 
 
 class IdempotencyRecord(models.Model):
@@ -60,6 +69,14 @@ class BulkOperation(models.Model):
     stop_at_failed_percent = models.PositiveSmallIntegerField(
         null=True, help_text="It ends when more of the requeued jobs than that fail again."
     )
+    canary = models.PositiveSmallIntegerField(
+        null=True, help_text="So many rows first; the rest follows once their jobs have ended well. Null: all at once."
+    )
+    canary_percent = models.PositiveSmallIntegerField(
+        default=20, db_default=20, help_text="It ends when so many of those jobs fail with one code."
+    )
+    canary_rows = ArrayField(models.UUIDField(), default=list, db_default=[], help_text="Those rows.")
+    canary_state = models.CharField(max_length=7, choices=CanaryState.choices, blank=True, default="", db_default="")
     failures = models.PositiveSmallIntegerField(
         default=0, db_default=0, help_text="Chunks in a row that raised something unexpected."
     )

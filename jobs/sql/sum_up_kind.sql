@@ -1,4 +1,4 @@
--- What jobs of a kind took, and what came of them, among the newest of all jobs.
+-- What jobs of a kind took, and what came of them, among those submitted in a span of time.
 --
 -- params  kind; first: the id from which on jobs are looked at
 -- locks   none

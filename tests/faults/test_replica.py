@@ -43,7 +43,10 @@ from tests.support.replica import Replica, known_as_replica, primary_and_replica
 from tests.support.standby import socket_of
 
 PROJECTS = "/admin/tenancy/project/"
-NEW_PROJECT = {"id": "newcomer", "name": "Newcomer", "weight": "1", "max_waiting_jobs": "1000"}
+NEW_PROJECT = {
+    "id": "newcomer", "name": "Newcomer", "weight": "1", "max_waiting_jobs": "1000", "guard_percent": "20",
+    "guard_first": "50", "guard_over": "200",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -495,6 +495,7 @@ def dumped_rows() -> list[str]:
 def test_the_project_page_turns_it_on_and_says_what_hinders(keys, admin_client: Client):
     make_project("acme", anonymous_read=True)
     fields = {"name": "acme", "weight": 1, "max_waiting_jobs": 10, "user_address": "", "encrypted": "on"}
+    fields |= {"guard_percent": 20, "guard_first": 50, "guard_over": 200}
     page = "/admin/tenancy/project/acme/change/"
     assert "there is nothing to hide" in admin_client.post(page, {**fields, "anonymous_read": "on"}).content.decode()
     keys()

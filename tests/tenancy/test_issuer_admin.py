@@ -34,6 +34,7 @@ FORM: dict[str, Any] = {
     "_save": "Save",
 }
 URL = "https://auth.example.org/.well-known/jwks.json"
+GUARD = {"guard_percent": "20", "guard_first": "50", "guard_over": "200"}
 
 
 @pytest.fixture
@@ -218,7 +219,7 @@ def test_deleting_an_issuer_is_audited(admin):
 
 
 def test_a_project_is_opened_to_everybody_and_that_is_audited(admin):
-    form = {"name": "acme", "weight": "1", "max_waiting_jobs": "10", "anonymous_read": "on", "_save": "Save"}
+    form = {"name": "acme", "weight": "1", "max_waiting_jobs": "10", "anonymous_read": "on", "_save": "Save", **GUARD}
     assert admin.post("/admin/tenancy/project/acme/change/", form).status_code == 302
     assert Project.objects.get().anonymous_read
     entry = AuditEntry.objects.get()

@@ -512,6 +512,35 @@ export interface components {
          * @enum {string}
          */
         CallType: "read" | "write";
+        /** @description The rows of an operation that go first. */
+        Canary: {
+            /** @description The most frequent error code of them; empty: none failed. */
+            code: string;
+            ended: number;
+            /** @description For good, with `code`. */
+            failed: number;
+            /** @description How many have gone. */
+            jobs: number;
+            /** @description It fails where so many percent failed with one code. */
+            percent: number;
+            /** @description How many were asked for. */
+            rows: number;
+            /**
+             * @description `trying`: the rest waits for them; `passed`: it follows; `failed`: the operation has ended.
+             *
+             *     * `trying` - Trying
+             *     * `passed` - Passed
+             *     * `failed` - Failed
+             */
+            state: components["schemas"]["CanaryStateEnum"];
+        };
+        /**
+         * @description * `trying` - Trying
+         *     * `passed` - Passed
+         *     * `failed` - Failed
+         * @enum {string}
+         */
+        CanaryStateEnum: "trying" | "passed" | "failed";
         /** CancelledReservation */
         CancelledReservation: {
             /**
@@ -562,6 +591,27 @@ export interface components {
              * Format: uuid
              */
             reservation_id: string;
+        };
+        /** ChangeBatchPriorityInput */
+        ChangeBatchPriorityInput: {
+            /**
+             * Canary
+             * @description So many first. The rest follows once all their jobs have ended. Null: all at once.
+             * @default null
+             */
+            canary: number | null;
+            /**
+             * Canary Percent
+             * @description The rest does not follow where so many percent of them failed with one code.
+             * @default 20
+             */
+            canary_percent: number;
+            priority: components["schemas"]["Priority"];
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
         };
         /**
          * ChangeLimit
@@ -2176,6 +2226,8 @@ export interface components {
         OnFailureEnum: "cancel" | "run" | "hold";
         Operation: {
             readonly action: string;
+            /** @description Null: all went at once. */
+            readonly canary: components["schemas"]["Canary"] | null;
             /** Format: date-time */
             readonly created_at: string;
             /** @description Rows acted on. */
@@ -2933,6 +2985,18 @@ export interface components {
         /** RequeueBatch */
         RequeueBatch: {
             /**
+             * Canary
+             * @description So many first. The rest follows once all their jobs have ended. Null: all at once.
+             * @default null
+             */
+            canary: number | null;
+            /**
+             * Canary Percent
+             * @description The rest does not follow where so many percent of them failed with one code.
+             * @default 20
+             */
+            canary_percent: number;
+            /**
              * Note
              * @default
              */
@@ -2977,6 +3041,18 @@ export interface components {
         };
         /** RequeueMany */
         RequeueMany: {
+            /**
+             * Canary
+             * @description So many first. The rest follows once all their jobs have ended. Null: all at once.
+             * @default null
+             */
+            canary: number | null;
+            /**
+             * Canary Percent
+             * @description The rest does not follow where so many percent of them failed with one code.
+             * @default 20
+             */
+            canary_percent: number;
             filter?: components["schemas"]["LetterFilter"];
             /**
              * Ids
@@ -3167,6 +3243,26 @@ export interface components {
             stored_result: components["schemas"]["PlaceOfResult"] | null;
             /** Format: uuid */
             readonly user_id: string | null;
+        };
+        /** ResumeBatchInput */
+        ResumeBatchInput: {
+            /**
+             * Canary
+             * @description So many first. The rest follows once all their jobs have ended. Null: all at once.
+             * @default null
+             */
+            canary: number | null;
+            /**
+             * Canary Percent
+             * @description The rest does not follow where so many percent of them failed with one code.
+             * @default 20
+             */
+            canary_percent: number;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
         };
         /** Saved */
         Saved: {

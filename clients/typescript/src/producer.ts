@@ -94,6 +94,8 @@ export interface Requeueing {
   spreadSeconds?: number;
   /** Kept with the dead letters. */
   note?: string;
+  /** So many first; the rest once they have ended well, or never. Not of single letters. */
+  canary?: number;
 }
 
 /**
@@ -342,8 +344,9 @@ export class QueueOps {
     return await this.#act(`/batches/${idOf(batch)}/pause/`, { reason });
   }
 
-  async resumeBatch(batch: AnyBatch, { reason = "" } = {}): Promise<Paused> {
-    return await this.#act(`/batches/${idOf(batch)}/resume/`, { reason });
+  /** Let it go on: with `canary` so many jobs first, and the rest once they have ended well. */
+  async resumeBatch(batch: AnyBatch, { reason = "", canary = undefined as number | undefined } = {}): Promise<Paused> {
+    return await this.#act(`/batches/${idOf(batch)}/resume/`, { reason, canary });
   }
 
   /** Hold back all of the project's work that does not run yet. */
@@ -654,8 +657,8 @@ function idOf(given: string | { id: string }): string {
   return id;
 }
 
-function requeueing({ payload, priority, spreadSeconds, note }: Requeueing): Record<string, unknown> {
-  return { payload, priority, spread_seconds: spreadSeconds, note };
+function requeueing({ payload, priority, spreadSeconds, note, canary }: Requeueing): Record<string, unknown> {
+  return { payload, priority, spread_seconds: spreadSeconds, note, canary };
 }
 
 /** A record stands for its id; moments become texts. */

@@ -9,13 +9,14 @@ from uuid import UUID
 from django.db.models import Q
 from django.urls import reverse
 
-from jobs.admin.forms import BulkRequeueForm, PriorityForm
+from jobs.admin.forms import BatchPriorityForm, BulkRequeueForm, ResumeBatchForm
 from jobs.models import BulkOperation, Dependency
 from jobs.services.operate import bulk, pauses
+from jobs.services.operate.bulk_outcome import Canary
 from jobs.services.operate.dependants import go_on
 from jobs.states import GuardState
 from queueops.core.values.numbers import numbered
-from queueops.screens.forms import OptionalReasonForm, ReasonForm
+from queueops.screens.forms import ReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome
 
 
@@ -44,8 +45,13 @@ def _pause(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     return VerbOutcome(len(ids), report=f"{len(ids):,} paused; {numbered(held, 'job')} held. Running jobs go on.")
 
 
-def _resume(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
-    released = sum(pauses.resume_batch(batch_id, actor=actor, reason=reason) for batch_id in ids)
+def _resume(ids: Sequence[UUID], *, actor: str, reason: str, canary: Canary | None = None) -> VerbOutcome:
+    released = 0
+    for batch_id in ids:
+        if canary is None:
+            released += pauses.resume_batch(batch_id, actor=actor, reason=reason)
+        else:
+            released += pauses.resume_batch_by_canary(batch_id, canary=canary, actor=actor, reason=reason)
     return VerbOutcome(len(ids), report=f"{len(ids):,} resumed; {numbered(released, 'job')} may run again.")
 
 
@@ -74,7 +80,7 @@ RESUME = Verb(
     icon="play_arrow",
     applies=lambda rows: rows.filter(paused=True),
     carry_out=_resume,
-    form=OptionalReasonForm,
+    form=ResumeBatchForm,
 )
 CANCEL = Verb(
     name="cancel",
@@ -97,7 +103,7 @@ PRIORITY = Verb(
     icon="swap_vert",
     applies=lambda rows: rows.filter(finished_at=None),
     carry_out=_each(bulk.change_batch_priority),
-    form=PriorityForm,
+    form=BatchPriorityForm,
 )
 RETRY_FAILED = Verb(
     name="retry-failed",

@@ -5,34 +5,43 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, Min
+from django.db.models import Count, Min, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from jobs.admin.pictures import picture_of
 from jobs.handlers.registry import Handler, all_handlers
-from jobs.models import Executor, Job
+from jobs.models import DeadLetter, Executor, Job
 from jobs.services.operate.pauses import MAX_PAUSE_KEY_LENGTH
-from jobs.states import JobState
 from queueops.core.sql import run_sql_as
+from queueops.core.values.identifiers import first_id_at, time_of
 from queueops.core.web.recent_writes import may_lag
 from queueops.screens import showing
 from queueops.screens.showing import NOTHING
 
-MOST_LOOKED_AT = 20_000  # jobs of all kinds, the newest; there is no index by kind
+SPANS = {"hour": ("1 h", timedelta(hours=1)), "day": ("24 h", timedelta(days=1)), "week": ("7 d", timedelta(days=7))}
+MOST_LOOKED_AT = 100_000  # jobs of all kinds in the span, the newest; there is no index by kind: 0.1 s
+MOST_LETTERS = 100_000  # counted
 MOST_CODES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class KindSums:
-    """As sum_up_kind.sql returns them. `waited`, `ran`: seconds, 50 and 95 % of the jobs; None: none did yet."""
+    """
+    As sum_up_kind.sql returns them, of jobs that were submitted in the span.
+
+    `waited`, `ran`: seconds, 50 and 95 % of the jobs; None: none did yet.
+    """
 
     jobs: int
     since: datetime | None
@@ -46,6 +55,19 @@ class KindSums:
     ran: Sequence[float] | None
 
 
+@dataclass(frozen=True, slots=True)
+class KindLetters:
+    """Dead letters of a kind: those that came in the span, and those that are open, whenever they came."""
+
+    came: int
+    open: int
+    oldest: datetime | None
+
+    @property
+    def any(self) -> bool:
+        return bool(self.came or self.open)
+
+
 def kinds(model_admin: Any, request: HttpRequest) -> HttpResponse:
     """The kinds that this process knows."""
     _ensure_may_view(model_admin, request)
@@ -56,12 +78,16 @@ def kinds(model_admin: Any, request: HttpRequest) -> HttpResponse:
 
 @may_lag
 def kind(model_admin: Any, request: HttpRequest, name: str) -> HttpResponse:
-    """How jobs of one kind have gone among the newest, and what its handler promises."""
+    """How jobs of one kind have gone in a span of time, its open dead letters, and what its handler promises."""
     _ensure_may_view(model_admin, request)
     handler = next((one for one in all_handlers() if one.kind == name), None)
-    first = _first_looked_at()
+    span = request.GET.get("span", "")
+    span = span if span in SPANS else "day"
+    first, is_cut = _first_looked_at(timezone.now() - SPANS[span][1])
+    since = time_of(first)
     [sums] = run_sql_as(KindSums, "jobs", "sum_up_kind", {"kind": name, "first": first})
-    if handler is None and not sums.jobs:
+    letters = _letters(name, since)
+    if handler is None and not sums.jobs and not letters.any and not Job.objects.filter(kind=name)[:1].exists():
         raise Http404
     own = Job.objects.filter(kind=name, pk__gte=first)
     pause = urlencode({"scope": "kind", "key": name})
@@ -74,10 +100,14 @@ def kind(model_admin: Any, request: HttpRequest, name: str) -> HttpResponse:
             "subtitle": "kind",
             "description": handler.description if handler else "No handler of this process carries it out.",
             "sums": sums,
-            "since": showing.ago(sums.since),
+            "letters": letters,
+            "span": SPANS[span][0],
+            "spans": [{"words": words, "name": key, "is_shown": key == span} for key, (words, _) in SPANS.items()],
+            "since": showing.ago(since),
+            "is_cut": is_cut,
             "looked_at": f"{MOST_LOOKED_AT:,}",
-            "figures": list(_figures(sums)),
-            "failures": _failures(name, own, sums),
+            "figures": list(_figures(sums, letters)),
+            "failures": _failures(name, since, sums, letters),
             "picture": picture_of(own, _starts(name)),
             "facts": _facts(handler) if handler else [],
             "schema": _schema(handler) if handler else "",
@@ -100,9 +130,22 @@ def _answer(model_admin: Any, request: HttpRequest, template: str, shown: dict[s
     return TemplateResponse(request, f"admin/jobs/job/{template}.html", context)
 
 
-def _first_looked_at() -> UUID:
-    oldest = Job.objects.order_by("-pk").values_list("pk", flat=True)[MOST_LOOKED_AT - 1 : MOST_LOOKED_AT]
-    return next(iter(oldest), UUID(int=0))
+def _first_looked_at(since: datetime) -> tuple[UUID, bool]:
+    """The first id of the span, or of the newest MOST_LOOKED_AT in it; and whether there are more."""
+    first = first_id_at(since)
+    newest = Job.objects.filter(pk__gte=first).order_by("-pk").values_list("pk", flat=True)
+    cut = next(iter(newest[MOST_LOOKED_AT - 1 : MOST_LOOKED_AT]), None)
+    return (first, False) if cut is None else (cut, True)
+
+
+def _letters(name: str, since: datetime) -> KindLetters:
+    came = DeadLetter.objects.filter(kind=name, created_at__gte=since)
+    open_ones = DeadLetter.objects.open().filter(kind=name)
+    return KindLetters(
+        came=came.order_by()[:MOST_LETTERS].count(),
+        open=open_ones.order_by()[:MOST_LETTERS].count(),
+        oldest=open_ones.order_by("created_at").values_list("created_at", flat=True).first(),
+    )
 
 
 def _starts(name: str) -> list[datetime]:
@@ -112,11 +155,13 @@ def _starts(name: str) -> list[datetime]:
     return [datetime.fromtimestamp(one, UTC) for one in started]
 
 
-def _figures(sums: KindSums) -> Iterator[tuple[str, str, str]]:
+def _figures(sums: KindSums, letters: KindLetters) -> Iterator[tuple[str, SafeString | str, SafeString | str]]:
     """What is shown large: its name, the figure, and what it means."""
-    ended = sums.completed + sums.failed
+    ended = sums.completed + letters.came
+    oldest = format_html("the oldest came {}", showing.ago(letters.oldest)) if letters.oldest else "whenever they came"
+    yield "Open dead letters", f"{letters.open:,}", oldest
+    yield "Failed", f"{letters.came / ended:.1%}" if ended else NOTHING, f"{letters.came:,} of {ended:,} that ended"
     yield "Jobs", f"{sums.jobs:,}", f"{sums.waiting:,} wait, {sums.running:,} run"
-    yield "Failed", f"{sums.failed / ended:.1%}" if ended else NOTHING, f"{sums.failed:,} of {ended:,} that ended"
     yield "Tried again", f"{sums.retries / ended:.2f}" if ended else NOTHING, "times a job, on average"
     for name, seconds, meaning in (
         ("Wait", sums.waited, "before the first attempt"),
@@ -133,18 +178,22 @@ def _duration(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else showing.duration(seconds)
 
 
-def _failures(name: str, own: Any, sums: KindSums) -> list[dict[str, Any]]:
-    """With what jobs failed, the most frequent first."""
-    counted = own.filter(status=JobState.FAILED).order_by().values_list("last_error_code")
-    letters = reverse("admin:jobs_deadletter_changelist")
+def _failures(name: str, since: datetime, sums: KindSums, letters: KindLetters) -> list[dict[str, Any]]:
+    """With what jobs failed in the span, or failed before and are open: the most frequent first."""
+    found = DeadLetter.objects.filter(Q(resolution=None) | Q(created_at__gte=since), kind=name).order_by()
+    counted = found.values_list("error_code").annotate(
+        came=Count("pk", filter=Q(created_at__gte=since)), open=Count("pk", filter=Q(resolution=None))
+    )
+    ended, page = sums.completed + letters.came, reverse("admin:jobs_deadletter_changelist")
     return [
         {
             "code": code or "none",
-            "count": f"{count:,}",
-            "share": f"{count / (sums.completed + sums.failed):.1%}",
-            "href": f"{letters}?{urlencode({'kind': name, 'error_code': code})}",
+            "open": f"{open_ones:,}",
+            "count": f"{came:,}",
+            "share": f"{came / ended:.1%}" if ended else NOTHING,
+            "href": f"{page}?{urlencode({'kind': name, 'error_code': code})}",
         }
-        for code, count in counted.annotate(count=Count("pk")).order_by("-count", "last_error_code")[:MOST_CODES]
+        for code, came, open_ones in counted.order_by("-open", "-came", "error_code")[:MOST_CODES]
     ]
 
 

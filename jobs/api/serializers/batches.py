@@ -121,6 +121,13 @@ class BatchDetailSerializer(BatchSerializer):
         read_only_fields = fields
 
 
+def _guard(batch: Batch) -> dict[str, Any] | None:
+    if batch.guard is None:
+        return None
+    told = {**NOTHING_FOUND, **batch.guard, "state": batch.guard_state}
+    return {name: told[name] for name in GuardSerializer().fields}
+
+
 def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
     batch = snapshot.batch
     return {
@@ -138,7 +145,7 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
         "finished_at": batch.finished_at and MOMENT.to_representation(batch.finished_at),
         "verdict": snapshot.verdict.value,
         "held_by": snapshot.held_by,
-        "guard": batch.guard and {**NOTHING_FOUND, **batch.guard, "state": batch.guard_state},
+        "guard": _guard(batch),
         "counts": snapshot.counts,
         "held_by_outage": snapshot.held_by_outage,
         "finished": snapshot.finished,

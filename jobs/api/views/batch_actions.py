@@ -13,7 +13,7 @@ from jobs.api.errors import WrongState
 from jobs.models import Batch
 from jobs.services.operate.bulk import cancel_batch, change_batch_priority, retry_failed
 from jobs.services.operate.dependants import go_on
-from jobs.services.operate.pauses import pause_batch, resume_batch
+from jobs.services.operate.pauses import pause_batch, resume_batch, resume_batch_by_canary
 from queueops.rest.schema import operation
 
 from .base import CANCEL, PAUSE, REPRIORITISE, REQUEUE, RESCHEDULE, ApiView
@@ -45,17 +45,15 @@ class ChangeBatchPriority(ApiView):
         "Change the priority of a batch's waiting jobs",
         tag="batches",
         operation_id="batches_priority",
-        body=inputs.ChangePriority,
+        body=inputs.ChangeBatchPriorityInput,
         body_example={"priority": "low"},
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.ChangePriority)
+        given = self.read(inputs.ChangeBatchPriorityInput)
         batch = self.own(Batch.objects.only("id"), pk)
         return start(
             self,
-            lambda: change_batch_priority(
-                batch.pk, priority=given.priority, actor=self.caller.actor, reason=given.reason
-            ),
+            lambda: change_batch_priority(batch.pk, actor=self.caller.actor, **given.figures("priority", "reason")),
         )
 
 
@@ -72,7 +70,12 @@ class RetryBatch(ApiView):
     def post(self, request: Request, pk: UUID) -> Response:
         given = self.read(inputs.RequeueBatch)
         batch = self.own(Batch.objects.only("id"), pk)
-        return start(self, lambda: retry_failed(batch.pk, actor=self.caller.actor, **given.model_dump()))
+        return start(
+            self,
+            lambda: retry_failed(
+                batch.pk, actor=self.caller.actor, **given.figures("priority", "spread_seconds", "note")
+            ),
+        )
 
 
 class GoOnBatch(ApiView):
@@ -129,14 +132,19 @@ class ResumeBatch(ApiView):
         "Resume a batch",
         tag="batches",
         operation_id="batches_resume",
-        body=inputs.WithReason,
-        body_example={},
+        body=inputs.ResumeBatchInput,
+        body_example={"canary": 20},
         answer=answers.Paused,
-        example={"paused": False, "changed_jobs": 525},
-        description="Safe to repeat. Jobs that another pause covers stay held.",
+        example={"paused": False, "changed_jobs": 20},
+        description="Safe to repeat. Jobs that another pause covers stay held. With `canary` its `guard` tells how far "
+        "that is: it goes on by itself, or is paused again.",
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.WithReason)
+        given = self.read(inputs.ResumeBatchInput).figures("reason")
         batch = self.own(Batch.objects.only("id"), pk)
-        released = resume_batch(batch.pk, actor=self.caller.actor, reason=given.reason)
+        canary, about = given.pop("canary"), {**given, "actor": self.caller.actor}
+        if canary is None:
+            released = resume_batch(batch.pk, **about)
+        else:
+            released = resume_batch_by_canary(batch.pk, canary=canary, **about)
         return Response({"paused": False, "changed_jobs": released})

@@ -131,7 +131,7 @@ class RequeueDeadLetters(ApiView):
         }
         if given.filter is not None:
             wanted = _within(self, given.filter)
-            return start(self, lambda: start_bulk_requeue(wanted, **options))
+            return start(self, lambda: start_bulk_requeue(wanted, **options, **given.figures()))
         wanted_ids = distinct_ids(given.ids or [])
 
         def effect() -> tuple[int, dict[str, Any]]:

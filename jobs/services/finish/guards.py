@@ -54,7 +54,7 @@ def told(guard: dict[str, object]) -> str:
 def _judge(batch: Batch) -> None:
     guard = batch.guard or {}
     first = min(int(guard["first"]), batch.total)
-    found = _look(batch.pk, first)
+    found = _look(batch.pk, first, since=guard.get("since"))
     is_left = Job.objects.filter(batch_id=batch.pk, status__in=sorted(UNFINISHED)).exists()
     if found.failed and found.failed * 100 >= int(guard["percent"]) * first and is_left:
         _stop(batch, found)
@@ -62,9 +62,11 @@ def _judge(batch: Batch) -> None:
         Batch.objects.filter(pk=batch.pk, guard_state=GuardState.TRIAL).update(guard_state=GuardState.PASSED)
 
 
-def _look(batch_id: UUID, first: int) -> GuardFinding:
+def _look(batch_id: UUID, first: int, *, since: str | None = None) -> GuardFinding:
     # While it is tried few of it have ended, so the index on (batch, status) finds few.
     ended = Job.objects.filter(batch_id=batch_id, status__in=sorted(TERMINAL)).order_by("finished_at", "pk")
+    if since is not None:  # it was resumed: what had ended before says nothing of now
+        ended = ended.filter(finished_at__gte=since)
     rows = list(ended.values_list("status", "last_error_code")[:first])
     codes = Counter(code for status, code in rows if status == JobState.FAILED)
     [(code, failed)] = codes.most_common(1) or [("", 0)]

@@ -24,6 +24,7 @@ from queueops.core.sealing import seal_value
 from queueops.core.values.reasons import clean_reason, required_reason
 from queueops.tenancy.encryption import is_encrypted
 
+from .bulk_outcome import Canary
 from .bulk_run import begin
 from .dead_letter_filter import DeadLetterFilter, parse_filter
 from .dead_letters import checked_spread
@@ -42,6 +43,7 @@ def start_bulk_requeue(
     stop_at_failed_percent: int | None = None,
     most: int | None = None,
     note: str = "",
+    canary: Canary | None = None,
 ) -> BulkOperation:
     """
     Requeue every dead letter that fits the filter now; those that come later, of the new jobs too, are not
@@ -53,6 +55,7 @@ def start_bulk_requeue(
         rows_per_minute: At most so many.
         stop_at_failed_percent: End it when more of the requeued jobs that have ended failed again.
         most: Only so many, the oldest; None: all.
+        canary: So many first; the rest once their jobs have ended well.
 
     Raises:
         InvalidFilter, InvalidDelay, InvalidPace, UnknownKind, InvalidJob, PayloadTooLarge, CredentialNotAllowed:
@@ -83,6 +86,7 @@ def start_bulk_requeue(
             total=total,
             rows_per_minute=min(rates, default=None),
             stop_at_failed_percent=stop_at_failed_percent,
+            canary=canary,
         )
 
 
@@ -137,6 +141,7 @@ def start_bulk_schedule(
     actor: str,
     reason: str = "",
     rows_per_minute: float | None = None,
+    canary: Canary | None = None,
 ) -> BulkOperation:
     """
     Let every waiting job that fits the filter now run `delay` after its chunk; see `operate.schedule_jobs`.
@@ -146,7 +151,13 @@ def start_bulk_schedule(
     """
     told = {"delay_seconds": seconds_of(delay)}
     return _start_over_jobs(
-        "schedule_jobs", wanted, told, actor=actor, reason=clean_reason(reason), rows_per_minute=rows_per_minute
+        "schedule_jobs",
+        wanted,
+        told,
+        actor=actor,
+        reason=clean_reason(reason),
+        rows_per_minute=rows_per_minute,
+        canary=canary,
     )
 
 
@@ -157,6 +168,7 @@ def start_bulk_priority(
     actor: str,
     reason: str = "",
     rows_per_minute: float | None = None,
+    canary: Canary | None = None,
 ) -> BulkOperation:
     """
     Give every waiting job that fits the filter now another priority.
@@ -166,7 +178,13 @@ def start_bulk_priority(
     """
     told = {"priority": Priority(priority).value}
     return _start_over_jobs(
-        "change_priority", wanted, told, actor=actor, reason=clean_reason(reason), rows_per_minute=rows_per_minute
+        "change_priority",
+        wanted,
+        told,
+        actor=actor,
+        reason=clean_reason(reason),
+        rows_per_minute=rows_per_minute,
+        canary=canary,
     )
 
 
@@ -180,14 +198,16 @@ def cancel_batch(batch_id: UUID, *, actor: str, reason: str) -> BulkOperation:
     return start_bulk_cancel(_batch_filter(batch_id), actor=actor, reason=reason)
 
 
-def change_batch_priority(batch_id: UUID, *, priority: Priority, actor: str, reason: str = "") -> BulkOperation:
+def change_batch_priority(
+    batch_id: UUID, *, priority: Priority, actor: str, reason: str = "", canary: Canary | None = None
+) -> BulkOperation:
     """
     Give every waiting job of a batch another priority, in chunks.
 
     Raises:
         UnknownBatch: Nothing was started.
     """
-    return start_bulk_priority(_batch_filter(batch_id), priority=priority, actor=actor, reason=reason)
+    return start_bulk_priority(_batch_filter(batch_id), priority=priority, actor=actor, reason=reason, canary=canary)
 
 
 def retry_failed(batch_id: UUID, *, actor: str, **options: Any) -> BulkOperation:
@@ -211,6 +231,7 @@ def _start_over_jobs(
     actor: str,
     reason: str,
     rows_per_minute: float | None,
+    canary: Canary | None = None,
 ) -> BulkOperation:
     _check_pace(rows_per_minute)
     given = parse_job_filter(wanted)
@@ -225,6 +246,7 @@ def _start_over_jobs(
             total=counted.count,
             total_is_least=counted.is_least,
             rows_per_minute=rows_per_minute,
+            canary=canary,
         )
 
 

@@ -1,17 +1,21 @@
-"""What became of the jobs that a bulk requeue made."""
+"""What became of the jobs that a bulk requeue made, and of those that went first in any operation."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import QuerySet
 
-from jobs.models import BulkOperation, DeadLetter
+from jobs.errors import InvalidPace
+from jobs.models import BulkOperation, CanaryState, DeadLetter, Job
 from jobs.states import TERMINAL, JobState
 
 LEAST_ENDED = 20  # before so many have ended, a share of them says little
+CANARY_PERCENT = 20
+MOST_CANARIES = 1_000
 NEWEST_REQUEUED = 2_000  # requeued jobs that the share is of: an hour ago's failures may be mended
 
 
@@ -47,6 +51,63 @@ def requeue_outcome(operation_id: UUID, *, newest: int = NEWEST_REQUEUED) -> Req
         failed=states[JobState.FAILED],
         unfinished=sum(count for state, count in states.items() if state not in TERMINAL),
     )
+
+
+class Canary(NamedTuple):
+    """
+    A part of a bulk operation that goes first; the rest follows once all its jobs have ended well enough.
+
+    `rows`: 1 to MOST_CANARIES. `percent`: it is over when so many of them fail with one code.
+    """
+
+    rows: int
+    percent: int = CANARY_PERCENT
+
+    def check(self) -> None:
+        """
+        Raises:
+            InvalidPace
+        """
+        if not 1 <= self.rows <= MOST_CANARIES:
+            raise InvalidPace(fields={"canary": [f"from 1 to {MOST_CANARIES:,}"]})
+        if not 1 <= self.percent <= 100:  # noqa: PLR2004 - percent
+            raise InvalidPace(fields={"canary_percent": ["from 1 to 100"]})
+
+    def columns(self) -> dict[str, Any]:
+        return {"canary": self.rows, "canary_percent": self.percent, "canary_state": CanaryState.TRYING}
+
+
+class CanaryOutcome(NamedTuple):
+    """`failed`: how many have failed with `code`, the most frequent."""
+
+    jobs: int
+    ended: int
+    failed: int
+    code: str
+
+    def fault(self, operation: BulkOperation) -> str:
+        """Why the operation is to end, in words; empty: it is not, or not yet."""
+        if not self.failed or self.failed * 100 < operation.canary_percent * self.jobs:
+            return ""
+        return (
+            f"Stopped: {self.failed:,} of the {self.jobs:,} jobs that went first failed with {self.code}"
+            f" ({100 * self.failed / self.jobs:.0f} %, the limit is {operation.canary_percent} %)."
+            " The rest is as it was: go on, or leave it."
+        )
+
+
+def canary_outcome(operation: BulkOperation) -> CanaryOutcome:
+    """Look at the jobs of the rows that went first; one that is deleted meanwhile had ended."""
+    rows = operation.canary_rows
+    if operation.action == "requeue_dead_letters":
+        letters = DeadLetter.objects.filter(pk__in=rows, requeued_as__isnull=False)
+        found = list(letters.values_list("requeued_as__status", "requeued_as__last_error_code"))
+    else:
+        found = list(Job.objects.filter(pk__in=rows).values_list("status", "last_error_code"))
+    open_ones = sum(status not in TERMINAL for status, _ in found)
+    codes = Counter(code for status, code in found if status == JobState.FAILED)
+    [(code, failed)] = codes.most_common(1) or [("", 0)]
+    return CanaryOutcome(len(rows), len(rows) - open_ones, failed, code)
 
 
 def failed_again(operation_id: UUID, *, most: int) -> QuerySet[DeadLetter]:

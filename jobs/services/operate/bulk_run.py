@@ -21,14 +21,14 @@ from django.utils import timezone
 
 from jobs.classify import clean
 from jobs.errors import UnknownBulkOperation
-from jobs.models import BulkOperation
+from jobs.models import BulkOperation, CanaryState
 from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.reasons import clean_reason
 
 from .bulk_actions import ACTIONS
-from .bulk_outcome import failed_too_often
+from .bulk_outcome import Canary, canary_outcome, failed_too_often
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ MOST_FAILURES_IN_A_ROW = 5  # in a row, and minutes apart: a worker of a newer v
 MOST_SAID = 500
 PACE_SECONDS = 5.0  # of work in one chunk of a paced operation: what a cancel may come too late for
 MOST_ROWS_PER_MINUTE = 30_000  # unless told otherwise: executors claim in the same tables meanwhile
+CANARY_EVERY = timedelta(seconds=2)  # how often its jobs are looked at
 STALLED_AFTER = timedelta(seconds=90)  # beyond the longest a task queue keeps a chunk waiting in good health
 
 Status = BulkOperation.Status
@@ -67,6 +68,7 @@ def begin(
     total_is_least: bool = False,
     rows_per_minute: float | None = None,
     stop_at_failed_percent: int | None = None,
+    canary: Canary | None = None,
 ) -> BulkOperation:
     """
     Store an operation in the caller's transaction and hand it out once that is committed.
@@ -74,7 +76,13 @@ def begin(
     Args:
         rows_per_minute: At most MOST_ROWS_PER_MINUTE; None: that.
         stop_at_failed_percent: Of the requeued jobs that have ended; None: never.
+        canary: How many rows go first. None: nothing is waited for.
+
+    Raises:
+        InvalidPace
     """
+    if canary is not None:
+        canary.check()
     operation = BulkOperation(
         action=action,
         parameters=parameters,
@@ -84,6 +92,7 @@ def begin(
         total_is_least=total_is_least,
         rows_per_minute=min(rows_per_minute or MOST_ROWS_PER_MINUTE, MOST_ROWS_PER_MINUTE),
         stop_at_failed_percent=stop_at_failed_percent,
+        **(canary.columns() if canary else {}),
     )
     operation.save(force_insert=True)
     operation.refresh_from_db()
@@ -130,6 +139,9 @@ def _run_chunk(operation_id: UUID, turn: int | None) -> bool:
         if fault := failed_too_often(operation):
             _end(operation, Status.FAILED, error=fault)
             return False
+        is_tried = operation.canary_state == CanaryState.TRYING
+        if is_tried and len(operation.canary_rows) >= (operation.canary or 0):
+            return _judge_canary(operation)
         action = ACTIONS[operation.action]
         try:
             with transaction.atomic():
@@ -139,6 +151,8 @@ def _run_chunk(operation_id: UUID, turn: int | None) -> bool:
             _end(operation, Status.FAILED, error=error.message)
             return False
         operation.failures = 0
+        if is_tried:
+            operation.canary_rows = [*operation.canary_rows, *moved]
         operation.done += len(moved)
         operation.skipped += len(chunk.ids) - len(moved)
         operation.cursor = chunk.cursor or operation.cursor
@@ -148,6 +162,21 @@ def _run_chunk(operation_id: UUID, turn: int | None) -> bool:
         _pace(operation, len(moved))
         _save(operation)
         return True
+
+
+def _judge_canary(operation: BulkOperation) -> bool:
+    """Let the rest follow, end the operation, or look again later."""
+    found = canary_outcome(operation)
+    if fault := found.fault(operation):
+        operation.canary_state = CanaryState.FAILED
+        _end(operation, Status.FAILED, error=fault)
+        return False
+    if found.ended >= found.jobs:
+        operation.canary_state = CanaryState.PASSED
+    later: Any = Now() + CANARY_EVERY
+    operation.next_at = None if found.ended >= found.jobs else later
+    _save(operation)
+    return True
 
 
 def seconds_until_due(operation_id: UUID) -> float:
@@ -235,6 +264,8 @@ def _count_failure(operation_id: UUID, turn: int | None, error: Exception) -> No
 
 
 def _chunk_rows(operation: BulkOperation) -> int:
+    if operation.canary_state == CanaryState.TRYING:
+        return min(BULK_CHUNK, (operation.canary or 0) - len(operation.canary_rows))
     if operation.rows_per_minute is None:
         return BULK_CHUNK
     return max(1, min(BULK_CHUNK, int(operation.rows_per_minute * PACE_SECONDS / 60)))

@@ -20,10 +20,10 @@ from django.db.models import Sum
 
 from jobs.errors import NotPaused, UnknownPauseTarget
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import Batch, Executor, PauseSwitch
-from jobs.states import WAITING, GuardState
+from jobs.models import Batch, Executor, Job, PauseSwitch
+from jobs.states import WAITING, GuardState, JobState
 from queueops.audit import trail
-from queueops.core.clock import Now
+from queueops.core.clock import Now, TransactionNow
 from queueops.core.notify import Channel, notify
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
@@ -33,6 +33,7 @@ from queueops.tenancy.moves import refuse_writes
 from ratelimits.services.limits import ramps
 from ratelimits.services.limits.catalogue import LIMITS_KEPT_SECONDS
 
+from .bulk_outcome import Canary
 from .job_filter import Counted, JobFilter, count_jobs
 
 HOLD_CHUNK = 5000  # rows of one statement: its locks last some tens of milliseconds
@@ -63,6 +64,31 @@ def pause_batch(batch_id: UUID, *, actor: str, reason: str = "") -> int:
 def resume_batch(batch_id: UUID, *, actor: str, reason: str = "") -> int:
     """Resume a batch; see `resume_scope`."""
     return resume_scope(Scope.BATCH, str(batch_id), actor=actor, reason=reason)
+
+
+def resume_batch_by_canary(batch_id: UUID, *, canary: Canary, actor: str, reason: str = "") -> int:
+    """
+    Resume a batch so that a few of its waiting jobs go first; its guard lets the rest go, or stops it again.
+
+    Returns:
+        How many jobs were put back.
+
+    Raises:
+        UnknownPauseTarget, InvalidPace: It stays paused.
+    """
+    canary.check()
+    key = str(batch_id)
+    _target(Scope.BATCH, key)
+    waiting = Job.objects.filter(batch_id=batch_id, status__in=sorted(WAITING))
+    # What has a time of its own is not tried: a day's wait would come twice.
+    now = waiting.exclude(status=JobState.QUEUED, scheduled_at__isnull=False).order_by("pk")
+    ids = list(now.values_list("pk", flat=True)[: canary.rows])
+    if ids:
+        # The clock that the ends of jobs are stored by.
+        since = Batch.objects.filter(pk=batch_id).values_list(TransactionNow(), flat=True).get()
+        guard = {"first": len(ids), "percent": canary.percent, "since": since.isoformat()}
+        Batch.objects.filter(pk=batch_id).update(guard=guard, guard_state=GuardState.TRIAL, trial_until=ids[-1])
+    return resume_scope(Scope.BATCH, key, actor=actor, reason=reason)
 
 
 def count_covered(scope: str, key: str) -> Counted:

@@ -334,11 +334,22 @@ class AsyncQueueOps:
         return await self._run(self._calls.cancel_batch(batch, reason))
 
     async def retry_batch(
-        self, batch: Id | AnyBatch, *, priority: Priority | None = None, spread_seconds: float = 0.0, note: str = ""
+        self,
+        batch: Id | AnyBatch,
+        *,
+        priority: Priority | None = None,
+        spread_seconds: float = 0.0,
+        note: str = "",
+        canary: int | None = None,
     ) -> Operation:
-        """Begin to requeue what has failed of a batch, the starts spread over so many seconds."""
+        """
+        Begin to requeue what has failed of a batch, the starts spread over so many seconds.
+
+        Args:
+            canary: So many first; the rest once they have ended well, or never.
+        """
         return await self._run(
-            self._calls.retry_batch(batch, priority=priority, spread_seconds=spread_seconds, note=note)
+            self._calls.retry_batch(batch, priority=priority, spread_seconds=spread_seconds, note=note, canary=canary)
         )
 
     async def go_on_job(self, job: Id | Job, *, reason: str = "") -> Job:
@@ -353,8 +364,9 @@ class AsyncQueueOps:
         """Hold back what does not run yet."""
         return await self._run(self._calls.pause_batch(batch, reason))
 
-    async def resume_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Paused:
-        return await self._run(self._calls.resume_batch(batch, reason))
+    async def resume_batch(self, batch: Id | AnyBatch, *, reason: str = "", canary: int | None = None) -> Paused:
+        """Let it go on: with `canary` so many jobs first, and the rest once they have ended well."""
+        return await self._run(self._calls.resume_batch(batch, reason, canary))
 
     async def pause_project(self, *, reason: str = "") -> Paused:
         """Hold back all of the project's work that does not run yet."""
@@ -392,16 +404,18 @@ class AsyncQueueOps:
         priority: Priority | None = None,
         spread_seconds: float = 0.0,
         note: str = "",
+        canary: int | None = None,
     ) -> Operation:
         """
         Begin to requeue all open dead letters that fit; `wait` for the operation.
 
         Args:
+            canary: So many first; the rest once they have ended well, or never.
             where: kind, service, error_code, fingerprint, batch_id, created_from, created_until; empty: all.
         """
         return await self._run(
             self._calls.requeue_where(
-                where, payload=payload, priority=priority, spread_seconds=spread_seconds, note=note
+                where, payload=payload, priority=priority, spread_seconds=spread_seconds, note=note, canary=canary
             )
         )
 

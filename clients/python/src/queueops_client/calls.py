@@ -193,10 +193,11 @@ class Calls:
         return self._act(f"/batches/{id_of(batch)}/cancel/", Operation, reason=reason)
 
     def retry_batch(
-        self, batch: Id | AnyBatch, *, priority: str | None, spread_seconds: float, note: str
+        self, batch: Id | AnyBatch, *, priority: str | None, spread_seconds: float, note: str, canary: int | None
     ) -> Steps[Operation]:
         path = f"/batches/{id_of(batch)}/retry/"
-        return self._act(path, Operation, priority=priority, spread_seconds=spread_seconds, note=note)
+        options = {"priority": priority, "spread_seconds": spread_seconds, "note": note, "canary": canary}
+        return self._act(path, Operation, **options)
 
     def go_on_job(self, job: Id | Job, reason: str) -> Steps[Job]:
         return self._act(f"/jobs/{id_of(job)}/go-on/", Job, reason=reason)
@@ -210,8 +211,8 @@ class Calls:
     def pause_batch(self, batch: Id | AnyBatch, reason: str) -> Steps[Paused]:
         return self._act(f"/batches/{id_of(batch)}/pause/", Paused, reason=reason)
 
-    def resume_batch(self, batch: Id | AnyBatch, reason: str) -> Steps[Paused]:
-        return self._act(f"/batches/{id_of(batch)}/resume/", Paused, reason=reason)
+    def resume_batch(self, batch: Id | AnyBatch, reason: str, canary: int | None) -> Steps[Paused]:
+        return self._act(f"/batches/{id_of(batch)}/resume/", Paused, reason=reason, canary=canary)
 
     def pause_project(self, reason: str) -> Steps[Paused]:
         return self._act("/project/pause/", Paused, reason=reason)

@@ -334,10 +334,23 @@ class QueueOps:
         return self._run(self._calls.cancel_batch(batch, reason))
 
     def retry_batch(
-        self, batch: Id | AnyBatch, *, priority: Priority | None = None, spread_seconds: float = 0.0, note: str = ""
+        self,
+        batch: Id | AnyBatch,
+        *,
+        priority: Priority | None = None,
+        spread_seconds: float = 0.0,
+        note: str = "",
+        canary: int | None = None,
     ) -> Operation:
-        """Begin to requeue what has failed of a batch, the starts spread over so many seconds."""
-        return self._run(self._calls.retry_batch(batch, priority=priority, spread_seconds=spread_seconds, note=note))
+        """
+        Begin to requeue what has failed of a batch, the starts spread over so many seconds.
+
+        Args:
+            canary: So many first; the rest once they have ended well, or never.
+        """
+        return self._run(
+            self._calls.retry_batch(batch, priority=priority, spread_seconds=spread_seconds, note=note, canary=canary)
+        )
 
     def go_on_job(self, job: Id | Job, *, reason: str = "") -> Job:
         """Let a job go on all the same that waits for others."""
@@ -351,8 +364,9 @@ class QueueOps:
         """Hold back what does not run yet."""
         return self._run(self._calls.pause_batch(batch, reason))
 
-    def resume_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Paused:
-        return self._run(self._calls.resume_batch(batch, reason))
+    def resume_batch(self, batch: Id | AnyBatch, *, reason: str = "", canary: int | None = None) -> Paused:
+        """Let it go on: with `canary` so many jobs first, and the rest once they have ended well."""
+        return self._run(self._calls.resume_batch(batch, reason, canary))
 
     def pause_project(self, *, reason: str = "") -> Paused:
         """Hold back all of the project's work that does not run yet."""
@@ -390,16 +404,18 @@ class QueueOps:
         priority: Priority | None = None,
         spread_seconds: float = 0.0,
         note: str = "",
+        canary: int | None = None,
     ) -> Operation:
         """
         Begin to requeue all open dead letters that fit; `wait` for the operation.
 
         Args:
+            canary: So many first; the rest once they have ended well, or never.
             where: kind, service, error_code, fingerprint, batch_id, created_from, created_until; empty: all.
         """
         return self._run(
             self._calls.requeue_where(
-                where, payload=payload, priority=priority, spread_seconds=spread_seconds, note=note
+                where, payload=payload, priority=priority, spread_seconds=spread_seconds, note=note, canary=canary
             )
         )
 

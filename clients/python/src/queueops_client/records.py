@@ -493,7 +493,12 @@ class Window(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Record):
-    """Something done to many rows in the background."""
+    """
+    Something done to many rows in the background.
+
+    Attributes:
+        canary: The rows that go first, and what became of their jobs. None: all went at once.
+    """
 
     id: UUID
     status: str
@@ -502,6 +507,7 @@ class Operation(Record):
     done: int = 0
     skipped: int = 0
     error: str | None = None
+    canary: Mapping[str, Any] | None = None
 
     @property
     def has_ended(self) -> bool:
