@@ -26,7 +26,8 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import RunningJob, close_handlers, find_handler
 from jobs.handlers.webhook import WebhookPayload, compose, post_message
 from jobs.models import Batch, Job, RestoredJob, Tag, Webhook, WebhookDelivery, WebhookJob
-from jobs.services.erase.erase_user import erase_user, find_traces
+from jobs.services.erase.erase_user import erase_user
+from jobs.services.erase.proof import find_traces
 from jobs.services.explain import flow
 from jobs.services.finish import webhooks as sending
 from jobs.services.finish.webhooks import MOST_OPEN_MESSAGES, WebhooksDuty
@@ -519,7 +520,7 @@ def test_a_webhook_for_one_user_hears_of_nobody_once_that_user_is_erased():
     assert (len(heard(of_one)), len(heard(of_all))) == (1, 2)
     WebhooksDuty().do()
     assert str(USERS[0]) not in json.dumps(messages(of_all))
-    assert not find_traces(USERS[0])
+    assert not find_traces("acme", USERS[0], archive=None)
 
 
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {

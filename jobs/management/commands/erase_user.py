@@ -2,6 +2,7 @@ import json
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from jobs.services.erase.erase_user import STAYS, count_user, erase_user, find_traces
+from jobs.services.erase.erase_user import STAYS, count_user, erase_user
+from jobs.services.erase.proof import WHY_TRAIL, find_traces
 from queueops.core.errors import QueueOpsError
 from queueops.core.stores.choose import store_at
+
+MOST_ENTRIES_SHOWN = 20
 
 
 class Command(BaseCommand):
@@ -30,7 +34,9 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="", help="For the audit trail; do not name the user in it.")
         parser.add_argument("--report", type=Path, help="Write what was done into this new file, as JSON.")
         parser.add_argument(
-            "--prove", action="store_true", help="Then search every row of the database for the user's id; slow."
+            "--prove",
+            action="store_true",
+            help="Then search every row of the database, the project's results and archive for the user's id; slow.",
         )
 
     def handle(self, *args: Any, project: str, user: UUID, report: Path | None, **options: Any) -> None:
@@ -53,13 +59,20 @@ class Command(BaseCommand):
                     reason=options["reason"],
                     say=self.stdout.write,
                 )
-                traces = find_traces(user) if options["prove"] else None
+                traces = find_traces(project, user, archive=store) if options["prove"] else None
         except QueueOpsError as error:
             raise CommandError(error.message) from error
+        except OSError as error:
+            raise CommandError(f"It cannot be proven: {error}. What could be erased is.") from error
+        untouched = [asdict(one) for one in done.untouched]
         self._say(done.rows)
         self.stdout.write(f"Counted rows are called {done.pseudonym} now. What stays:")
         self.stdout.writelines(f"  - {line}\n" for line in STAYS)
-        self.stdout.write(f"{done.audit_entries:,} entries of the audit trail name the user.")
+        self.stdout.write(f"{len(untouched):,} entries of the audit trail name the user, and stay: {WHY_TRAIL}.")
+        for one in untouched[:MOST_ENTRIES_SHOWN]:
+            self.stdout.write(f"  - entry {one['entry']}, {one['action']}: in {', '.join(one['fields']) or 'its row'}")
+        if len(untouched) > MOST_ENTRIES_SHOWN:
+            self.stdout.write(f"  - and {len(untouched) - MOST_ENTRIES_SHOWN:,} more; --report has all of them.")
         if report:
             said = {
                 "project": project,
@@ -68,16 +81,17 @@ class Command(BaseCommand):
                 "erased_at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
                 "erased": done.rows,
                 "stays": STAYS,
-                "audit_entries": done.audit_entries,
+                "audit_entries": len(untouched),
+                "untouched": untouched,
                 "archive": str(store) if store else None,
                 "rows_with_the_id": traces,
             }
-            report.write_text(json.dumps(said, indent=1), encoding="utf-8")
+            report.write_text(json.dumps(said, indent=1, default=str), encoding="utf-8")
         if traces:
             words = ", ".join(f"{count:,} in {table}" for table, count in traces.items())
-            raise CommandError(f"Rows still have the user's id: {words}. Another project may know the same user.")
+            raise CommandError(f"The user's id is left: {words}. Another project may know the same user.")
         if traces is not None:
-            self.stdout.write("No other row of the database has the user's id.")
+            self.stdout.write("No other row of the database has the user's id, nor any result or archived file.")
 
     def _say(self, rows: Any) -> None:
         self.stdout.write(

@@ -22,6 +22,7 @@ from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 
 from jobs.models import DutyLease
+from jobs.services.results.sweep import objects_of
 from jobs.services.upkeep.executors import take_duty
 from jobs.services.upkeep.partitions import EVENTS, drop_part
 from jobs.services.upkeep.retention import ARCHIVING, keep_timelines, timelines_are_kept
@@ -31,7 +32,7 @@ from queueops.core.sql import run_sql
 from queueops.core.stores.store import Store
 
 from .day_files import ArchiveError, DayFiles
-from .results import with_results
+from .results import forget_copied, with_results
 
 JOBS_OF_A_PART = 20_000
 EVENTS_OF_A_PART = 200_000
@@ -161,7 +162,9 @@ def archive(
                                 f"{len(new) - part.rows} {sort.name} went away while they were archived."
                             )
                         done["files"] += 1
+                    objects = objects_of(project_id, ids) if sort.name == "jobs" else []
                     deleted += sort.delete(project_id, ids)
+                    forget_copied(project_id, ids, objects)
                     done[sort.name] += len(new)
                 say(f"{done[sort.name]:,} {sort.name} archived ...")
                 if not deleted:  # something has come to need each of them

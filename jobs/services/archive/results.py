@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from jobs.services.results.keep import result_store
 from jobs.services.results.read import sum_of
 from jobs.services.results.reference import StoredResult, stored_in
-from jobs.services.results.sweep import keep_sweep_out
+from jobs.services.results.sweep import keep_sweep_out, objects_of, remove_objects
 from queueops.core.sealing import STORED
 from queueops.core.stores.store import Store, StoreError
 
@@ -43,6 +44,21 @@ def with_results(
             keep()
             _copy(stored, source=_store(), name=stored.name, target=files.store, place=place_of(files, stored))
         yield key, text
+
+
+def forget_copied(project_id: str, ids: Sequence[UUID], objects: Collection[str]) -> None:
+    """
+    Remove what archived jobs named in the result store, once their rows are gone; the archive has read its copies back.
+
+    Where the store does not answer, the sweep removes them a day later.
+    """
+    if not objects:
+        return
+    named = set(objects_of(project_id, ids))  # by jobs that stay, as something has come to need them
+    try:
+        remove_objects(_store(), [name for name in objects if name not in named])
+    except (ArchiveError, StoreError, OSError) as error:
+        logger.warning("results of archived jobs of %s stay until the next sweep: %s", project_id, error)
 
 
 def bring_back(files: DayFiles, lines: Iterable[str]) -> None:

@@ -40,12 +40,10 @@ from jobs.models import (
 from jobs.services.archive.archive import Say, on_archive_duty
 from jobs.services.operate.operate import carry_out_cancel
 from jobs.services.results.keep import result_store
-from jobs.services.results.reference import stored_in
-from jobs.services.results.sweep import remove_objects
-from jobs.services.upkeep.partitions import AUDIT, EVENTS
+from jobs.services.results.sweep import objects_of, remove_objects, remove_unnamed
+from jobs.services.upkeep.partitions import EVENTS
 from jobs.services.upkeep.retention import is_archived
 from queueops.audit import trail
-from queueops.audit.models import AuditEntry
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import run_sql
 from queueops.core.stores.store import Store, StoreError
@@ -67,6 +65,7 @@ from ratelimits.models import (
 from ratelimits.services.money.holds import lose_holds
 
 from .archived_files import delete_answers, erase_from_archive
+from .proof import UntouchedEntry, entries_naming
 from .shared_rows import RowsOfUser, projects_of_filter, projects_of_operation
 
 ERASED_AT_ONCE = 500
@@ -75,8 +74,9 @@ PSEUDONYM = object()  # stands in a change for what the user is called from now 
 STAYS = (
     "Usage by month, and how many jobs ended how: counted under a name drawn for this, which leads nowhere.",
     (
-        "Entries of the audit trail that the user made or that name their jobs: the trail is append-only, holds no "
-        "payload, and goes by the month (QUEUEOPS_AUDIT_RETENTION_DAYS)."
+        "Entries of the audit trail that name the user anywhere, in what was before and after, too: the trail is "
+        "append-only, holds no payload, and goes by the month (QUEUEOPS_AUDIT_RETENTION_DAYS). What a collector has "
+        "of it is the collector's."
     ),
     "Answers of POST /ratelimits/decide, which name no user: they go after a day.",
     "Backups, and the write-ahead log, from before this: they go as you rotate them. Repeat this after a restore.",
@@ -104,12 +104,12 @@ class Erasure:
     Attributes:
         rows: What was erased, by what it was.
         pseudonym: What counted rows are called now.
-        audit_entries: That name the user, and stay.
+        untouched: Entries of the audit trail that name the user, and stay.
     """
 
     rows: Mapping[str, int]
     pseudonym: UUID
-    audit_entries: int
+    untouched: Sequence[UntouchedEntry]
 
 
 def count_user(project_id: str, user_id: UUID) -> dict[str, int]:
@@ -145,6 +145,7 @@ def erase_user(
             done |= erase_from_archive(store, project_id, user_id, pseudonym, duty=duty, say=say)
         unreached: list[str] = []
         done |= _erase_jobs(project_id, user_id, pseudonym, say=say, unreached=unreached)
+        done["stored results"] += _remove_unnamed(project_id, unreached)
         done["events"] += _erase_events(project_id, user_id)
         done |= _erase_rows(project_id, user_id, pseudonym)
     if left := {name: count for name, count in count_user(project_id, user_id).items() if count}:
@@ -164,32 +165,7 @@ def erase_user(
         reason=reason,
         project_id=project_id,
     )
-    text = str(user_id)
-    kept = AuditEntry.objects.filter(Q(actor__contains=text) | Q(target__contains=text)).count()
-    return Erasure(done, pseudonym, kept)
-
-
-def find_traces(user_id: UUID) -> dict[str, int]:
-    """
-    How many rows of each table have the user's id in any column, other than the audit trail. Reads the whole database.
-
-    What is packed or sealed is not looked into: files of uploads, which `erase_user` unpacks, and secrets.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
-            " AND NOT relispartition AND relname <> %s ORDER BY relname",
-            [AUDIT.table],
-        )
-        found = {}
-        for (table,) in cursor.fetchall():
-            name = connection.ops.quote_name(table)
-            statement = f"SELECT count(*) FROM {name} AS whole WHERE position(%s IN whole::text) > 0"  # noqa: S608
-            cursor.execute(statement, [str(user_id)])
-            [(count,)] = cursor.fetchall()
-            if count:
-                found[table] = count
-    return found
+    return Erasure(done, pseudonym, entries_naming(user_id))
 
 
 def _jobs(project_id: str, user_id: UUID) -> QuerySet[Job]:
@@ -220,7 +196,7 @@ def _erase_jobs(project_id: str, user_id: UUID, pseudonym: UUID, *, say: Say, un
     done = {"jobs": 0, "events": 0, "dead letters": 0, "stored results": 0}
     ended = _jobs(project_id, user_id).filter(finished_at__isnull=False).order_by("pk")
     while ids := list(ended.values_list("pk", flat=True)[:ERASED_AT_ONCE]):
-        objects = _objects_of(project_id, ids)
+        objects = objects_of(project_id, ids)
         rows = run_sql("jobs", "erase_jobs", {"ids": ids, "project": project_id, "user": pseudonym})
         try:
             done["stored results"] += _remove(objects)
@@ -235,13 +211,6 @@ def _erase_jobs(project_id: str, user_id: UUID, pseudonym: UUID, *, say: Say, un
     return done
 
 
-def _objects_of(project_id: str, ids: Sequence[UUID]) -> list[str]:
-    """Which objects of the result store jobs name."""
-    rows = run_sql("jobs", "read_stored_results", {"ids": list(ids), "projects": [project_id]})
-    found = (stored_in(row[3]) for row in rows)
-    return [stored.name for stored in found if stored is not None]
-
-
 def _remove(objects: Sequence[str]) -> int:
     """Remove what rows named, whose erasure is committed. Raises StoreError, OSError."""
     if not objects:
@@ -250,6 +219,16 @@ def _remove(objects: Sequence[str]) -> int:
     if store is None:
         raise StoreError("QUEUEOPS_RESULT_STORE is not set here.")
     return remove_objects(store, objects)
+
+
+def _remove_unnamed(project_id: str, unreached: list[str]) -> int:
+    """Results of jobs that are gone already: deleted or archived, they name no user any more."""
+    try:
+        store = result_store()
+        return remove_unnamed(store, project_id) if store is not None else 0
+    except (StoreError, OSError) as error:
+        unreached.append(str(error))
+        return 0
 
 
 def _erase_events(project_id: str, user_id: UUID) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from uuid import UUID
 
 from django.db import connection, transaction
 
@@ -82,7 +83,13 @@ def ensure_own_store(store: Store, *, mark: bool = True) -> None:
 
 
 def sweep_results(
-    store: Store, *, after: str = "", seconds: float = float("inf"), grace: timedelta = GRACE, dry_run: bool = False
+    store: Store,
+    *,
+    after: str = "",
+    seconds: float = float("inf"),
+    grace: timedelta = GRACE,
+    project: str = "",
+    dry_run: bool = False,
 ) -> Swept:
     """
     Go through the store from an object on, for at most so many seconds and one removal; remove what nobody names.
@@ -92,12 +99,16 @@ def sweep_results(
     Only in the folders of projects that live here: another installation may have its own beside them, and the rows of
     one that has moved name there what is here until somebody has copied it.
 
+    Args:
+        grace: Objects that are younger stay; below zero none does.
+        project: Only its folder. Empty: of all, which the figures then say.
+
     Raises:
         StoreError, OSError
     """
     until, removed = time.monotonic() + seconds, 0
     old = datetime.now(UTC) - grace
-    for chunk in _chunks(_files(store, after)):
+    for chunk in _chunks(_files(store, after, project)):
         reached = chunk[-1].name
         if old_ones := [file for file in chunk if file.written_at < old]:
             count, stopped_at = _sweep_chunk(store, old_ones, until, dry_run=dry_run)
@@ -106,7 +117,7 @@ def sweep_results(
             add_figures(ResultFigures(removed=0 if dry_run else removed))
             return Swept(removed, reached)
     if not dry_run:
-        add_figures(ResultFigures(removed=removed), swept=True)
+        add_figures(ResultFigures(removed=removed), swept=not project)
     return Swept(removed, "")
 
 
@@ -149,9 +160,33 @@ def remove_objects(store: Store, names: Iterable[str]) -> int:
     return removed
 
 
-def _files(store: Store, after: str) -> Iterator[FileInStore]:
+def remove_unnamed(store: Store, project_id: str) -> int:
+    """
+    Remove every object of a project that no row names, however young: those of jobs that were deleted just now, of
+    which nobody knows any more whose they were.
+
+    Raises:
+        ForeignStore, StoreError, OSError
+    """
+    ensure_own_store(store)
+    return sweep_results(store, grace=-GRACE, project=project_id).removed  # its clock may be ahead of ours
+
+
+def unnamed_in(store: Store, project_id: str) -> int:
+    """How many objects of a project no row names. Raises as `remove_unnamed`."""
+    return sum(len(_orphans(chunk)) for chunk in _chunks(store.files(project_id)))
+
+
+def objects_of(project_id: str, ids: Sequence[UUID]) -> list[str]:
+    """Which objects jobs name."""
+    rows = run_sql("jobs", "read_stored_results", {"ids": list(ids), "projects": [project_id]})
+    return [stored.name for row in rows if (stored := stored_in(row[3])) is not None]
+
+
+def _files(store: Store, after: str, only: str) -> Iterator[FileInStore]:
     since = after.partition("/")[0]
-    for project in sorted(Project.objects.filter(move=ProjectMove.NONE).values_list("pk", flat=True)):
+    here = Project.objects.filter(move=ProjectMove.NONE)
+    for project in sorted((here.filter(pk=only) if only else here).values_list("pk", flat=True)):
         if project >= since:
             yield from store.files(project, after=after if project == since else "")
 
