@@ -35,6 +35,7 @@ REMEDIES: dict[int, str] = {
 }
 OUTAGE_REMEDY = "The provider failed. Check its status page; requeue once it works again."
 OUTCOME_UNKNOWN = "outcome_unknown"
+POISON = "poison"
 # Remedies for messages to receivers: their status tells of somebody's own server.
 OF_RECEIVERS = {
     "webhook_refused": (
@@ -54,7 +55,7 @@ REMEDIES_BY_CODE: dict[str, str] = {
         "The call began and nobody saw its end, and repeating it may double its effect. Look at the provider whether "
         "it was carried out: discard if so, requeue if not."
     ),
-    "poison": "It brought down its process three times. Look at the payload and the handler before requeueing it.",
+    POISON: "It brought down its process three times. Look at the payload and the handler before requeueing it.",
     "expired": "It waited longer than its producer allowed. Requeue it if it is still wanted.",
     "unknown_kind": "No worker knows this kind. Deploy the handler, then requeue.",
     "invalid_payload": "The payload no longer fits the handler's schema. Edit it and requeue.",

@@ -5,16 +5,17 @@
 -- order   those that came last first
 -- locks   none
 -- clock   {{now}}
--- returns fingerprint, project, how many in the last window, in both, and open in both; service, kind, error code and
---         remediation of the newest
+-- returns fingerprint, project, how many in the last window, in both, and open in both; how many seconds ago the oldest
+--         was made; service, kind, error code, remediation and batch of the newest
 SELECT found.fingerprint, found.project_id, found.last, found.both, found.open_ones,
-       letter.service, letter.kind, letter.error_code, letter.remediation
+       extract(epoch FROM {{now}} - found.oldest_at)::float8,
+       letter.service, letter.kind, letter.error_code, letter.remediation, letter.batch_id
   FROM (SELECT fingerprint, project_id,
                count(*) FILTER (WHERE created_at > {{now}} - %(seconds)s::float8 * interval '1 second')::int AS last,
                count(*)::int AS both,
                count(*) FILTER (WHERE resolution IS NULL)::int AS open_ones,
                (array_agg(id ORDER BY created_at DESC, id DESC))[1] AS newest,
-               max(created_at) AS newest_at
+               min(created_at) AS oldest_at, max(created_at) AS newest_at
           FROM (SELECT id, fingerprint, project_id, created_at, resolution
                   FROM jobs_deadletter
                  WHERE created_at > {{now}} - 2 * %(seconds)s::float8 * interval '1 second'

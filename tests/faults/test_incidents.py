@@ -17,10 +17,12 @@ from django.urls import reverse
 from dashboards.services.ops import ops_snapshot
 from jobs.models import Batch
 from ratelimits.models import QuotaAlert
+from tests.faults.app import handlers  # noqa: F401 - registers the kinds of OF_FAULTS
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.support.incidents import (
     INCIDENTS,
+    OF_FAULTS,
     SETTINGS,
     continue_all,
     live_through_healthy_day,
@@ -82,11 +84,11 @@ def sandbox() -> Iterator[Sandbox]:
         yield running
 
 
-@pytest.mark.parametrize("name", INCIDENTS)
+@pytest.mark.parametrize("name", [*INCIDENTS, *OF_FAULTS])
 def test_every_surface_tells_of_it_alike_and_one_alert_does(
     ledger: Ledger, sandbox: Sandbox, name: str, figures: Callable[[str], None]
 ):
-    incident, client, told = INCIDENTS[name], signed_in("superuser"), {}
+    incident, client, told = (INCIDENTS | OF_FAULTS)[name], signed_in("superuser"), {}
     with paged() as pager, cluster(ledger, **AS_VARIABLES):
         batch, began = incident.begin(sandbox, name=name), time.monotonic()
         for seconds in LOOKS:
@@ -109,7 +111,7 @@ def test_every_surface_tells_of_it_alike_and_one_alert_does(
     assert incident.reason in last.batch_page
     assert incident.reason in last.holds or not last.holds, "the API tells another reason than the page"
     assert last.holds in last.command, "the command tells another reason than the API"
-    assert [kind for _, kind in pager.opened()] == [incident.alert]
+    assert [kind for _, kind in pager.opened()] == [incident.alert] * bool(incident.alert)
 
 
 def test_five_causes_of_a_night_are_five_messages_whatever_was_acknowledged_before(

@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.db.models import F
 
-from jobs.models import DeadLetter, Job, ServiceBreaker
+from jobs.models import Batch, DeadLetter, Job, RefusedCalls, ServiceBreaker
 from jobs.services.upkeep import alert_groups, watch_letters
 from jobs.services.upkeep.notify_alerts import KIND, send_unsent
 from jobs.services.upkeep.watch import watch_outages
@@ -19,7 +19,7 @@ from jobs.testing import drain
 from queueops.core.clock import Now
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import acknowledge_alerts, open_alert, resolve
-from tests.factories import make_dead_letters, make_jobs, make_project, make_route
+from tests.factories import make_batch, make_dead_letters, make_jobs, make_project, make_route
 from tests.support.alert_mail import email_route, text_of
 
 pytestmark = pytest.mark.django_db
@@ -203,3 +203,29 @@ def test_a_project_that_joins_an_outage_is_told_by_its_own_route_and_nobody_twic
     assert out("acme") == [everybody.pk]
     assert out("globex") == [everybody.pk] * 2, "it has become critical"
     assert out("initech") == [everybody.pk] * 2 + [theirs.pk]
+
+
+def test_what_stops_a_batch_or_a_credential_or_kills_workers_is_told_by_that_alert_alone():
+    batch = make_batch(guard={"first": 50, "percent": 20, "code": "http_400"}, guard_state="stopped")
+    make_dead_letters(3, error_code="http_400", fingerprint=A, batch_id=batch.pk)
+    calls = {"project_id": "acme", "service": "openai", "failures": 20, "stopped_at": Now()}
+    stop = RefusedCalls.objects.create(name="openai with key", credential="key", code="http_401", **calls)
+    make_dead_letters(3, error_code="http_401", fingerprint=B, service="openai")
+    open_alert("worker_died", "a.kind", severity="critical", message="a worker died", figures={})
+    make_dead_letters(1, error_code="poison", fingerprint="c" * 32, kind="a.kind")
+    assert open_ones() == {"a.kind"}
+    make_dead_letters(1, error_code="http_400", fingerprint=A, project="globex")
+    make_dead_letters(1, error_code="http_422", fingerprint="d" * 32, batch_id=batch.pk)
+    assert open_ones() == {"a.kind", f"cause:{A}/globex", f"cause:{'d' * 32}/acme"}, "others are told"
+    stop.delete()
+    Batch.objects.update(guard_state="went_on")
+    resolve(QuotaAlert.objects.filter(kind="worker_died"))
+    assert {f"cause:{A}/acme", f"cause:{B}/acme", f"cause:{'c' * 32}/acme"} <= open_ones(), "what is left is told"
+
+
+def test_a_cause_that_may_stop_its_batch_waits_a_minute_for_that():
+    batch = make_batch(guard={"first": 50, "percent": 20}, guard_state="trial")
+    make_dead_letters(3, error_code="http_400", fingerprint=A, batch_id=batch.pk)
+    assert open_ones() == set()
+    pass_time(seconds=61)
+    assert open_ones() == {f"cause:{A}/acme"}

@@ -21,7 +21,8 @@ from jobs.models import Batch, Executor
 from jobs.services.explain.snapshots import batch_snapshot
 from jobs.services.operate.pauses import pause_scope
 from jobs.services.submit.submit import submit_batch
-from queueops.tenancy.models import Project
+from queueops.tenancy.credentials import seal
+from queueops.tenancy.models import Credential, Project
 from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services.alerts.alerts import acknowledge_alerts
 from ratelimits.services.tuning.limits import create_limit
@@ -39,9 +40,11 @@ class Incident:
     """
     Attributes:
         strike: Makes it happen.
-        alert: The one kind of alert that tells of it.
+        alert: The one kind of alert that tells of it; empty: nothing is to be told.
         headline, reason: What the first line, and the batch's page, say.
         rows: What the rows are called that its jobs write. `jobs`: how many.
+        spec: Makes a job by its number, where it is another than such a write.
+        options: Of the batch.
     """
 
     strike: Callable[[Sandbox], object]
@@ -50,18 +53,20 @@ class Incident:
     reason: str
     rows: str = "row"
     jobs: int = 60
+    spec: Callable[[int], dict[str, Any]] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def begin(self, sandbox: Sandbox, *, name: str) -> Batch:
         """Strike, and submit work that meets it."""
         self.strike(sandbox)
-        specs = (
-            {
-                "kind": "http.request",
-                "payload": {"method": "PUT", "url": sandbox.row_url(PROJECT, f"{self.rows}-{number}"), "json": number},
-            }
-            for number in range(self.jobs)
-        )
-        return Batch.objects.get(pk=submit_batch(specs, project_id=PROJECT, actor="key:test", name=name).id)
+
+        def write(number: int) -> dict[str, Any]:
+            url = sandbox.row_url(PROJECT, f"{self.rows}-{number}")
+            return {"kind": "http.request", "payload": {"method": "PUT", "url": url, "json": number}}
+
+        specs = map(self.spec or write, range(self.jobs))
+        made = submit_batch(specs, project_id=PROJECT, actor="key:test", name=name, **self.options)
+        return Batch.objects.get(pk=made.id)
 
 
 def outage(mode: str) -> Callable[[Sandbox], object]:
@@ -80,6 +85,35 @@ def refuse_half(sandbox: Sandbox) -> None:
     sandbox.turn(quota={"calls": 20, "window_seconds": WINDOW_SECONDS})
     figures = {"capacity": 40, "window_seconds": WINDOW_SECONDS, "scope": "project", "service": "http:127.0.0.1"}
     create_limit({"name": "twice-too-high", **figures}, actor="user:1")
+
+
+def count_in_shadow(_: Sandbox) -> None:
+    """Try a limit out that is far too low: it counts, and holds nothing."""
+    figures = {"capacity": 5, "window_seconds": WINDOW_SECONDS, "scope": "project", "service": "http:127.0.0.1"}
+    create_limit({"name": "tried-out", "shadow": True, **figures}, actor="user:1")
+
+
+def revoke_key(sandbox: Sandbox) -> None:
+    """Let the provider take the only key no more."""
+    key = Credential.objects.create(
+        name="lone-key",
+        service="openai",
+        secret=seal({"api_key": f"project:{PROJECT}/user:robot"}),
+        base_url=sandbox.url,
+    )
+    key.projects.add(PROJECT)
+    no_quota = {"requests_per_minute": None, "tokens_per_minute": None}
+    sandbox.turn(error_rates={401: 1.0}, faulty_providers=["openai"], openai=no_quota)
+
+
+def question(number: int) -> dict[str, Any]:
+    asked = {"provider": "openai", "credential": "lone-key", "model": "small-1", "prompt": f"Question {number}"}
+    return {"kind": "llm.generate", "payload": asked}
+
+
+def end_of_process(number: int) -> dict[str, Any]:
+    """The first ends the process that carries it out, whenever it is tried."""
+    return {"kind": "faults.exit" if number == 0 else "faults.write", "payload": {}}
 
 
 INCIDENTS = {
@@ -102,6 +136,23 @@ INCIDENTS = {
         "Paused: project acme",
         "project acme is paused: a release",
     ),
+    "a limit that is tried out is over its cap": Incident(count_in_shadow, "", "", ""),
+    "the only key is revoked": Incident(
+        revoke_key, "credential_refused", "have stopped", "lone-key", jobs=200, spec=question
+    ),
+    "all payloads are wrong": Incident(
+        lambda sandbox: sandbox.turn(row_errors=[{"pattern": "wrong*", "status": 400}]),
+        "guard",
+        "has stopped itself",
+        "of its first",
+        rows="wrong",
+        jobs=2_000,
+        options={"guard_percent": 20},
+    ),
+}
+# Only where the handlers of tests.faults.app are: the benchmark's cluster has none that dies.
+OF_FAULTS = {
+    "a job kills its worker": Incident(lambda _: None, "worker_died", "worker", "", spec=end_of_process),
 }
 SETTINGS = {
     "QUEUEOPS_ALERT_PAUSED_MINUTES": str(FORGOTTEN_AFTER_SECONDS / 60),

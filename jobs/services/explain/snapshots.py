@@ -64,8 +64,8 @@ class BatchSnapshot:
         counts: Items by state; a requeued item counts once, as its latest job.
         held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
         progress: Percent of the items that have ended; 100 of none, as where every job was a duplicate.
-        eta: When it should end, as stored a second ago or a few; None while nothing is known, nothing moves or an
-            outage holds a part of it, and once it has ended.
+        eta: When it should end, as stored a second ago or a few; None while nothing is known, nothing moves, it is held
+            or an outage holds a part of it, and once it has ended.
         eta_earliest: Where it may end much sooner; None: where it does not seem so.
     """
 
@@ -110,7 +110,8 @@ def _snapshot(batch: Batch, counts: Counts, held_by_outage: int, told: ToldVerdi
     finished = sum(counts[state] for state in TERMINAL)
     everything = sum(counts.values())
     now = timezone.now()
-    moves = not held_by_outage and not batch.paused and batch.finished_at is None and finished < everything
+    is_held = held_by_outage or batch.paused or told.verdict is BatchVerdict.HELD
+    moves = not is_held and batch.finished_at is None and finished < everything
     is_news = batch.foreseen_at is not None and now - batch.foreseen_at < FORECAST_HOLDS
     eta = max(now, batch.ends_at) if moves and is_news and batch.ends_at else None
     earliest = max(now, batch.ends_earliest) if eta and batch.ends_earliest else None

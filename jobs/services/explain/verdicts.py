@@ -12,7 +12,7 @@ from django.db.models import Case, CharField, Exists, F, OuterRef, Q, QuerySet, 
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce
 
-from jobs.models import Batch, Job, JobCount, PauseSwitch
+from jobs.models import Batch, Job, JobCount, PauseSwitch, RefusedCalls
 from jobs.querysets import JobQuerySet
 from jobs.services.finish import guards
 from jobs.services.finish.outages import held_by_outage
@@ -123,10 +123,11 @@ def _tried() -> QuerySet[Batch]:
 
 
 def _free() -> JobQuerySet:
-    """Of the first waiting jobs of a batch those that nothing holds."""
+    """Of the first waiting jobs of a batch those that nothing holds, and that do not try for those that are held."""
     waiting = Job.objects.filter(batch_id=OuterRef(OuterRef("batch_id")), status__in=sorted(WAITING)).order_by()
     first = Job.objects.filter(pk__in=waiting.values("pk")[:LOOKED_AT])
-    return first.filter(held=False).exclude(held_by_outage())
+    probes = RefusedCalls.objects.exclude(probe_job_id=None).values("probe_job_id")
+    return first.filter(held=False).exclude(held_by_outage()).exclude(pk__in=probes)
 
 
 def _held_by(batch: Batch, stopping: Sequence[PauseSwitch]) -> str | None:

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
+from jobs.services.finish import guards
 from jobs.services.finish.kinds import UNSERVED
 from jobs.services.finish.outages import grouped
 from jobs.services.operate.windows import Upcoming
@@ -304,10 +305,19 @@ def _pauses(situation: Situation) -> list[Finding]:
         waits = f"; {_jobs(f'{one.waiting:,}')}" if one.waiting else ""
         page: Page = "batch" if is_batch else "pauses"
         key = one.switch.key if is_batch else ""
-        text = f"Paused: {one.name}{waits}."
+        text = f"{_stopped(one.switch, one.name)}{waits}."
         found.append(Finding("warn", text, by_whom(one), page, key, until=one.switch.until))
     more = [one.name for one in partial[MOST_NAMED_IN_A_SENTENCE:]]
     return [*found, Finding("warn", f"Paused besides: {_named(more)}.", page="pauses")] if more else found
+
+
+def _stopped(switch: PauseSwitch, name: str) -> str:
+    """What a switch is: people's, that of a batch which stopped itself, or of calls that their provider refuses."""
+    if switch.scope == PauseSwitch.Scope.REFUSED:
+        return f"Calls of {switch.key} have stopped: their provider refuses them"
+    if switch.scope == PauseSwitch.Scope.BATCH and switch.paused_by == guards.SYSTEM:
+        return f"{name[:1].upper()}{name[1:]} has stopped itself"
+    return f"Paused: {name}"
 
 
 def _other_alerts(situation: Situation) -> list[Finding]:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from jobs.aging import DEFAULT_RULES
 from jobs.backoff import TEMPLATES
-from jobs.classify import Failure
+from jobs.classify import POISON, Failure
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import AgingRule, Job, JobEvent, RetryPolicy
 from jobs.services.explain.flow import SEQUENCES
@@ -158,7 +158,7 @@ def rescue_lapsed() -> int:
 def _fate(job: Job, *, crashed: bool) -> Failure | None:
     """Why a job with a lapsed lease may not run again; None: it may."""
     if crashed and job.crash_count + 1 >= MAX_CRASHES:
-        return Failure("poison", "crash", f"its process died or stood still {job.crash_count + 1} times while it ran")
+        return Failure(POISON, "crash", f"its process died or stood still {job.crash_count + 1} times while it ran")
     if job.status == JobState.IN_PROGRESS and not is_repeatable(job):
         whose = "its process died" if crashed else LOST
         return Failure("outcome_unknown", "crash", f"{whose} while the call was under way")

@@ -10,9 +10,10 @@ from django.conf import settings
 from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
-from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, JobCount, ServiceBreaker
+from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Executor, JobCount, RefusedCalls, ServiceBreaker
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.finish.outages import grouped, open_breakers
+from jobs.states import GuardState
 from queueops.core.clock import Now
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from queueops.core.processes.one_by_one import one_by_one
@@ -181,7 +182,11 @@ def watch_failing() -> None:
 
 
 def _is_told_by_letters(failing: Failing) -> bool:
-    """Whether an open alert tells of dead letters with the error that a service's attempts fail with."""
+    """Whether an open alert tells of dead letters with the error that a service's attempts fail with, or of a stop."""
+    stops = RefusedCalls.objects.filter(service=failing.service, code=failing.code, stopped_at__isnull=False)
+    guards = Batch.objects.filter(finished_at=None, guard_state=GuardState.STOPPED, guard__code=failing.code)
+    if stops.exists() or guards.exists():
+        return True
     letters = DeadLetter.objects.open().filter(service=failing.service, error_code=failing.code)
     return letters.filter(fingerprint__in={cause.fingerprint for cause in causes_told()}).exists()
 

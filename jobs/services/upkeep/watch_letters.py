@@ -7,12 +7,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
+from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Exists, OuterRef
 from django.db.models.functions import Substr
 
-from jobs.models import DeadLetter
+from jobs.classify import POISON
+from jobs.models import Batch, DeadLetter, RefusedCalls
+from jobs.states import GuardState
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
@@ -32,6 +35,7 @@ GROWTH_MINUTES = 15
 MOST_LETTERS_LOOKED_AT = 5_000
 MOST_OPEN_READ = 5_000  # open letters counted by project
 MOST_CAUSES_TOLD = 50  # of a project, open at once, each an alert of its own; the others are one
+DECIDED_IN = timedelta(minutes=1)  # whether a cause stops its batch or its credential
 SIZE_RESTS_FOR = timedelta(days=1)  # in which a cause that was told is not told again by how many letters it has
 
 
@@ -54,16 +58,21 @@ class _Recent:
     Attributes:
         count, before: In the last GROWTH_MINUTES, and in those before.
         is_open: Whether one of them is open.
+        seconds: Since the oldest of these was made.
+        batch: Of the newest; None: it was a single job.
     """
 
     cause: CauseOf
     count: int
     before: int
     is_open: bool
+    seconds: float
     service: str
+    kind: str
     code: str
     words: str
     remediation: str
+    batch: UUID | None
 
 
 def watch_dead_letters() -> None:
@@ -77,7 +86,8 @@ def watch_dead_letters() -> None:
     fast, many = settings.QUEUEOPS.alert_dead_letters, settings.QUEUEOPS.alert_open_dead_letters
     recent, is_whole = _recent()
     told = causes_told()
-    fresh = [cause for cause, one in recent.items() if one.is_open and cause not in told]
+    elsewhere = _told_by_a_stop(recent)
+    fresh = [cause for cause, one in recent.items() if one.is_open and cause not in told and cause not in elsewhere]
     grown = _grown(recent, fast) if is_whole else []  # of a part nobody can say that it has grown
     chosen = [cause for cause in recent if cause in told and recent[cause].is_open] + _within_bounds(fresh, told)
     serious = {(one.service, one.code) for one in failing_services(share=SERIOUS_SHARE)} if recent else set()
@@ -115,11 +125,44 @@ def _recent() -> tuple[dict[CauseOf, _Recent], bool]:
     """The letters of the last two windows by their cause, those that came last first; and whether these are all."""
     found, total = {}, 0
     rows = run_sql("jobs", "list_recent_causes", {"seconds": 60.0 * GROWTH_MINUTES, "most": MOST_LETTERS_LOOKED_AT})
-    for fingerprint, project, last, both, open_ones, service, kind, code, remediation in rows:
+    for fingerprint, project, last, both, open_ones, seconds, service, kind, code, remediation, batch in rows:
         cause, words = CauseOf(fingerprint, project), f"{code} ({kind}, {project})"
-        found[cause] = _Recent(cause, last, both - last, open_ones > 0, service, code, words, remediation)
+        found[cause] = _Recent(
+            cause, last, both - last, open_ones > 0, seconds, service, kind, code, words, remediation, batch
+        )
         total += both
     return found, total < MOST_LETTERS_LOOKED_AT
+
+
+def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
+    """
+    Return causes that have stopped a batch or the calls of a credential, or killed workers, each of which an alert of
+    its own tells; and those that may stop something within DECIDED_IN. Once that alert is over, a cause with open
+    letters is told.
+    """
+    batches = dict.fromkeys({one.batch for one in recent.values() if one.batch})
+    guards = {
+        pk: (state, str((guard or {}).get("code", "")))
+        for pk, state, guard in Batch.objects.filter(pk__in=batches).values_list("pk", "guard_state", "guard")
+    }
+    counted = {
+        (project, service, code): stopped is not None
+        for project, service, code, stopped in RefusedCalls.objects.values_list(
+            "project_id", "service", "code", "stopped_at"
+        )
+    }
+    deadly = QuotaAlert.objects.filter(kind=Kind.WORKER_DIED, resolved_at=None)
+    killers = set(deadly.values_list("subject", flat=True))  # kinds
+    found = set()
+    for cause, one in recent.items():
+        state, code = guards.get(one.batch, ("", "")) if one.batch else ("", "")
+        has_stopped = counted.get((cause.project, one.service, one.code))
+        may_stop = has_stopped is not None or state == GuardState.TRIAL
+        is_told = has_stopped or (state == GuardState.STOPPED and code == one.code)
+        is_told = is_told or (one.code == POISON and one.kind in killers)
+        if is_told or (may_stop and one.seconds < DECIDED_IN.total_seconds()):
+            found.add(cause)
+    return found
 
 
 def _grown(recent: Mapping[CauseOf, _Recent], fast: int) -> list[CauseOf]:
