@@ -95,7 +95,7 @@ READ_AGAIN_SECONDS = 0.005  # another worker reads what came
 RETENTION_SECONDS = 10.0
 STREAM_SECONDS = 30.0
 RESULT_SWEEP_SECONDS = 10.0
-AWAY_SECONDS = 1.0  # between two looks whether the database is back
+TASKS_AWAY_SECONDS = 1.0  # between two looks whether the database is back
 
 
 class TaskNotAllowed(Exception):
@@ -130,7 +130,7 @@ class SkipLockedBroker(ORM):  # django_q has no types
         except (OperationalError, InterfaceError) as error:
             connection.close()
             self._away.tell("away", f"no task is handed out, the database is away: {str(error).strip()}")
-            time.sleep(AWAY_SECONDS)
+            time.sleep(TASKS_AWAY_SECONDS)
             return None
         if (seconds := self._away.end()) is not None:
             logger.info("tasks are handed out again, after %.0f s without the database", seconds)

@@ -210,7 +210,7 @@ def test_a_worker_that_is_killed_while_another_reads_what_came_leaves_the_queue_
 def test_who_hands_out_tasks_tells_once_that_the_database_is_away_and_once_that_it_is_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(cluster, "AWAY_SECONDS", 0)
+    monkeypatch.setattr(cluster, "TASKS_AWAY_SECONDS", 0)
     monkeypatch.setattr(Conf, "POLL", 0)
     monkeypatch.setattr(connection, "close", lambda: None)  # the test's transaction
     broker = SkipLockedBroker("here")

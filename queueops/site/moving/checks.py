@@ -11,6 +11,7 @@ from django.conf import settings
 
 from jobs.models import Epoch
 from jobs.services.upkeep.encrypt_payloads import keys_used
+from queueops.core.clock import with_clocks
 from queueops.core.sealing import TOKEN, payload_keys
 from queueops.tenancy.models import Project, ProjectMove
 
@@ -55,7 +56,7 @@ SELECT secret FROM tenancy_credential
 
 WORKERS = """
 SELECT kind FROM jobs_executor, jsonb_object_keys(kinds || '{"": 0}') AS kind
- WHERE heartbeat_at > clock_timestamp() - make_interval(secs => %s)
+ WHERE heartbeat_at > {{now}} - make_interval(secs => %s)
 """
 KINDS = "SELECT DISTINCT kind FROM jobs_job WHERE project_id = %s AND finished_at IS NULL"
 SEALED_PAYLOADS = """
@@ -110,7 +111,7 @@ def check_project(project: Project, here: Cursor, there: Cursor, ciphers: Cipher
 def unserved_there(here: Cursor, there: Cursor, project_id: str) -> str:
     """Say what keeps jobs of the project from being carried out there: no worker lives, or none knows a kind."""
     lease = settings.QUEUEOPS.lease_seconds
-    served = {kind for (kind,) in there.execute(WORKERS, [lease]).fetchall()}
+    served = {kind for (kind,) in there.execute(with_clocks(WORKERS), [lease]).fetchall()}
     if not served:
         return f"No worker there has given a sign of life for {lease:g} s: start some, or its jobs wait there."
     if unknown := {kind for (kind,) in here.execute(KINDS, [project_id]).fetchall()} - served:
