@@ -18,7 +18,7 @@ from queueops.screens.filters import Choice
 from queueops.screens.one_page import OnePage
 from queueops.screens.showing import list_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
-from ratelimits.models import Counter, Limit
+from ratelimits.models import Counter, CounterFeedback, Limit
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.subjects import counter_id
@@ -27,6 +27,8 @@ from ratelimits.validation import figure
 from .gauge_parts import cap_in_words, gauge_bar, marks
 from .limit_page import users_of
 from .limit_verbs import ACCEPT, CLEAR, COOL_DOWN, DECLINE, END_OVERRIDE, OVERRIDE
+
+MOST_REFUSALS_SHOWN = 20
 
 
 class WithGauges(OnePage):
@@ -162,6 +164,10 @@ def _page_of(counter: Counter) -> dict[str, Any]:
             )
         ),
         "queue": queue,
+        "refusals": [
+            (showing.ago(one.at), one.reason, one.call, f"{one.pressure:.0%}", showing.ago(one.blocked_until))
+            for one in CounterFeedback.objects.filter(counter=counter.pk).order_by("-pk")[:MOST_REFUSALS_SHOWN]
+        ],
         "clears": showing.ago(clears_at(queue, gauge)),
         **users_of(limit, counter.key),
     }

@@ -17,7 +17,7 @@ from jobs.models import Executor, PauseSwitch, ServiceBreaker
 from jobs.services.explain.snapshots import counts_by_project
 from jobs.services.finish.outages import count_held, open_breakers
 from jobs.services.operate.windows import upcoming
-from jobs.services.upkeep.failing import failing_services
+from jobs.services.upkeep.failing import troubled_services
 from jobs.services.upkeep.health import (
     Finding,
     OpenLetters,
@@ -105,7 +105,7 @@ def read_overview() -> Overview:
             pauses=paused,
             silent=silent,
             held_by_outages=held,
-            failing=failing_services(),
+            failing=troubled_services(),
             alerts=[
                 one
                 for one in alerts

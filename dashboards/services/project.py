@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from jobs.models import Executor, PauseSwitch, ServiceBreaker
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.finish.outages import count_held
-from jobs.services.upkeep.failing import failing_services
+from jobs.services.upkeep.failing import troubled_services
 from jobs.services.upkeep.has_work import calls_service, is_held_by
 from jobs.services.upkeep.health import Finding, Situation, findings, health_of, open_letters
 from jobs.services.upkeep.paused import ShownPause, shown_pauses
@@ -58,7 +58,7 @@ def read_project(project_id: str) -> ProjectOverview:
             pauses=paused,
             silent=silent,
             held_by_outages=count_held(project_id),
-            failing=[one for one in failing_services() if calls_service(project_id, one.service)],
+            failing=[one for one in troubled_services() if calls_service(project_id, one.service)],
             alerts=[
                 one
                 for one in alerts_of(project_id)

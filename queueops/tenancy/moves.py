@@ -89,9 +89,14 @@ def hold_projects(project_ids: Collection[str], actor: str) -> None:
             refuse_moved(project, move, moved_to, reads=actor.startswith("user:"))
 
 
+def projects_away() -> frozenset[str]:
+    """Those that are on their way to another installation, or there: what they left here waits for nobody."""
+    return frozenset(Project.objects.exclude(move=ProjectMove.NONE).values_list("pk", flat=True))
+
+
 def ids_that_stay(rows: QuerySet[Row], ids: Sequence[UUID]) -> list[UUID]:
     """Those of the rows, of a model that names projects, whose project is neither on its way nor elsewhere."""
-    away = list(Project.objects.exclude(move=ProjectMove.NONE).values_list("pk", flat=True))
+    away = projects_away()
     if not away:
         return list(ids)
     gone = set(rows.filter(pk__in=ids, project_id__in=away).values_list("pk", flat=True))

@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import CharField, OuterRef, QuerySet, Subquery, Value
+from django.db.models import CharField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Cast, Concat
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -21,13 +21,13 @@ from django.utils.safestring import SafeString
 from queueops.core.runbooks import read_runbook
 from queueops.screens import showing
 from queueops.screens.admin import PageAdmin
-from queueops.screens.filters import Choice
+from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.one_page import NewestPage
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.models import CredentialPool
-from ratelimits.models import AlertSilence, Allowance, BudgetPeriod, Counter, Limit, QuotaAlert, UsageTracking
+from ratelimits.models import AlertSilence, BudgetPeriod, Counter, Limit, QuotaAlert, UsageTracking
 from ratelimits.services.alerts.alerts import acknowledge_alerts
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES
 from ratelimits.services.alerts.silences import silence_of
@@ -39,6 +39,7 @@ STATES: dict[str, dict[str, Any]] = {
     "acknowledged": {"resolved_at": None, "acknowledged_at__isnull": False},
     "resolved": {"resolved_at__isnull": False},
 }
+MOST_TOLD_TOGETHER = 20
 SIGNS = {
     "notice": ("blue", "info"),
     "warning": ("amber", "warning"),
@@ -107,14 +108,14 @@ class AlertServiceFilter(Choice):
         return [(service, service) for service in services]
 
 
-class AlertProjectFilter(Choice):
-    title = "project of a user's allowance"
-    parameter_name = "project"
-    column = "figures__project"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        projects = Allowance.objects.order_by("project_id").values_list("project_id", flat=True)
-        return [(project, project) for project in projects]
+class AlertProjectFilter(ProjectFilter):
+    def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
+        project = self.value()
+        if not project:
+            return queryset
+        of_users = Q(figures__project=project)
+        ready = Q(kind=QuotaAlert.Kind.OLDEST_READY, subject=project)
+        return queryset.filter(of_users | Q(figures__projects__contains=[project]) | ready)
 
 
 @admin.register(QuotaAlert)
@@ -250,9 +251,10 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
     if silence := silence_of(alert, silences):
         facts.append(("Silenced", format_html("ends {}: {}", showing.ago(silence.until), silence.reason)))
     facts.append(("Handed to its routes", showing.ago(alert.notified_at)))
-    if alert.told_with:
-        with_it = showing.link("ratelimits_quotaalert", alert.told_with, f"alert {alert.told_with}")
-        facts.append(("Told in the message of", with_it))
+    first = alert.told_with or alert.pk
+    others = QuotaAlert.objects.filter(Q(pk=first) | Q(told_with=first)).exclude(pk=alert.pk).order_by("pk")
+    if links := [(showing.link("ratelimits_quotaalert", one.pk, _apart(one)),) for one in others[:MOST_TOLD_TOGETHER]]:
+        facts.append(("Told in one message with", format_html_join(", ", "{}", links)))
     return {
         "alert": alert,
         "severity": showing.badge(*SIGNS.get(alert.severity, showing.LATER), alert.severity),
@@ -263,6 +265,11 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
         "sections": sections,
         "title": f"Alert {alert.pk}",
     }
+
+
+def _apart(alert: QuotaAlert) -> str:
+    """What tells it from the others that were told in one message."""
+    return ", ".join(sorted(alert.projects)) or f"alert {alert.pk}"
 
 
 def _subject_link(alert: QuotaAlert) -> SafeString | None:

@@ -3,6 +3,7 @@
 from .alert import AlertRoute, AlertSilence, QuotaAlert
 from .allowance import Allowance, AllowanceOverride, UsageEvent, UsageReservation, UsageTracking
 from .budget import Budget, BudgetHold, BudgetPeriod, BudgetScope
+from .feedback import CounterFeedback
 from .limit import Counter, Limit, LimitCallType, LimitOverride, LimitScope, Unit
 from .money import Price, Spend, Via
 from .ramp import ResumeRamp
@@ -21,6 +22,7 @@ __all__ = [
     "Charge",
     "CostEstimate",
     "Counter",
+    "CounterFeedback",
     "DecideAnswer",
     "Limit",
     "LimitCallType",

@@ -58,7 +58,7 @@ TOUCHED = (
     "jobs_tag", "jobs_idempotencyrecord", "jobs_jobevent", "jobs_jobcount", "jobs_job", "jobs_batch", "jobs_executor",
     "jobs_dutylease", "jobs_servicebreaker", "jobs_pauseswitch", "ratelimits_charge", "ratelimits_counter",
     "ratelimits_calltally", "ratelimits_costestimate", "ratelimits_spend", "ratelimits_budgethold",
-    "ratelimits_budgetperiod", "ratelimits_quotaalert",
+    "ratelimits_budgetperiod", "ratelimits_quotaalert", "ratelimits_counterfeedback",
 )  # fmt: skip
 LINES = " UNION ALL ".join(f"SELECT '{one}' || row AS line FROM {one} AS row" for one in (*TOUCHED, "jobs_flowcursor"))  # noqa: S608
 # The audit trail only grows: nobody may delete what is there.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -26,11 +27,13 @@ from jobs.services.upkeep.batches import foresee_batches
 from jobs.services.upkeep.watch import tend_alerts, watch_failing
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
-from ratelimits.models import Counter, Limit, QuotaAlert
+from ratelimits.feedback import PushBack, Violation
+from ratelimits.models import Counter, CounterFeedback, Limit, QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning import limits
+from ratelimits.services.tuning.feedback import push_back
 from ratelimits.subjects import Subject
 from tests.factories import make_batch, make_dead_letters, make_jobs
 from tests.support.people import signed_in
@@ -227,6 +230,36 @@ def test_more_pauses_than_can_be_named_are_told_together(executor: Executor):
         "Paused: service s2.",
         "Paused besides: service s3, service s4.",
     ]
+
+
+def test_a_provider_that_refuses_everything_for_long_is_told_with_its_time(executor: Executor):
+    limits.create_limit(
+        {"name": "sheets-write", "service": "google-sheets", "scope": "project", "call_type": "write", "capacity": 60},
+        actor="user:1",
+    )
+    push_back(
+        WRITE, PushBack((Violation("writes", "project", "requests"),), 30), sent_at=time.time(), actor="executor:1"
+    )
+
+    def told() -> list[str]:
+        watch_failing()
+        return list(QuotaAlert.objects.filter(kind="failing", resolved_at=None).values_list("message", flat=True))
+
+    assert told() == []
+    QuotaAlert.objects.update(opened_at=Now() - timedelta(minutes=32))
+    message = "google-sheets has let no job through for 32 min: "
+    [said] = told()
+    assert said.startswith(message)
+    assert "sheets-write, project:acme: google-sheets refused: writes" in said
+    assert QuotaAlert.objects.get(kind="failing").severity == "critical"
+    health = ops_snapshot()["health"]
+    assert (health["tone"], health["text"].startswith(message)) == ("bad", True)
+    bins: dict[str, Any] = {name: [] for name in ("answers", "sizes", "latencies", "delays")}
+    FlowSample.objects.create(span_seconds=10, at=timezone.now(), service="google-sheets", completed=1, **bins)
+    assert told() == [], "one got through"
+    FlowSample.objects.all().delete()
+    CounterFeedback.objects.update(at=Now() - timedelta(minutes=16))
+    assert told() == [], "nobody asks any more"
 
 
 def test_an_open_breaker_is_an_outage(executor: Executor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.db.models import F
+from django.urls import reverse
 
 from jobs.models import Batch, DeadLetter, Job, RefusedCalls, ServiceBreaker
 from jobs.services.upkeep import alert_groups, watch_letters
@@ -21,6 +23,7 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import acknowledge_alerts, open_alert, resolve
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project, make_route
 from tests.support.alert_mail import email_route, text_of
+from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -144,6 +147,12 @@ def test_what_opens_within_a_minute_of_one_cause_is_one_message_that_names_its_p
     assert "acme" not in subjects["globex@example.org"]
     assert "initech" in text_of(mail) or "initech" in str(mail.messages[0])
     assert set(QuotaAlert.objects.exclude(pk=first.pk).values_list("told_with", flat=True)) == {first.pk}
+    client = signed_in("operator")
+    page = client.get(reverse("admin:ratelimits_quotaalert_change", args=[first.pk])).content.decode()
+    assert re.search(r"Told in one message with</dt><dd><a [^>]*>globex</a>, <a [^>]*>initech</a>", page)
+    listed = client.get(reverse("admin:ratelimits_quotaalert_changelist"), {"project": "globex"}).content.decode()
+    assert "(http.request, globex)" in listed
+    assert "(http.request, acme)" not in listed
     make_dead_letters(1, project="umbrella", fingerprint=A)
     watch_dead_letters()
     pass_time(seconds=61)

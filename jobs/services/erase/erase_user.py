@@ -55,6 +55,7 @@ from ratelimits.models import (
     BudgetPeriod,
     Charge,
     Counter,
+    CounterFeedback,
     LimitOverride,
     QuotaAlert,
     Spend,
@@ -312,6 +313,8 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
     ours = RowsOfUser(project_id, user_id)
     for name, model in (("counters of limits", Counter), ("limits of their own", LimitOverride)):
         yield name, ours.counting(model.objects.filter(key__contains=f"user:{text}"), lambda row: str(row.key)), None
+    feedback = CounterFeedback.objects.filter(counter__contains=f"user:{text}")
+    yield "what refusals did to counters", ours.counting(feedback, lambda row: str(row.counter).partition(":")[2]), None
     charges = _naming(Charge.objects.all(), "entries", text)
     yield "charges", ours.counting(charges, lambda row: str(row.entries)), None
     yield "call tallies", ours.tallies(), {"user": PSEUDONYM}

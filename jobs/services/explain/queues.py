@@ -11,6 +11,7 @@ from typing import NamedTuple
 from jobs.lanes import read_lane
 from queueops.core.clock import foretold
 from queueops.core.sql import plain_array, run_sql
+from queueops.tenancy.moves import projects_away
 from ratelimits.services.limiter.drain import passed_at
 from ratelimits.services.limiter.gauges import CounterGauge
 from ratelimits.services.limits.alternatives import counted_as
@@ -131,7 +132,10 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
     if not rules:
         return {}
     rows = run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES_COUNTED})
-    lanes = [str(lane) for lane, _ in rows if any(rule.applies_to(read_lane(str(lane)).subject) for rule in rules)]
+    away = projects_away()
+    read = {str(lane): read_lane(str(lane)) for lane, _ in rows}
+    here = {name: lane.subject for name, lane in read.items() if lane.project not in away}
+    lanes = [name for name, subject in here.items() if any(rule.applies_to(subject) for rule in rules)]
     found: dict[int, dict[str, Queue]] = {rule.id: {} for rule in rules}
     if not lanes:
         return found

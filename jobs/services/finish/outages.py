@@ -13,13 +13,15 @@ from jobs.services.finish.breaker import MOST_HELD_COUNTED
 from jobs.states import JobState
 from queueops.audit import trail
 from queueops.core.clock import TransactionNow as Now
+from queueops.tenancy.moves import projects_away
 
 Key = tuple[str, str, str]
 
 
 def open_breakers(most: int) -> list[ServiceBreaker]:
-    """The open ones, the oldest first."""
-    return list(ServiceBreaker.objects.exclude(opened_at=None).order_by("opened_at", "pk")[:most])
+    """The open ones of projects that live here, the oldest first."""
+    here = ServiceBreaker.objects.exclude(opened_at=None).exclude(project_id__in=projects_away())
+    return list(here.order_by("opened_at", "pk")[:most])
 
 
 def grouped(breakers: Iterable[ServiceBreaker]) -> dict[str, list[ServiceBreaker]]:

@@ -17,6 +17,7 @@ from django.db.models import F, Sum
 from jobs.models import WHOLE_PROJECT, JobCount, PauseSwitch
 from jobs.states import UNFINISHED
 from queueops.core.clock import Now, database_now
+from queueops.tenancy.moves import projects_away
 from ratelimits.models import QuotaAlert
 
 TOGETHER = timedelta(seconds=60)  # after the first of a cause opened
@@ -54,7 +55,7 @@ def _projects_with_work() -> set[str]:
     total = sum((F(state) for state in sorted(UNFINISHED)[1:]), start=F(min(UNFINISHED)))
     counts = JobCount.objects.filter(batch_id=WHOLE_PROJECT).exclude(project_id=PauseSwitch.EXEMPT)
     rows = counts.values("project_id").annotate(total=Sum(total)).filter(total__gt=0).order_by()
-    return set(rows.values_list("project_id", flat=True))
+    return set(rows.values_list("project_id", flat=True)) - projects_away()
 
 
 def _few_a_project(groups: Sequence[Group], now: datetime) -> list[Group]:

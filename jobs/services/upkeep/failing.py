@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 
 from django.db.models import F, Sum
+from django.utils import timezone
 
 from jobs.models import FlowSample, JobEvent
-from jobs.services.explain.flow import FINE_SECONDS, LATE_SECONDS
+from jobs.services.explain.flow import COARSE_SECONDS, FINE_SECONDS, LATE_SECONDS
 from jobs.states import EventType
 from queueops.core.clock import Now
+from ratelimits.models import CounterFeedback, QuotaAlert
+from ratelimits.services.alerts.alerts import lasting
 
 SECONDS = 60  # looked back
 LEAST_ATTEMPTS = 20  # in that time
 MOST_SHARE, SERIOUS_SHARE = 0.5, 0.9  # of the attempts
 KEPT_SHARE = 0.25  # an alert stays open down to it
 FAILURES_LOOKED_AT = 2000  # newest events, for the commonest error
+NO_JOB_THROUGH = timedelta(minutes=15)  # for which a provider's refusals are the limits' business alone
+REFUSALS = (QuotaAlert.Kind.EXCEEDED, QuotaAlert.Kind.UNLIMITED)
+MOST_REFUSALS = 500  # alerts looked at, the oldest
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,8 @@ class Failing:
     share: float
     code: str = ""
 
+    cause: ClassVar = "This is no limit at work: look at its errors."
+
     @property
     def words(self) -> str:
         """`97 % of attempts to S fail: connection_broken`."""
@@ -41,6 +50,59 @@ class Failing:
             + f" of attempts to {self.service} fail"
             + (f": {self.code}" if self.code else "")
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Refusing:
+    """
+    A service whose provider refuses everything: no limit makes calls wait for so long that none gets through.
+
+    Attributes:
+        seconds: Since its first refusal, in which no job of it succeeded.
+        reason: The last one, as its alert has it.
+    """
+
+    service: str
+    seconds: float
+    reason: str
+
+    cause: ClassVar = "Its work waits unharmed. Look at the account and its quota at the provider."
+
+    @property
+    def words(self) -> str:
+        """`google-sheets has let no job through for 32 min: google-sheets refused: …`."""
+        return f"{self.service} has let no job through for {lasting(self.seconds)}: {self.reason}"
+
+
+def refusing_services() -> list[Refusing]:
+    """The services that have refused for NO_JOB_THROUGH, without one job that succeeded since, the longest first."""
+    told = QuotaAlert.objects.filter(kind__in=REFUSALS, resolved_at=None, opened_at__lt=Now() - NO_JOB_THROUGH)
+    first: dict[str, QuotaAlert] = {}
+    for alert in told.exclude(limit=None).select_related("limit").order_by("opened_at")[:MOST_REFUSALS]:
+        assert alert.limit is not None  # noqa: S101 - by the filter
+        first.setdefault(alert.limit.service, alert)
+    now = timezone.now()
+    return [
+        Refusing(service, (now - alert.opened_at).total_seconds(), alert.message.partition(";")[0])
+        for service, alert in first.items()
+        if _refuses_all(alert, service)
+    ]
+
+
+def _refuses_all(alert: QuotaAlert, service: str) -> bool:
+    """Whether its counter was refused lately, and no job of the service has succeeded since the alert opened."""
+    lately = CounterFeedback.objects.filter(counter=alert.subject, at__gt=Now() - NO_JOB_THROUGH)
+    if not lately.exists():
+        return False
+    # Coarse spans are of five minutes: the one in which the alert opened may have had jobs before.
+    since = alert.opened_at + timedelta(seconds=COARSE_SECONDS)
+    spans = FlowSample.objects.filter(service=service, span_seconds__in=[FINE_SECONDS, COARSE_SECONDS])
+    return not spans.filter(at__gte=since, completed__gt=0).exists()
+
+
+def troubled_services() -> list[Failing | Refusing]:
+    """What to say of services first: those that refuse everything, then those that fail."""
+    return [*refusing_services(), *failing_services()]
 
 
 def failing_services(*, share: float = MOST_SHARE) -> list[Failing]:

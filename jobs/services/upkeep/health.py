@@ -22,7 +22,7 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_THE_QUEUE
 from ratelimits.services.limits.ramps import ShownRamp
 
-from .failing import Failing
+from .failing import Failing, Refusing
 from .paused import ShownPause, by_whom
 
 Tone = Literal["good", "held", "warn", "bad"]
@@ -113,7 +113,7 @@ class Situation:
     pauses: Sequence[ShownPause] = ()
     silent: Sequence[ServiceBreaker] = ()
     held_by_outages: int = 0
-    failing: Sequence[Failing] = ()
+    failing: Sequence[Failing | Refusing] = ()
     alerts: Sequence[QuotaAlert] = ()
     held_back: Sequence[HeldBack] = ()
     letters: OpenLetters = field(default_factory=lambda: OpenLetters(0))
@@ -250,7 +250,7 @@ def _outages(situation: Situation) -> list[Finding]:
 def _failing(situation: Situation) -> list[Finding]:
     out = {one.service for one in situation.silent}
     return [
-        Finding("bad", f"{one.words}.", "This is no limit at work: look at its errors.", "failing", one.service)
+        Finding("bad", f"{one.words}.", one.cause, "failing", one.service)
         for one in situation.failing
         if one.service not in out
     ][:MOST_NAMED_IN_A_SENTENCE]

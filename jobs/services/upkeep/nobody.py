@@ -28,7 +28,7 @@ from jobs.services.operate.operate import carry_out_cancel, carry_out_schedule
 from jobs.states import UNFINISHED, JobState
 from queueops.core.clock import Now
 from queueops.core.values.numbers import numbered
-from queueops.tenancy.models import Project, ProjectMove
+from queueops.tenancy.moves import projects_away
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert, reconcile
 
@@ -70,7 +70,7 @@ def nobody_works() -> NobodyWorks | None:
         return None
     if PauseSwitch.objects.filter(scope=PauseSwitch.Scope.GLOBAL).exists():
         return None
-    away = set(Project.objects.exclude(move=ProjectMove.NONE).values_list("pk", flat=True))
+    away = projects_away()
     waiting = sum(
         sum(counts[state] for state in UNFINISHED)
         for project, counts in counts_by_project().items()

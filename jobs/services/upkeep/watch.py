@@ -10,7 +10,16 @@ from django.conf import settings
 from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
-from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Executor, JobCount, RefusedCalls, ServiceBreaker
+from jobs.models import (
+    WHOLE_PROJECT,
+    Batch,
+    DeadLetter,
+    Executor,
+    JobCount,
+    PauseSwitch,
+    RefusedCalls,
+    ServiceBreaker,
+)
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.finish.outages import grouped, open_breakers
 from jobs.states import GuardState
@@ -28,7 +37,7 @@ from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.services.tuning.watch_overrides import watch_overrides
 from ratelimits.subjects import LONGEST_ID
 
-from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, Failing, failing_services
+from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, Failing, failing_services, refusing_services
 from .notify_alerts import send_unsent
 from .paused import watch_paused
 from .watch_audit import watch_audit
@@ -103,8 +112,10 @@ def tend_alerts() -> None:
 def watch_ready(stale_lanes: list[StaleLane]) -> None:
     """Tell of projects whose oldest ready job waits too long though nothing holds it back."""
     now, allowed = timezone.now(), timedelta(minutes=settings.QUEUEOPS.alert_oldest_ready_minutes)
+    switches = PauseSwitch.objects.filter(scope__in=[PauseSwitch.Scope.PROJECT, PauseSwitch.Scope.GLOBAL])
+    paused = set(switches.values_list("key", flat=True))  # of the global one it is empty
     oldest = oldest_ready(_busiest_projects())
-    for lane in stale_lanes:
+    for lane in [] if "" in paused else [one for one in stale_lanes if one.project not in paused]:
         oldest[lane.project] = min(oldest.get(lane.project, lane.since), lane.since)
     found = [
         Opening(
@@ -160,7 +171,10 @@ def watch_outages() -> None:
 
 
 def watch_failing() -> None:
-    """Tell of services most of whose attempts fail, where no outage nor alert of dead letters says so already."""
+    """
+    Tell of services most of whose attempts fail, where no outage nor alert of dead letters says so already, and of
+    those that refuse everything for long: they are asked on and on, and nothing fails.
+    """
     out = set(
         ServiceBreaker.objects.filter(Q(opened_at__isnull=False) | Q(closed_at__gt=Now() - CALM)).values_list(
             "service", flat=True
@@ -177,6 +191,18 @@ def watch_failing() -> None:
         )
         for one in failing
         if one.share >= MOST_SHARE and not _is_told_by_letters(one)
+    ]
+    told = {one.subject for one in found}
+    found += [
+        Opening(
+            Kind.FAILING,
+            one.service,
+            Severity.CRITICAL,
+            one.words,
+            {"seconds": round(one.seconds), "refused": one.reason},
+        )
+        for one in refusing_services()
+        if one.service not in told | out
     ]
     reconcile(Kind.FAILING, found, keep={one.service for one in failing})
 

@@ -11,6 +11,7 @@ from django.db import transaction
 from jobs.lanes import read_lane
 from jobs.services.explain.queues import count_lanes
 from queueops.core.sql import run_sql
+from queueops.tenancy.moves import projects_away
 from ratelimits.models import Counter, QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile, resolve, saturation
 from ratelimits.services.limiter.counters import counter_of
@@ -55,7 +56,9 @@ def watch_lanes() -> list[StaleLane]:
     Returns:
         The lanes where work waits though it could go.
     """
-    lanes = [lane for lane, _ in run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES_WATCHED})]
+    away = projects_away()
+    listed = [lane for lane, _ in run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES_WATCHED})]
+    lanes = [lane for lane in listed if read_lane(lane).project not in away]
     if not lanes:
         reconcile(QuotaAlert.Kind.SATURATED, [])
         return []
@@ -84,7 +87,7 @@ def watch_lanes() -> list[StaleLane]:
     now = next(iter(open_rooms.values())).now
     counters = Counter.objects.in_bulk(list(behind)) if behind else {}
     found = [opening for name, one in behind.items() if (opening := _opening(one, counters.get(name), now))]
-    complete = len(lanes) < MOST_LANES_WATCHED
+    complete = len(listed) < MOST_LANES_WATCHED
     known = held_up if complete else {*held_up, *_open_subjects()}
     reconcile(QuotaAlert.Kind.SATURATED, found, keep=known)
     _end_usage({one.subject for one in found})

@@ -219,5 +219,6 @@ STAYS: Mapping[str, str] = {
     "ratelimits_alertroute": "where alerts are sent",
     "tenancy_credentialsetting": "what servers take: it is learned anew there, or set there",
     "ratelimits_calltally": "figures about calls",
+    "ratelimits_counterfeedback": "what refusals did to counters here",
     "ratelimits_costestimate": "what calls have cost: learned anew there",
 }

@@ -16,6 +16,7 @@ from django.db.models import Case, F, Q, QuerySet, Value, When
 from queueops.audit import trail
 from queueops.core.clock import Now, foretold
 from queueops.core.sql import run_sql
+from queueops.tenancy.moves import projects_away
 from ratelimits.costs import UNTIL_THE_END
 from ratelimits.models import QuotaAlert
 from ratelimits.services.limits.catalogue import Rule
@@ -72,6 +73,13 @@ class Opening:
     threshold: int = 0
     limit_id: int | None = None
     forecast_at: float | None = None
+
+    @property
+    def projects(self) -> frozenset[str]:
+        """See `QuotaAlert.projects`."""
+        return QuotaAlert(
+            kind=self.kind, subject=self.subject, limit_id=self.limit_id, figures=dict(self.figures)
+        ).projects
 
 
 def watch(usages: Sequence[Fullness]) -> dict[str, int]:
@@ -257,19 +265,25 @@ def reconcile(kind: str, found: Sequence[Opening], *, keep: Collection[str] = ()
     """
     Make what was found the open alerts of a kind: open or update those, and resolve the others.
 
+    What is about projects alone that live in another installation is left out: what they left behind would alarm for
+    ever, and nobody here could do anything about it.
+
     Args:
         keep: Subjects whose alert stays open though it would not be opened now.
     """
-    if found:
-        open_all(found)
-    standing = {*keep, *(one.subject for one in found)}
-    over = [
-        pk
-        for pk, subject in QuotaAlert.objects.filter(kind=kind, resolved_at=None).values_list("pk", "subject")
-        if subject not in standing
-    ]
+    away = projects_away()
+    here = [one for one in found if not _is_away(one.projects, away)]
+    if here:
+        open_all(here)
+    standing = {*keep, *(one.subject for one in here)}
+    known = QuotaAlert.objects.filter(kind=kind, resolved_at=None)
+    over = [one.pk for one in known if one.subject not in standing or _is_away(one.projects, away)]
     if over:
         resolve(QuotaAlert.objects.filter(pk__in=over))
+
+
+def _is_away(projects: Collection[str], away: Collection[str]) -> bool:
+    return bool(projects) and all(project in away for project in projects)
 
 
 def named(rule: Rule, key: str) -> str:
@@ -287,7 +301,7 @@ def lasting(seconds: float) -> str:
     """`40 s`, `9 min`, `8 h`: how long, for texts that are read later, when a time of the clock has passed."""
     if seconds < MINUTES_FROM:
         return f"{math.ceil(seconds)} s"
-    return f"{math.ceil(seconds / 60)} min" if seconds < HOURS_FROM else f"{seconds / HOUR:.0f} h"
+    return f"{seconds / 60:.0f} min" if seconds < HOURS_FROM else f"{seconds / HOUR:.0f} h"
 
 
 def per_window(rule: Rule) -> str:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from queueops.audit import trail
 from queueops.core.clock import Now, database_now, foretold
 from queueops.core.values.retry_after import spread
 from ratelimits.algorithms.figures import NOUNS
@@ -19,12 +18,11 @@ from ratelimits.algorithms.measures import MICRO, microseconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
 from ratelimits.costs import NO_AMOUNTS, Amounts, estimate
 from ratelimits.feedback import PushBack, Violation
-from ratelimits.models import Counter
+from ratelimits.models import Counter, CounterFeedback
 from ratelimits.services.alerts import alerts
 from ratelimits.services.limiter.counters import OpenCounter, lock_counters, pressure_of, usage
 from ratelimits.services.limiter.needs import needed
 from ratelimits.services.limits.catalogue import rules_for
-from ratelimits.services.limits.save_limit import project_of
 from ratelimits.subjects import Subject
 from ratelimits.violated import MINUTE, Violated, possible_rules, violated_rules
 
@@ -35,7 +33,7 @@ from .stated_caps import known_cap, note_stated_cap
 MOST_WINDOWS_COOLED = 2  # for which a refusal that states no delay cools at most
 MOST_DOUBLINGS = 5  # of the wait of a call that was refused again and again by itself: half an hour after a minute
 MUCH_ROOM = 0.1  # of a limit: where more of it was free, the provider counts otherwise or somebody else uses it too
-# A longer block by less than this, of a burst's later refusals, is no news for the audit trail.
+# A longer block by less than this, of a burst's later refusals, is no news for the log.
 NEWS_SECONDS = 1.0
 RESTATED_SECONDS = 5.0  # two answers about one moment differ by less
 MAX_REASON = 200
@@ -101,7 +99,6 @@ class _Cooled:
     pressure: Pressure
     blocked_until: float | None
     reason: str
-    before: dict[str, Any]
     is_news: bool = False
     violation: Violation = field(default_factory=Violation)
     subject: Subject | None = None
@@ -134,7 +131,8 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
     down for as long as the provider says, or a minute. Every cool-down is spread a little, upwards.
 
     Locks: the counters, in the order of their ids, all in one statement; then limits, where a cap is news.
-    Events: an audit line and a critical alert for each counter that was slowed or blocked anew.
+    Events: a line of the counter's log and an alert for each that was slowed or blocked anew; none in the audit trail,
+        which a provider that refuses for long would fill.
 
     Args:
         actor: `executor:<id>`, or who reports the refusal.
@@ -205,10 +203,6 @@ def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
             pressure,
             counter.blocked_until,
             counter.blocked_reason,
-            before={
-                "pressure": round(pressure_at(pressure, counter.now), 3),
-                "blocked_until": _iso(counter.blocked_until),
-            },
             chance=random.random(),  # noqa: S311 - spreads cool-downs, protects nothing
             hold=counter.hold,
             whole=int(counter.stored.get("whole", 0)),
@@ -355,14 +349,13 @@ def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) 
         "pressure": round(pressure_at(pressure, counter.now), 3),
         "blocked_until": _iso(cooled.blocked_until),
     }
-    trail.record(
-        actor=actor,
-        action="slow_counter",
-        target=f"counter {counter_id}",
-        before=cooled.before,
-        after=after,
-        reason=cooled.reason,
-        project_id=project_of(counter.key),
+    CounterFeedback.objects.create(
+        counter=counter_id,
+        actor=actor[:100],
+        reason=cooled.reason[:MAX_REASON],
+        call=cooled.label[:MAX_REASON],
+        pressure=pressure_at(pressure, counter.now),
+        blocked_until=_moment(cooled.blocked_until),
     )
     figures = _figures(cooled, after)
     if counter.rule.shadow and cooled.subject is not None:

@@ -10,21 +10,22 @@ from django.db.models import Max, QuerySet
 
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
-from ratelimits.models import CallTally, Counter, Limit
+from ratelimits.models import CallTally, Counter, CounterFeedback, Limit
 from ratelimits.services.limiter.answers import forget_answers
 
 from .proposed_limits import forget_proposed
 
 KEEP_TALLIES = timedelta(days=1)
 KEEP_IDLE_COUNTERS = timedelta(days=7)
+KEEP_FEEDBACK = timedelta(days=7)
 LONGEST_IDLE_SECONDS = 10 * 365 * 86_400.0
 DELETED_AT_ONCE = 50_000
 
 
 def forget_old() -> int:
     """
-    Delete tallies after a day, answers after theirs, and counters nobody used and limits nobody put in force for a
-    week, a bounded number of each.
+    Delete tallies after a day, answers after theirs, and what refusals did, counters nobody used and limits nobody put
+    in force after a week, a bounded number of each.
 
     A counter whose limit remembers for longer than a week stays for as long. Counters that are locked are left alone.
 
@@ -34,6 +35,8 @@ def forget_old() -> int:
     tallies = CallTally.objects.filter(at__lt=Now() - KEEP_TALLIES)
     chosen = list(tallies.values_list("pk", flat=True)[:DELETED_AT_ONCE])
     deleted, _ = CallTally.objects.filter(pk__in=chosen).delete()
+    old = CounterFeedback.objects.filter(at__lt=Now() - KEEP_FEEDBACK).values_list("pk", flat=True)[:DELETED_AT_ONCE]
+    deleted += CounterFeedback.objects.filter(pk__in=list(old)).delete()[0]
     return deleted + _forget_counters() + forget_answers() + forget_usage() + forget_proposed()
 
 
