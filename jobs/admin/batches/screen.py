@@ -249,7 +249,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
                 "count": count,
                 "shown": f"{count:,}",
                 "percent": round(100 * count / everything, 2),
-                "href": f"{jobs}&state={JobState.RATE_LIMITED.value if name == OUTAGE else name}",
+                "href": f"{jobs}&state={name}",
             }
             for name, count in told_apart(snapshot.counts, snapshot.held_by_outage).items()
             if count or name != OUTAGE

@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce
 from jobs.models import Batch, Job, JobCount, PauseSwitch
 from jobs.querysets import JobQuerySet
 from jobs.services.finish import guards
-from jobs.services.finish.outages import held_by_outage
+from jobs.services.operate.job_filter import held_by_outage
 from jobs.states import RUNNING, TERMINAL, WAITING, BatchVerdict, GuardState, JobState
 from queueops.tenancy.scope import for_everyone
 
