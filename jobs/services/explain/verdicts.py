@@ -133,7 +133,7 @@ def _held_by(batch: Batch, stopping: Sequence[PauseSwitch]) -> str | None:
     own = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.BATCH, key=str(batch.pk)).first() if batch.paused else None
     of_project = (one for one in stopping if one.key == batch.project_id or one.scope == PauseSwitch.Scope.GLOBAL)
     switch = own or next(of_project, None)
-    if batch.guard_state == GuardState.STOPPED and batch.guard:
+    if batch.paused and batch.guard_state == GuardState.STOPPED and batch.guard:
         return f"its guard: {guards.told(batch.guard)}"
     if switch is not None:
         whose = {PauseSwitch.Scope.BATCH: "of it", PauseSwitch.Scope.GLOBAL: "of everything"}
