@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from jobs.services.finish.outages import held_by_outage
+from jobs.services.operate.job_filter import held_by_outage
 from jobs.states import OUTAGE, SHOWN, JobState
 from queueops.screens import showing
 from queueops.screens.filters import Choice
@@ -25,6 +25,8 @@ class JobStateFilter(Choice):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if self.value() == OUTAGE:
             return queryset.filter(held_by_outage())
+        if self.value() == JobState.RATE_LIMITED:  # as the badges and counts have it: what an outage holds is apart
+            return queryset.filter(status=JobState.RATE_LIMITED).exclude(held_by_outage())
         return super().queryset(request, queryset)
 
 

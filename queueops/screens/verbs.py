@@ -57,6 +57,8 @@ class Verb:
         applies: Of the rows, those it will act on; the page says how many.
         carry_out: Called with the ids, `actor` and the form's fields.
         overrides: It destroys or overrides something; the button says so.
+        amount: What it will be done to, in words, where that is not the rows themselves: "20,000 jobs of 1 batch".
+            Empty: nothing.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Verb:
     carry_out: Callable[..., VerbOutcome]
     form: type[ConfirmForm] = ConfirmForm
     overrides: bool = False
+    amount: Callable[[QuerySet[Any]], str] | None = None
 
 
 def actor_of(request: HttpRequest) -> str:
@@ -152,7 +155,7 @@ def ask_or_act(
         explains=verb.explains,
         overrides=verb.overrides,
         button=f"Yes, {verb.label.lower()}" if verb.overrides else verb.label,
-        applying=applying,
+        applying=applying if verb.amount is None else verb.amount(verb.applies(rows.order_by())) or 0,
         left_alone=len(chosen) - applying,
         done=verb.done,
         named=[str(row) for row in chosen[:MOST_ROWS_NAMED]],

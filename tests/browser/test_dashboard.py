@@ -108,7 +108,7 @@ def test_a_batch_is_paused_and_cancelled_by_the_keyboard_alone(page: Page, busy:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     row = page.locator("#batches li").filter(has_text="Monthly report")
-    expect(row.locator(".mark")).to_contain_text("paused")
+    expect(row.locator(".state")).to_contain_text("held")
     page.get_by_role("button", name="Cancel Monthly report").focus()
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog")

@@ -78,7 +78,7 @@ def test_a_batch_is_watched_to_its_end_without_a_reload(chromium: Browser, ledge
         expect(row.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "0")
         expect(page.locator("#feed")).to_contain_text("faults.wait")
         ledger.open_gate("gate")
-        expect(row.locator(".mark")).to_contain_text("ended", timeout=LONG_MS)
+        expect(row.locator(".state")).to_contain_text("succeeded", timeout=LONG_MS)
         expect(row.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "100")
         expect(page.locator("#verdict")).to_contain_text("Nothing to do", timeout=LONG_MS)
         assert page.evaluate("window.stays")
@@ -104,7 +104,7 @@ def test_a_raised_cap_moves_the_queue_before_ones_eyes(chromium: Browser, ledger
         page.wait_for_url("**/admin/ratelimits/limit/")
         assert Limit.objects.get().capacity == 300
         page.goto("/")
-        expect(page.locator("#batches li .mark")).to_contain_text("ended", timeout=LONG_MS)
+        expect(page.locator("#batches li .state")).to_contain_text("succeeded", timeout=LONG_MS)
         expect(row).to_contain_text("Nothing waits behind it.")
     catalogue.forget()
 
@@ -146,7 +146,7 @@ def test_the_page_outlives_its_server_and_its_database_and_misses_nothing(
                 is_live(page)
                 expect(banner).to_be_hidden()
                 ledger.open_gate("database")
-                expect(row.locator(".mark")).to_contain_text("ended", timeout=LONG_MS)
+                expect(row.locator(".state")).to_contain_text("succeeded", timeout=LONG_MS)
                 expect(row.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "100")
                 assert page.evaluate("window.stays"), "it was loaded again"
                 expected = set(JobEvent.objects.filter(id__gt=first).values_list("id", flat=True))

@@ -150,11 +150,14 @@ def test_lists_are_narrowed_to_a_verdict_in_the_api_and_in_the_admin():
 
     for verdict, batch in made.items():
         assert narrowed(verdict) == {verdict.value}
-        rows = operator.get(LIST, {"verdict": verdict.value}).context["cl"].result_list
+        rows = operator.get(LIST, {"state": verdict.value}).context["cl"].result_list
         assert [row.pk for row in rows] == [batch.pk], verdict
     assert narrowed("failed,held") == {"failed", "held"}
     assert api.get("/batches/?verdict=ended").status_code == 400
-    assert operator.get(LIST, {"verdict": "ended"}).status_code == 302
+    assert operator.get(LIST, {"state": "lost"}).status_code == 302
+    # Filters that were saved before there was a verdict.
+    for saved, count in (("paused", 1), ("open", 3), ("ended", 4)):
+        assert len(operator.get(LIST, {"state": saved}).context["cl"].result_list) == count, saved
 
 
 def test_verdicts_of_a_page_take_a_few_reads_however_many_batches_it_has():

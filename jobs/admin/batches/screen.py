@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from jobs.admin.states import state_badge
 from jobs.models import Batch, BulkOperation, Dependency, Job, OnFailure, Tag
 from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot, batch_snapshots
-from jobs.services.explain.verdicts import narrowed
+from jobs.services.explain.verdicts import OPEN, narrowed
 from jobs.services.finish import guards
 from jobs.states import OUTAGE, SHOWN, SHOWN_VERDICTS, BatchVerdict, GuardState, JobState, told_apart
 from queueops.screens import showing
@@ -40,11 +40,17 @@ from .verbs import CANCEL, GO_ON, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 
 MOST_CAUSES_OF_A_BATCH = 5
 MOST_OPERATIONS = 50
+# What filters have that were saved before there was a verdict.
+SAVED_BEFORE: dict[str, Sequence[str]] = {
+    "paused": (BatchVerdict.HELD,),
+    "open": OPEN,
+    "ended": [verdict for verdict in BatchVerdict if verdict not in OPEN],
+}
 
 
 class VerdictFilter(Choice):
     title = "state"
-    parameter_name = "verdict"
+    parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(verdict, SHOWN_VERDICTS[verdict].words) for verdict in BatchVerdict]
@@ -53,9 +59,10 @@ class VerdictFilter(Choice):
         chosen = self.value()
         if not chosen:
             return queryset
-        if chosen not in BatchVerdict:
+        wanted = SAVED_BEFORE.get(chosen, (chosen,))
+        if wanted[0] not in BatchVerdict:
             raise IncorrectLookupParameters(chosen)
-        return narrowed(queryset, [chosen])
+        return narrowed(queryset, wanted)
 
 
 @admin.register(Batch)
@@ -249,7 +256,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
                 "count": count,
                 "shown": f"{count:,}",
                 "percent": round(100 * count / everything, 2),
-                "href": f"{jobs}&state={JobState.RATE_LIMITED.value if name == OUTAGE else name}",
+                "href": f"{jobs}&state={name}",
             }
             for name, count in told_apart(snapshot.counts, snapshot.held_by_outage).items()
             if count or name != OUTAGE

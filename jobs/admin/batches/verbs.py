@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from jobs.admin.forms import BatchPriorityForm, BulkRequeueForm, ResumeBatchForm
-from jobs.models import BulkOperation, Dependency
+from jobs.models import Batch, BulkOperation, DeadLetter, Dependency
+from jobs.services.explain.snapshots import batch_counts
 from jobs.services.operate import bulk, pauses
 from jobs.services.operate.bulk_outcome import Canary
 from jobs.services.operate.dependants import go_on
-from jobs.states import GuardState
+from jobs.states import UNFINISHED, WAITING, GuardState, JobState
 from queueops.core.values.numbers import numbered
 from queueops.screens.forms import ReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome
@@ -31,6 +32,25 @@ def started(operations: Sequence[BulkOperation]) -> VerbOutcome:
         if one
         else reverse("admin:jobs_bulkoperation_changelist"),
     )
+
+
+def _jobs_in(states: Collection[JobState]) -> Callable[[QuerySet[Batch]], str]:
+    """So many of the batches' jobs are in one of the states now."""
+
+    def amount(batches: QuerySet[Batch]) -> str:
+        counts = batch_counts(batches.values_list("pk", flat=True)).values()
+        return _of_batches(sum(of[state] for of in counts for state in states), "job", len(counts))
+
+    return amount
+
+
+def _open_letters(batches: QuerySet[Batch]) -> str:
+    ids = list(batches.values_list("pk", flat=True))
+    return _of_batches(DeadLetter.objects.open().filter(batch_id__in=ids).count(), "dead letter", len(ids))
+
+
+def _of_batches(count: int, noun: str, batches: int) -> str:
+    return f"{numbered(count, noun)} of {numbered(batches, 'batch', 'batches')}" if count else ""
 
 
 def _each(start: Callable[..., BulkOperation]) -> Callable[..., VerbOutcome]:
@@ -93,6 +113,7 @@ CANCEL = Verb(
     carry_out=_each(bulk.cancel_batch),
     form=ReasonForm,
     overrides=True,
+    amount=_jobs_in(UNFINISHED),
 )
 PRIORITY = Verb(
     name="priority",
@@ -104,6 +125,7 @@ PRIORITY = Verb(
     applies=lambda rows: rows.filter(finished_at=None),
     carry_out=_each(bulk.change_batch_priority),
     form=BatchPriorityForm,
+    amount=_jobs_in(WAITING),
 )
 RETRY_FAILED = Verb(
     name="retry-failed",
@@ -115,6 +137,7 @@ RETRY_FAILED = Verb(
     applies=lambda rows: rows,
     carry_out=_each(bulk.retry_failed),
     form=BulkRequeueForm,
+    amount=_open_letters,
 )
 GO_ON = Verb(
     name="go-on",

@@ -21,7 +21,17 @@ from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import JobStateFilter, state_badge
 from jobs.aging import effective_priority
 from jobs.lanes import name_of
-from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Dependency, Job, JobCount, PauseSwitch, Tag
+from jobs.models import (
+    WHOLE_PROJECT,
+    Batch,
+    DeadLetter,
+    Dependency,
+    Job,
+    JobCount,
+    PauseSwitch,
+    ServiceBreaker,
+    Tag,
+)
 from jobs.services.explain.foresee import foresee
 from jobs.services.explain.position import aging_rules
 from jobs.services.finish.outages import Key, count_held, count_held_of, is_held, out_keys
@@ -138,7 +148,10 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             job.waits_for = _waits_for(job, paused, out, dependants)  # type: ignore[attr-defined]
 
     def wanted_by(self, request: HttpRequest) -> JobFilter:
-        return parse_job_filter(parameters_of(request, PARAMETERS))
+        given = parameters_of(request, PARAMETERS)
+        if given.get("state") in (OUTAGE, JobState.RATE_LIMITED):  # the list tells these apart
+            given |= {"by_outage": given["state"] == OUTAGE, "state": JobState.RATE_LIMITED}
+        return parse_job_filter(given)
 
     def count_matching(self, action: Matching, wanted: JobFilter) -> Counted:
         return count_jobs(wanted, states_of(action))
@@ -165,6 +178,8 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         if wanted.get("project"):
             counters = counters.filter(project_id=wanted["project"])
         sums = counters.aggregate(**{f"sum_{name}": Sum(name, default=0) for name in JobState})
+        if state == JobState.RATE_LIMITED and ServiceBreaker.objects.exclude(opened_at=None).exists():
+            return None  # of those that an outage holds no counter knows
         return int(sums[f"sum_{state}"]) if state else sum(sums.values())
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Job]:
@@ -205,7 +220,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         shown = {
             "state_chips": _state_chips(request, counters) if self.has_view_permission(request) else [],
             "counted": counted,
-            "tools": [] if request.GET.get("q") or request.GET.get("state") == OUTAGE else self.tools_for(request),
+            "tools": [] if request.GET.get("q") else self.tools_for(request),
             **self.saved_context(request),
         }
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})

@@ -28,6 +28,7 @@ BATCH_FIELDS = (
     "created_at",
     "finished_at",
 )
+GUARD_FIELDS = ("state", "percent", "first", "ended", "failed", "code")
 NOTHING_FOUND: dict[str, Any] = {"ended": None, "failed": None, "code": None}
 NO_WAIT: dict[str, Any] = {"after": [], "on_failure": None}
 
@@ -125,7 +126,7 @@ def _guard(batch: Batch) -> dict[str, Any] | None:
     if batch.guard is None:
         return None
     told = {**NOTHING_FOUND, **batch.guard, "state": batch.guard_state}
-    return {name: told[name] for name in GuardSerializer().fields}
+    return {name: told[name] for name in GUARD_FIELDS}
 
 
 def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce
 from jobs.models import Batch, Job, JobCount, PauseSwitch, RefusedCalls
 from jobs.querysets import JobQuerySet
 from jobs.services.finish import guards
-from jobs.services.finish.outages import held_by_outage
+from jobs.services.operate.job_filter import held_by_outage
 from jobs.states import RUNNING, TERMINAL, WAITING, BatchVerdict, GuardState, JobState
 from queueops.tenancy.scope import for_everyone
 
@@ -134,7 +134,7 @@ def _held_by(batch: Batch, stopping: Sequence[PauseSwitch]) -> str | None:
     own = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.BATCH, key=str(batch.pk)).first() if batch.paused else None
     of_project = (one for one in stopping if one.key == batch.project_id or one.scope == PauseSwitch.Scope.GLOBAL)
     switch = own or next(of_project, None)
-    if batch.guard_state == GuardState.STOPPED and batch.guard:
+    if batch.paused and batch.guard_state == GuardState.STOPPED and batch.guard:
         return f"its guard: {guards.told(batch.guard)}"
     if switch is not None:
         whose = {PauseSwitch.Scope.BATCH: "of it", PauseSwitch.Scope.GLOBAL: "of everything"}

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, Sum
+from django.db.models import Sum
 
 from jobs.models import Batch, Job, ServiceBreaker
 from jobs.services.finish.breaker import MOST_HELD_COUNTED
+from jobs.services.operate.job_filter import held_by_outage
 from jobs.states import JobState
 from queueops.audit import trail
 from queueops.core.clock import TransactionNow as Now
@@ -51,13 +52,6 @@ def count_held_of(batches: Iterable[Batch]) -> dict[UUID, int]:
         for batch in batches
         if batch.project_id in projects
     }
-
-
-def held_by_outage() -> Q:
-    """Of jobs, those that wait for an outage to end."""
-    out = ServiceBreaker.objects.exclude(opened_at=None)
-    same = out.filter(service=OuterRef("service"), target=OuterRef("target"), project_id=OuterRef("project_id"))
-    return Q(Exists(same), status=JobState.RATE_LIMITED)
 
 
 def out_keys() -> set[Key]:

@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce
 from pydantic import ValidationError, field_validator
 
 from jobs.errors import InvalidFilter
-from jobs.models import WHOLE_PROJECT, Job, JobCount
+from jobs.models import WHOLE_PROJECT, Job, JobCount, ServiceBreaker
 from jobs.querysets import JobQuerySet
 from jobs.states import TERMINAL, WAITING, JobState, Priority
 from queueops.core.errors import fields_of
@@ -34,6 +34,13 @@ CLOCK_SLACK = timedelta(hours=1)
 UNFINISHED = frozenset(JobState) - TERMINAL
 
 
+def held_by_outage() -> Q:
+    """Of jobs, those that wait for an outage to end."""
+    out = ServiceBreaker.objects.exclude(opened_at=None)
+    same = out.filter(service=OuterRef("service"), target=OuterRef("target"), project_id=OuterRef("project_id"))
+    return Q(Exists(same), status=JobState.RATE_LIMITED)
+
+
 class JobFilter(Narrowing):
     """Jobs that fit everything given; with nothing given, all of them."""
 
@@ -43,6 +50,7 @@ class JobFilter(Narrowing):
     service: SearchedText | None = None
     kind: SearchedText | None = None
     state: JobState | None = None
+    by_outage: bool | None = None  # of those rate_limited: whether they wait for an outage to end
     priority: Priority | None = None
     tags: Tags | None = None
     created_from: Moment | None = None
@@ -55,9 +63,13 @@ class JobFilter(Narrowing):
 
     def jobs(self, states: frozenset[JobState]) -> JobQuerySet:
         """Those of them that are in one of the states."""
-        given = self.model_dump(exclude_none=True, exclude={"created_from", "created_until", "state", "tags"})
+        given = self.model_dump(
+            exclude_none=True, exclude={"created_from", "created_until", "state", "by_outage", "tags"}
+        )
         wanted = states if self.state is None else states & {self.state}
         jobs = Job.objects.filter(**given, status__in=sorted(wanted)).tagged(self.tags or ())
+        if self.by_outage is not None:
+            jobs = jobs.filter(held_by_outage()) if self.by_outage else jobs.exclude(held_by_outage())
         if self.created_from is not None:
             jobs = jobs.filter(created_at__gte=self.created_from)
         if self.created_until is not None:

@@ -305,7 +305,12 @@ class _Intake:
         if self.accepted + len(jobs) > self.room:
             refuse_when_full(project_id, self.accepted + len(jobs) + self.callbacks)
         go, wait = self.trial.divide(jobs)
-        given = {"project_id": project_id, "actor": self.actor, "batch": self.batch, "named": self.named}
+        given: dict[str, Any] = {
+            "project_id": project_id,
+            "actor": self.actor,
+            "batch": self.batch,
+            "named": self.named,
+        }
         added = insert_prepared(go, **given)
         if wait:
             added |= insert_prepared(wait, **given, held=True)

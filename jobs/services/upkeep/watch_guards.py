@@ -15,7 +15,8 @@ MOST_STOPPED = 100  # told of at once
 
 def watch_guards() -> None:
     """An alert a batch."""
-    stopped = Batch.objects.filter(finished_at=None, guard_state=GuardState.STOPPED).order_by("pk")[:MOST_STOPPED]
+    stopped = Batch.objects.filter(finished_at=None, paused=True, guard_state=GuardState.STOPPED)
+    stopped = stopped.order_by("pk")[:MOST_STOPPED]
     counts = batch_counts(batch.pk for batch in stopped)
     found = []
     for batch in stopped:
