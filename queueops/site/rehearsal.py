@@ -69,9 +69,8 @@ class Rehearsed:
 
 def written_limits() -> str:
     """This installation's limits, as `rehearse` reads them elsewhere: no counter, no secret."""
-    return serializers.serialize(
-        "json", [*Limit.objects.order_by("pk"), *LimitOverride.objects.order_by("pk")], indent=1
-    )
+    rows = [*Limit.objects.order_by("pk"), *LimitOverride.objects.order_by("pk")]
+    return str(serializers.serialize("json", rows, indent=1))
 
 
 def rehearse(
