@@ -14,6 +14,7 @@ from jobs.services.upkeep.nobody import nobody_works
 from queueops.core.clock import Now
 from queueops.core.postgres.conditions import ServerCondition, standing_condition
 from queueops.core.upgrade import is_migrated
+from queueops.core.web.leaving import LEAVING
 from queueops.tenancy.rights import give_rights
 
 
@@ -56,6 +57,8 @@ class ReadinessProbe:
 
     def ask(self) -> Readiness:
         """Look at the database, at its migrations, and at who works."""
+        if LEAVING.is_set():
+            return Readiness(("it is about to stop",))
         try:
             if condition := standing_condition():
                 return Readiness((condition.reason,))

@@ -7,7 +7,8 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http import HTTPStatus
 
 import pytest
 
@@ -20,18 +21,22 @@ SERVER = """
 import logging
 import sys
 from queueops.core.web.body_cap import BodyLimits
+from queueops.core.web.leaving import LEAVING
 from queueops.core.web.server import serve
 from queueops.core.web.spool import SpooledBytes, SpoolLimits
 
 logging.basicConfig(level=logging.INFO)
 
 async def application(scope, receive, send):
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"Content-Length", sys.argv[2].encode())]})
+    status = 503 if LEAVING.is_set() else 200
+    headers = [(b"Content-Length", sys.argv[2].encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"x" * int(sys.argv[2])})
     print("answered", flush=True)
 
 serve(application, host="127.0.0.1", port=int(sys.argv[1]), limits=BodyLimits(1000, {}),
-      room=SpooledBytes(SpoolLimits(1000, 1000, 1.0)), grace_seconds=float(sys.argv[3]))
+      room=SpooledBytes(SpoolLimits(1000, 1000, 1.0)), grace_seconds=float(sys.argv[3]),
+      leave_seconds=float(sys.argv[4]))
 """
 
 
@@ -39,7 +44,7 @@ serve(application, host="127.0.0.1", port=int(sys.argv[1]), limits=BodyLimits(10
 def slow_reader(*, grace_seconds: float) -> Iterator[tuple[RunningProcess, http.client.HTTPResponse]]:
     """The server that has answered and was then asked to stop, and the answer of which only the head is read."""
     port = free_port()
-    arguments = (str(port), str(ANSWER_BYTES), str(grace_seconds))
+    arguments = (str(port), str(ANSWER_BYTES), str(grace_seconds), "0")
     with started(sys.executable, "-c", SERVER, *arguments, environ={"PYTHONPATH": "."}) as server:
         wait_for(lambda: listens(port), what="the server")
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
@@ -71,6 +76,23 @@ def test_a_port_that_is_taken_is_told_in_one_sentence_and_is_no_success():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with started(sys.executable, "-c", SERVER, str(port), "1", "1", environ={"PYTHONPATH": "."}) as server:
+        with started(sys.executable, "-c", SERVER, str(port), "1", "1", "0", environ={"PYTHONPATH": "."}) as server:
             assert server.process.wait(120) != 0
             assert f"Port {port} on 127.0.0.1 cannot be used (Address already in use)." in server.output
+
+
+def test_it_goes_on_taking_requests_and_says_that_it_leaves_until_a_second_signal_or_its_time():
+    port = free_port()
+    with started(sys.executable, "-c", SERVER, str(port), "1", "1", "300", environ={"PYTHONPATH": "."}) as server:
+        wait_for(lambda: listens(port), what="the server")
+        server.send(signal.SIGTERM)
+        wait_for(lambda: asked(port) == HTTPStatus.SERVICE_UNAVAILABLE, what="the word to proxies")
+        server.send(signal.SIGTERM)
+        assert server.process.wait(120) == 0
+
+
+def asked(port: int) -> int:
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    client.request("GET", "/")
+    with closing(client):
+        return client.getresponse().status

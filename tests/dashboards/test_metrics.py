@@ -17,6 +17,7 @@ from dashboards.metrics.catalogue import METRICS
 from dashboards.services.cache import forget_all
 from jobs.services.upkeep.executors import register
 from jobs.states import JobState
+from queueops.core.web.leaving import LEAVING
 from queueops.tenancy.models import ProducerKey
 from ratelimits.models import UsageTracking
 from tests.factories import (
@@ -166,3 +167,13 @@ def test_no_key_user_or_payload_is_among_the_metrics():
         page = Client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}).content.decode()
     for secret in (key, key[:11], TOKEN, "hunter2", settings.SECRET_KEY, "loader"):
         assert secret not in page
+
+
+def test_a_process_that_is_about_to_stop_is_alive_and_not_ready():
+    LEAVING.set()
+    try:
+        assert Client().get("/healthz").status_code == 200
+        ready = Client().get("/readyz")
+    finally:
+        LEAVING.clear()
+    assert (ready.status_code, ready.json()["reasons"]) == (503, ["it is about to stop"])

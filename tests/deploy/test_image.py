@@ -31,7 +31,7 @@ def locked(path: str) -> dict[str, str]:
 
 def test_both_stages_stand_on_a_base_that_can_be_chosen():
     assert dockerfile()[0].text.startswith("BASE=")
-    assert [stage[0].text for stage in stages()] == ["${BASE} AS build", "${BASE}"]
+    assert [stage[0].text for stage in stages()] == ["${BASE}${DIGEST} AS build", "${BASE}${DIGEST}"]
 
 
 def test_everything_copied_is_there_and_sent_to_the_builder_and_nothing_besides():

@@ -18,6 +18,12 @@ class WebSettings:
         parse.BOOLEAN,
         default=True,
     )
+    leave_seconds: float = setting(
+        "So long a web process that is told to stop goes on taking requests while `/readyz` says 503, so that proxies "
+        "send them elsewhere before its port closes. 0: not at all. QUEUEOPS_DRAIN_GRACE_SECONDS comes after it.",
+        parse.number(0, 300),
+        default=0.0,
+    )
     secret_key: str = setting(
         "Signs sessions and task payloads, and is the same on every host: the database knows it, and another one does "
         "not start. In development it is made once and kept in the data directory.",

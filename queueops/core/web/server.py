@@ -50,6 +50,7 @@ def serve(
     askers: Askers | None = None,
     cross_origin: CrossOrigin = NO_ORIGIN,
     grace_seconds: float = 30.0,
+    leave_seconds: float = 0.0,
 ) -> int:
     """
     Serve until SIGINT or SIGTERM. A request's body is in its scope, under BODY.
@@ -57,6 +58,7 @@ def serve(
     Args:
         room: For bodies.
         askers: Who sends them; by default everybody is no more than an address.
+        leave_seconds: How long it goes on after that signal, while LEAVING is set.
         grace_seconds: How long requests under way may then take to end.
 
     Returns:
@@ -90,6 +92,7 @@ def serve(
         websocket_max_message_size=WEBSOCKET_BYTES,
         websocket_max_frame_size=WEBSOCKET_BYTES,
         grace_seconds=grace_seconds,
+        leave_seconds=leave_seconds,
         server_name="",  # the proxy's own is there besides
     )
     server.run()

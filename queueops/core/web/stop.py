@@ -15,6 +15,8 @@ from daphne.http_protocol import HTTPFactory, WebRequest
 from twisted.internet import reactor as twisted_reactor
 from twisted.internet.defer import Deferred
 
+from .leaving import LEAVING
+
 logger = logging.getLogger(__name__)
 
 STOP_LOOK_SECONDS = 0.05
@@ -43,18 +45,20 @@ class StoppingServer(daphne.server.Server):
     """
     Daphne, which at SIGTERM or SIGINT would drop every connection and the requests with them.
 
-    At the first of these signals it takes no new connection, closes idle ones and sockets, and ends when the requests
-    under way have ended, or `grace_seconds` later. The second signal ends it at once.
+    At the first of these signals it says that it is not ready any more. `leave_seconds` later it takes no new
+    connection, closes idle ones and sockets, and ends when the requests under way have ended, or `grace_seconds` later.
+    The next signal shortens the first of these, the one after it the second.
 
     Attributes:
         cut_off: Requests that had not ended; a thread may still be at work on each.
         refused: Why the port could not be had; the server has not run.
     """
 
-    def __init__(self, *arguments: Any, grace_seconds: float, **options: Any) -> None:
+    def __init__(self, *arguments: Any, grace_seconds: float, leave_seconds: float = 0.0, **options: Any) -> None:
         super().__init__(*arguments, signal_handlers=False, **options)
         self.cut_off = 0
         self._grace_seconds = grace_seconds
+        self._leave_seconds = leave_seconds
         self._ports: list[Any] = []
         self._until: float | None = None
         self.refused: OSError | None = None
@@ -81,7 +85,15 @@ class StoppingServer(daphne.server.Server):
         return Deferred.fromFuture(asyncio.gather(*tasks, return_exceptions=True))
 
     def _asked(self, signum: int, frame: FrameType | None) -> None:
-        reactor.callFromThread(self._begin_to_stop)
+        reactor.callFromThread(self._leave)
+
+    def _leave(self) -> None:
+        """Let proxies find out first: a request on its way to a port that closes has nowhere else to go."""
+        if LEAVING.is_set() or not self._leave_seconds:
+            self._begin_to_stop()
+            return
+        LEAVING.set()
+        reactor.callLater(self._leave_seconds, self._begin_to_stop)
 
     def _begin_to_stop(self) -> None:
         if self._until is not None:

@@ -55,6 +55,7 @@ class Command(BaseCommand):
                 askers=askers,
                 cross_origin=cross_origin,
                 grace_seconds=chosen.drain_grace_seconds,
+                leave_seconds=chosen.leave_seconds,
             )
         except PortTaken as error:
             raise CommandError(error.message) from error
