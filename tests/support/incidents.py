@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -93,6 +93,21 @@ def count_in_shadow(_: Sandbox) -> None:
     create_limit({"name": "tried-out", "shadow": True, **figures}, actor="user:1")
 
 
+HALVED = Account(PROJECT, "u1")
+
+
+def halve_quota(sandbox: Sandbox) -> None:
+    """Let the provider allow a user half of what it did, and say so when it refuses."""
+    allowed = Quota("aligned", WINDOW_SECONDS * 6)
+    set_limits(allowed)
+    set_quota(sandbox, replace(allowed, per_user=allowed.per_user // 2))
+    open_accounts([HALVED], url=sandbox.url)
+
+
+def cell(number: int) -> dict[str, Any]:
+    return cell_write(HALVED, spreadsheet=f"halved-{number}")
+
+
 def revoke_key(sandbox: Sandbox) -> None:
     """Let the provider take the only key no more."""
     key = Credential.objects.create(
@@ -101,7 +116,7 @@ def revoke_key(sandbox: Sandbox) -> None:
         secret=seal({"api_key": f"project:{PROJECT}/user:robot"}),
         base_url=sandbox.url,
     )
-    key.projects.add(PROJECT)
+    key.projects.add(Project.objects.get(pk=PROJECT))
     no_quota = {"requests_per_minute": None, "tokens_per_minute": None}
     sandbox.turn(error_rates={401: 1.0}, faulty_providers=["openai"], openai=no_quota)
 
@@ -137,6 +152,9 @@ INCIDENTS = {
         "project acme is paused: a release",
     ),
     "a limit that is tried out is over its cap": Incident(count_in_shadow, "", "", ""),
+    "the provider halves a quota": Incident(
+        halve_quota, "exceeded", "allows 30", "google-sheets refused", jobs=240, spec=cell
+    ),
     "the only key is revoked": Incident(
         revoke_key, "credential_refused", "have stopped", "lone-key", jobs=200, spec=question
     ),
