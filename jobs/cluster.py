@@ -129,7 +129,9 @@ class SkipLockedBroker(ORM):  # django_q has no types
             ready = self._take_ready()
         except (OperationalError, InterfaceError) as error:
             connection.close()
-            self._away.tell("away", f"no task is handed out, the database is away: {str(error).strip()}")
+            self._away.tell(
+                "away", f"no task is handed out, the database is away or takes no writes: {str(error).strip()}"
+            )
             time.sleep(TASKS_AWAY_SECONDS)
             return None
         if (seconds := self._away.end()) is not None:

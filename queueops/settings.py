@@ -263,6 +263,7 @@ LOGGING = {
         "text": {"()": "queueops.core.logs.TextFormatter"},
         "json": {"()": "queueops.core.logs.JsonFormatter"},
     },
+    "filters": {"once": {"()": "queueops.core.logs.OnceWhileItLasts"}},
     "handlers": {
         "console": {"class": "logging.StreamHandler", "formatter": QUEUEOPS.shown_log_format},
     },
@@ -274,5 +275,7 @@ LOGGING = {
         "django-q": {"level": "DEBUG" if QUEUEOPS.log_level == "DEBUG" else "WARNING"},
         "fido2": {"level": "WARNING"},  # of every passkey
         "mcp": {"level": "WARNING"},  # likewise, of every request
+        # It tells of every try to connect, each second of an outage.
+        "psycopg.pool": {"filters": ["once"]},
     },
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ _NOBODY: Mapping[str, Facts] = {}
 _facts: ContextVar[Mapping[str, Facts]] = ContextVar("log_facts", default=_NOBODY)
 
 HIDDEN = "(hidden)"
+UNTOLD_SECONDS = 60.0  # after which what comes again is another trouble
 
 
 def tell_of(work: str, facts: Facts) -> None:
@@ -39,6 +41,21 @@ def tell_of(work: str, facts: Facts) -> None:
 def without_secrets(text: str) -> str:
     """Return the text with whatever looks like a key, token or password replaced by (hidden)."""
     return masked_text(text, mask=HIDDEN)
+
+
+class OnceWhileItLasts(logging.Filter):
+    """Lets the first of equal warnings through, and the next one once none has come for a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[object, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        now, last = time.monotonic(), self._last.get(record.msg)
+        self._last[record.msg] = now  # as it is written in code, without what it is about
+        return last is None or now - last > UNTOLD_SECONDS
 
 
 class TextFormatter(logging.Formatter):

@@ -15,7 +15,7 @@ from django.test import Client, RequestFactory
 from django.utils.http import parse_http_date
 
 from queueops.core.env.reading import read
-from queueops.core.logs import JsonFormatter, TextFormatter, tell_of, without_secrets
+from queueops.core.logs import UNTOLD_SECONDS, JsonFormatter, OnceWhileItLasts, TextFormatter, tell_of, without_secrets
 from queueops.core.web.request_log import RequestLog
 from tests.support.all_faults import all_faults
 from tests.support.processes import ROOT
@@ -140,6 +140,25 @@ def test_production_logs_json_unless_told_otherwise():
     assert read({}, default_data_dir=ROOT).shown_log_format == "text"
     assert read(production, default_data_dir=ROOT).shown_log_format == "json"
     assert read({**production, "QUEUEOPS_LOG_FORMAT": "text"}, default_data_dir=ROOT).shown_log_format == "text"
+
+
+def test_a_warning_that_comes_each_second_is_told_once_until_it_has_not_come_for_a_while(monkeypatch):
+    now, told = 0.0, OnceWhileItLasts()
+    monkeypatch.setattr("queueops.core.logs.time.monotonic", lambda: now)
+
+    def passes(message: str, *of: object, level: int = logging.WARNING) -> bool:
+        return told.filter(logging.LogRecord("psycopg.pool", level, "", 0, message, of, None))
+
+    seen = []
+    for second in range(100):
+        now = float(second)
+        seen.append(passes("error connecting in %r: %s", "pool-1", f"refused {second}"))
+    assert seen == [True] + [False] * 99
+    assert passes("discarding closed connection: %s", "c")
+    assert passes("error connecting in %r: %s", level=logging.INFO)
+    now += UNTOLD_SECONDS + 1
+    assert passes("error connecting in %r: %s", "pool-1", "refused")
+    assert logging.getLogger("psycopg.pool").filters, "it is not asked"
 
 
 def in_its_own_context(call):
