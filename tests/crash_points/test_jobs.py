@@ -228,7 +228,7 @@ POINTS: dict[Callable[[Queue], Operation], int] = {
     hand_back: 24,
     go_on: 28,
     set_aside: 32,
-    defer: 46,
+    defer: 44,
     several_ends: 36,
     come_late: 22,
     rescue: 34,
