@@ -30,7 +30,7 @@ from .admin import QueueAdmin
 WINDOW = 50_000
 MOST_WINDOWS_OF_A_PAGE = 10  # looked through for one page; about 25 ms each from memory
 SEARCH_SECONDS = 0.25  # after which no further window is begun: from a cold disk one may take that long
-MOST_COUNTED = 10_000  # rows of a list that nothing but its own default narrows: some milliseconds
+MOST_LISTED_COUNTED = 10_000  # rows of a list that nothing but its own default narrows: some milliseconds
 BEFORE = "before"
 LONGEST_NUMBER = 19  # a bigint's digits
 
@@ -115,8 +115,8 @@ class BoundedChangeList(TypedChangeList):
             return None if known is None else f"{known:,}"
         # What the list shows where no filter is chosen, such as open ones alone; the planner's estimate is of all rows,
         # and as old as the last analyze.
-        counted = self.queryset.order_by()[: MOST_COUNTED + 1].count()
-        return f"{counted:,}" if counted <= MOST_COUNTED else f"more than {MOST_COUNTED:,}"
+        counted = self.queryset.order_by()[: MOST_LISTED_COUNTED + 1].count()
+        return f"{counted:,}" if counted <= MOST_LISTED_COUNTED else f"more than {MOST_LISTED_COUNTED:,}"
 
     @property
     def chips(self) -> list[dict[str, str]]:

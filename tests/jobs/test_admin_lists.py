@@ -116,7 +116,7 @@ def test_a_list_says_how_much_there_is_exactly_where_it_can(monkeypatch):
     assert shown_of(client.get(f"{JOBS}?batch_id={batch.pk}")) == "50 shown of 200"
     assert shown_of(client.get(f"{JOBS}?state=completed")) == "50 shown"  # counters keep what retention deleted
     assert shown_of(client.get(f"{JOBS}?state=queued&kind=sandbox.call")).endswith("shown")
-    monkeypatch.setattr(paging, "MOST_COUNTED", 300)
+    monkeypatch.setattr(paging, "MOST_LISTED_COUNTED", 300)
     assert shown_of(client.get(JOBS)) == "50 shown of more than 300"
 
 
