@@ -22,6 +22,7 @@ _NOBODY: Mapping[str, Facts] = {}
 _facts: ContextVar[Mapping[str, Facts]] = ContextVar("log_facts", default=_NOBODY)
 
 HIDDEN = "(hidden)"
+FAULTS_FROM = 500  # the statuses of answers that are our fault
 
 
 def tell_of(work: str, facts: Facts) -> None:
@@ -39,6 +40,16 @@ def tell_of(work: str, facts: Facts) -> None:
 def without_secrets(text: str) -> str:
     """Return the text with whatever looks like a key, token or password replaced by (hidden)."""
     return masked_text(text, mask=HIDDEN)
+
+
+class RefusalFilter(logging.Filter):
+    """A request that was refused is no fault of ours: its line says so, and no traceback looks like one."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        status = getattr(record, "status_code", None)
+        if record.name.startswith("django.") and isinstance(status, int) and status < FAULTS_FROM:
+            record.exc_info = record.exc_text = None
+        return True
 
 
 class TextFormatter(logging.Formatter):
