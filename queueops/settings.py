@@ -263,9 +263,16 @@ LOGGING = {
         "text": {"()": "queueops.core.logs.TextFormatter"},
         "json": {"()": "queueops.core.logs.JsonFormatter"},
     },
-    "filters": {"once": {"()": "queueops.core.logs.OnceWhileItLasts"}},
+    "filters": {
+        "once": {"()": "queueops.core.logs.OnceWhileItLasts"},
+        "refusals": {"()": "queueops.core.logs.RefusalFilter"},
+    },
     "handlers": {
-        "console": {"class": "logging.StreamHandler", "formatter": QUEUEOPS.shown_log_format},
+        "console": {
+            "class": "logging.StreamHandler",
+            "formatter": QUEUEOPS.shown_log_format,
+            "filters": ["refusals"],
+        },
     },
     "root": {"handlers": ["console"], "level": QUEUEOPS.log_level},
     "loggers": {

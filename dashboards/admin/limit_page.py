@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from queueops.screens.showing import NOTHING, duration
+from queueops.tenancy.user_labels import in_words
 from ratelimits.costs import PER_CALL
 from ratelimits.models import Limit
 from ratelimits.services.limiter.gauges import Used, top_users
@@ -37,8 +39,9 @@ def users_of(limit: Limit, key: str | None = None) -> dict[str, Any]:
     """What the template of the lists of users and kinds needs."""
     top = top_users(limit, key)
     most = max((one.amount for one in (*top.users, *top.kinds)), default=0.0)
+    called = in_words(one.name for one in top.users)
     return {
-        "top_users": [_used(one, most, limit) for one in top.users],
+        "top_users": [_used(replace(one, name=called[one.name]), most, limit) for one in top.users],
         "top_kinds": [_used(one, most, limit) for one in top.kinds],
         "top_is_partial": top.partial,
     }

@@ -54,7 +54,7 @@ def _cards(shown: Sequence[Batch], *, links: bool) -> list[dict[str, Any]]:
                 "total": sum(snapshot.counts.values()),
                 "finished": snapshot.finished,
                 "percent": snapshot.progress,
-                "rate": None if batch.rate_per_second is None else round(batch.rate_per_second, 2),
+                "rate": None if (rate := batch.rate_now) is None else round(rate, 2),
                 "eta": iso(snapshot.eta),
                 "eta_earliest": iso(snapshot.eta_earliest),
                 "verdict": snapshot.verdict.value,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from queueops.tenancy.user_labels import in_words
 from ratelimits.models import CallTally, Limit
 from ratelimits.services.limiter.gauges import top_users
 
@@ -27,8 +28,9 @@ def _read() -> dict[str, dict[str, Any]]:
 
 def _users_of(limit: Limit) -> dict[str, Any]:
     found = top_users(limit, most=MOST_USERS_OF_A_LIMIT)
+    called = in_words(one.name for one in found.users)
     return {
-        "users": [{"name": one.name, "calls": one.calls, "amount": round(one.amount)} for one in found.users],
+        "users": [{"name": called[one.name], "calls": one.calls, "amount": round(one.amount)} for one in found.users],
         "partial": found.partial,
     }
 

@@ -86,6 +86,8 @@ class MatchingMixin(QueueAdmin):
     def tools_for(self, request: HttpRequest) -> list[dict[str, Any]]:
         """What this person may do to all that match, as buttons that keep the list's filters."""
         query = filters_of(request)
+        if not query:
+            return []  # of all that there is: nobody means that by a button above a list
         return [
             {
                 "label": f"{one.verb.label}…",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import forms
@@ -174,13 +175,17 @@ def _page_of(upload: Upload) -> dict[str, Any]:
         "uploaded": showing.ago(upload.created_at),
         "unlisted": upload.error_count - len(upload.errors),
         "rows_are": "row" if upload.format == Upload.Format.CSV else "line",
-        "faults": [
-            {
-                "line": one["line"],
-                "message": masked_text(one["message"]),
-                "fields": [(name, masked_text("; ".join(said))) for name, said in one["fields"].items()],
-            }
-            for one in upload.errors
-        ],
+        "faults": _alike(upload.errors),
         "sample": [{**one, "payload": pretty(one["payload"], most=2_000)[0]} for one in upload.sample],
     }
+
+
+def _alike(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What is wrong, each once, with the lines that have it: a thousand equal ones hide the other."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in errors:
+        fields = [(name, masked_text("; ".join(said))) for name, said in one["fields"].items()]
+        fault = {"line": one["line"], "more": 0, "message": masked_text(one["message"]), "fields": fields}
+        known = found.setdefault(f"{fault['message']} {fields}", fault)
+        known["more"] += known is not fault
+    return list(found.values())

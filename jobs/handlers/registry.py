@@ -7,7 +7,7 @@ import inspect
 import json
 import pkgutil
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import permutations
@@ -279,6 +279,11 @@ class Handler:
     batch: BatchForm | None = None
     most: Callable[[Any], Usage] | None = None
     fallback: Callable[[Any], Sequence[Fallback]] | None = None
+
+    @property
+    def payload_fields(self) -> Collection[str]:
+        """Of its payload, as far as one model says them all."""
+        return getattr(self.schema._type, "model_fields", ())  # noqa: SLF001 - no public way
 
     def is_repeatable(self, payload: Any) -> bool:
         """Whether a call whose outcome is unknown may be made again without doubling its effect."""

@@ -9,6 +9,7 @@ import uuid_utils.compat
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from jobs.querysets import BatchQuerySet, JobQuerySet
 from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, CallType, EventType, GuardState, JobState, Priority
@@ -18,6 +19,7 @@ from queueops.tenancy.written_json import WrittenJSONField
 
 from .policies import RetryPolicy
 
+STANDS_STILL_SECONDS = 30.0  # between two samples of a batch that moves lie some seconds
 WHOLE_PROJECT = uuid.UUID(int=0)  # the `batch_id` under which JobCount keeps a project's total
 
 # What a lane may release now. Its claims repeat these conditions word by word, or the index would not serve them.
@@ -96,6 +98,14 @@ class Batch(models.Model):
 
     def __str__(self) -> str:
         return self.name or str(self.id)
+
+    @property
+    def rate_now(self) -> float | None:
+        """Its smoothed rate; 0 where no job has ended for ten times as long as that says: it stands still."""
+        if not self.rate_per_second or self.sampled_at is None:
+            return self.rate_per_second
+        silent = (timezone.now() - self.sampled_at).total_seconds()
+        return 0.0 if silent > STANDS_STILL_SECONDS + 10 / self.rate_per_second else self.rate_per_second
 
 
 class Job(models.Model):

@@ -1,9 +1,12 @@
 """The base of every expected error, and the one shape in which errors are shown."""
 
+from collections.abc import Collection
 from itertools import islice
 from typing import Any, ClassVar
 
 from pydantic import ValidationError
+
+from queueops.core.values.near_names import nearest
 
 MOST_FIELDS_TOLD = 50  # of one error; of a body of 150,000 wrong ones the answer would be megabytes
 
@@ -78,10 +81,19 @@ def error_body(
     return {"error": error}
 
 
-def fields_of(error: ValidationError, prefix: str = "") -> dict[str, list[str]]:
-    """Return what is wrong with each field, by its path: the `fields` of an error of ours."""
+def fields_of(error: ValidationError, prefix: str = "", *, known: Collection[str] = ()) -> dict[str, list[str]]:
+    """
+    Return what is wrong with each field, by its path: the `fields` of an error of ours.
+
+    Args:
+        known: The fields that there are: of one that is not among them the nearest is told.
+    """
     found: dict[str, list[str]] = {}
     for item in error.errors(include_url=False, include_context=False, include_input=False):
         path = ".".join([prefix, *map(str, item["loc"])] if prefix else map(str, item["loc"]))
-        found.setdefault(path, []).append(item["msg"].removeprefix("Value error, "))
+        told = item["msg"].removeprefix("Value error, ")
+        if known and item["type"] == "extra_forbidden" and len(item["loc"]) == 1:
+            meant = nearest(str(item["loc"][0]), known)
+            told = f"{told}.{meant}" if meant else told
+        found.setdefault(path, []).append(told)
     return found

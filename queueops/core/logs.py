@@ -24,6 +24,7 @@ _facts: ContextVar[Mapping[str, Facts]] = ContextVar("log_facts", default=_NOBOD
 
 HIDDEN = "(hidden)"
 UNTOLD_SECONDS = 60.0  # after which what comes again is another trouble
+FAULTS_FROM = 500  # the statuses of answers that are our fault
 
 
 def tell_of(work: str, facts: Facts) -> None:
@@ -56,6 +57,16 @@ class OnceWhileItLasts(logging.Filter):
         now, last = time.monotonic(), self._last.get(record.msg)
         self._last[record.msg] = now  # as it is written in code, without what it is about
         return last is None or now - last > UNTOLD_SECONDS
+
+
+class RefusalFilter(logging.Filter):
+    """A request that was refused is no fault of ours: its line says so, and no traceback looks like one."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        status = getattr(record, "status_code", None)
+        if record.name.startswith("django.") and isinstance(status, int) and status < FAULTS_FROM:
+            record.exc_info = record.exc_text = None
+        return True
 
 
 class TextFormatter(logging.Formatter):

@@ -188,7 +188,7 @@ def parse_as(model: type[Model], raw: bytes, *, any_number: bool = False) -> Mod
     try:
         return model.model_validate(parsed)
     except ValidationError as error:
-        fields = fields_of(error)
+        fields = fields_of(error, known=model.model_fields)
         whole = fields.pop("", None)  # what is wrong with fields together has no path
         raise InvalidInput(whole[0] if whole else "", fields=fields) from None
 
@@ -203,7 +203,7 @@ def parse_query_as(model: type[Model], given: Mapping[str, str]) -> Model:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise InvalidQuery(fields=fields_of(error)) from None
+        raise InvalidQuery(fields=fields_of(error, known=model.model_fields)) from None
 
 
 def digest_of(request: Request, raw: bytes, *, path: str = "") -> str:

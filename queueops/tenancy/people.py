@@ -6,18 +6,24 @@ from collections.abc import Iterable
 
 from django.contrib.auth.models import User
 
-from queueops.tenancy.models import Issuer
+from queueops.tenancy.models import Issuer, ProducerKey
 
 OF_USERS = "user:"
 
 
 def name_of(actor: str) -> str:
-    """`anna` for `user:7`, `… of the app` for an end user with a token of that issuer; other actors as they are."""
+    """
+    `anna` for `user:7`, `key imports (qo_1a2b…)` for a producer's, `… of the app` for an end user with a token of that
+    issuer; other actors as they are.
+    """
     kind, _, key = actor.partition(":")
     if kind == "token":
         issuer, _, user = key.partition(":")
         app = Issuer.objects.filter(pk=issuer).values_list("name", flat=True).first() if issuer.isdigit() else None
         return f"user {user} of {app}" if app else actor
+    if kind == "key" and key:
+        name = ProducerKey.objects.filter(prefix=key).values_list("name", flat=True).first()
+        return f"key {name} ({key}…)" if name else actor
     if kind != "user" or not key.isdigit():
         return actor
     return User.objects.filter(pk=int(key)).values_list("username", flat=True).first() or actor

@@ -46,6 +46,29 @@ def labels_of(project_id: str, users: Iterable[UUID]) -> dict[UUID, str]:
     return dict(rows.values_list("user_id", "label"))
 
 
+def in_words(names: Iterable[str], *, project_id: str = "") -> dict[str, str]:
+    """
+    Each name as people know it: `acme / Ada` for `acme / 6f9f1b0e-…`, where that user is called so.
+
+    Args:
+        project_id: Whose users they are, where the names do not begin with it. Empty: a user whom two projects call
+            differently keeps the id.
+    """
+    found = {name: (name.rpartition(" / ")[0] or project_id, _user_of(name.rpartition(" / ")[2])) for name in names}
+    rows = UserLabel.objects.filter(user_id__in={user for _, user in found.values() if user})
+    labels: dict[UUID | None, dict[str, str]] = {}
+    for row in rows:
+        labels.setdefault(row.user_id, {})[row.project_id] = row.label
+    told = {}
+    for name, (project, user) in found.items():
+        known = labels.get(user, {})
+        unsaid = set(known.values()) if not project else set()
+        label = known.get(project) or (unsaid.pop() if len(unsaid) == 1 else "")
+        before = name.rpartition(" / ")[0]
+        told[name] = " / ".join(filter(None, (before, label))) if label else name
+    return told
+
+
 def users_shown(project_id: str, users: Iterable[UUID]) -> dict[UUID, SafeString]:
     """Each user as pages show them: what they are called, with links to their jobs and to the project's own page."""
     wanted = set(users)
@@ -63,3 +86,10 @@ def users_shown(project_id: str, users: Iterable[UUID]) -> dict[UUID, SafeString
         )
         for user in wanted
     }
+
+
+def _user_of(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

@@ -27,6 +27,7 @@ from queueops.screens.one_page import NewestPage
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.models import CredentialPool
+from queueops.tenancy.user_labels import in_words
 from ratelimits.models import AlertSilence, BudgetPeriod, Counter, Limit, QuotaAlert, UsageTracking
 from ratelimits.services.alerts.alerts import acknowledge_alerts
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES
@@ -297,7 +298,8 @@ def _month_link(alert: QuotaAlert) -> SafeString | None:
         return None
     month, project_id, user_id = alert.subject.split("/")
     found = UsageTracking.objects.filter(project_id=project_id, user_id=user_id, month_year=month).first()
-    return showing.link("ratelimits_usagetracking", found.pk, f"{user_id}, {month}") if found else None
+    who = in_words([user_id], project_id=project_id)[user_id]
+    return showing.link("ratelimits_usagetracking", found.pk, f"{who}, {month}") if found else None
 
 
 def _limit_link(limit: Limit) -> SafeString | str:

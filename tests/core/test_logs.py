@@ -10,12 +10,21 @@ import time
 from itertools import product
 
 import pytest
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.utils.http import parse_http_date
 
 from queueops.core.env.reading import read
-from queueops.core.logs import UNTOLD_SECONDS, JsonFormatter, OnceWhileItLasts, TextFormatter, tell_of, without_secrets
+from queueops.core.logs import (
+    UNTOLD_SECONDS,
+    JsonFormatter,
+    OnceWhileItLasts,
+    RefusalFilter,
+    TextFormatter,
+    tell_of,
+    without_secrets,
+)
 from queueops.core.web.request_log import RequestLog
 from tests.support.all_faults import all_faults
 from tests.support.processes import ROOT
@@ -128,6 +137,16 @@ def test_django_s_own_lines_name_the_request_too(caplog):
     assert response.status_code == 404
     [line] = [json.loads(line) for line in caplog.text.splitlines() if "Not Found" in line]
     assert (line["request"], line["message"]) == ("from-a-proxy", "Not Found: /there-is-nothing/")
+
+
+def test_a_refused_request_is_a_line_and_no_traceback_and_a_fault_of_ours_has_its_own():
+    for name, status, kept in (("django.request", 403, False), ("django.request", 500, True), ("jobs", 403, True)):
+        line = record("Forbidden", status_code=status)
+        line.name, line.exc_info = name, (RuntimeError, RuntimeError("because"), None)
+        assert RefusalFilter().filter(line)
+        assert ("because" in TextFormatter().format(line)) is kept
+    [handler] = settings.LOGGING["handlers"].values()
+    assert handler["filters"] == ["refusals"]
 
 
 def test_production_logs_json_unless_told_otherwise():

@@ -204,9 +204,8 @@ def progress_of(snapshot: BatchSnapshot) -> SafeString:
 
 
 def rate_of(batch: Batch) -> str:
-    return (
-        f"{batch.rate_per_second:,.1f} jobs/s" if batch.rate_per_second and not batch.finished_at else showing.NOTHING
-    )
+    rate = batch.rate_now
+    return f"{rate:,.1f} jobs/s" if rate and not batch.finished_at else showing.NOTHING
 
 
 def _ends(snapshot: BatchSnapshot) -> SafeString | str:
@@ -231,7 +230,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "batch": batch,
         "badge": batch_badge(snapshot),
         "progress_bar": progress_of(snapshot),
-        "rate": rate_of(batch) if batch.rate_per_second else "",
+        "rate": rate_of(batch) if batch.rate_now else "",
         "ends": _ends(snapshot),
         "created": showing.ago(batch.created_at),
         "who": name_of(batch.submitted_by),

@@ -53,6 +53,10 @@ def shown_causes(narrowed: Mapping[str, str], *, most: int = MOST_CAUSES) -> lis
     return [
         {
             "count": f"{cause.count:,}",
+            "projects": [
+                (name, f"{count:,}", urlencode({**narrowed, "fingerprint": cause.fingerprint, "project": name}))
+                for name, count in cause.projects.items()
+            ],
             "sample": cause.newest,
             "message": masked_text(cause.newest.error_message)[:300],
             "remediation": masked_text(cause.newest.remediation),

@@ -151,7 +151,7 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
         "held_by_outage": snapshot.held_by_outage,
         "finished": snapshot.finished,
         "progress": snapshot.progress,
-        "rate_per_second": batch.rate_per_second,
+        "rate_per_second": batch.rate_now,
         "eta": snapshot.eta and MOMENT.to_representation(snapshot.eta),
         "eta_earliest": snapshot.eta_earliest and MOMENT.to_representation(snapshot.eta_earliest),
         "recheck_after_seconds": snapshot.recheck_after_seconds,

@@ -105,7 +105,7 @@ def read_report(batch: Batch, *, now: datetime) -> BatchReport:
         groups=groups,
         finished=snapshot.finished,
         total=sum(snapshot.counts.values()),
-        rate=batch.rate_per_second,
+        rate=batch.rate_now,
         left=max(timedelta(0), snapshot.eta - now) if snapshot.eta else None,
         held_by=next(iter(held), ""),
         reasons=_reasons(batch),

@@ -23,6 +23,7 @@ class Cause:
         count: Open letters of it.
         newest: One of them, without payload and attempts. `traceback`, `log`: whether its last attempt has them.
         first_at: When the job of the oldest was submitted.
+        projects: How many of them are whose, the most first.
     """
 
     fingerprint: str
@@ -30,13 +31,15 @@ class Cause:
     newest: DeadLetter
     first_at: datetime | None
     has: tuple[str, ...]
+    projects: Mapping[str, int]
 
 
 def causes_of(narrowed: Mapping[str, Any], *, most: int = MOST_CAUSES) -> list[Cause]:
     """
     The causes of open dead letters, the most frequent first.
 
-    The counts come from the index of open dead letters alone; one row of each group says what it is.
+    The counts come from the index of open dead letters alone; one row of each group says what it is, and all of them
+    whose they are.
 
     Args:
         narrowed: Columns of a letter, `project_id` or `batch_id`, and their values.
@@ -49,6 +52,10 @@ def causes_of(narrowed: Mapping[str, Any], *, most: int = MOST_CAUSES) -> list[C
         .order_by("-open_ones", "fingerprint")[:most]
     )
     counts = dict(counted)
+    whose: dict[str, dict[str, int]] = {}
+    by_project = letters.order_by().filter(fingerprint__in=counts).values_list("fingerprint", "project_id")
+    for fingerprint, project, count in by_project.annotate(open_ones=Count("pk")).order_by("-open_ones", "project_id"):
+        whose.setdefault(fingerprint, {})[project] = count
     newest, oldest = _ends(letters, list(counts), "-pk"), _ends(letters, list(counts), "pk")
     samples = (
         DeadLetter.objects.defer("payload", "attempts")
@@ -65,6 +72,7 @@ def causes_of(narrowed: Mapping[str, Any], *, most: int = MOST_CAUSES) -> list[C
             newest=sample,
             first_at=time_of(oldest[fingerprint]) if fingerprint in oldest else None,
             has=tuple(name for name in ("traceback", "log") if getattr(sample, name)),
+            projects=whose.get(fingerprint, {}),
         )
         for fingerprint, count in counts.items()
         if (sample := samples.get(newest.get(fingerprint)))  # none: resolved between the two queries

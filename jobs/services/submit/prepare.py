@@ -175,9 +175,8 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
         refuse_endless(spec.payload, text)
         payload = handler.schema.validate_json(text)
     except ValidationError as error:
-        raise InvalidJob(
-            f"The payload does not fit {spec.kind!r}.", fields=fields_of(error, prefix="payload")
-        ) from None
+        fields = fields_of(error, prefix="payload", known=handler.payload_fields)
+        raise InvalidJob(f"The payload does not fit {spec.kind!r}.", fields=fields) from None
     except (ValueError, RecursionError) as error:
         raise InvalidJob("The payload cannot be stored as JSON.", fields={"payload": [str(error)]}) from None
     kept, limit = spec.written_payload(text), rules.max_payload_bytes

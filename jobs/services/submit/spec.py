@@ -254,7 +254,7 @@ def parse_spec(line: bytes | str | Mapping[str, Any], *, written: bytes | str | 
             return spec if written is None else spec.written_in(written)
         return JobSpec.model_validate_json(line).written_in(line)
     except ValidationError as error:
-        fields = fields_of(error)
+        fields = fields_of(error, known=JobSpec.model_fields)
         if list(fields) == [""]:
             broken = error.errors()[0]["type"] in ("json_invalid", "model_type")
             if isinstance(line, bytes | str) and line[:100].lstrip()[:1] in ("[", b"["):

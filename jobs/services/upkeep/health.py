@@ -35,6 +35,7 @@ Change = Literal["ends", "clears", "asks"]
 MOST_NAMED_IN_A_SENTENCE = 3  # in one sentence
 MOST_LETTERS_COUNTED = 10_000  # dead letters; beyond it "more than"
 MOST_LETTERS_READ = 200
+LATELY = timedelta(hours=1)  # what failed longer ago is no news, however much of it is open
 TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING, QuotaAlert.Kind.NO_EXECUTOR}  # by findings of their own
 HELD_SECONDS = 10  # a queue behind a limit that clears sooner holds nothing back
 
@@ -171,10 +172,17 @@ def open_letters(project_id: str | None = None) -> OpenLetters:
     count = letters.open().order_by().values("pk")[: MOST_LETTERS_COUNTED + 1].count()
     if not count:
         return OpenLetters(0)
-    newest = letters.order_by("-created_at").values_list("resolution", "error_code", "kind", "project_id")
-    causes = Counter(row[1:] for row in newest[:MOST_LETTERS_READ] if row[0] is None)
-    [((code, kind, project), _)] = causes.most_common(1) or [(("", "", ""), 0)]
-    cause = f"Most lately: {code} of {kind}, project {project}." if code else ""
+    newest = letters.order_by("-created_at").values_list("resolution", "created_at", "error_code", "kind", "project_id")
+    read = [row[1:] for row in newest[:MOST_LETTERS_READ] if row[0] is None]
+    since = timezone.now() - LATELY
+    causes = Counter(row[1:] for row in read if row[0] > since)
+    cause = ""
+    if causes:
+        [((code, kind, project), _)] = causes.most_common(1)
+        cause = f"Most lately: {code} of {kind}, project {project}."
+    elif read:
+        at, code, kind, project = read[0]
+        cause = f"The newest, of {at:%Y-%m-%d %H:%M} UTC: {code} of {kind}, project {project}."
     return OpenLetters(min(count, MOST_LETTERS_COUNTED), more=count > MOST_LETTERS_COUNTED, cause=cause)
 
 

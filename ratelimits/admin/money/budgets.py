@@ -20,6 +20,7 @@ from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ReasonForm, optional_reason
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one
+from queueops.tenancy.user_labels import in_words
 from ratelimits.admin.allowance_form import zones
 from ratelimits.admin.usage.parts import narrowed
 from ratelimits.models import Budget
@@ -161,13 +162,16 @@ class BudgetAdmin(ServiceFormAdmin):
     @admin.display(description="for")
     def whose(self, row: Budget) -> SafeString:
         who = row.user_id or row.batch_id
-        more = format_html(" {}", showing.short_id(who)) if who else ""
+        called = in_words([str(row.user_id)], project_id=row.project_id)[str(row.user_id)] if row.user_id else ""
+        label = called if called != str(row.user_id) else ""
+        more = format_html(" {}", label or showing.short_id(who)) if who else ""
         return format_html("<span>{}{}, {}</span>", row.get_scope_display(), more, row.get_period_display())
 
     @admin.display(description="spent")
     def spent(self, row: Budget) -> SafeString:
         now = _standing(row)
-        whose = format_html(' <span class="qo-muted">by {}</span>', now.key) if now.key else ""
+        who = in_words([now.key], project_id=row.project_id)[now.key]
+        whose = format_html(' <span class="qo-muted">by {}</span>', who) if who else ""
         return format_html("{}{}", showing.bar(min(FULL, now.percent), _in_words(now)), whose)
 
     @admin.display(description="left")

@@ -23,6 +23,7 @@ from queueops.core.values.numbers import numbered
 from queueops.screens.filters import MOST_PROJECTS_LISTED
 from queueops.screens.verbs import actor_of
 from queueops.tenancy.models import Project
+from queueops.tenancy.user_labels import in_words
 from ratelimits.admin.usage.charts import chart_of_spend
 from ratelimits.models import Spend, Via
 from ratelimits.money import MICRO, shown
@@ -69,6 +70,7 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
     asked = _asked(request)
     rows = asked.rows()
     groups, days, whole = grouped(rows, asked.by), grouped(rows, "day"), total(rows)
+    called = in_words([one.key for one in groups], project_id=asked.project) if asked.by == "user" else {}
     dearest = max((one.sum.money for one in groups), default=0) or 1
     context = {
         **model_admin.admin_site.each_context(request),
@@ -85,7 +87,7 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "chart": chart_of_spend(_every_day(days, asked), _money) if days else None,
         "groups": [
             {
-                "name": one.key or "none",
+                "name": called.get(one.key, one.key) or "none",
                 "way": "by batch" if one.via == Via.BATCH else "",
                 "money": "no price" if one.sum.unpriced == one.sum.calls else _money(one.sum.money),
                 "calls": numbered(one.sum.calls, "call"),

@@ -51,10 +51,14 @@ def show_forecast(session: Session, told: Forecast) -> int:
 
 def tell_refused(session: Session, errors: Sequence[Mapping[str, Any]], count: int) -> None:
     session.note(f"{plural(count, 'job')} refused:")
-    for error in errors[:SHOWN_ERRORS]:
+    alike: dict[str, list[int]] = {}  # a thousand equal ones would hide the other
+    for error in errors:
         wrong = " ".join(f"{path}: {', '.join(causes)}" for path, causes in (error.get("fields") or {}).items())
-        session.note(f"  line {error['line']}: {error['message']} {wrong}".rstrip())
-    if count > SHOWN_ERRORS:
+        alike.setdefault(f"{error['message']} {wrong}".rstrip(), []).append(error["line"])
+    for told, lines in list(alike.items())[:SHOWN_ERRORS]:
+        more = f" and {len(lines) - 1:,} more" if len(lines) > 1 else ""
+        session.note(f"  line {lines[0]}{more}: {told}")
+    if len(alike) > SHOWN_ERRORS or count > len(errors):
         session.note("  …")
 
 
