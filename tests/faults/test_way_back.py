@@ -77,13 +77,13 @@ def folders() -> dict[str, Path]:
 
 
 @contextmanager
-def web(code: Path = ROOT, **environ: str) -> Iterator[tuple[RunningProcess, str]]:
+def web(code: Path, **environ: str) -> Iterator[tuple[RunningProcess, str]]:
     port = free_port()
     with run(code, "web", QUEUEOPS_PORT=str(port), **environ) as process:
         yield process, f"http://127.0.0.1:{port}"
 
 
-def workers(code: Path = ROOT, **environ: str) -> Any:
+def workers(code: Path, **environ: str) -> Any:
     return run(code, "qcluster", **environ)
 
 
@@ -143,12 +143,12 @@ def test_r21_a_version_before_goes_on_through_the_upgrade_and_this_one_works_on_
         assert set(rights._given().values()) == {False}, "or the version before would have refused its tables"
         assert "takes no jobs" not in old_workers.output
 
-        new_workers = new.enter_context(workers())
+        new_workers = new.enter_context(workers(ROOT))
         wait_for(
             lambda: set(rights._given().values()) == {True}, what="the rights, which the first of its processes gives"
         )
         with run(before, "web", QUEUEOPS_PORT=str(free_port())) as refused:
-            new_web, new_address = new.enter_context(web())
+            new_web, new_address = new.enter_context(web(ROOT))
             carried_out(new_address, key)
             wait_for(lambda: not refused.runs, what="its end")
             assert refused.process.returncode != 0
@@ -169,8 +169,8 @@ def test_r21_a_version_before_goes_on_through_the_upgrade_and_this_one_works_on_
         began = time.monotonic()
         assert new_workers.stop() == new_web.stop() == 0
         call_command("migrate", verbosity=0)
-        back.enter_context(workers(**SETTING))
-        returned, address = back.enter_context(web(**SETTING))
+        back.enter_context(workers(ROOT, **SETTING))
+        returned, address = back.enter_context(web(ROOT, **SETTING))
         carried_out(address, key)
         seconds = time.monotonic() - began
         lines = [json.loads(line) for line in returned.output.splitlines()]  # warnings as well

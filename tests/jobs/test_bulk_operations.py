@@ -402,7 +402,6 @@ def test_only_an_operation_of_which_nothing_was_heard_is_handed_out_again(handed
         ("discard_dead_letters", []),
         ("cancel_jobs", {"filter": {"status": "no state"}}),
         ("schedule_jobs", {"filter": {}}),
-        ("of_a_later_version", {"filter": {}}),
     ],
 )
 def test_an_operation_that_cannot_be_understood_ends_as_failed_after_a_few_tries(handed_out, action, parameters):
