@@ -351,7 +351,7 @@ def test_one_key_may_have_another_capacity(manager: Api):
     LimitOverride.objects.update(ends_at=Now())
     assert manager.get(f"/limits/{limit.pk}/").json()["overrides"] == []
     assert error_of(manager.post(path, {**body, "for_seconds": 60, "ends_at": "2026-01-01T06:00:00Z"}), 422)
-    wrongs = [
+    wrongs: list[tuple[dict[str, object], str]] = [
         ({"key": "user:u"}, "key"),
         ({"capacity": -1}, "capacity"),
         ({"ends_at": "2026-01-01T06:00:00Z"}, "ends_at"),

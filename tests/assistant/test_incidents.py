@@ -21,7 +21,7 @@ from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish import kinds as kinds_service
 from jobs.services.finish.kinds import ServedKinds
 from jobs.services.submit.submit import submit_batch
-from jobs.services.upkeep.watch import watch_unserved
+from jobs.services.upkeep.watch_unserved import watch_unserved
 from jobs.states import JobState
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert

@@ -60,8 +60,8 @@ def test_a_file_meets_the_limits_of_elsewhere_at_the_sandbox_and_leaves_nothing(
     assert "6 sheets-write" in told
     assert "sheets-write (project:rehearsal) lets it through in" in told
     assert "The whole file, 10 jobs" in told
-    left = (Job, Limit, Counter, Credential, Project.objects.filter(pk="rehearsal"))
-    assert [getattr(rows, "objects", rows).exists() for rows in left] == [False] * 5
+    left = [model.objects.exists() for model in (Job, Limit, Counter, Credential)]
+    assert [*left, Project.objects.filter(pk="rehearsal").exists()] == [False] * 5
 
 
 def test_what_cannot_be_rehearsed_is_said_before_anything_is_begun(file, tmp_path, settings):

@@ -15,7 +15,7 @@ from django.db.models import F
 
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.upkeep.notify_alerts import send_test, send_unsent
-from jobs.services.upkeep.watch import watch_dead_letters
+from jobs.services.upkeep.watch_letters import watch_dead_letters
 from jobs.testing import drain
 from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services.alerts import alerts

@@ -22,9 +22,9 @@ from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import breaker
 from jobs.services.operate.pools import delete_pool, ensure_pool, pools_served, save_pool
 from jobs.services.upkeep import pools as upkeep_pools
-from jobs.services.upkeep import watch
 from jobs.services.upkeep.executors import deregister, register
 from jobs.services.upkeep.pools import follow_pools
+from jobs.services.upkeep.watch_unserved import watch_unserved
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.database import UnsuitableDatabase
@@ -253,7 +253,7 @@ def test_who_serves_what():
 
 
 def alerts() -> set[str]:
-    watch.watch_unserved()
+    watch_unserved()
     return set(QuotaAlert.objects.filter(kind="unserved", resolved_at=None).values_list("message", flat=True))
 
 

@@ -18,8 +18,8 @@ from jobs.services.finish import kinds as kinds_service
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds, kinds_served, set_aside, take_up
 from jobs.services.operate.pauses import pause_scope, settle_holds
-from jobs.services.upkeep import watch
 from jobs.services.upkeep.unserved import tend_unserved
+from jobs.services.upkeep.watch_unserved import watch_unserved
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from tests.factories import make_job, make_jobs
@@ -164,7 +164,7 @@ def test_what_waits_too_long_is_buried_and_told_before(settings):
     kinds.tend()
     set_back(1.9)
     assert tend_unserved() == 0
-    watch.watch_unserved()
+    watch_unserved()
     assert QuotaAlert.objects.get(resolved_at=None).message == (
         "No worker knows kind later.kind: 3 jobs of acme wait for one; a dead letter each after 2 h"
     )
@@ -172,7 +172,7 @@ def test_what_waits_too_long_is_buried_and_told_before(settings):
     assert tend_unserved() == 3
     assert set(DeadLetter.objects.values_list("job_id", "error_code")) == {(job.pk, "unknown_kind") for job in jobs}
     assert not PauseSwitch.objects.exists()
-    watch.watch_unserved()
+    watch_unserved()
     assert not QuotaAlert.objects.filter(resolved_at=None).exists()
 
 

@@ -18,9 +18,9 @@ from jobs.services.finish.kinds import ServedKinds, kinds_served, refusal_of, ta
 from jobs.services.operate.pauses import settle_holds
 from jobs.services.operate.pools import save_pool
 from jobs.services.upkeep import pools as upkeep_pools
-from jobs.services.upkeep import watch
 from jobs.services.upkeep.pools import follow_pools
 from jobs.services.upkeep.unserved import tend_unserved
+from jobs.services.upkeep.watch_unserved import watch_unserved
 from jobs.states import JobState
 from ratelimits.models import Limit, QuotaAlert
 from tests.factories import make_job, make_jobs
@@ -245,7 +245,7 @@ def test_each_pool_where_nobody_knows_a_kind_is_an_alert_of_its_own_and_its_jobs
         worker = Worker(name, knows=False, monkeypatch=monkeypatch)
         worker.claims()
         worker.goes_on()
-    watch.watch_unserved()
+    watch_unserved()
     assert set(QuotaAlert.objects.filter(kind="unserved", resolved_at=None).values_list("message", flat=True)) == {
         f"No worker of pool {pool} knows kind {KIND}: {count} jobs of {pool} wait for one; "
         "a dead letter each after 24 h"

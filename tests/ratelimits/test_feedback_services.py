@@ -440,6 +440,7 @@ def test_each_change_is_in_a_log_of_its_own_and_raises_an_alert(sheets, lines):
     [line] = CounterFeedback.objects.all()
     identity = counter_id(sheets["user"].pk, "project:acme/user:ada")
     assert (line.actor, line.counter, round(line.pressure, 3)) == (ACTOR, identity, 0.7)
+    assert line.blocked_until
     assert line.blocked_until > datetime.fromtimestamp(at + 29, UTC)
     assert "WriteRequestsPerMinutePerUser" in line.reason
     assert lines == [], "the audit trail is of what people and rules changed"
@@ -583,7 +584,7 @@ def test_a_smaller_cap_that_is_stated_is_a_warning_in_plain_words_until_somebody
     assert alert.severity == "warning"
     said = "google-sheets allows 30 a minute, the limit user says 60, for ada of acme"
     assert alert.message == f"{said}: accept it on its counter's page, or keep the limit"
-    counts = dict.fromkeys(JobState, 0)
+    counts = dict.fromkeys(map(str, JobState), 0)
     [first, *_] = findings(Situation(counts=counts, executors=["alive"], alerts=[alert]))
     assert (first.tone, first.key) == ("warn", str(alert.pk))
     assert alert.message in first.text

@@ -69,8 +69,9 @@ def test_it_ends_by_the_clock_alone_and_leaves_what_was_there_before(limit_id):
     assert cap() == 15
     entry = AuditEntry.objects.order_by("-pk")[0]
     assert (entry.action, entry.actor, entry.project_id) == ("end_override", "system", "acme")
-    assert (entry.before["capacity"], entry.after["capacity"]) == (50, 15)
-    assert entry.before["ends_at"]
+    before, after = entry.before or {}, entry.after or {}
+    assert (before["capacity"], after["capacity"]) == (50, 15)
+    assert before["ends_at"]
 
 
 def test_it_is_ended_by_hand_and_by_a_lasting_one(limit_id):

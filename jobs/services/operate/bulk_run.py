@@ -132,10 +132,8 @@ def run_bulk_chunk(operation_id: UUID, *, turn: int | None = None) -> bool:
 def _run_chunk(operation_id: UUID, turn: int | None) -> bool:
     with transaction.atomic():
         operation = _lock(operation_id)
-        if operation.status != Status.RUNNING or turn not in (None, operation.turn):
-            return False
-        if operation.action not in ACTIONS:  # a later version's: it goes on once a worker that knows it has the task
-            logger.warning("bulk operation %s: this version knows no %s", operation_id, operation.action)
+        is_running = operation.status == Status.RUNNING and turn in (None, operation.turn)
+        if not is_running or not _knows(operation):
             return False
         if fault := failed_too_often(operation):
             _end(operation, Status.FAILED, error=fault)
@@ -163,6 +161,13 @@ def _run_chunk(operation_id: UUID, turn: int | None) -> bool:
         _pace(operation, len(moved))
         _save(operation)
         return True
+
+
+def _knows(operation: BulkOperation) -> bool:
+    """Whether this version has its action; one of a later version goes on once a worker that knows it has the task."""
+    if operation.action not in ACTIONS:
+        logger.warning("bulk operation %s: this version knows no %s", operation.pk, operation.action)
+    return operation.action in ACTIONS
 
 
 def _judge_canary(operation: BulkOperation) -> bool:
