@@ -1166,6 +1166,11 @@ export interface components {
              * @description Null: one more call has room now.
              */
             next_free_at: string | null;
+            /**
+             * Format: date-time
+             * @description When the cap of this key comes back to what it was; null: it has none that ends.
+             */
+            override_ends_at: string | null;
             /** Format: double */
             per_second: number | null;
             /** Format: double */
@@ -2259,6 +2264,11 @@ export interface components {
         Override: {
             /** Format: double */
             capacity: number;
+            /**
+             * Format: date-time
+             * @description From then on the key has again what it had. Empty: it stays.
+             */
+            ends_at?: string | null;
             /** @description As the counter shows it: project:acme, or project:acme/user:… */
             key: string;
             note?: string;
@@ -3396,6 +3406,18 @@ export interface components {
         SetOverride: {
             /** Capacity */
             capacity: number;
+            /**
+             * Ends At
+             * @description From then on the key has again what it had. Null, and no `for_seconds`: it stays.
+             * @default null
+             */
+            ends_at: string | null;
+            /**
+             * For Seconds
+             * @description In place of `ends_at`: from now on for so long.
+             * @default null
+             */
+            for_seconds: number | null;
             /**
              * Key
              * @description As its counter shows it: `project:acme`, `project:acme/user:u`.
