@@ -48,6 +48,7 @@ OF_A_FAILED_CALL: dict[str, str] = {
 # `data.operation`, or the field that tells such an event from others of its type.
 OPERATIONS: dict[str, tuple[EventType, str]] = {
     "lease_lost": (EventType.ERROR, "an executor that had lost its lease wrote too late; its write was refused"),
+    "worker_died": (EventType.ERROR, "its worker died with `carried` jobs; `suspect`: whether it is the one suspected"),
     "loop_held": (EventType.ERROR, "its handler held its worker's event loop for `held_ms`; counted as a crash"),
     "late_answer": (EventType.AUDIT, "its executor's answer came after it was cancelled or taken back"),
     "rate_limit_check": (EventType.SCHEDULING, "a claim met a limit (`binding_limit`) without room"),

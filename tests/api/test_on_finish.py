@@ -32,7 +32,7 @@ def test_a_batch_and_its_callback_name_each_other(api: Api, as_lines: bool):
     batch = api.get(f"/batches/{given.json()['id']}/").json()
     callback = api.get(f"/jobs/{batch['on_finish_job']}/").json()
     assert (callback["priority"], callback["held"], callback["batch"]) == ("urgent", True, None)
-    assert callback["ended_batch"] == {"batch": batch["id"], "name": "", "counts": None}
+    assert callback["ended_batch"] == {"batch": batch["id"], "name": "", "counts": None, "verdict": None}
     assert callback["waiting_for"] == f"batch {batch['id']} has to end first"
     cancel_jobs(Job.objects.filter(batch_id=batch["id"]).values_list("pk", flat=True), actor="user:1", reason="x")
     DependantsDuty().do()

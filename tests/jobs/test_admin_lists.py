@@ -30,7 +30,7 @@ from tests.support.people import signed_in
 NOBODY = UUID(int=404)
 JOBS = "/admin/jobs/job/"
 LETTERS = "/admin/jobs/deadletter/"
-MOST_QUERIES = 16
+MOST_QUERIES = 18
 
 pytestmark = pytest.mark.django_db
 

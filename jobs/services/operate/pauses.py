@@ -77,8 +77,11 @@ def resume_batch_by_canary(batch_id: UUID, *, canary: Canary, actor: str, reason
         UnknownPauseTarget, InvalidPace: It stays paused.
     """
     canary.check()
-    key = str(batch_id)
-    _target(Scope.BATCH, key)
+    return _resume(Scope.BATCH, str(batch_id), actor=actor, reason=reason, canary=canary)
+
+
+def _try_first(batch_id: str, canary: Canary) -> None:
+    """Have the guard of a batch let a few of its waiting jobs go, in the caller's transaction."""
     waiting = Job.objects.filter(batch_id=batch_id, status__in=sorted(WAITING))
     # What has a time of its own is not tried: a day's wait would come twice.
     now = waiting.exclude(status=JobState.QUEUED, scheduled_at__isnull=False).order_by("pk")
@@ -88,7 +91,6 @@ def resume_batch_by_canary(batch_id: UUID, *, canary: Canary, actor: str, reason
         since = Batch.objects.filter(pk=batch_id).values_list(TransactionNow(), flat=True).get()
         guard = {"first": len(ids), "percent": canary.percent, "since": since.isoformat()}
         Batch.objects.filter(pk=batch_id).update(guard=guard, guard_state=GuardState.TRIAL, trial_until=ids[-1])
-    return resume_scope(Scope.BATCH, key, actor=actor, reason=reason)
 
 
 def count_covered(scope: str, key: str) -> Counted:
@@ -152,10 +154,16 @@ def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
         UnknownPauseTarget: No such scope, project or batch.
         ProjectMoved, ProjectMoving: It stays paused here.
     """
+    return _resume(scope, key, actor=actor, reason=reason)
+
+
+def _resume(scope: str, key: str, *, actor: str, reason: str, canary: Canary | None = None) -> int:
     with transaction.atomic(durable=True):
         wanted, key, project_id = _target(scope, key)
         if wanted is Scope.PROJECT:
             refuse_writes(key)
+        if canary:
+            _try_first(key, canary)
         removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key, window=None).delete()
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=False)
