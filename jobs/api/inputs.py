@@ -314,7 +314,10 @@ def _one_of_both(schema: dict[str, Any]) -> None:
         described = schema["properties"][name]
         del described["default"]
         described.update(next(choice for choice in described.pop("anyOf") if choice != {"type": "null"}))
-    schema["oneOf"] = [{"required": ["ids"]}, {"required": ["filter"]}]
+    by_ids: dict[str, Any] = {"required": ["ids"]}
+    if "canary" in schema["properties"]:
+        by_ids["properties"] = {"canary": {"type": "null"}}
+    schema["oneOf"] = [by_ids, {"required": ["filter"]}]
 
 
 class Selection(Input):

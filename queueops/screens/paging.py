@@ -40,6 +40,12 @@ NOT_FILTERS = ("before", "p", "o", "all")
 CLOCK_SLACK = timedelta(hours=1)
 
 
+def _label_of(spec: Any, value: str) -> str:
+    """A filter's own word for a value; one that lists what is there has values alone."""
+    pairs = (one for one in getattr(spec, "lookup_choices", ()) if isinstance(one, tuple | list))
+    return next((str(label) for choice, label in pairs if str(choice) == value), value)
+
+
 class OlderPages(Paginator):  # type: ignore[type-arg]
     """Stands in for Django's, which counts; the changelist has the page already."""
 
@@ -127,7 +133,7 @@ class BoundedChangeList(TypedChangeList):
             title = str(spec.title)
             if names:
                 values = " ".join(str(self.params[name]) for name in names)
-                words = dict(getattr(spec, "lookup_choices", ())).get(values, values)
+                words = _label_of(spec, values)
                 without = self.get_query_string(remove=[*names, BEFORE])
                 chips.append({"title": title, "words": str(words), "href": without})
             elif not self.query and (default := getattr(spec, "all_option", None)) and default[1] != "All":

@@ -360,7 +360,7 @@ def test_a_pipe_gets_lines_and_json_every_update(environ):
     rest, _ = plain.communicate(timeout=60)
     more, _ = as_json.communicate(timeout=60)
     updates += [json.loads(line) for line in more.splitlines()]
-    assert re.match(r"\d\d:\d\d:\d\d 0\.0 %, 0 of 2, 2 queued", first)
+    assert re.match(r"\d\d:\d\d:\d\d waiting, 0\.0 %, 0 of 2, 2 queued", first)
     assert rest.endswith(f"Batch {batch.pk} has ended: 2 completed.\n")
     assert "\x1b" not in first + rest
     assert (plain.returncode, as_json.returncode) == (0, 0)

@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from queueops.screens.paging import MOST_LISTED_COUNTED
 from ratelimits.admin import ledger_check
 from ratelimits.services.usage.reports import months_until
 from tests.support.people import signed_in
@@ -118,7 +119,8 @@ IN_ORDER = [
 def test_a_page_reads_little_more_than_it_shows(depth, address):
     response, took, about = statements(address)
     assert rows_of(response)
-    assert max(rows_read(sql) for sql in about) < MOST_READ
+    # But for the number that stands above a list without filters: entries of an index, and at most so many.
+    assert max(rows_read(sql) for sql in about if f"LIMIT {MOST_LISTED_COUNTED + 1}" not in sql) < MOST_READ
     assert took < MOST_SECONDS
 
 

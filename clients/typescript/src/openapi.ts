@@ -3090,7 +3090,9 @@ export interface components {
              * @default 0
              */
             spread_seconds: number;
-        } & (unknown | unknown);
+        } & ({
+            canary?: null;
+        } | unknown);
         /** Reschedule */
         Reschedule: {
             /**
