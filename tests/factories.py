@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID, uuid4
@@ -44,6 +44,10 @@ WAYS: dict[JobState, tuple[str, ...]] = {
     JobState.FAILED: ("dispatch", "start", "fail"),
     JobState.CANCELLED: ("cancel",),
 }
+
+
+# A window of this day is not open now, in whatever time zone: on a Saturday night one of Saturdays would be.
+FAR_WEEKDAY = (datetime.now(UTC).weekday() + 3) % 7
 
 
 def make_project(project_id: str = "acme", **fields: Any) -> Project:

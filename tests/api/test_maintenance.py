@@ -15,13 +15,13 @@ from jobs.models import MaintenanceWindow, PauseSwitch
 from jobs.services.operate import windows
 from queueops.audit.models import AuditEntry
 from tests.api.conftest import Api, error_of
-from tests.factories import make_project
+from tests.factories import FAR_WEEKDAY, make_project
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
 
 WEEKLY: dict[str, object] = {
-    "weekdays": [5],
+    "weekdays": [FAR_WEEKDAY],
     "since": "22:00",
     "until": "02:00",
     "time_zone": "Europe/Berlin",
@@ -41,7 +41,12 @@ def test_a_key_makes_sees_ends_and_deletes_windows_of_its_project(api: Api) -> N
     response = api.post("/maintenance/", WEEKLY)
     assert response.status_code == 201, response.content
     made = response.json()
-    assert (made["scope"], made["weekdays"], made["is_open"], len(made["next_times"])) == ("project", [5], False, 5)
+    assert (made["scope"], made["weekdays"], made["is_open"], len(made["next_times"])) == (
+        "project",
+        [FAR_WEEKDAY],
+        False,
+        5,
+    )
     assert [one["id"] for one in api.get("/maintenance/").json()["results"]] == [made["id"], str(everybodys.pk)]
     assert api.get(f"/maintenance/{made['id']}/").json() == made
     assert api.get(f"/maintenance/{others.pk}/").status_code == 404
@@ -80,11 +85,11 @@ def test_a_key_changes_its_windows_and_what_is_left_out_stays(api: Api) -> None:
     windows.tend_windows()
     assert not PauseSwitch.objects.exists()  # it is to come again
     weekly = change(api, window.pk, begins_at=None, ends_at=None, **WEEKLY).json()
-    assert (weekly["weekdays"], weekly["begins_at"], len(weekly["next_times"])) == ([5], None, 5)
+    assert (weekly["weekdays"], weekly["begins_at"], len(weekly["next_times"])) == ([FAR_WEEKDAY], None, 5)
     entry = AuditEntry.objects.filter(action="change_window", project_id="acme").latest("pk")
     assert entry.before is not None
     assert entry.after is not None
-    assert (entry.before["begins_at"] is None, entry.after["weekdays"]) == (False, [5])
+    assert (entry.before["begins_at"] is None, entry.after["weekdays"]) == (False, [FAR_WEEKDAY])
 
 
 def test_one_that_was_ended_by_hand_stays_ended_where_its_times_stay(api: Api) -> None:

@@ -65,6 +65,7 @@ from tests.api.conftest import ALL_SCOPES, SPEC, key_for
 from tests.client.both import Both
 from tests.client.typescript import TypeScriptQueueOps
 from tests.factories import (
+    FAR_WEEKDAY,
     make_batch,
     make_dead_letter,
     make_job,
@@ -201,7 +202,9 @@ CALLS: dict[str, tuple[Call, Any]] = {
     "windows": (lambda client, on: client.windows(scope=["project"]), Window),
     "window": (lambda client, on: client.window(on.window), Window),
     "create_window": (
-        lambda client, on: client.create_window(weekdays=[5], since="22:00", until="02:00", time_zone="Europe/Berlin"),
+        lambda client, on: client.create_window(
+            weekdays=[FAR_WEEKDAY], since="22:00", until="02:00", time_zone="Europe/Berlin"
+        ),
         Window,
     ),
     "change_window": (lambda client, on: client.change_window(on.window, reason="x"), Window),

@@ -11,11 +11,11 @@ import pytest
 from jobs.models import MaintenanceWindow
 from jobs.services.operate import windows
 from queueops_client import InvalidRequest, NotFound, QueueOps
-from tests.factories import make_project, make_window
+from tests.factories import FAR_WEEKDAY, make_project, make_window
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WEEKLY: dict[str, Any] = {"weekdays": [5], "since": "22:00", "until": "02:00", "time_zone": "Europe/Berlin"}
+WEEKLY: dict[str, Any] = {"weekdays": [FAR_WEEKDAY], "since": "22:00", "until": "02:00", "time_zone": "Europe/Berlin"}
 
 
 def test_a_window_is_made_listed_changed_ended_and_deleted(queue: QueueOps):
@@ -26,7 +26,12 @@ def test_a_window_is_made_listed_changed_ended_and_deleted(queue: QueueOps):
     assert queue.window(made).is_open
     assert queue.end_window(made, reason="done").next_times == []
     weekly = queue.change_window(made, begins_at=None, ends_at=None, **WEEKLY)
-    assert (weekly.weekdays, weekly.since, weekly.reason, len(weekly.next_times)) == ([5], "22:00:00", "theirs", 5)
+    assert (weekly.weekdays, weekly.since, weekly.reason, len(weekly.next_times)) == (
+        [FAR_WEEKDAY],
+        "22:00:00",
+        "theirs",
+        5,
+    )
     assert [one.id for one in queue.windows(scope="project")] == [made.id]
     queue.delete_window(made, reason="not wanted")
     with pytest.raises(NotFound):

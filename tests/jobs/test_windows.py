@@ -29,7 +29,7 @@ from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import Project, ProjectMove
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts import alerts
-from tests.factories import KIND, SERVICE, make_batch, make_jobs, make_project, make_route
+from tests.factories import FAR_WEEKDAY, KIND, SERVICE, make_batch, make_jobs, make_project, make_route
 from tests.support.cases import every_case
 from tests.support.plans import explain_reads, nodes, rows_read
 
@@ -184,7 +184,7 @@ def test_one_that_came_and_went_while_nobody_worked_is_passed_over_and_comes_aga
     figures = {
         "scope": "project",
         "key": "acme",
-        "weekdays": [5],
+        "weekdays": [FAR_WEEKDAY],
         "since": time(22),
         "until": time(2),
         "time_zone": "Europe/Berlin",
