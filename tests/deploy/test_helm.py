@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.support.deployment import DEPLOY, KUBERNETES, manifests
@@ -73,10 +72,11 @@ def test_its_values_reach_the_pods_and_the_tables_are_moved_first(tmp_path: Path
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.skipif(HELM is None, reason="helm is not installed")
-def test_helm_renders_the_same():
-    done = subprocess.run((str(HELM), "template", "queueops", CHART), capture_output=True, text=True, check=True)
-    assert named([one for one in yaml.safe_load_all(done.stdout) if one]) == named(rendered())
+if HELM:  # Debian has none: elsewhere the renderer of tests/support alone reads the chart
+
+    def test_helm_renders_the_same():
+        done = subprocess.run((HELM, "template", "queueops", CHART), capture_output=True, text=True, check=True)
+        assert named([one for one in yaml.safe_load_all(done.stdout) if one]) == named(rendered())
 
 
 def test_the_example_for_cloudnativepg_makes_what_the_plain_sql_makes():

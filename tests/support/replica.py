@@ -36,6 +36,9 @@ class Replica:
 
     def pause(self) -> None:
         """Let it have all that there is now, and nothing more until `resume`."""
+        with connection.cursor() as cursor:
+            # One that has replayed no commit yet, or an hour ago, is not read: nobody knows how far it lags.
+            cursor.execute("SELECT pg_logical_emit_message(true, 'queueops', 'a commit')")
         self.catch_up()
         self.run("SELECT pg_wal_replay_pause()")
         wait_for(lambda: self.run("SELECT pg_get_wal_replay_pause_state()") == ("paused",), what="the pause")
