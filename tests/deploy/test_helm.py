@@ -75,7 +75,7 @@ def test_its_values_reach_the_pods_and_the_tables_are_moved_first(tmp_path: Path
 if HELM:  # Debian has none: elsewhere the renderer of tests/support alone reads the chart
 
     def test_helm_renders_the_same():
-        done = subprocess.run((HELM, "template", "queueops", CHART), capture_output=True, text=True, check=True)
+        done = subprocess.run((str(HELM), "template", "queueops", CHART), capture_output=True, text=True, check=True)
         assert named([one for one in yaml.safe_load_all(done.stdout) if one]) == named(rendered())
 
 
