@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from dashboards.services.batches import batch_rows
 from jobs.handlers.webhook import compose
-from jobs.models import Batch, Job, JobCount, PauseSwitch, ServiceBreaker, WebhookDelivery
+from jobs.models import Batch, Dependency, Job, JobCount, PauseSwitch, ServiceBreaker, WebhookDelivery
 from jobs.services.explain.batch_report import read_report
 from jobs.services.explain.snapshots import batch_snapshots
 from jobs.services.explain.verdicts import verdicts_of
@@ -174,3 +174,33 @@ def test_verdicts_of_a_page_take_a_few_reads_however_many_batches_it_has():
     few = reads()
     add(20)
     assert reads() == few
+
+
+def test_what_holds_many_batches_for_one_reason_is_looked_for_once():
+    def reads() -> int:
+        batches = list(Batch.objects.all())
+        with CaptureQueriesContext(connection) as queries:
+            verdicts = verdicts_of(batches)
+        assert {one.verdict for one in verdicts.values()} == {V.HELD}
+        return len(queries)
+
+    def add(count: int) -> None:
+        for _ in range(count):
+            make_jobs(1, batch=make_batch())
+
+    pause_scope("kind", "http.request", actor="user:1", reason="a look")
+    add(1)
+    Job.objects.update(held=True)
+    few = reads()
+    add(20)
+    Job.objects.update(held=True)
+    assert reads() == few
+    # What holds one alone is told of that one.
+    alone, other = Batch.objects.order_by("pk")[:2]
+    before = make_jobs(1)[0]
+    Dependency.objects.create(
+        owner_id=alone.pk, on_id=before.pk, of_batch=True, on_batch=False, on_failure="hold", project_id="acme"
+    )
+    verdicts = verdicts_of([alone, other])
+    assert verdicts[alone.pk].held_by == f"job {before.pk} has to end first"
+    assert verdicts[other.pk].held_by == "kind http.request is paused: a look"

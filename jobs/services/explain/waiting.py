@@ -148,18 +148,8 @@ def explain_waiting(job: Job) -> Waiting | None:
     merges = any(other.service == job.service and other.coalesce for other in all_handlers())
     weighed = merges or any(not limit.per_call for limit in limits)
     position = find_position(job, rules, now=now, weighed=weighed)
-    others = _others(job)
-    tried = _guard(job)
-    paused = _pauses(job, is_explained=bool(others or tried))
-    stopped = [
-        *others,
-        *tried,
-        *_budget(job),
-        *(reason for reason in paused if reason.free_at is None),
-        *_outage(job),
-        *_credentials(job),
-    ]
-    times = [*(reason for reason in paused if reason.free_at is not None), *_schedule(job, now)]
+    stopped, paused = _stopped(job)
+    times = [*paused, *_schedule(job, now)]
     after = max((reason.free_at for reason in times if reason.free_at), default=now)
     blocking = _limits(limits, after)
     turn = _turn(position, limits)
@@ -174,6 +164,26 @@ def explain_waiting(job: Job) -> Waiting | None:
         forecast = forecast_start(job, position, limits, rules, not_before=not_before, now=now)
         forecast = past_windows(forecast, job, now=now)
     return Waiting(reasons, position, forecast, _recheck_after(reasons, forecast, now))
+
+
+@for_everyone()
+def explain_stop(job: Job) -> str | None:
+    """
+    Say what stops a waiting job, in words; None where only its turn, its limits or its time are missing.
+
+    The text of `explain_waiting` where something stops it, with a few reads and without a forecast: for lists.
+    """
+    stopped, paused = _stopped(job)
+    return next((reason.text for reason in (*stopped, *paused)), None)
+
+
+def _stopped(job: Job) -> tuple[list[Reason], list[Reason]]:
+    """What stops it until it is over or somebody acts, and the pauses of which the end is known."""
+    others, tried = _others(job), _guard(job)
+    paused = _pauses(job, is_explained=bool(others or tried))
+    endless = [reason for reason in paused if reason.free_at is None]
+    stopped = [*others, *tried, *_budget(job), *endless, *_outage(job), *_credentials(job)]
+    return stopped, [reason for reason in paused if reason.free_at is not None]
 
 
 def _others(job: Job) -> list[Reason]:
