@@ -1,15 +1,24 @@
--- Put back held jobs that no pause switch or guard covers any more and that wait for no money and no other job, a bounded number
--- a statement, in id order.
+-- Put back held jobs that nothing holds any more: no pause switch, no guard, no budget and no other job.
+-- A bounded number a statement, in id order.
 --
--- params  after: the last id the statement before looked at; most: rows looked at in one statement
+-- params  after: the last id the statement before looked at; most: rows looked at in one statement;
+--         batch: only its jobs (null: of every batch and of none)
 -- locks   the released rows, in id order
 -- clock   now(): the transaction's start
 -- returns one row: how many were released, and the last id looked at (null: none was left)
 WITH looked_at AS MATERIALIZED (
-    SELECT id FROM jobs_job
-     WHERE held AND id > %(after)s::uuid
-     ORDER BY id
-     LIMIT %(most)s::int
+    (SELECT id FROM jobs_job
+      WHERE held AND id > %(after)s::uuid AND %(batch)s::uuid IS NULL
+      ORDER BY id
+      LIMIT %(most)s::int)
+    UNION ALL
+    (SELECT id
+       -- OFFSET 0: a planner that sees the limit walks the held jobs of everybody.
+       FROM (SELECT id, held FROM jobs_job
+              WHERE batch_id = %(batch)s::uuid AND status IN ('queued', 'rate_limited', 'retried') OFFSET 0) AS own
+      WHERE held AND id > %(after)s::uuid
+      ORDER BY id
+      LIMIT %(most)s::int)
 ), candidate AS MATERIALIZED (
     SELECT id FROM jobs_job AS job
      WHERE id = ANY(ARRAY(SELECT id FROM looked_at)) AND held

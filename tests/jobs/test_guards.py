@@ -27,7 +27,7 @@ from jobs.testing import drain
 from queueops.tenancy.models import Project
 from ratelimits.models import QuotaAlert
 from tests.api.conftest import Api, key_for
-from tests.factories import make_project
+from tests.factories import make_jobs, make_project
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -112,7 +112,10 @@ def test_of_many_wrong_payloads_at_most_a_hundred_are_burnt_and_every_surface_sa
 def test_a_batch_that_does_well_enough_goes_on_by_itself_whatever_comes_later():
     Project.objects.update_or_create(pk="acme", defaults={"guard_percent": 20, "guard_first": 10, "guard_over": 20})
     batch = submit([number == 3 for number in range(20)] + [True] * 20)
+    [later] = make_jobs(1)
+    Job.objects.filter(pk=later.pk).update(held=True)  # by a pause that is being taken off
     drain()
+    assert Job.objects.get(pk=later.pk).held, "a guard let go what is not of its batch"
     batch.refresh_from_db()
     assert (states_of(batch), batch.guard_state) == ({"completed": 19, "failed": 21}, "passed")
     assert (batch.trial_until, batch.finished_at is not None) == (None, True)

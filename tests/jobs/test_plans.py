@@ -21,7 +21,7 @@ from jobs.services.upkeep import retention, upkeep
 from jobs.states import TRANSITIONS
 from queueops.core.sql import load_sql
 from queueops.tenancy.models import Project
-from tests.factories import make_webhook
+from tests.factories import make_batch, make_webhook
 from tests.support.plans import (
     BATCH,
     BIG_TABLES,
@@ -226,7 +226,14 @@ def test_deletion_of_batches_reads_those_that_ended(backlog):
 
 
 def test_taking_off_a_pause_reads_one_chunk_of_held_jobs(as_executor):
-    assert_bounded(explain_file("jobs", "release_held_jobs", after=UUID(int=0), most=100), rows=300, blocks=8_000)
+    plan = explain_file("jobs", "release_held_jobs", after=UUID(int=0), most=100, batch=None)
+    assert_bounded(plan, rows=300, blocks=8_000)
+
+
+def test_letting_one_batch_go_reads_none_of_the_held_jobs_of_others(as_executor):
+    assert Job.objects.filter(held=True).count() > 1_000
+    plan = explain_file("jobs", "release_held_jobs", after=UUID(int=0), most=5_000, batch=make_batch().pk)
+    assert_bounded(plan, rows=10, blocks=100)
 
 
 def test_a_chunk_of_retention_reads_the_oldest_finished_jobs(backlog):

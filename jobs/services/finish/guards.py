@@ -104,7 +104,7 @@ def _let_go(batch: Batch) -> None:
         if after is None:
             return
         with transaction.atomic(durable=True):
-            given = {"after": after, "most": pauses.HOLD_CHUNK}
+            given = {"after": after, "most": pauses.HOLD_CHUNK, "batch": batch.pk}
             [(released, last)] = run_sql("jobs", "release_held_jobs", given)
             Batch.objects.filter(pk=batch.pk).update(trial_until=last)
             if released:

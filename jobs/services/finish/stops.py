@@ -253,7 +253,9 @@ def _let_one_try(row: RefusedCalls) -> None:
     for pk in list(due.values_list("pk", flat=True)[:CANDIDATES]):
         with transaction.atomic():
             RefusedCalls.objects.filter(pk=row.pk).update(probe_job_id=pk, tried_at=Now())
-            [(released, _)] = run_sql("jobs", "release_held_jobs", {"after": UUID(int=pk.int - 1), "most": 1})
+            [(released, _)] = run_sql(
+                "jobs", "release_held_jobs", {"after": UUID(int=pk.int - 1), "most": 1, "batch": None}
+            )
             if released:
                 notify(Channel.READY)
                 return

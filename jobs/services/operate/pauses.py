@@ -306,7 +306,9 @@ def release_uncovered(*, chunks: float = math.inf) -> int:
     total, done, after = 0, 0, NO_ID
     while True:
         with transaction.atomic(durable=True):
-            [(released, last)] = run_sql("jobs", "release_held_jobs", {"after": after, "most": HOLD_CHUNK})
+            [(released, last)] = run_sql(
+                "jobs", "release_held_jobs", {"after": after, "most": HOLD_CHUNK, "batch": None}
+            )
             if released:
                 notify(Channel.READY)
         total, done = total + int(released), done + 1
