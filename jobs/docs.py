@@ -52,8 +52,8 @@ _EVENTS_HEAD = """\
 
 Written by `manage.py write_docs` from `jobs/event_catalogue.py` and `jobs/states.py`. Each is written in the
 transaction of what it tells of, and never changed. They are on a job's page, at `GET /api/v1/jobs/<id>/events/`
-(`?event_type=`), in sockets ([live protocol](live-protocol.md)), and in the archive. Of a sealed project `message` and
-`data` are encrypted.
+(`?event_type=`), in sockets ([live protocol](live-protocol.md)), and in the archive. In a sealed project
+`message` and `data` are encrypted.
 """
 _FAILED_HEAD = """
 ## A failed call
@@ -63,11 +63,11 @@ events whose `data` has an `error_code`.
 """
 
 _FAILED_TAIL = """\
-An attempt that makes several calls has them in `calls`, also one that went well in the end. Of a batch at a provider
-the calls that hand it over and ask for it are no job's: their last fault is on the batch's page, and each of its lines
-that failed is an event of its job as above, with `via`. A job that fails before any call (`reject`) has a dead letter
-and an event with `error_code`, too. One whose process died has no `error_code` where it runs again: nobody knows what
-its call came to, and `crash_count` has it."""
+An attempt that makes several calls has them in `calls`, also one that went well in the end. The calls that send a
+batch to a provider, and ask for its results, belong to no job: the batch's page shows their last error. Each line of
+the batch that failed is an event of its job as above, with `via`. A job that fails before any call (`reject`) has a
+dead letter and an event with `error_code`, too. One whose process died has no `error_code` where it runs again: nobody
+knows what its call came to, and `crash_count` has it."""
 
 
 @generated_page("reference/events.md")

@@ -1,4 +1,4 @@
-"""What the log of a job says, in words: for the page of events, which a test holds to the log."""
+"""The types and moves of job events in words: source of the events page, which a test compares with a real log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TYPES: dict[EventType, str] = {
     EventType.AUDIT: "a person or a rule changed something else about it",
 }
 
-# What failed, the move, and the state in which the job is then.
+# Each row: what failed, the transition that follows, and a second transition where there is one.
 FAILED_CALLS: tuple[tuple[str, str, str], ...] = (
     ("an attempt failed, and another may help: a 5xx, a time-out of what may be repeated", "retry", ""),
     ("the provider refused for its quota although there was room here; costs no attempt", "hand_back", ""),

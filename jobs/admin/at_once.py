@@ -61,7 +61,7 @@ def _set(ids: Sequence[str], *, actor: str, at_most: int, **whose: Any) -> VerbO
     told: tuple[str, ...] = ()
     for project_id in ids:
         told = set_at_once(project_id, at_most, actor=actor, **whose).warnings
-    report = f"At most {at_most:,} at once from now on. What is in flight already goes on."
+    report = f"At most {at_most:,} at once from now on. Calls that are already in flight continue."
     return VerbOutcome(len(ids), report=" ".join([report, *told]))
 
 

@@ -142,7 +142,7 @@ class PaceForm(ConfirmForm):
 
 
 class CanaryForm(ConfirmForm):
-    """Of actions whose jobs run then."""
+    """For actions after which jobs run: a few may go first, and the rest follows if these do well."""
 
     canary = forms.IntegerField(
         label="So many first, as a canary",
@@ -184,7 +184,7 @@ class PacedReasonForm(ReasonForm, PaceForm):
 
 
 class PacedOptionalReasonForm(OptionalReasonForm, CanaryForm, PaceForm):
-    """Of what runs now."""
+    """For actions after which jobs run at once: a reason may be left out."""
 
 
 class PacedDelayForm(DelayForm, CanaryForm, PaceForm):

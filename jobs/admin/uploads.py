@@ -181,7 +181,7 @@ def _page_of(upload: Upload) -> dict[str, Any]:
 
 
 def _alike(errors: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What is wrong, each once, with the lines that have it: a thousand equal ones hide the other."""
+    """Fold equal errors into one row with its first line and a count, so that many equal ones do not hide another."""
     found: dict[str, dict[str, Any]] = {}
     for one in errors:
         fields = [(name, masked_text("; ".join(said))) for name, said in one["fields"].items()]

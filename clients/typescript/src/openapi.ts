@@ -199,7 +199,7 @@ export interface components {
             tags: string[];
             readonly total: number;
             /**
-             * @description What it is in one word. Of what has ended: `succeeded`: all of it is completed; `failed`: some failed and nothing is completed; `cancelled`: at least half of it was, or nothing else became of it; `succeeded_with_failures`: anything else.
+             * @description The state of the batch in one word. A batch that has ended has the first of these that fits: `succeeded`, every job is completed; `failed`, some jobs failed and none is completed; `cancelled`, at least half of the jobs were cancelled; `succeeded_with_failures`.
              *
              *     * `waiting` - Waiting
              *     * `held` - Held
@@ -278,7 +278,7 @@ export interface components {
             tags: string[];
             readonly total: number;
             /**
-             * @description What it is in one word. Of what has ended: `succeeded`: all of it is completed; `failed`: some failed and nothing is completed; `cancelled`: at least half of it was, or nothing else became of it; `succeeded_with_failures`: anything else.
+             * @description The state of the batch in one word. A batch that has ended has the first of these that fits: `succeeded`, every job is completed; `failed`, some jobs failed and none is completed; `cancelled`, at least half of the jobs were cancelled; `succeeded_with_failures`.
              *
              *     * `waiting` - Waiting
              *     * `held` - Held

@@ -40,7 +40,7 @@ from .verbs import CANCEL, GO_ON, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 
 MOST_CAUSES_OF_A_BATCH = 5
 MOST_OPERATIONS = 50
-# What filters have that were saved before there was a verdict.
+# The `state` filter of earlier releases, which people have in bookmarks, as verdicts.
 SAVED_BEFORE: dict[str, Sequence[str]] = {
     "paused": (BatchVerdict.HELD,),
     "open": OPEN,

@@ -35,7 +35,7 @@ def started(operations: Sequence[BulkOperation]) -> VerbOutcome:
 
 
 def _jobs_in(states: Collection[JobState]) -> Callable[[QuerySet[Batch]], str]:
-    """So many of the batches' jobs are in one of the states now."""
+    """Return what counts the batches' jobs in these states, for the words of a confirmation."""
 
     def amount(batches: QuerySet[Batch]) -> str:
         counts = batch_counts(batches.values_list("pk", flat=True)).values()

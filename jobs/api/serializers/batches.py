@@ -64,9 +64,9 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
     )
     verdict = serializers.ChoiceField(
         choices=BatchVerdict.choices,
-        help_text="What it is in one word. Of what has ended: `succeeded`: all of it is completed; `failed`: some "
-        "failed and nothing is completed; `cancelled`: at least half of it was, or nothing else became of it; "
-        "`succeeded_with_failures`: anything else.",
+        help_text="The state of the batch in one word. A batch that has ended has the first of these that fits: "
+        "`succeeded`, every job is completed; `failed`, some jobs failed and none is completed; `cancelled`, at least "
+        "half of the jobs were cancelled; `succeeded_with_failures`.",
     )
     held_by = serializers.CharField(
         allow_null=True, help_text="What stops it, in words, where the verdict is `held`; else null."

@@ -108,7 +108,7 @@ class EndedBatchSerializer(serializers.Serializer[Any]):
 
 
 def told_of(ended: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What is told of an ended batch, from its callback's column."""
+    """Return how a batch ended, as the column of its callback job keeps it; None: the job is no callback."""
     if ended is None:
         return None
     return {"counts": None, **ended, "verdict": ended_verdict(ended.get("counts"))}

@@ -62,7 +62,7 @@ class AtOnceCaps(OperatorsView):
         example=examples.AT_ONCE,
         description="Of all its jobs, of a kind, to a service, for each user. The same kind, service and `each_user`"
         " name the same cap, so that it is safe to repeat, and another number changes it. It holds within a second, in"
-        " every process; what is in flight already goes on and is not counted. A project's key is answered 403"
+        " every process; calls already in flight continue and are not counted. A project's key is answered 403"
         " `operators_cap`.",
     )
     def put(self, request: Request) -> Response:
