@@ -353,19 +353,28 @@ def _limits(limits: tuple[LimitForecast, ...], after: datetime) -> list[Reason]:
     late = [limit for limit in closed if limit.free_at is None or limit.free_at > after.timestamp()]
     late.sort(key=lambda limit: math.inf if limit.free_at is None else limit.free_at, reverse=True)
     return [
-        Reason(
-            code="limit" if limit.cooled_until is None else "cooled_down",
-            text=_words(limit),
-            free_at=None if limit.free_at is None else foretold(limit.free_at),
-            limit=limit.rule.name,
-            key=limit.key,
-            unit=limit.rule.unit,
-            needed=limit.needed,
-            available=limit.available,
-            capacity=limit.capacity,
+        _of_limit(
+            limit,
+            "limit" if limit.cooled_until is None else "cooled_down",
+            _words(limit),
+            None if limit.free_at is None else foretold(limit.free_at),
         )
         for limit in late
     ]
+
+
+def _of_limit(limit: LimitForecast, code: Code, text: str, free_at: datetime | None = None) -> Reason:
+    return Reason(
+        code=code,
+        text=text,
+        free_at=free_at,
+        limit=limit.rule.name,
+        key=limit.key,
+        unit=limit.rule.unit,
+        needed=limit.needed,
+        available=limit.available,
+        capacity=limit.capacity,
+    )
 
 
 def _words(limit: LimitForecast) -> str:
@@ -400,16 +409,7 @@ def _paced(code: Code, text: str, limits: Sequence[LimitForecast]) -> Reason:
     if not with_pace:
         return Reason(code, text)
     limit = min(with_pace, key=lambda one: (one.rate_per_second or 0.0) / max(1.0, one.needed))
-    return Reason(
-        code=code,
-        text=f"{text}; {limit.rule.name} lets {_pace(limit)} through{_slowed(limit)}",
-        limit=limit.rule.name,
-        key=limit.key,
-        unit=limit.rule.unit,
-        needed=limit.needed,
-        available=limit.available,
-        capacity=limit.capacity,
-    )
+    return _of_limit(limit, code, f"{text}; {limit.rule.name} lets {_pace(limit)} through{_slowed(limit)}")
 
 
 def _pace(limit: LimitForecast) -> str:
