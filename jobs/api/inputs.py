@@ -86,6 +86,12 @@ class WithCanary(Input):
         description="The rest does not follow where so many percent of them failed with one code.",
     )
 
+    @model_validator(mode="after")
+    def with_its_size(self) -> Self:
+        if self.canary is None and "canary_percent" in self.model_fields_set:
+            raise PydanticCustomError("with_its_size", "canary_percent goes with canary: how many are to go first.")
+        return self
+
     def figures(self, *names: str) -> dict[str, Any]:
         """As services take them: the fields of these names, and the canary."""
         canary = None if self.canary is None else Canary(self.canary, self.canary_percent)

@@ -140,6 +140,8 @@ def test_a_canary_of_no_size_is_refused_where_it_is_asked_for():
     [letter] = letters(1)
     api = Api(key_for("acme"))
     error_of(api.post("/dead-letters/requeue/", {"filter": {}, "canary": 1001}), 422)
+    alone = error_of(api.post("/dead-letters/requeue/", {"filter": {}, "canary_percent": 5}), 422)
+    assert "canary_percent goes with canary" in str(alone)
     error_of(api.post("/dead-letters/requeue/", {"ids": [str(letter.pk)], "canary": 5}), 422)
     begun = api.post("/dead-letters/requeue/", {"filter": {}, "canary": 5})
     assert BulkOperation.objects.get(pk=begun.json()["id"]).canary == 5

@@ -20,6 +20,7 @@ from jobs.services.explain.causes import causes_of
 from jobs.services.submit.prepare import Rules, prepare_job
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.upkeep.health import open_letters
+from queueops.core.values.near_names import nearest
 from queueops.tenancy.models import ProducerKey, UserLabel
 from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import in_words
@@ -43,6 +44,7 @@ def test_a_field_that_is_not_there_is_told_with_the_nearest_that_is():
     with pytest.raises(InvalidJob) as caught:
         parse_spec(json.dumps({"kind": "http.request", "colour": 1}))
     assert "meant" not in caught.value.fields["colour"][0]
+    assert nearest("reason", ["note", "spread_seconds"]) == ""
 
 
 def test_equal_errors_of_a_file_are_told_once_with_how_many_there_are():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -21,6 +20,7 @@ from queueops.core.clock import database_moment
 from queueops.core.errors import fields_of
 from queueops.core.outbound.policy import OutboundRefused, parse_target
 from queueops.core.postgres.unique_names import Faults, faults_of
+from queueops.core.values.near_names import nearest
 from queueops.core.values.reasons import clean_reason
 from queueops.core.values.tags import Tags
 from queueops.tenancy.receivers import Receiver
@@ -167,8 +167,7 @@ def send_test(webhook_id: UUID, *, project_id: str, actor: str, reason: str = ""
 
 
 def _no_such_kind(kind: str) -> str:
-    close = get_close_matches(kind, kinds_heard(), n=1)
-    return f"No handler carries out {kind!r}." + (f" Is {close[0]!r} meant?" if close else "")
+    return f"No handler carries out {kind!r}.{nearest(kind, kinds_heard())}"
 
 
 def _locked(webhook_id: UUID, *, project_id: str) -> Webhook:

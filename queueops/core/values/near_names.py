@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+ALIKE = 0.65  # `prio` is near `priority`; by the default, 0.6, `reason` is near `spread_seconds`
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """` Is 'openai' meant?` for `opennai`; empty: nothing is near. Made to follow a sentence."""
     by_case = {one.lower(): one for one in known}
-    close = get_close_matches(name.lower(), by_case, n=1)
+    close = get_close_matches(name.lower(), by_case, n=1, cutoff=ALIKE)
     return f" Is {by_case[close[0]]!r} meant?" if close else ""
