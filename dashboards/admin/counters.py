@@ -132,11 +132,12 @@ def _proposed(gauge: CounterGauge) -> SafeString | None:
     return format_html("{}, read from a refusal {}", figure(gauge.proposed_capacity), showing.ago(gauge.proposed_at))
 
 
-def _own_until(gauge: CounterGauge) -> SafeString | None:
+def _own_cap(gauge: CounterGauge, limit: Limit) -> SafeString | str | None:
+    cap = figure(gauge.capacity)
     if gauge.override_ends_at is None:
-        return None
+        return cap if gauge.capacity != limit.capacity else None
     end = f"{gauge.override_ends_at:%Y-%m-%d %H:%M} UTC"
-    return format_html("{}, and then what it was before; {}", end, showing.ago(gauge.override_ends_at))
+    return format_html("{} until {}, and then what it was before; {}", cap, end, showing.ago(gauge.override_ends_at))
 
 
 def _page_of(counter: Counter) -> dict[str, Any]:
@@ -152,8 +153,8 @@ def _page_of(counter: Counter) -> dict[str, Any]:
         "facts": list_of(
             (
                 ("Limit", showing.link("ratelimits_limit", limit.pk, limit.name)),
-                ("Cap", cap_in_words(limit)),
-                ("Its own until", _own_until(gauge)),
+                ("The limit's cap", cap_in_words(limit)),
+                ("Its own cap", _own_cap(gauge, limit)),
                 ("The provider says its cap is", _proposed(gauge)),
                 ("May go now", figure(round(gauge.available, 3))),
                 ("Cooled down because", gauge.blocked_reason),

@@ -255,9 +255,17 @@ def test_a_provider_that_refuses_everything_for_long_is_told_with_its_time(execu
     health = ops_snapshot()["health"]
     assert (health["tone"], health["text"].startswith(message)) == ("bad", True)
     bins: dict[str, Any] = {name: [] for name in ("answers", "sizes", "latencies", "delays")}
-    FlowSample.objects.create(span_seconds=10, at=timezone.now(), service="google-sheets", completed=1, **bins)
-    assert told() == [], "one got through"
-    FlowSample.objects.all().delete()
+    for span, minutes_ago, is_told in (
+        (10, 0, False),
+        (10, 31, False),
+        (10, 33, True),
+        (300, 33, True),
+        (300, 20, False),
+    ):
+        at = timezone.now() - timedelta(minutes=minutes_ago)
+        FlowSample.objects.create(span_seconds=span, at=at, service="google-sheets", completed=1, **bins)
+        assert bool(told()) is is_told, f"one got through {minutes_ago} min ago, in a span of {span} s"
+        FlowSample.objects.all().delete()
     CounterFeedback.objects.update(at=Now() - timedelta(minutes=16))
     assert told() == [], "nobody asks any more"
 

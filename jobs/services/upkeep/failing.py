@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
-from django.db.models import F, Sum
+from django.db.models import F, Q, Sum
 from django.utils import timezone
 
 from jobs.models import FlowSample, JobEvent
@@ -94,10 +94,10 @@ def _refuses_all(alert: QuotaAlert, service: str) -> bool:
     lately = CounterFeedback.objects.filter(counter=alert.subject, at__gt=Now() - NO_JOB_THROUGH)
     if not lately.exists():
         return False
-    # Coarse spans are of five minutes: the one in which the alert opened may have had jobs before.
+    # The coarse span in which the alert opened may have had jobs before; the fine ones are kept for long enough to say.
     since = alert.opened_at + timedelta(seconds=COARSE_SECONDS)
-    spans = FlowSample.objects.filter(service=service, span_seconds__in=[FINE_SECONDS, COARSE_SECONDS])
-    return not spans.filter(at__gte=since, completed__gt=0).exists()
+    after = Q(span_seconds=FINE_SECONDS, at__gte=alert.opened_at) | Q(span_seconds=COARSE_SECONDS, at__gte=since)
+    return not FlowSample.objects.filter(after, service=service, completed__gt=0).exists()
 
 
 def troubled_services() -> list[Failing | Refusing]:
