@@ -154,7 +154,7 @@ def explain_waiting(job: Job) -> Waiting | None:
     blocking = _limits(limits, after)
     turn = _turn(position, limits)
     slots = [] if times else _slots(job)
-    waits_for_turn = turn if position is not None or not slots else []
+    waits_for_turn = turn if position is not None or not (slots or stopped) else []
     reasons = (*stopped, *times, *blocking, *([] if times else waits_for_turn), *slots)
     if not reasons and job.status == JobState.RATE_LIMITED:
         reasons = tuple(_next(limits))
