@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
+from django.utils import timezone
+
 from bench.harness.processes import cluster, wait_until_finished
 from bench.harness.report import Report
 from bench.harness.seeding import PROJECT, one_project
 from bench.harness.session import Session, run
-from jobs.models import FlowSample
+from jobs.handlers.llm.payload import LlmGenerate
+from jobs.models import Batch, FlowSample
 from jobs.services.explain.forecast_submission import SubmissionForecast, forecast_submission
+from jobs.services.explain.snapshots import batch_snapshot
 from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
@@ -21,6 +25,7 @@ from ratelimits.models import CostEstimate, Price
 from ratelimits.services.limits import catalogue
 from ratelimits.services.money.reports import spent_on_batch
 from ratelimits.services.tuning.limits import create_limit
+from tests.support.documents import document
 from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox, running_sandbox
 
@@ -38,6 +43,9 @@ ALLOW_LOOPBACK = {"QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "on"}
 PRICES = {"input_tokens": 2_000_000, "output_tokens": 8_000_000}
 # By what binds: calls and tokens that the provider allows in a window.
 QUOTAS = {"tokens": (120, 24_000), "requests": (50, 60_000)}
+DOCUMENTS, SHORTEST_DOCUMENT, LONGEST_DOCUMENT = 20, 5_000, 200_000  # tokens, in parts of 8,000
+DOCUMENTS_QUOTA = (600, 250_000)
+LOOKS_AT_THE_END = 5  # while documents go, evenly over the time that was told
 
 
 def measure(session: Session) -> None:
@@ -52,8 +60,63 @@ def measure(session: Session) -> None:
             cost_error, time_error = _compare(binds, quota, window, session.report)
             costs.append(cost_error)
             times.append(time_error)
+    _measure_documents(session, window)
     session.report.metric("cost_error", max(costs), "forecast's price, off by", "target: at most 0.10")
     session.report.metric("time_error", max(times), "forecast's end, off by", "target: at most 0.15")
+
+
+def _measure_documents(session: Session, window: float) -> None:
+    """What is told of documents in parts: before they are submitted, and as they go."""
+    with ExitStack() as stack:
+        provider = stack.enter_context(running_sandbox())
+        url = stack.enter_context(session.databases.copy("forecast", one_project))
+        _open(provider, DOCUMENTS_QUOTA, window)
+        stack.enter_context(cluster(url, environ=ALLOW_LOOPBACK))
+        submit_batch(_questions(LESSON, seed=1), project_id=PROJECT, actor="bench")
+        wait_until_finished(LESSON, seconds=30 + 20 * window)
+        _wait_until_learned()
+        time.sleep(1.1 * window)
+        told = forecast_submission(_documents(), project_id=PROJECT)
+        if told.live.seconds is None or told.live.price is None:
+            raise SystemExit(f"nothing is told: {told.live}")
+        begun = time.monotonic()
+        batch = Batch.objects.get(pk=submit_batch(_documents(), project_id=PROJECT, actor="bench").id)
+        ends, progress = [], []
+        for look in range(1, LOOKS_AT_THE_END):
+            time.sleep(max(0.0, begun + look * told.live.seconds / LOOKS_AT_THE_END - time.monotonic()))
+            batch.refresh_from_db()
+            seen, at = batch_snapshot(batch), time.monotonic() - begun
+            progress.append((at, seen.progress))
+            ends.append(at + (seen.eta - timezone.now()).total_seconds() if seen.eta else 0.0)
+        took = wait_until_finished(LESSON + DOCUMENTS, seconds=60 + 60 * window) - begun
+        calls = sum(len(LlmGenerate.model_validate(line["payload"]).parts) for line in _documents())
+        wait_for(lambda: _calls(batch.pk) == calls, what="the ledger of every call")
+        spent = spent_on_batch(batch.pk)
+    if spent is None:
+        raise SystemExit("the ledger tells of no call")
+    report = session.report
+    report.figure("documents: end, told / was", f"{told.live.seconds:.1f} / {took:.1f} s", f"{calls} calls")
+    report.figure("documents: price, told / was", f"{told.live.price:,} / {spent.money:,}", "millionths")
+    report.figure("documents: end told as they went", ", ".join(f"{end:.1f}" for end in ends), "s from the start")
+    report.figure("documents: progress", ", ".join(f"{done:.0f} % at {at / took:.0%}" for at, done in progress), "")
+    off = max(abs(end / took - 1.0) for end in [told.live.seconds, *ends])
+    report.metric("documents_error", off, "documents in parts, forecast's end off by", "target: at most 0.10")
+
+
+def _documents() -> Iterator[dict[str, Any]]:
+    step = (LONGEST_DOCUMENT - SHORTEST_DOCUMENT) / (DOCUMENTS - 1)
+    for number in range(DOCUMENTS):
+        place = number * 7 % DOCUMENTS  # in no order
+        payload = {
+            "provider": "openai",
+            "service": SERVICE,
+            "credential": CREDENTIAL,
+            "model": MODEL,
+            "prompt": document(round(SHORTEST_DOCUMENT + place * step), seed=number),
+            "split": True,
+            "max_output_tokens": OUTPUT_TOKENS,
+        }
+        yield {"kind": "llm.generate", "payload": payload}
 
 
 def _compare(binds: str, quota: tuple[int, int], window: float, report: Report) -> tuple[float, float]:

@@ -12,6 +12,8 @@ INPUT_TOKENS, CACHED_TOKENS, OUTPUT_TOKENS = "input_tokens", "cached_tokens", "o
 WRITTEN_TOKENS = "written_tokens"
 TOLD_OUTPUT = "max_output_tokens"  # what a call tells its provider to bring at most, where less is expected of it
 ENQUEUED_TOKENS = "enqueued_tokens"
+# No units: of a job that takes several calls, one after the other. The other amounts are those of its largest call.
+CALLS, INPUT_OF_CALLS = "calls", "input_of_calls"
 
 PER_CALL = frozenset({REQUESTS, IN_FLIGHT})  # of which every call takes one, whatever it costs
 UNTIL_THE_END = frozenset({IN_FLIGHT, ENQUEUED_TOKENS})  # of which all comes back when a call ends

@@ -102,6 +102,8 @@ class Cost:
         is_bound: `unknown`, and the output of `units`, are the most there can be. False: what was learned of earlier
             calls may be more, too.
         told_output: The most output tokens that the call tells its provider to bring; None: it tells none.
+        calls: How many such calls the job takes, one after the other, as it says with Continue. The other figures are
+            those of the largest call; `units` may have the input tokens of all calls as `input_of_calls`.
     """
 
     known: int
@@ -109,6 +111,7 @@ class Cost:
     units: Mapping[str, int] = field(default_factory=dict)
     is_bound: bool = True
     told_output: int | None = None
+    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, CallType, EventT
 from queueops.tenancy.encryption import SealedJSONField, SealedTextField
 from queueops.tenancy.models import Project
 from queueops.tenancy.written_json import WrittenJSONField
+from ratelimits.costs import CALLS
 
 from .policies import RetryPolicy
 
@@ -28,6 +29,10 @@ IN_LANE = models.Q(
     lane__isnull=False,
     held=False,
     crash_count__lt=2,
+)
+
+IN_SEVERAL_CALLS = models.Q(  # and it has begun, and not ended
+    status__in=sorted(UNFINISHED), first_attempt_at__isnull=False, costs__has_key=CALLS
 )
 
 ENDED = [state.value for state in JobState if state in TERMINAL]
@@ -319,6 +324,8 @@ class Job(models.Model):
             models.Index(
                 fields=["batch", "status"], name="jobs_job_batch_idx", condition=models.Q(batch__isnull=False)
             ),
+            # A batch's progress counts the calls that its unfinished jobs have made. Empty where each takes one.
+            models.Index(fields=["batch"], name="jobs_job_many_calls_idx", condition=IN_SEVERAL_CALLS),
             models.Index(fields=["origin"], name="jobs_job_origin_idx", condition=models.Q(origin__isnull=False)),
             models.Index(fields=["project", "id"], name="jobs_job_project_idx"),  # the list of a small project
             models.Index(fields=["id"], name="jobs_job_held_idx", condition=models.Q(held=True)),

@@ -3,8 +3,9 @@
 -- params  lanes; most: jobs counted in a lane; sampled: jobs of a lane of which cost and calls are looked at
 -- locks   none
 -- clock   none
--- returns lane, jobs waiting (`most` where there are more), the mean cost of a sampled job, calls a sampled job (below
---         1 where jobs leave together), and since when the oldest job waits that no limit has put back, or null
+-- returns lane, jobs waiting (`most` where there are more), the mean cost of a sampled call, calls a sampled job (below
+--         1 where jobs leave together, above it where they take several), and since when the oldest job waits that no
+--         limit has put back, or null
 --
 -- A lane's conditions are those of jobs_job_in_lane_idx, word by word, and so is the order: without it the planner
 -- reads the table from its start, where finished jobs are, until it has met enough of a long lane.
@@ -17,10 +18,16 @@ SELECT given.lane,
        sample.cost, sample.calls, head.since
   FROM unnest(%(lanes)s::text[]) AS given (lane)
  CROSS JOIN LATERAL (
-       SELECT coalesce(avg(cost), 1)::float8 AS cost,
-              (count(*) FILTER (WHERE coalesce_key IS NULL) + count(DISTINCT coalesce_key))::float8
+       -- A job that takes several calls has the cost of its largest, and the input of all.
+       SELECT coalesce(sum(calls * (cost - CASE WHEN costs ? 'input_of_calls'
+                                                THEN (costs ->> 'input_tokens')::float8
+                                                     - (costs ->> 'input_of_calls')::float8 / (costs ->> 'calls')::float8
+                                                ELSE 0 END)) / sum(calls), 1)::float8 AS cost,
+              (coalesce(sum(calls) FILTER (WHERE coalesce_key IS NULL), 0) + count(DISTINCT coalesce_key))::float8
                   / greatest(count(*), 1) AS calls
-         FROM (SELECT cost, coalesce_key FROM jobs_job AS job
+         FROM (SELECT cost, coalesce_key, costs,
+                      greatest(1, coalesce((costs ->> 'calls')::float8, 1) * (1 - progress / 100.0)) AS calls
+                 FROM jobs_job AS job
                 WHERE job.lane = given.lane
                   AND {{in_lane job}}
                 ORDER BY job.priority, job.eligible_since LIMIT %(sampled)s::int) AS looked_at

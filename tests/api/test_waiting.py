@@ -97,7 +97,7 @@ def test_a_list_of_batches_reads_no_limits(api, django_assert_max_num_queries):
     for _ in range(5):
         limited(2, batch=make_batch())
     api.get("/batches/")
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(9):
         answer = api.get("/batches/").json()
     assert len(answer["results"]) == 5
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints,
 
 from jobs.handlers.fallback import CONDITIONS, Condition, Fallback
 from jobs.handlers.registry import Cost
-from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
+from ratelimits.costs import INPUT_OF_CALLS, INPUT_TOKENS, OUTPUT_TOKENS, Usage
 
 from .most_output import most_output_of
 from .tokens import BYTES_PER_TOKEN, count_content_tokens, count_tokens, split_text
@@ -165,14 +165,16 @@ class LlmGenerate(BaseModel):
         Gemini's limits of tokens count input alone; others count input and output. Limits of input and of output
         tokens are told apart. If nobody knows how much a model can write, the estimate is DEFAULT_OUTPUT_TOKENS.
         """
-        known = max(self.input_tokens(part) for part in self.parts)
+        inputs = [self.input_tokens(part) for part in self.parts]
+        known = max(inputs)
         told = self.stated_output
         bound = told or most_output_of(self.model)
         output = bound or DEFAULT_OUTPUT_TOKENS
         units = {INPUT_TOKENS: known, OUTPUT_TOKENS: output}
-        return Cost(
-            known, 0 if self.provider == "gemini" else output, units, is_bound=bound is not None, told_output=told
-        )
+        if len(inputs) > 1:
+            units[INPUT_OF_CALLS] = sum(inputs)
+        unknown = 0 if self.provider == "gemini" else output
+        return Cost(known, unknown, units, is_bound=bound is not None, told_output=told, calls=len(inputs))
 
     @property
     def stated_output(self) -> int | None:

@@ -45,6 +45,7 @@ class BatchReport:
     A batch at one moment.
 
     Attributes:
+        progress: Percent, as in `BatchSnapshot`.
         rate: Jobs ended per second; None: not known yet.
         left: Until it is done at this rate; None: not known.
         verdict: What it is in one word; see `states.BatchVerdict`.
@@ -57,6 +58,7 @@ class BatchReport:
     groups: Mapping[str, int]
     finished: int
     total: int
+    progress: float
     rate: float | None
     left: timedelta | None
     held_by: str
@@ -77,7 +79,7 @@ class BatchReport:
 
     def line(self) -> str:
         """Everything in one line; it begins with a bar."""
-        share = self.finished / self.total if self.total else 1.0
+        share = self.progress / 100
         full = int(share * BAR_CHARACTERS)
         parts = [
             f"[{'#' * full}{'-' * (BAR_CHARACTERS - full)}] {int(share * 100):3} %",
@@ -105,6 +107,7 @@ def read_report(batch: Batch, *, now: datetime) -> BatchReport:
         groups=groups,
         finished=snapshot.finished,
         total=sum(snapshot.counts.values()),
+        progress=snapshot.progress,
         rate=batch.rate_now,
         left=max(timedelta(0), snapshot.eta - now) if snapshot.eta else None,
         held_by=next(iter(held), ""),

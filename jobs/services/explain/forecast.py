@@ -27,7 +27,7 @@ from jobs.aging import class_of
 from jobs.lanes import read_lane, subject_of
 from jobs.models import Job
 from jobs.services.operate.windows import spans_over
-from jobs.states import WAITING, JobState, Priority
+from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.core.clock import foretold
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
@@ -38,7 +38,8 @@ from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.services.limits.catalogue import counted, rule_of_ramp
 from ratelimits.subjects import Subject
 
-from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of
+from .forecast_end import call_durations
+from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_left, calls_of, coming_back
 from .position import Position, Rules, effective_priority_of, reached_by
 from .queues import crowded_lanes
 
@@ -171,7 +172,11 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
     """
     Return how long the limits need at least for what is left of a batch.
 
-    Reads a bounded sample of the waiting jobs. Work of others is not counted. None: no limit with a rate applies.
+    Reads a bounded sample of the waiting jobs, and of the running ones, which may take more calls. A job's calls go one
+    after the other, so that all of it lasts as long as they do. Work of others is not counted.
+
+    Returns:
+        None where no limit with a rate applies.
     """
     waiting = [row for state in sorted(WAITING) for row in _sampled(batch_id, state)]
     scale = max(1.0, sum(counts.get(state, 0) for state in WAITING) / max(1, len(waiting)))
@@ -183,6 +188,11 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
         else:
             lines[lane].append(LineJob(*standing[len(ORDER) :]))
     calls = {lane: calls_of(line, times=scale)[0] for lane, line in lines.items()}
+    running = (row for state in sorted(RUNNING) for row in _sampled(batch_id, state))
+    for lane, *standing in running:
+        if lane is not None and (back := coming_back(LineJob(*standing[len(ORDER) :]))):
+            lines[lane].append(back)
+            calls.setdefault(lane, []).extend(calls_of([back])[0])
     asked = [
         Asked(read_lane(lane).subject, made[0].cost, made[0].known_cost, made[0].amounts)
         for lane, made in calls.items()
@@ -205,8 +215,20 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
         return None
     end, slowest = max(ends, key=lambda one: one[0])
     return BatchLimits(
-        max(0.0, end - now.timestamp()), is_whole, is_full=slowest.available < FULL_SHARE * slowest.capacity
+        seconds=max(0.0, end - now.timestamp(), _longest(lines)),
+        is_whole=is_whole,
+        is_full=slowest.available < FULL_SHARE * slowest.capacity,
     )
+
+
+def _longest(lines: Mapping[str, Sequence[LineJob]]) -> float:
+    """Seconds that the job with the most calls needs for them, by what calls to its service have lately taken."""
+    most: dict[str, float] = {}
+    for job in (job for line in lines.values() for job in line):
+        if (left := calls_left(job.costs, job.progress)) > 1:
+            most[job.service] = max(most.get(job.service, 0.0), left)
+    taken = call_durations(sorted(most)).by_service if most else {}
+    return max((calls * taken.get(service, 0.0) for service, calls in most.items()), default=0.0)
 
 
 def _in_turns(lanes: list[list[tuple[float, float]]]) -> list[tuple[float, float]]:

@@ -12,7 +12,17 @@ from uuid import UUID
 
 from jobs.services.submit.choose_lane import ChosenLane
 from jobs.services.submit.prepare import PreparedJob
-from ratelimits.costs import CACHED_TOKENS, INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Amounts, Usage
+from ratelimits.costs import (
+    CACHED_TOKENS,
+    CALLS,
+    INPUT_OF_CALLS,
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    REQUESTS,
+    TOKENS,
+    Amounts,
+    Usage,
+)
 from ratelimits.models import Via
 from ratelimits.money import cost_of
 from ratelimits.services.limiter.estimates import Typical
@@ -94,14 +104,15 @@ class SubmissionCosts:
         """Count a job; returns it as it should stand in its lane, at what it is expected to cost."""
         details = job.details
         reserved: Mapping[str, int] = json.loads(chosen.units) if chosen.units else _units_beside(job)
-        if not reserved:
+        if not reserved.keys() & {INPUT_TOKENS, OUTPUT_TOKENS}:
             unknown = 0.0 if details.known_cost is None else job.cost - details.known_cost
             if unknown and typical.unknown is not None:
                 unknown = min(unknown, typical.unknown)
             cost = job.cost if details.known_cost is None else details.known_cost + unknown
-            return _line(job, chosen, (cost, details.known_cost), None)
+            return _line(job, chosen, (cost, details.known_cost), reserved)
         most = (details.units or reserved).get(OUTPUT_TOKENS, 0)
-        known = float(reserved.get(INPUT_TOKENS, 0))
+        times = reserved.get(CALLS, 1)
+        known = reserved.get(INPUT_OF_CALLS, times * reserved.get(INPUT_TOKENS, 0)) / times  # of a call, on average
         entered, answered = expected_tokens(known, most, typical, is_bound=details.is_bound)
         counts_output = details.known_cost is not None
         typically = entered + (answered if counts_output else 0.0)
@@ -109,9 +120,11 @@ class SubmissionCosts:
         is_guessed = typical.output is None
         self.guessed += is_guessed
         self.learned += not is_guessed
-        self._sum(INPUT_TOKENS, known, entered, known)
-        self._sum(OUTPUT_TOKENS, 0.0, answered, reserved.get(OUTPUT_TOKENS, 0))
-        self._sum(TOKENS, job.cost if details.known_cost is None else details.known_cost, cost, chosen.cost)
+        smaller = reserved.get(INPUT_TOKENS, 0) - known if times > 1 else 0.0
+        of_cost = (job.cost if details.known_cost is None else details.known_cost) - smaller
+        self._sum(INPUT_TOKENS, (known, entered, known), times)
+        self._sum(OUTPUT_TOKENS, (0.0, answered, reserved.get(OUTPUT_TOKENS, 0)), times)
+        self._sum(TOKENS, (of_cost, cost, chosen.cost - smaller), times)
         cached = entered * (typical.cached or 0.0)
         amounts = {INPUT_TOKENS: entered, CACHED_TOKENS: cached, OUTPUT_TOKENS: answered}
         model = details.model or ""
@@ -123,14 +136,17 @@ class SubmissionCosts:
             UNBOUNDED: float(is_guessed and not details.is_bound),
         }
         for unit, amount in ({REQUESTS: 1.0} | amounts | between).items():
-            used[unit] = used.get(unit, 0.0) + amount
+            used[unit] = used.get(unit, 0.0) + times * amount
+        if times > 1:
+            amounts[CALLS] = times
         return _line(job, chosen, (cost, entered if counts_output else None), amounts)
 
-    def _sum(self, unit: str, known: float, expected: float, reserved: float) -> None:
-        told = self.tokens[unit]
-        told.known += known
-        told.expected += expected
-        told.reserved += reserved
+    def _sum(self, unit: str, of_call: tuple[float, float, float], times: float) -> None:
+        """Add what `times` calls have: known, expected and reserved."""
+        told, (known, expected, reserved) = self.tokens[unit], of_call
+        told.known += times * known
+        told.expected += times * expected
+        told.reserved += times * reserved
 
     def price_range(self, via: Via, at: datetime) -> PriceBounds | None:
         """Return between what all of it would cost; None: nothing is guessed, or a price is missing."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import NamedTuple
@@ -86,8 +86,9 @@ class Work:
     Attributes:
         lanes: By lane; None: in none.
         largest: By lane, the call that its limits find hardest to let go, as they would reserve for it.
-        services: Jobs by service.
+        services: Calls by service.
         scheduled_seconds: Until the last of them may begin at all.
+        longest: By service, the calls of the job that takes most of them, one after the other.
     """
 
     project: str
@@ -96,9 +97,10 @@ class Work:
     services: Counter[str]
     kinds: frozenset[str]
     scheduled_seconds: float = 0.0
+    longest: Mapping[str, float] = field(default_factory=dict)
 
 
-class _Durations(NamedTuple):
+class Durations(NamedTuple):
     by_service: Mapping[str, float]
 
     def of(self, services: Mapping[str, int]) -> float | None:
@@ -116,13 +118,13 @@ class _Beside(NamedTuple):
         own: The batch's calls, by lane.
         waiting: What waits, by lane.
         seconds: Which all its jobs take, one after the other; None: nobody knows.
-        jobs: Of the batch.
+        calls: Of the batch.
     """
 
     own: Mapping[str, Sequence[LineCall]]
     waiting: Mapping[str, LaneCount]
     seconds: float | None
-    jobs: int
+    calls: int
 
 
 @for_everyone()
@@ -134,7 +136,7 @@ def foresee_end(work: Work, *, now: datetime) -> ForecastEnd:
         return ForecastEnd(None, (stuck,), f"{stuck.limit} never lets such a call go: {stuck.why}")
     if why := _stopped(work):
         return ForecastEnd(None, needs, why)
-    durations = _durations(list(work.services))
+    durations = call_durations(list(work.services))
     slots = count_slots()
     if not slots:
         return ForecastEnd(None, needs, "no executor is running")
@@ -143,7 +145,8 @@ def foresee_end(work: Work, *, now: datetime) -> ForecastEnd:
         return ForecastEnd(None, needs, "no call to its service was measured yet, and no limit sets its pace")
     one = max((durations.by_service.get(service, 0.0) for service in work.services), default=0.0)
     held = max((need.seconds or 0.0 for need in needs), default=0.0)
-    seconds = max(held, (taken or 0.0) / slots - one, work.scheduled_seconds) + one
+    longest = max((durations.by_service.get(of, 0.0) * calls for of, calls in work.longest.items()), default=0.0)
+    seconds = max(held, (taken or 0.0) / slots - one, work.scheduled_seconds, longest - one) + one
     seconds = stretched(seconds, spans_over(work.project, services=work.services, kinds=work.kinds, now=now), now)
     told = [replace(need, share=min(1.0, (need.seconds or 0.0) / seconds)) for need in needs if seconds]
     return ForecastEnd(seconds, tuple(sorted(told, key=lambda need: -need.share)))
@@ -163,7 +166,7 @@ def _limits(work: Work, now: datetime) -> list[LimitNeed]:
             kept = found.get(counter)
             found[counter] = limit if kept is None or limit.needed > kept.needed else kept
             lanes[counter].append((lane, members))
-    beside = _Beside(own, _waiting(own), _durations(list(work.services)).of(work.services), work.services.total())
+    beside = _Beside(own, _waiting(own), call_durations(list(work.services)).of(work.services), work.services.total())
     return [_need(limit, lanes[counter], beside) for counter, limit in found.items()]
 
 
@@ -189,7 +192,7 @@ def _need(limit: LimitForecast, lanes: Sequence[tuple[str, int]], beside: _Besid
     if limit.rule.unit in UNTIL_THE_END:
         calls = sum(times for each in mine for _, times in each)
         at_once = max(1.0, limit.capacity / max(1.0, needed / max(1.0, calls)))
-        mean = (beside.seconds or 0.0) / beside.jobs
+        mean = (beside.seconds or 0.0) / beside.calls
         return replace(told, seconds=max(0.0, (calls / at_once - 1.0) * mean))
     passed = limit.passed_at([*_in_turns(before), *_in_turns(mine)])
     return replace(told, seconds=0.0 if passed is None else max(0.0, passed - limit.counter.now))
@@ -208,7 +211,7 @@ def _share(count: LaneCount, limit: LimitForecast, beside: int) -> tuple[float, 
     if limit.per_call:
         return 1.0, count.waiting * count.calls / beside
     call = LineCall(count.cost, None, 1.0, NO_AMOUNTS)
-    return limit.amount_of(call), count.waiting / beside
+    return limit.amount_of(call), count.waiting * max(1.0, count.calls) / beside
 
 
 def _counts(limit: LimitForecast, rival: Subject) -> bool:
@@ -236,7 +239,7 @@ def _stopped(work: Work) -> str:
     return next((f"{switch} is paused" for switch in found if (switch.scope, switch.key) in of_work), "")
 
 
-def _durations(services: Sequence[str]) -> _Durations:
+def call_durations(services: Sequence[str]) -> Durations:
     """How long calls to these services have taken on average, in seconds."""
     recent = Q(span_seconds=RECENT_SPAN_SECONDS, at__gt=Now() - RECENT)
     rows = FlowSample.objects.filter(recent | Q(span_seconds=SINCE_EVER), service__in=services)
@@ -250,4 +253,4 @@ def _durations(services: Sequence[str]) -> _Durations:
         count, seconds = by_age[True] if by_age[True][0] else by_age[False]
         if count:
             found[service] = seconds / count
-    return _Durations(found)
+    return Durations(found)

@@ -33,7 +33,7 @@ from ratelimits.services.limiter.start_forecast import Asked
 from .forecast_budgets import BudgetGap, find_gaps
 from .forecast_costs import MissingPrice, PriceBounds, SubmissionCosts, TokenSum
 from .forecast_end import ForecastEnd, LimitNeed, Work, foresee_end
-from .line import LineJob
+from .line import LineJob, calls_left
 
 MOST_REJECTED_LISTED = 100
 TIERS = [Priority.URGENT, Priority.NORMAL, Priority.LOW]
@@ -106,6 +106,8 @@ class _Gathered:
     )
     largest: dict[str, Asked] = field(default_factory=dict)
     last_begins: float = 0.0
+    calls: Counter[str] = field(default_factory=Counter)
+    longest: dict[str, float] = field(default_factory=dict)
     by_batch: int = 0
     with_form: Counter[str] = field(default_factory=Counter)
 
@@ -161,6 +163,9 @@ def _gather(gathered: _Gathered, jobs: Sequence[PreparedJob], project_id: str, n
         line = gathered.costs.add(job, chosen, typical.get(alike_of(job, project_id), Typical()))
         gathered.lines[chosen.lane][job.spec.priority].append(line)
         gathered.by_model[OfModel(job.handler.kind, job.service, model or "")] += 1
+        calls = calls_left(line.costs, 0)
+        gathered.calls[job.service] += round(calls)
+        gathered.longest[job.service] = max(gathered.longest.get(job.service, 1.0), calls)
         gathered.by_batch += job.way.via == Way.BATCH
         if job.way.has_form:
             gathered.with_form[job.service] += 1
@@ -195,16 +200,14 @@ def _told(
     partial: bool,
     now: datetime,
 ) -> SubmissionForecast:
-    services: Counter[str] = Counter()
-    for of, count in gathered.by_model.items():
-        services[of.service] += count
     work = Work(
         project=project_id,
         lanes={lane: [job for tier in TIERS for job in tiers[tier]] for lane, tiers in gathered.lines.items()},
         largest=gathered.largest,
-        services=services,
+        services=gathered.calls,
         kinds=frozenset(of.kind for of in gathered.by_model),
         scheduled_seconds=gathered.last_begins,
+        longest=gathered.longest,
     )
     end = foresee_end(work, now=now)
     with for_everyone():

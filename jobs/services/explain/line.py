@@ -8,16 +8,23 @@ from typing import NamedTuple
 from django.db.models import F, Func, IntegerField
 
 from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
-from ratelimits.costs import NO_AMOUNTS, Amounts
+from ratelimits.costs import CALLS, INPUT_OF_CALLS, INPUT_TOKENS, NO_AMOUNTS, Amounts
 from ratelimits.services.limiter.estimates import Alike, with_cached
 
 # As it is stored: of large payloads, that is less than the text of which a call may hold so much.
 LINE_COLUMNS = ("kind", "coalesce_key", Func(F("payload"), function="pg_column_size", output_field=IntegerField()))
-LINE_COST_COLUMNS = ("cost", "known_cost", "costs", "model", "project_id", "service")
+LINE_COST_COLUMNS = ("cost", "known_cost", "costs", "model", "project_id", "service", "progress")
+ROUNDED = 0.5  # of a call: progress is told in whole percent
 
 
 class LineJob(NamedTuple):
-    """A waiting job, as far as it decides with whom it leaves. `size`: of its payload, in bytes, about."""
+    """
+    A waiting job, as far as it decides with whom it leaves.
+
+    Attributes:
+        size: Of its payload, in bytes, about.
+        progress: Percent of its calls that it has made, where it takes several.
+    """
 
     kind: str
     coalesce_key: str | None
@@ -28,6 +35,7 @@ class LineJob(NamedTuple):
     model: str | None = None
     project: str = ""
     service: str = ""
+    progress: float = 0.0
 
 
 class LineCall(NamedTuple):
@@ -64,9 +72,35 @@ def calls_of(jobs: Iterable[LineJob], *, times: float = 1.0) -> tuple[list[LineC
         if key is not None:
             open_calls[key] = (place, times, job.size * times)
             stands_for = min(times, _calls_for(times, job.size * times, _rule(job.kind)))
-        amounts = with_cached(job.costs or NO_AMOUNTS, Alike(job.project, job.service, job.kind, job.model))
-        calls.append(LineCall(job.cost, job.known_cost, stands_for, amounts))
+        calls.append(_call_of(job, stands_for))
     return calls, place
+
+
+def calls_left(costs: Amounts | None, progress: float) -> float:
+    """Return how many calls a job takes still; 1 of one that has made all but its last."""
+    return max(1.0, (costs or NO_AMOUNTS).get(CALLS, 1.0) * (1 - progress / 100))
+
+
+def coming_back(running: LineJob) -> LineJob | None:
+    """Return a running job as it waits again after the call that it makes now; None: that call is its last."""
+    count = (running.costs or NO_AMOUNTS).get(CALLS, 1.0)
+    if count * (1 - running.progress / 100) < 2 - ROUNDED:
+        return None
+    return running._replace(progress=running.progress + 100 / count)
+
+
+def _call_of(job: LineJob, times: float) -> LineCall:
+    """A job's call; of one that takes several, the mean of them, so that all together are what they are."""
+    amounts = job.costs or NO_AMOUNTS
+    smaller = 0.0
+    if job.coalesce_key is None and (count := amounts.get(CALLS)):
+        times *= calls_left(amounts, job.progress)
+        if INPUT_OF_CALLS in amounts:
+            smaller = amounts[INPUT_TOKENS] - amounts[INPUT_OF_CALLS] / count
+            amounts = {**amounts, INPUT_TOKENS: amounts[INPUT_TOKENS] - smaller}
+    amounts = with_cached(amounts, Alike(job.project, job.service, job.kind, job.model))
+    known = None if job.known_cost is None else max(0.0, job.known_cost - smaller)
+    return LineCall(max(0.0, job.cost - smaller), known, times, amounts)
 
 
 def _calls_for(items: float, size: float, rule: Coalesce) -> float:

@@ -14,12 +14,14 @@ from django.db.models import Aggregate, Count, Q, QuerySet
 from jobs.aging import TierGrowth, age_of_score, class_of, effective_priority
 from jobs.models import AgingRule, Job
 from jobs.models.job import IN_LANE
-from jobs.states import JobState, Priority
+from jobs.states import RUNNING, JobState, Priority
+from ratelimits.costs import CALLS
 
-from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of
+from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of, coming_back
 
 MOST_AHEAD_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
 MOST_WEIGHED = 4000  # of which calls and costs are looked at
+MOST_COMING_BACK = 500  # running jobs that take more calls
 SUSPECT_CRASHES = 2  # from then on quarantine claims a job, not its lane
 
 Rules = Mapping[Priority, TierGrowth]
@@ -67,6 +69,8 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
     with _without_sorts():
         ahead_by_tier = {tier: _ahead(job, tier, score=score, rules=rules, now=now) for tier in rules}
         sums_by_tier = [_sums(rows, higher=higher, rules=rules, now=now) for rows in ahead_by_tier.items()]
+        if weighed:
+            line += _coming_back(job, score=score, rules=rules, now=now)
         for rows in ahead_by_tier.values() if weighed else ():
             if rows is not None and (most := MOST_WEIGHED - len(line)):
                 line += [LineJob(*row) for row in rows[:most].values_list(*LINE_COLUMNS, *LINE_COST_COLUMNS)]
@@ -147,6 +151,14 @@ def _ahead(job: Job, tier: Priority, *, score: int, rules: Rules, now: datetime)
     return Job.objects.filter(IN_LANE, older, lane=job.lane, priority=tier).order_by("eligible_since", "pk")
 
 
+def _coming_back(job: Job, *, score: int, rules: Rules, now: datetime) -> list[LineJob]:
+    """Running jobs that take more calls after this one, and come back to the lane ahead of the job."""
+    rows = Job.objects.filter(status__in=sorted(RUNNING), lane=job.lane, costs__has_key=CALLS)
+    older = rows.filter(eligible_since__lte=job.eligible_since).order_by("lease_expires_at")[:MOST_COMING_BACK]
+    first = [_line_of(row) for row in older if effective_priority_of(row, now=now, rules=rules) >= score]
+    return [back for one in first if (back := coming_back(one))]
+
+
 def _sums(
     ahead: tuple[Priority, QuerySet[Job] | None], *, higher: list[Priority], rules: Rules, now: datetime
 ) -> dict[str, int]:
@@ -163,8 +175,12 @@ def _sums(
 
 def _calls(job: Job, line: Sequence[LineJob], *, times: float) -> Sequence[LineCall]:
     size = len(json.dumps(job.payload)) if job.coalesce_key else 0
-    own = LineJob(
-        job.kind, job.coalesce_key, size, job.cost, job.known_cost, job.costs, job.model, job.project_id, job.service
-    )
+    costs = {name: value for name, value in (job.costs or {}).items() if name != CALLS}  # it starts with its next call
+    own = _line_of(job)._replace(size=size, costs=costs)
     calls, place = calls_of([*line, own], times=times)
     return calls[: place + 1]
+
+
+def _line_of(job: Job) -> LineJob:
+    costs = (job.cost, job.known_cost, job.costs, job.model, job.project_id, job.service, job.progress)
+    return LineJob(job.kind, job.coalesce_key, 0, *costs)

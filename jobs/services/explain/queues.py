@@ -31,8 +31,8 @@ class LaneCount(NamedTuple):
     What waits in one lane.
 
     Attributes:
-        cost: Of a job, the mean of a sample.
-        calls: A job; below 1 where jobs leave together.
+        cost: Of a call, the mean of a sample.
+        calls: A job takes; below 1 where jobs leave together, above it where they take several.
         since: When the oldest began to wait that no limit has put back, seconds since 1970.
         more: There are more jobs than `waiting`.
     """
@@ -47,7 +47,7 @@ class LaneCount(NamedTuple):
     def calls_for(self, rule: Rule) -> tuple[float, float]:
         """What each of its calls takes of a limit, about, and how many there are."""
         if not rule.per_call:
-            return self.cost, float(self.waiting)
+            return self.cost, self.waiting * max(1.0, self.calls)
         return 1.0, self.waiting * self.calls
 
 

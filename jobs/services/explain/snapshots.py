@@ -11,8 +11,10 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent
+from jobs.models.job import IN_SEVERAL_CALLS
 from jobs.services.finish.outages import count_held_of
 from jobs.states import TERMINAL, UNFINISHED, BatchVerdict, JobState
+from ratelimits.costs import CALLS
 
 from .position import effective_priority_of
 from .verdicts import ToldVerdict, verdicts_of
@@ -49,11 +51,13 @@ class JobSnapshot:
 
     @property
     def eta(self) -> datetime | None:
-        """When a running job should end, if it goes on as it has; None without progress."""
+        """When a job that has begun should end, if it goes on as it has; None without progress."""
         job = self.job
-        if job.status != JobState.IN_PROGRESS or not job.progress or job.started_at is None:
+        takes_several = CALLS in (job.costs or {})
+        began = job.first_attempt_at if takes_several else job.started_at
+        if began is None or not job.progress or not (job.status == JobState.IN_PROGRESS or takes_several):
             return None
-        return job.started_at + (job.updated_at - job.started_at) * (100 / job.progress)
+        return began + (job.updated_at - began) * (100 / job.progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,8 @@ class BatchSnapshot:
         verdict: What it is in one word; `held_by`: what stops it, in words, where that word is `held`.
         counts: Items by state; a requeued item counts once, as its latest job.
         held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
-        progress: Percent of the items that have ended; 100 of none, as where every job was a duplicate.
+        progress: Percent of the items that have ended, each begun one that takes several calls counted by those it has
+            made; 100 of none, as where every job was a duplicate.
         eta: When it should end, as stored a second ago or a few; None while nothing is known, nothing moves, it is held
             or an outage holds a part of it, and once it has ended.
         eta_earliest: Where it may end much sooner; None: where it does not seem so.
@@ -96,17 +101,23 @@ def job_snapshot(job: Job) -> JobSnapshot:
 def batch_snapshots(batches: Iterable[Batch]) -> dict[UUID, BatchSnapshot]:
     """Of each batch, with a few reads for all."""
     rows = list(batches)
-    counts, held = batch_counts([batch.pk for batch in rows]), count_held_of(rows)
+    ids = [batch.pk for batch in rows]
+    counts, begun, held = batch_counts(ids), calls_made(ids), count_held_of(rows)
     # After the counts: what they tell as ended has a verdict that says so.
     verdicts = verdicts_of(rows)
-    return {batch.pk: _snapshot(batch, counts[batch.pk], held.get(batch.pk, 0), verdicts[batch.pk]) for batch in rows}
+    return {
+        batch.pk: _snapshot(
+            batch, counts[batch.pk], held.get(batch.pk, 0), verdicts[batch.pk], begun=begun.get(batch.pk, 0.0)
+        )
+        for batch in rows
+    }
 
 
 def batch_snapshot(batch: Batch) -> BatchSnapshot:
     return batch_snapshots([batch])[batch.pk]
 
 
-def _snapshot(batch: Batch, counts: Counts, held_by_outage: int, told: ToldVerdict) -> BatchSnapshot:
+def _snapshot(batch: Batch, counts: Counts, held_by_outage: int, told: ToldVerdict, *, begun: float) -> BatchSnapshot:
     finished = sum(counts[state] for state in TERMINAL)
     everything = sum(counts.values())
     now = timezone.now()
@@ -122,7 +133,7 @@ def _snapshot(batch: Batch, counts: Counts, held_by_outage: int, told: ToldVerdi
         counts=counts,
         held_by_outage=held_by_outage,
         finished=finished,
-        progress=round(100 * finished / everything, 1) if everything else 100.0,
+        progress=round(100 * (finished + begun) / everything, 1) if everything else 100.0,
         eta=eta,
         eta_earliest=earliest,
         recheck_after_seconds=None if finished == everything else _bounded_wait(eta),
@@ -135,6 +146,12 @@ def batch_counts(batch_ids: Iterable[UUID]) -> dict[UUID, Counts]:
     rows = JobCount.objects.filter(batch_id__in=wanted).values_list("batch_id").annotate(*SUMS)
     found = {batch_id: _counts(sums) for batch_id, *sums in rows}
     return {batch_id: found.get(batch_id, dict(NO_JOBS)) for batch_id in wanted}
+
+
+def calls_made(batch_ids: Iterable[UUID]) -> dict[UUID, float]:
+    """Return by batch what its begun jobs that take several calls have done of them, in jobs."""
+    rows = Job.objects.filter(IN_SEVERAL_CALLS, batch_id__in=list(batch_ids)).order_by().values_list("batch_id")
+    return {batch_id: percent / 100 for batch_id, percent in rows.annotate(Sum("progress"))}
 
 
 def project_counts(project_id: str) -> Counts:

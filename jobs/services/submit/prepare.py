@@ -20,6 +20,7 @@ from queueops.core.errors import ForeignUser, QueueOpsError, fields_of
 from queueops.core.sealing import MARK
 from queueops.core.web.nul import NUL_ESCAPE
 from queueops.tenancy.credentials import CredentialNotAllowed, UsableCredential, usable_by
+from ratelimits.costs import CALLS
 from ratelimits.subjects import LONGEST_NAME
 
 from .choose_way import GOES_LIVE, ChosenWay, WayRules, choose_way
@@ -271,10 +272,14 @@ def describe(handler: Handler, payload: Any, spec: JobSpec) -> tuple[Details, in
         model=spec.model or (handler.model(payload) if handler.model else None),
         credential=handler.credential(payload) if handler.credential else None,
         known_cost=estimate.known if estimate.unknown else None,
-        units=estimate.units or None,
+        units=_units_of(estimate),
         url=handler.target(payload) if handler.target else "",
         coalesce=handler.coalesce.key(payload) if handler.coalesce else None,
         is_bound=estimate.is_bound,
         told_output=estimate.told_output,
     )
     return details, estimate.known + estimate.unknown
+
+
+def _units_of(estimate: Cost) -> Mapping[str, int] | None:
+    return {**estimate.units, CALLS: estimate.calls} if estimate.calls > 1 else estimate.units or None

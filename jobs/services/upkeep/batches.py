@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from jobs.models import Batch, Dependency, MaintenanceWindow
 from jobs.services.explain.forecast import limits_of_batch
-from jobs.services.explain.snapshots import Counts, batch_counts
+from jobs.services.explain.snapshots import Counts, batch_counts, calls_made
 from jobs.services.finish.outages import count_held_of
 from jobs.services.finish.webhooks import send_batch_webhooks
 from jobs.services.operate.windows import spans_over
@@ -36,14 +36,16 @@ RANGE_FACTOR = 1.5  # what past speed and the limits say may differ by it before
 def finish_batches() -> None:
     """Sample the rate of open batches, and close those whose items have all ended, with their webhooks."""
     open_batches = list(Batch.objects.filter(finished_at=None))
-    counts = batch_counts([batch.pk for batch in open_batches])
+    ids = [batch.pk for batch in open_batches]
+    counts, begun = batch_counts(ids), calls_made(ids)
     ended, moving = [], []
     for batch in open_batches:
         finished = _finished(counts[batch.pk])
+        done = int(finished + begun.get(batch.pk, 0.0))
         if finished == sum(counts[batch.pk].values()):
             ended.append(batch.pk)
-        elif finished != batch.sampled_finished or batch.sampled_at is None:
-            _sample_rate(batch, finished)
+        elif done != batch.sampled_finished or batch.sampled_at is None:
+            _sample_rate(batch, done)
             moving.append(batch)
     Batch.objects.bulk_update(moving, ["rate_per_second", "sampled_at", "sampled_finished"], batch_size=500)
     # A bounded part: an executor does this between its claims. By lot: or those that cannot be closed, as their
@@ -61,12 +63,14 @@ def foresee_batches() -> None:
     # What is paused and known to have no end would be written each second for nothing.
     moving = Batch.objects.filter(finished_at=None).exclude(paused=True, ends_at=None)
     batches = list(moving.order_by(F("foreseen_at").asc(nulls_first=True), "pk")[:FORESEEN_AT_ONCE])
-    counts, held = batch_counts([batch.pk for batch in batches]), count_held_of(batches)
+    ids = [batch.pk for batch in batches]
+    counts, begun, held = batch_counts(ids), calls_made(ids), count_held_of(batches)
     waiting = set(Dependency.objects.filter(owner_id__in=counts).values_list("owner_id", flat=True))
     until = time.monotonic() + FORESEE_SECONDS
     done = []
     for batch in batches:
-        _foresee(batch, counts[batch.pk], is_stopped=batch.paused or batch.pk in waiting or bool(held.get(batch.pk)))
+        is_stopped = batch.paused or batch.pk in waiting or bool(held.get(batch.pk))
+        _foresee(batch, counts[batch.pk], begun=begun.get(batch.pk, 0.0), is_stopped=is_stopped)
         done.append(batch)
         if time.monotonic() > until:
             break
@@ -102,10 +106,10 @@ def _sample_rate(batch: Batch, finished: int) -> None:
     batch.rate_per_second, batch.sampled_at, batch.sampled_finished = rate, now, finished
 
 
-def _foresee(batch: Batch, counts: Counts, *, is_stopped: bool) -> None:
+def _foresee(batch: Batch, counts: Counts, *, begun: float, is_stopped: bool) -> None:
     now = datetime.fromtimestamp(database_now(), UTC)
     batch.foreseen_at, batch.ends_at, batch.ends_earliest = now, None, None
-    if not is_stopped and (ends := _ends(batch, counts, now)):
+    if not is_stopped and (ends := _ends(batch, counts, begun, now)):
         spans = _windows_over(batch, now)
         ends = [stretched(end, spans, now) for end in ends]
         batch.ends_at = now + timedelta(seconds=max(ends))
@@ -123,7 +127,7 @@ def _windows_over(batch: Batch, now: datetime) -> Sequence[Span]:
     return spans_over(batch.project_id, services=services, kinds=kinds_of, now=now)
 
 
-def _ends(batch: Batch, counts: Counts, now: datetime) -> Sequence[float]:
+def _ends(batch: Batch, counts: Counts, begun: float, now: datetime) -> Sequence[float]:
     """
     What past speed and the limits say, in seconds; empty while neither tells when all of it ends.
 
@@ -134,8 +138,8 @@ def _ends(batch: Batch, counts: Counts, now: datetime) -> Sequence[float]:
     left = sum(counts.values()) - _finished(counts)
     if not left:
         return []
-    speed = [left / batch.rate_per_second] if batch.rate_per_second else []
-    waits = any(counts[state] for state in WAITING)
+    speed = [max(0.0, left - begun) / batch.rate_per_second] if batch.rate_per_second else []
+    waits = begun or any(counts[state] for state in WAITING)
     limited = limits_of_batch(batch.pk, counts, now=now) if waits else None
     if limited is None or not (speed or limited.is_whole):
         return speed
