@@ -227,19 +227,6 @@ class Job(models.Model):
         # Partial wherever a state allows: an index entry that a running or finished job does not need
         # would be written again at each of its transitions.
         indexes: ClassVar = [
-            # For counts of what waits for its time, and for its last; empty, and free, where nothing does.
-            models.Index(
-                fields=["batch", "scheduled_at"],
-                name="jobs_job_sched_batch_idx",
-                condition=SCHEDULED & models.Q(batch__isnull=False),
-            ),
-            models.Index(fields=["project", "scheduled_at"], name="jobs_job_sched_project_idx", condition=SCHEDULED),
-            models.Index(
-                fields=["service", "scheduled_at"],
-                include=["priority"],
-                name="jobs_job_sched_service_idx",
-                condition=SCHEDULED,
-            ),
             models.Index(
                 fields=["project", "priority", "eligible_since", "id"],
                 name="jobs_job_ready_idx",
