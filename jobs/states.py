@@ -46,7 +46,11 @@ WAITING = frozenset({S.QUEUED, S.RATE_LIMITED, S.RETRIED})
 RUNNING = frozenset({S.DISPATCHED, S.IN_PROGRESS})
 TERMINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED})
 UNFINISHED = WAITING | RUNNING
-OUTAGE = "outage"  # no state: jobs that are rate_limited because what they call is out, which people see apart
+# No states, but parts of one that people see apart: of rate_limited the jobs whose provider is out, of queued the jobs
+# whose time is to come.
+OUTAGE = "outage"
+SCHEDULED = "scheduled"
+APART = frozenset({OUTAGE, SCHEDULED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,8 @@ class Appearance:
 
 
 SHOWN: dict[str, Appearance] = {
-    S.QUEUED: Appearance(
-        "queued", "grey", "inbox", 1, "accepted; waits for its turn, or for its time where it has a schedule"
-    ),
+    S.QUEUED: Appearance("queued", "grey", "inbox", 1, "accepted; waits for its turn"),
+    SCHEDULED: Appearance("scheduled", "grey", "schedule", 0, "accepted; waits for its time, `scheduled_at`"),
     S.RATE_LIMITED: Appearance(
         "waiting for quota",
         "amber",
@@ -90,10 +93,13 @@ SHOWN: dict[str, Appearance] = {
 }
 
 
-def told_apart(counts: Mapping[str, int], held_by_outage: int) -> dict[str, int]:
-    """Counts by state, with those that an outage holds apart from those that wait for quota."""
-    held = min(held_by_outage, counts[S.RATE_LIMITED])
-    return {**counts, S.RATE_LIMITED: counts[S.RATE_LIMITED] - held, OUTAGE: held}
+def told_apart(counts: Mapping[str, int], *, held_by_outage: int, scheduled: int) -> dict[str, int]:
+    """Counts by state, with what an outage holds apart from what waits for quota, and the scheduled from the queued."""
+    # Each part is counted after its state, and may have grown by then: a count below zero would be shown.
+    held, later = min(held_by_outage, counts[S.RATE_LIMITED]), min(scheduled, counts[S.QUEUED])
+    limited, queued = counts[S.RATE_LIMITED] - held, counts[S.QUEUED] - later
+    apart = {**counts, S.QUEUED: queued, SCHEDULED: later, S.RATE_LIMITED: limited, OUTAGE: held}
+    return {str(state): apart[state] for state in SHOWN}
 
 
 class BatchVerdict(models.TextChoices):

@@ -10,8 +10,9 @@ from django.urls import reverse
 from dashboards.services.overview import Overview, address_of, read_overview
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.finish.outages import grouped
+from jobs.services.operate.scheduled_jobs import NOTHING_SCHEDULED, scheduled_of_projects
 from jobs.services.upkeep.health import health_of
-from jobs.states import OUTAGE, SHOWN, JobState, told_apart
+from jobs.states import OUTAGE, SCHEDULED, SHOWN, JobState, told_apart
 from queueops.core.postgres.replica import replica_standing
 from queueops.screens import showing
 from ratelimits.models import QuotaAlert
@@ -35,7 +36,7 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     critical = [alert for alert in alerts if alert.severity == QuotaAlert.Severity.CRITICAL]
     unseen = QuotaAlert.objects.filter(kind__in=OF_ALLOWANCES, resolved_at=None, acknowledged_at=None)
     of_users = unseen.order_by()[: MOST_OF_USERS + 1].count()
-    apart = told_apart(overview.everybody, overview.held)
+    apart, columns = overview.apart, [SHOWN[state] for state in _columns(overview)]
     return {
         **context,
         "title": "Overview",
@@ -57,9 +58,11 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         "projects": [
             {**row, "oldest": showing.ago(row["oldest"]) if row["oldest"] else showing.NOTHING} for row in projects
         ],
-        "states": [showing.badge(one.tone, one.sign, one.words) for one in (SHOWN[state] for state in JobState)],
+        "states": [showing.badge(one.tone, one.sign, one.words) for one in columns],
         "dead": overview.letters.words,
         "has_dead": bool(overview.letters.count),
+        "scheduled": f"{apart[SCHEDULED]:,}" if apart[SCHEDULED] else "",
+        "scheduled_until": showing.ahead(overview.scheduled.last),
         "oldest": showing.age(oldest) if oldest else showing.NOTHING,
         "limited": f"{apart[JobState.RATE_LIMITED]:,}",
         "held_by_outages": f"{apart[OUTAGE]:,}" if apart[OUTAGE] else "",
@@ -75,20 +78,32 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _columns(overview: Overview) -> list[str]:
+    """The states of which the table has a column."""
+    scheduled = {SCHEDULED} if overview.scheduled.jobs else set()
+    return [state for state in SHOWN if state in {*JobState, *scheduled}]
+
+
 def _projects(overview: Overview) -> list[dict[str, Any]]:
     """The projects with the most unfinished work, their counts and their oldest ready job."""
     shown = list(overview.by_project.items())[:MOST_PROJECTS_SHOWN]
     oldest = oldest_ready([project for project, _ in shown])
-    jobs = reverse("admin:jobs_job_changelist")
+    jobs, columns = reverse("admin:jobs_job_changelist"), _columns(overview)
+    later = scheduled_of_projects([project for project, counts in shown if counts[JobState.QUEUED]])
+    # What an outage holds stays with what waits for quota: how much that is, is known of everybody alone.
+    apart = {
+        project: told_apart(counts, held_by_outage=0, scheduled=later.get(project, NOTHING_SCHEDULED).jobs)
+        for project, counts in shown
+    }
     return [
         {
             "id": project,
             "href": f"{jobs}?project={project}",
             "counts": [
-                {"name": state, "count": count, "href": f"{jobs}?project={project}&state={state}"}
-                for state, count in counts.items()
+                {"name": state, "count": apart[project][state], "href": f"{jobs}?project={project}&state={state}"}
+                for state in columns
             ],
             "oldest": oldest.get(project),
         }
-        for project, counts in shown
+        for project, _ in shown
     ]

@@ -9,6 +9,7 @@ from typing import Literal
 from jobs.services.explain.depths import MOST_WAITING_COUNTED
 from jobs.services.explain.flow import MOST_SERVICES_NAMED
 from jobs.services.finish.breaker import MOST_HELD_COUNTED
+from jobs.services.operate.scheduled_jobs import MOST_SCHEDULED_COUNTED
 
 PREFIX = "queueops_"
 
@@ -66,8 +67,14 @@ _ALL = (
         "jobs_waiting",
         "gauge",
         ("service", "state", "priority"),
-        f"Ready jobs (queued) and those a limit holds (rate_limited); of each service and state at most "
-        f"{MOST_WAITING_COUNTED:,} are counted.",
+        f"Ready jobs (queued), those that wait for their time (scheduled), those a limit holds (rate_limited); of each "
+        f"service and state at most {MOST_WAITING_COUNTED:,} are counted.",
+    ),
+    Metric(
+        "jobs_scheduled",
+        "gauge",
+        (),
+        f"Jobs that wait for their time: a part of those queued; at most {MOST_SCHEDULED_COUNTED:,} are counted.",
     ),
     Metric("breakers_open", "gauge", ("service",), "Outage breakers that are open: one a target and project."),
     Metric(

@@ -21,6 +21,7 @@ from jobs.services.explain.depths import waiting_depths
 from jobs.services.explain.flow_bins import DURATION_MS, SIZE_BYTES
 from jobs.services.explain.objectives import span_words
 from jobs.services.explain.pools import pool_depths
+from jobs.services.operate.scheduled_jobs import count_scheduled
 from jobs.services.upkeep.health import Health, health_of, open_letters
 from jobs.services.upkeep.watch_runs import running_here
 from jobs.states import JobState
@@ -121,6 +122,7 @@ def _depths() -> Iterator[Sample]:
     sums = totals.aggregate(**{state: Sum(state, default=0) for state in JobState.values})
     for state in JobState.values:
         yield Value("jobs", (state,), sums[state])
+    yield Value("jobs_scheduled", (), count_scheduled().jobs)
     for depth in waiting_depths():
         yield Value("jobs_waiting", (depth.service, depth.state, depth.priority), depth.jobs)
     busiest = totals.values_list("project_id").annotate(jobs=Sum("queued")).filter(jobs__gt=0).order_by("-jobs")

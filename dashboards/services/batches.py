@@ -51,6 +51,8 @@ def _cards(shown: Sequence[Batch], *, links: bool) -> list[dict[str, Any]]:
                 "project": batch.project_id,
                 "counts": snapshot.counts,
                 "held_by_outage": snapshot.held_by_outage,
+                "scheduled": snapshot.scheduled.jobs,
+                "scheduled_until": iso(snapshot.scheduled.last),
                 "total": sum(snapshot.counts.values()),
                 "finished": snapshot.finished,
                 "percent": snapshot.progress,

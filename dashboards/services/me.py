@@ -9,7 +9,8 @@ from uuid import UUID
 from jobs.models import Batch, DeadLetter, Job, JobEvent
 from jobs.services.explain.foresee import foresee
 from jobs.services.explain.snapshots import project_counts
-from jobs.services.finish.outages import Key, count_held, is_held, out_keys
+from jobs.services.finish.outages import Key, count_held, out_keys, shown_state
+from jobs.services.operate.scheduled_jobs import count_scheduled
 from queueops.core.clock import database_now
 from queueops.core.values.masking import masked_text
 
@@ -48,6 +49,8 @@ def me_snapshot(viewer: Viewer) -> dict[str, Any]:
         # Those of a batch have their place there, but a producer of single jobs has nothing else.
         shown["counts"] = project_counts(viewer.project_id)
         shown["held_by_outage"] = count_held(viewer.project_id)
+        shown["scheduled"] = (later := count_scheduled(viewer.project_id)).jobs
+        shown["scheduled_until"] = iso(later.last)
     else:
         jobs, batches = jobs.filter(user_id=viewer.user_id), batches.filter(user_id=viewer.user_id)
         letters = letters.filter(job__user_id=viewer.user_id)
@@ -73,7 +76,7 @@ def about_job(job: Job) -> dict[str, Any]:
     letter = DeadLetter.objects.filter(job_id=job.pk).defer("payload", "attempts").first()
     events = JobEvent.objects.filter(job_id=job.pk).order_by("-id")[:NEWEST_EVENTS]
     return {
-        "held_by_outage": is_held(job, out_keys()),
+        "shown_state": shown_state(job, out_keys()),
         "events": [_event(event) for event in events],
         "letter": None if letter is None else _letter(letter),
         "requeued_as": [str(pk) for pk in Job.objects.filter(origin_id=job.pk).order_by().ids()[:NEWEST_LETTERS]],
@@ -97,7 +100,7 @@ def _job(job: Job, out: set[Key]) -> dict[str, Any]:
         "id": str(job.pk),
         "kind": job.kind,
         "state": job.status,
-        "held_by_outage": is_held(job, out),
+        "shown_state": shown_state(job, out),
         "priority": job.priority,
         "progress": job.progress,
         "progress_message": masked_text(job.progress_message),

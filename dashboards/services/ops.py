@@ -41,7 +41,9 @@ def ops_snapshot() -> dict[str, Any]:
         "health": {**verdict, "also": others},
         "pauses": [_pause(one) for one in overview.paused[:MOST_PAUSES_SHOWN]],
         "ramp": overview.ramp and _ramp(overview.ramp),
-        "tiles": tiles(overview.everybody, letters=overview.letters, oldest=_oldest(overview), held=overview.held),
+        "tiles": tiles(
+            overview.apart, letters=overview.letters, oldest=_oldest(overview), scheduled=overview.scheduled
+        ),
         "limits": overview.limits,
         "has_limits": bool(overview.limits) or limits_made(),
         "batches": batch_rows(),

@@ -16,6 +16,7 @@ from django.urls import reverse
 from jobs.models import Executor, PauseSwitch, ServiceBreaker
 from jobs.services.explain.snapshots import counts_by_project
 from jobs.services.finish.outages import count_held, open_breakers
+from jobs.services.operate.scheduled_jobs import Scheduled, count_scheduled
 from jobs.services.operate.windows import upcoming
 from jobs.services.upkeep.failing import troubled_services
 from jobs.services.upkeep.health import (
@@ -27,7 +28,7 @@ from jobs.services.upkeep.health import (
     open_letters,
 )
 from jobs.services.upkeep.paused import ShownPause, is_quiet, shown_pauses
-from jobs.states import JobState
+from jobs.states import JobState, told_apart
 from queueops.core.clock import database_moment
 from queueops.tenancy.people import names_of
 from ratelimits.models import AlertSilence, QuotaAlert
@@ -63,6 +64,7 @@ class Overview:
     Attributes:
         everybody: Jobs by state. `by_project`: those of each project, the one with the most unfinished first.
         silent: Open breakers, the oldest first. `held`: jobs that wait for them.
+        scheduled: Jobs that wait for their time.
         alerts: Open ones, those that nobody looks after first. `silences`: of which nobody is told.
         limits: As the dashboard shows them.
         people: Names of actors that are accounts, by the actor.
@@ -76,6 +78,7 @@ class Overview:
     paused: Sequence[ShownPause]
     silent: Sequence[ServiceBreaker]
     held: int
+    scheduled: Scheduled
     alerts: Sequence[QuotaAlert]
     silences: Sequence[AlertSilence]
     letters: OpenLetters
@@ -83,6 +86,11 @@ class Overview:
     people: Mapping[str, str]
     findings: Sequence[Finding]
     ramp: ShownRamp | None
+
+    @property
+    def apart(self) -> Counts:
+        """Everybody's jobs by state, the parts of states apart that people see apart."""
+        return told_apart(self.everybody, held_by_outage=self.held, scheduled=self.scheduled.jobs)
 
 
 def read_overview() -> Overview:
@@ -124,6 +132,7 @@ def read_overview() -> Overview:
         paused=paused,
         silent=silent,
         held=held,
+        scheduled=count_scheduled(),
         alerts=alerts,
         silences=silences,
         letters=letters,

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from jobs.services.operate.scheduled_jobs import Scheduled
 from jobs.services.upkeep.health import OpenLetters
-from jobs.states import OUTAGE, RUNNING, SHOWN, WAITING, JobState, told_apart
+from jobs.states import OUTAGE, RUNNING, SCHEDULED, SHOWN, WAITING, JobState
 
 from .charts import rates_now, sparks
 from .spend import spend_tiles
@@ -18,24 +19,24 @@ HIGH_ERROR_PERCENT = 10
 
 
 def tiles(
-    counts: Mapping[str, int], *, letters: OpenLetters, oldest: datetime | None, held: int
+    apart: Mapping[str, int], *, letters: OpenLetters, oldest: datetime | None, scheduled: Scheduled
 ) -> list[dict[str, Any]]:
     """
     Return the tiles in the order they are shown.
 
     Each has `id`, `label`, `value` (null: unknown or none), `unit`, `hint` (what is counted), `tone` (empty: as it
     should be), `spark` (the last 15 minutes) and `href`; some have `since`, a moment that the screen counts from, in
-    place of a value, and `more`: there are more than `value`.
+    place of a value, `more`: there may be more than `value`, and `until`, a moment that goes with the value.
 
     Args:
-        held: Jobs that wait for an outage to end; their state is that of those that wait for quota.
+        apart: See `states.told_apart`.
     """
     lately = rates_now()
-    apart = told_apart(counts, held)
     error_percent = None if lately.error_rate is None else round(100 * lately.error_rate, 1)
     pickup = lately.pickup_p95_ms
     shown = [
         *(_jobs(state, apart) for state in SHOWN if state in {*WAITING, OUTAGE, JobState.IN_PROGRESS}),
+        *([_scheduled(apart, scheduled)] if scheduled.jobs else []),
         {
             "id": "dead_letters",
             "label": "Dead letters",
@@ -94,6 +95,10 @@ def tiles(
     ]
     columns = sparks()
     return [{"tone": "", **tile, "spark": columns.get(str(tile["id"]))} for tile in shown]
+
+
+def _scheduled(apart: Mapping[str, int], part: Scheduled) -> dict[str, Any]:
+    return {**_jobs(SCHEDULED, apart), "more": part.more, "until": iso(part.last)}
 
 
 def _jobs(state: str, counts: Mapping[str, int]) -> dict[str, Any]:

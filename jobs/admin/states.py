@@ -6,10 +6,12 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.services.operate.job_filter import held_by_outage
-from jobs.states import OUTAGE, SHOWN, JobState
+from jobs.services.operate.scheduled_jobs import Scheduled, scheduled
+from jobs.states import OUTAGE, SCHEDULED, SHOWN, JobState
 from queueops.screens import showing
 from queueops.screens.filters import Choice
 
@@ -20,17 +22,31 @@ class JobStateFilter(Choice):
     column = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(state, SHOWN[state].words) for state in (*JobState.values, OUTAGE)]
+        return [(str(state), shown.words) for state, shown in SHOWN.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() == OUTAGE:
-            return queryset.filter(held_by_outage())
-        if self.value() == JobState.RATE_LIMITED:  # as the badges and counts have it: what an outage holds is apart
-            return queryset.filter(status=JobState.RATE_LIMITED).exclude(held_by_outage())
-        return super().queryset(request, queryset)
+        state, parts = self.value(), {OUTAGE: held_by_outage(), SCHEDULED: scheduled()}
+        if state in parts:
+            return queryset.filter(parts[state])
+        rows = super().queryset(request, queryset)
+        # As the badges and counts have it: a part of a state that is told apart is not in it.
+        if state == JobState.RATE_LIMITED:
+            return rows.exclude(parts[OUTAGE])
+        return rows.exclude(parts[SCHEDULED]) if state == JobState.QUEUED else rows
 
 
 def state_badge(state: str) -> SafeString:
-    """The badge of a state, or of `states.OUTAGE`."""
+    """The badge of a state, or of a part of one that is told apart."""
     shown = SHOWN[state]
     return showing.badge(shown.tone, shown.sign, shown.words)
+
+
+def until_when(part: Scheduled) -> SafeString | str:
+    """When the first and the last of what is scheduled begin; empty: nothing is."""
+    if not part.jobs:
+        return ""
+    if part.first == part.last:
+        return format_html("Scheduled: may begin {}.", showing.ahead(part.last))
+    return format_html(
+        "Scheduled: the first may begin {}, the last {}.", showing.ahead(part.first), showing.ahead(part.last)
+    )

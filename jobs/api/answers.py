@@ -226,6 +226,10 @@ class ProjectInfo(BaseModel):
     name: str
     paused: bool
     counts: dict[JobState, int]
+    scheduled: int = Field(description="Of those queued, how many wait for their time; at most 100,000.")
+    scheduled_until: datetime | None = Field(
+        description="When the last of them may begin; null: none waits for its time."
+    )
     unfinished: int
     max_waiting_jobs: int = Field(description="Submissions beyond this many unfinished jobs are refused.")
     encrypted: bool = Field(description="Payloads and results are encrypted in the database.")

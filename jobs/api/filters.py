@@ -25,6 +25,7 @@ from jobs.models import (
     WebhookJob,
 )
 from jobs.services.explain.verdicts import narrowed
+from jobs.services.operate.scheduled_jobs import scheduled
 from jobs.states import BatchVerdict, EventType, JobState, Priority
 from queueops.core.values.identifiers import first_id_at
 from queueops.rest.filtering import ChoicesFilter, FilterSet, MomentFilter, TagsFilter, TruthFilter
@@ -62,6 +63,9 @@ class JobFilterSet(TaggedFilterSet):
     batch = django_filters.UUIDFilter(field_name="batch_id")
     user = django_filters.UUIDFilter(field_name="user_id")
     held = TruthFilter()
+    scheduled = TruthFilter(
+        method="by_time", help_text="true: queued, and `scheduled_at` is to come; false: all the others."
+    )
     via = ChoicesFilter(choices=Way.choices, method="by_way", help_text="live: also those whose `via` is null.")
 
     class Meta:
@@ -70,6 +74,9 @@ class JobFilterSet(TaggedFilterSet):
 
     def by_way(self, queryset: QuerySet[Any], name: str, ways: list[str]) -> QuerySet[Any]:
         return queryset.filter(Q(via__in=ways) | Q(via=None) if Way.LIVE in ways else Q(via__in=ways))
+
+    def by_time(self, queryset: QuerySet[Any], name: str, wanted: Any) -> QuerySet[Any]:
+        return queryset.filter(scheduled()) if wanted else queryset.exclude(scheduled())
 
 
 class BatchJobFilterSet(JobFilterSet):

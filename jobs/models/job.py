@@ -35,6 +35,9 @@ IN_SEVERAL_CALLS = models.Q(  # and it has begun, and not ended
     status__in=sorted(UNFINISHED), first_attempt_at__isnull=False, costs__has_key=CALLS
 )
 
+# Queued, and not before a time. What waits for a batch of its provider has the time at which it goes live instead.
+HAS_A_TIME = models.Q(status="queued", scheduled_at__isnull=False) & ~models.Q(via="batch")
+
 ENDED = [state.value for state in JobState if state in TERMINAL]
 
 
@@ -227,6 +230,19 @@ class Job(models.Model):
         # Partial wherever a state allows: an index entry that a running or finished job does not need
         # would be written again at each of its transitions.
         indexes: ClassVar = [
+            # For counts of what waits for its time, and for its last; empty, and free, where nothing does.
+            models.Index(
+                fields=["batch", "scheduled_at"],
+                name="jobs_job_sched_batch_idx",
+                condition=HAS_A_TIME & models.Q(batch__isnull=False),
+            ),
+            models.Index(fields=["project", "scheduled_at"], name="jobs_job_sched_project_idx", condition=HAS_A_TIME),
+            models.Index(
+                fields=["service", "scheduled_at"],
+                include=["priority"],
+                name="jobs_job_sched_service_idx",
+                condition=HAS_A_TIME,
+            ),
             models.Index(
                 fields=["project", "priority", "eligible_since", "id"],
                 name="jobs_job_ready_idx",

@@ -1,8 +1,9 @@
--- Count what waits by service, state and priority: a bounded part of each service.
+-- Count what waits by service, state and priority: a bounded part of each service. What waits for its time has a state of
+-- its own here.
 --
 -- params  most: jobs counted of one service and state; most_services: by name, the others are left out
 -- locks   none
--- clock   none
+-- clock   now(): the transaction's start
 -- returns service, state, priority, how many; each service and state whose sum is `most` has more than that
 WITH RECURSIVE waiting AS (
     (SELECT service FROM jobs_job
@@ -27,6 +28,17 @@ WITH RECURSIVE waiting AS (
            SELECT service FROM jobs_job AS job
             WHERE job.service > parked.service AND status = 'rate_limited' AND NOT held
             ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) AS next
+), put_off AS (
+    (SELECT service FROM jobs_job
+      WHERE {{scheduled}}
+      ORDER BY service, scheduled_at LIMIT 1)
+    UNION ALL
+    SELECT next.service
+      FROM put_off
+     CROSS JOIN LATERAL (
+           SELECT service FROM jobs_job AS job
+            WHERE job.service > put_off.service AND {{scheduled}}
+            ORDER BY service, scheduled_at LIMIT 1) AS next
 )
 (SELECT found.service, 'queued', job.priority, count(*)
    FROM (SELECT service FROM waiting LIMIT %(most_services)s::int) AS found
@@ -42,4 +54,13 @@ UNION ALL
         SELECT priority FROM jobs_job
          WHERE service = found.service AND status = 'rate_limited' AND NOT held
          LIMIT %(most)s::int) AS job
+  GROUP BY found.service, job.priority)
+UNION ALL
+(SELECT found.service, 'scheduled', job.priority, count(*)
+   FROM (SELECT service FROM put_off LIMIT %(most_services)s::int) AS found
+  CROSS JOIN LATERAL (
+        -- By an order that jobs_job_due_idx does not have: it would go past every job that is to be tried again.
+        SELECT priority FROM jobs_job
+         WHERE service BETWEEN found.service AND found.service AND {{scheduled}}
+         ORDER BY service, scheduled_at LIMIT %(most)s::int) AS job
   GROUP BY found.service, job.priority)

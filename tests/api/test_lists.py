@@ -1,7 +1,10 @@
+from datetime import timedelta
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
 from jobs.models import Epoch
 from jobs.services.operate.epochs import declare_restored
@@ -113,6 +116,19 @@ def test_the_project_counts_its_jobs_by_state(api: Api):
     shown = api.get("/project/").json()
     assert (shown["id"], shown["paused"], shown["unfinished"]) == ("acme", False, 3)
     assert (shown["counts"]["queued"], shown["counts"]["cancelled"]) == (3, 1)
+
+
+def test_scheduled_jobs_are_counted_beside_the_queued_and_found_by_a_filter(api: Api):
+    batch, until = make_batch(), timezone.now() + timedelta(hours=2)
+    [later, _] = [*make_jobs(1, batch=batch, scheduled_at=until), *make_jobs(1, batch=batch)]
+    for path in ("/project/", f"/batches/{batch.pk}/"):
+        shown = api.get(path).json()
+        assert (shown["counts"]["queued"], shown["scheduled"]) == (2, 1), path
+        assert parse_datetime(shown["scheduled_until"]) == until
+    for path in ("/jobs/", f"/batches/{batch.pk}/jobs/"):
+        assert [row["id"] for row in api.get(f"{path}?scheduled=true").json()["results"]] == [str(later.pk)]
+        assert len(api.get(f"{path}?scheduled=false").json()["results"]) == 1
+        assert set(error_of(api.get(f"{path}?scheduled=soon"), 400)["fields"]) == {"scheduled"}
 
 
 @pytest.mark.parametrize("path", ["/events/", "/jobs/{job}/events/"])

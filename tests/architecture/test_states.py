@@ -12,7 +12,7 @@ from pathlib import Path
 from django.conf import settings
 
 from dashboards.services.wire import shown_states
-from jobs.states import OUTAGE, RUNNING, SHOWN, TERMINAL, WAITING, JobState
+from jobs.states import APART, RUNNING, SHOWN, TERMINAL, WAITING, JobState
 from queueops_client.records import ENDED_STATES
 
 BASE: Path = settings.BASE_DIR
@@ -46,7 +46,7 @@ def test_the_pages_are_told_of_each_state_and_its_group():
     assert {state for state, group in told.items() if group == "ended"} == set(TERMINAL)
     assert {state for state, group in told.items() if group == "running"} == set(RUNNING)
     assert {state for state, group in told.items() if group == "waiting"} == set(WAITING)
-    assert set(told) == {*JobState, OUTAGE}
+    assert set(told) == {*JobState, *APART}
 
 
 def test_the_clients_know_which_states_are_ended():

@@ -62,12 +62,14 @@ def test_the_page_counts_what_the_log_says():
     count_all()
     make_jobs(3, state=JobState.COMPLETED)
     make_jobs(2, priority="urgent")
+    make_jobs(1, priority="low", delay_seconds=3600)
     make_dead_letter()
     count_all()
     found = scrape()
-    assert found["queueops_jobs_submitted_total", "service=http"] == 6
+    assert found["queueops_jobs_submitted_total", "service=http"] == 7
     assert found["queueops_jobs_ended_total", "outcome=completed", "service=http"] == 3
-    assert found["queueops_jobs", "state=queued"] == 2
+    assert (found["queueops_jobs", "state=queued"], found[("queueops_jobs_scheduled",)]) == (3, 1)
+    assert found["queueops_jobs_waiting", "priority=low", "service=http", "state=scheduled"] == 1
     assert found["queueops_jobs_waiting", "priority=urgent", "service=http", "state=queued"] == 2
     assert found[("queueops_dead_letters_open",)] == 1
     assert found["queueops_handler_seconds_count", "service=http"] == 0

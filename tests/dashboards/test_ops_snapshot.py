@@ -20,6 +20,7 @@ from django.utils.html import escape
 
 from dashboards.services import cache
 from dashboards.services.ops import ops_snapshot
+from dashboards.services.wire import iso
 from jobs.lanes import lane_name
 from jobs.models import Executor, FlowSample, Job, MaintenanceWindow, PauseSwitch, ServiceBreaker
 from jobs.services.finish.breaker import tend_breakers
@@ -294,6 +295,18 @@ def test_work_held_by_an_outage_does_not_wait_for_quota(executor: Executor):
     assert (figures["rate_limited"], figures["outage"]) == ((0, ""), (5, "bad"))
     [shown] = snapshot["batches"]
     assert (shown["held_by_outage"], shown["eta"]) == (5, None)  # nobody knows when an outage ends
+
+
+def test_work_that_waits_for_its_time_is_told_beside_the_queued_with_until_when(executor: Executor):
+    batch, until = make_batch(), timezone.now() + timedelta(hours=2)
+    make_jobs(2, batch=batch)
+    assert "scheduled" not in {tile["id"] for tile in ops_snapshot()["tiles"]}
+    make_jobs(3, batch=batch, scheduled_at=until)
+    snapshot = ops_snapshot()
+    figures = {tile["id"]: (tile["value"], tile.get("until")) for tile in snapshot["tiles"]}
+    assert (figures["queued"], figures["scheduled"]) == ((2, None), (3, iso(until)))
+    [shown] = snapshot["batches"]
+    assert (shown["counts"]["queued"], shown["scheduled"], shown["scheduled_until"]) == (5, 3, iso(until))
 
 
 def test_where_most_attempts_fail_the_headline_says_so_and_blames_no_cap(executor: Executor):

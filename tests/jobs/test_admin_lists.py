@@ -357,6 +357,27 @@ def test_what_an_outage_holds_has_a_chip_and_a_filter_of_its_own():
     assert "All that match" in page.content.decode(), "the actions know this filter"
 
 
+def test_what_is_scheduled_has_a_chip_and_a_filter_of_its_own_and_is_not_listed_as_queued():
+    client, batch = signed_in("superuser"), make_batch()
+    ready = make_jobs(2, batch=batch)
+    assert "scheduled" not in chips_of(client.get(JOBS))
+    later = make_jobs(3, batch=batch, scheduled_at=timezone.now() + timedelta(hours=5))
+    for address in (JOBS, f"{JOBS}?project=acme", f"{JOBS}?batch_id={batch.pk}"):
+        page = client.get(address)
+        assert (chips_of(page)["queued"], chips_of(page)["scheduled"]) == ("2", "3"), address
+        assert "may begin" in page.context["until_when"], address
+    for state, jobs in (("queued", ready), ("scheduled", later)):
+        page = client.get(f"{JOBS}?state={state}")
+        assert set(ids_of(page)) == {job.pk for job in jobs}
+        assert page.context["cl"].result_count == len(jobs)
+        about = client.get(f"{reverse('admin:jobs_job_all_priority')}?state={state}").content.decode()
+        assert f"<strong>{len(jobs)}</strong> will be gone through" in about
+    of_batch = client.get(reverse("admin:jobs_batch_change", args=[batch.pk])).content.decode()
+    assert f"batch_id={batch.pk}&amp;state=scheduled" in of_batch
+    assert "may begin" in of_batch
+    assert "project=acme&amp;state=scheduled" in client.get(reverse("admin:index")).content.decode()
+
+
 def chips_of(page: Any) -> dict[str, str]:
     """The counts beside the states, by their words."""
     words = [

@@ -1,11 +1,11 @@
 """The generated pages say what the code says."""
 
 from jobs.docs import handlers_page, states_page
-from jobs.states import LEGAL_MOVES, OUTAGE, SHOWN, JobState
+from jobs.states import APART, LEGAL_MOVES, SHOWN, JobState
 
 
 def test_every_state_is_explained_and_shown():
-    assert set(SHOWN) == {*JobState, OUTAGE}
+    assert set(SHOWN) == {*JobState, *APART}
 
 
 def test_the_diagram_has_every_legal_move_but_cancellations():

@@ -195,6 +195,13 @@ export interface components {
             rate_per_second: number | null;
             /** Format: double */
             recheck_after_seconds: number | null;
+            /** @description Of those queued, how many wait for their time; at most 100,000, in long lists 10,000. */
+            scheduled: number;
+            /**
+             * Format: date-time
+             * @description When the last of them may begin; null: none waits for its time.
+             */
+            scheduled_until: string | null;
             readonly submitted_by: string;
             tags: string[];
             readonly total: number;
@@ -274,6 +281,13 @@ export interface components {
             rate_per_second: number | null;
             /** Format: double */
             recheck_after_seconds: number | null;
+            /** @description Of those queued, how many wait for their time; at most 100,000, in long lists 10,000. */
+            scheduled: number;
+            /**
+             * Format: date-time
+             * @description When the last of them may begin; null: none waits for its time.
+             */
+            scheduled_until: string | null;
             readonly submitted_by: string;
             tags: string[];
             readonly total: number;
@@ -2841,6 +2855,16 @@ export interface components {
             name: string;
             /** Paused */
             paused: boolean;
+            /**
+             * Scheduled
+             * @description Of those queued, how many wait for their time; at most 100,000.
+             */
+            scheduled: number;
+            /**
+             * Scheduled Until
+             * @description When the last of them may begin; null: none waits for its time.
+             */
+            scheduled_until: string | null;
             /** Unfinished */
             unfinished: number;
         };

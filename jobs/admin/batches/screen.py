@@ -19,13 +19,13 @@ from jobs.admin.filters import TagFilter, tags_shown
 from jobs.admin.money import money_shown
 from jobs.admin.pictures import picture_of
 from jobs.admin.saved_filters import SavedFiltersMixin
-from jobs.admin.states import state_badge
+from jobs.admin.states import state_badge, until_when
 from jobs.models import Batch, BulkOperation, Dependency, Job, OnFailure, Tag
 from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot, batch_snapshots
 from jobs.services.explain.verdicts import OPEN, narrowed
 from jobs.services.finish import guards
-from jobs.states import OUTAGE, SHOWN, SHOWN_VERDICTS, BatchVerdict, GuardState, JobState, told_apart
+from jobs.states import APART, SHOWN, SHOWN_VERDICTS, BatchVerdict, GuardState, JobState
 from queueops.screens import showing
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice, ProjectFilter
@@ -134,7 +134,8 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
 
     @admin.display(description="ends")
     def eta(self, batch: Batch) -> SafeString | str:
-        return _ends(_snapshot(batch)) or showing.NOTHING
+        snapshot = _snapshot(batch)
+        return _ends(snapshot) or until_when(snapshot.scheduled) or showing.NOTHING
 
     @admin.display(description="age")
     def age(self, batch: Batch) -> SafeString:
@@ -232,6 +233,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "progress_bar": progress_of(snapshot),
         "rate": rate_of(batch) if batch.rate_now else "",
         "ends": _ends(snapshot),
+        "until_when": until_when(snapshot.scheduled),
         "created": showing.ago(batch.created_at),
         "who": name_of(batch.submitted_by),
         "total": f"{batch.total:,}",
@@ -257,8 +259,8 @@ def _page_of(batch: Batch) -> dict[str, Any]:
                 "percent": round(100 * count / everything, 2),
                 "href": f"{jobs}&state={name}",
             }
-            for name, count in told_apart(snapshot.counts, snapshot.held_by_outage).items()
-            if count or name != OUTAGE
+            for name, count in snapshot.apart.items()
+            if count or name not in APART
         ],
     }
 

@@ -19,9 +19,9 @@ from jobs.services.explain.history import read_history
 from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting
 from jobs.services.explain.ways import way_prices
-from jobs.services.finish.outages import is_held, out_keys
+from jobs.services.finish.outages import out_keys, shown_state
 from jobs.services.results.reference import stored_in
-from jobs.states import OUTAGE, RUNNING, TERMINAL, WAITING, JobState
+from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.tenancy.people import name_of
@@ -54,7 +54,7 @@ def page_of(job: Job) -> dict[str, Any]:
         "subtitle": job.kind,
         "job": job,
         "snapshot": snapshot,
-        "badge": state_badge(OUTAGE if is_held(job, out_keys()) else job.status),
+        "badge": state_badge(shown_state(job, out_keys())),
         "waiting_for": masked_text(snapshot.waiting_for or ""),
         "waiting": _waiting(snapshot.waiting),
         "is_running": job.status in RUNNING,

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from jobs.admin.filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter, TagFilter
 from jobs.admin.matching import Matching, MatchingMixin, parameters_of
 from jobs.admin.saved_filters import SavedFiltersMixin
-from jobs.admin.states import JobStateFilter, state_badge
+from jobs.admin.states import JobStateFilter, state_badge, until_when
 from jobs.aging import effective_priority
 from jobs.lanes import name_of
 from jobs.models import (
@@ -34,9 +34,10 @@ from jobs.models import (
 )
 from jobs.services.explain.foresee import foresee
 from jobs.services.explain.position import aging_rules
-from jobs.services.finish.outages import Key, count_held, count_held_of, is_held, out_keys
+from jobs.services.finish.outages import Key, count_held, count_held_of, out_keys, shown_state
 from jobs.services.operate.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
-from jobs.states import OUTAGE, RUNNING, UNFINISHED, WAITING, JobState, Priority, told_apart
+from jobs.services.operate.scheduled_jobs import count_scheduled, scheduled_of
+from jobs.states import APART, OUTAGE, RUNNING, SCHEDULED, UNFINISHED, WAITING, JobState, Priority, told_apart
 from queueops.core.values.tags import split_tags
 from queueops.screens import showing
 from queueops.screens.admin import PageAdmin
@@ -109,7 +110,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 
     @admin.display(description="state")
     def state(self, job: Job) -> SafeString:
-        return state_badge(OUTAGE if job.is_held_by_outage else job.status)  # type: ignore[attr-defined]
+        return state_badge(job.shown_state)  # type: ignore[attr-defined]
 
     @admin.display(description="priority")
     def priority_now(self, job: Job) -> SafeString | str:
@@ -144,13 +145,15 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         for job in rows:
             waited = max(0.0, (now - job.eligible_since).total_seconds())
             job.score = effective_priority(Priority(job.priority), waited, rules)  # type: ignore[attr-defined]
-            job.is_held_by_outage = is_held(job, out)  # type: ignore[attr-defined]
+            job.shown_state = shown_state(job, out)  # type: ignore[attr-defined]
             job.waits_for = _waits_for(job, paused, out, dependants)  # type: ignore[attr-defined]
 
     def wanted_by(self, request: HttpRequest) -> JobFilter:
         given = parameters_of(request, PARAMETERS)
         if given.get("state") in (OUTAGE, JobState.RATE_LIMITED):  # the list tells these apart
             given |= {"by_outage": given["state"] == OUTAGE, "state": JobState.RATE_LIMITED}
+        elif given.get("state") in (SCHEDULED, JobState.QUEUED):
+            given |= {"scheduled": given["state"] == SCHEDULED, "state": JobState.QUEUED}
         return parse_job_filter(given)
 
     def count_matching(self, action: Matching, wanted: JobFilter) -> Counted:
@@ -166,17 +169,23 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         state = wanted.get("state", "")
         if state in INDEXED_STATES and _jobs_in(state) <= WINDOW:
             return rows.filter(**INDEXED_STATES[state])
+        if state == SCHEDULED and count_scheduled().jobs <= WINDOW:
+            return rows
         return None
 
     def count_rows(self, wanted: Mapping[str, str]) -> int | None:
         state, batch = wanted.get("state"), as_uuid(wanted.get("batch_id", ""))
         # Ended jobs that retention has deleted stay counted.
-        is_exact = state in UNFINISHED or (batch and (not state or state in JobState))
+        is_exact = state in {*UNFINISHED, SCHEDULED} or (batch and (not state or state in JobState))
         if not is_exact or not wanted.keys() <= set(COUNTED_FILTERS):
             return None
         counters = JobCount.objects.filter(batch_id=batch or WHOLE_PROJECT)
         if wanted.get("project"):
             counters = counters.filter(project_id=wanted["project"])
+        if state in (SCHEDULED, JobState.QUEUED):
+            part = scheduled_of(project_id=wanted.get("project"), batch_id=batch)
+            queued = int(counters.aggregate(sum=Sum(JobState.QUEUED, default=0))["sum"])
+            return None if part.more else part.jobs if state == SCHEDULED else max(0, queued - part.jobs)
         sums = counters.aggregate(**{f"sum_{name}": Sum(name, default=0) for name in JobState})
         if state == JobState.RATE_LIMITED and ServiceBreaker.objects.exclude(opened_at=None).exists():
             return None  # of those that an outage holds no counter knows
@@ -218,7 +227,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
                 return HttpResponseRedirect(f"{reverse('admin:jobs_job_changelist')}?batch_id={identifier}")
         counters, counted = _counted_jobs(request)
         shown = {
-            "state_chips": _state_chips(request, counters) if self.has_view_permission(request) else [],
+            **(_state_chips(request, counters) if self.has_view_permission(request) else {}),
             "counted": counted,
             "tools": [] if request.GET.get("q") else self.tools_for(request),
             **self.saved_context(request),
@@ -288,20 +297,21 @@ def _counted_jobs(request: HttpRequest) -> tuple[QuerySet[JobCount], str]:
     return counters, f"Counts of all projects{more}." if more else ""
 
 
-def _state_chips(request: HttpRequest, counters: QuerySet[JobCount]) -> list[dict[str, Any]]:
+def _state_chips(request: HttpRequest, counters: QuerySet[JobCount]) -> dict[str, Any]:
     """States with their counts, from the counters the transitions keep; each is a link that narrows the list."""
     counts = counters.aggregate(**{state.value: Sum(state.value, default=0) for state in JobState})
     chosen, project, batch = (request.GET.get(name, "") for name in ("state", "project", "batch_id"))
     narrowed = Batch.objects.filter(pk=pk) if (pk := as_uuid(batch)) else None
     held = count_held(project or None) if narrowed is None else sum(count_held_of(narrowed).values())
+    later = scheduled_of(project_id=project or None, batch_id=as_uuid(batch))
     chips = []
-    for state, count in told_apart(counts, held).items():
+    for state, count in told_apart(counts, held_by_outage=held, scheduled=later.jobs).items():
         query = request.GET.copy()
         query.pop("before", None)
         query["state"] = state
         if chosen == state:
             query.pop("state")
-        if state != OUTAGE or count or chosen == OUTAGE:
+        if state not in APART or count or chosen == state:
             chips.append(
                 {
                     "badge": state_badge(state),
@@ -310,4 +320,4 @@ def _state_chips(request: HttpRequest, counters: QuerySet[JobCount]) -> list[dic
                     "href": f"?{query.urlencode()}",
                 }
             )
-    return chips
+    return {"state_chips": chips, "until_when": until_when(later)}

@@ -76,6 +76,12 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
     held_by_outage = serializers.IntegerField(
         help_text="Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000."
     )
+    scheduled = serializers.IntegerField(
+        help_text="Of those queued, how many wait for their time; at most 100,000, in long lists 10,000."
+    )
+    scheduled_until = serializers.DateTimeField(
+        allow_null=True, help_text="When the last of them may begin; null: none waits for its time."
+    )
     finished = serializers.IntegerField()
     progress = serializers.FloatField(help_text="Percent of the items that have ended.")
     rate_per_second = serializers.FloatField(allow_null=True)
@@ -97,6 +103,8 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
             "guard",
             "counts",
             "held_by_outage",
+            "scheduled",
+            "scheduled_until",
             "finished",
             "progress",
             "rate_per_second",
@@ -149,6 +157,8 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
         "guard": _guard(batch),
         "counts": snapshot.counts,
         "held_by_outage": snapshot.held_by_outage,
+        "scheduled": snapshot.scheduled.jobs,
+        "scheduled_until": snapshot.scheduled.last and MOMENT.to_representation(snapshot.scheduled.last),
         "finished": snapshot.finished,
         "progress": snapshot.progress,
         "rate_per_second": batch.rate_now,

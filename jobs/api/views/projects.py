@@ -11,6 +11,7 @@ from jobs.api import answers, examples, inputs
 from jobs.models import PauseSwitch
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.operate.pauses import pause_scope, resume_scope
+from jobs.services.operate.scheduled_jobs import count_scheduled
 from jobs.states import TERMINAL
 from queueops.rest.schema import operation
 from queueops.tenancy.models import Project
@@ -33,13 +34,15 @@ class ProjectDetail(ApiView):
     def get(self, request: Request) -> Response:
         project = Project.objects.get(pk=self.caller.project_id)
         switches = PauseSwitch.objects.filter(scope__in=[Scope.GLOBAL, Scope.PROJECT], key__in=["", project.pk])
-        counts = project_counts(project.pk)
+        counts, later = project_counts(project.pk), count_scheduled(project.pk)
         return Response(
             {
                 "id": project.pk,
                 "name": project.name,
                 "paused": switches.exists(),
                 "counts": counts,
+                "scheduled": later.jobs,
+                "scheduled_until": later.last,
                 "unfinished": sum(count for state, count in counts.items() if state not in TERMINAL),
                 "max_waiting_jobs": project.max_waiting_jobs,
                 "encrypted": project.encrypted,

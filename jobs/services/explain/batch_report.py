@@ -12,7 +12,7 @@ from django.db.models import Count, Max
 from jobs.models import Batch, DeadLetter
 from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import batch_snapshot
-from jobs.states import RUNNING, SHOWN, TERMINAL, BatchVerdict, JobState, told_apart
+from jobs.states import RUNNING, SHOWN, TERMINAL, BatchVerdict, JobState
 
 BAR_CHARACTERS = 16
 MAX_REASON_CHARACTERS = 160
@@ -96,7 +96,7 @@ class BatchReport:
 def read_report(batch: Batch, *, now: datetime) -> BatchReport:
     """Read a batch's counts and the reasons of its dead letters."""
     snapshot = batch_snapshot(batch)
-    counts = told_apart(snapshot.counts, snapshot.held_by_outage)
+    counts = snapshot.apart
     groups: Counter[str] = Counter()
     for state in _SHOWN:
         groups[SHOWN[JobState.IN_PROGRESS if state in RUNNING else state].words] += counts[state]

@@ -20,6 +20,6 @@ class Depth(NamedTuple):
 
 
 def waiting_depths() -> list[Depth]:
-    """Ready jobs and those that a limit holds, by service and priority."""
+    """Ready jobs, those that wait for their time, and those that a limit holds, by service and priority."""
     rows = run_sql("jobs", "count_waiting", {"most": MOST_WAITING_COUNTED, "most_services": MOST_SERVICES_COUNTED})
     return [Depth(*row) for row in rows]

@@ -13,7 +13,8 @@ from django.utils import timezone
 from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent
 from jobs.models.job import IN_SEVERAL_CALLS
 from jobs.services.finish.outages import count_held_of
-from jobs.states import TERMINAL, UNFINISHED, BatchVerdict, JobState
+from jobs.services.operate.scheduled_jobs import NOTHING_SCHEDULED, Scheduled, scheduled_of_batches
+from jobs.states import TERMINAL, UNFINISHED, BatchVerdict, JobState, told_apart
 from ratelimits.costs import CALLS
 
 from .position import effective_priority_of
@@ -67,6 +68,7 @@ class BatchSnapshot:
         verdict: What it is in one word; `held_by`: what stops it, in words, where that word is `held`.
         counts: Items by state; a requeued item counts once, as its latest job.
         held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
+        scheduled: Of those queued, the ones that wait for their time, and not for their turn.
         progress: Percent of the items that have ended, each begun one that takes several calls counted by those it has
             made; 100 of none, as where every job was a duplicate.
         eta: When it should end, as stored a second ago or a few; None while nothing is known, nothing moves, it is held
@@ -79,11 +81,17 @@ class BatchSnapshot:
     held_by: str | None
     counts: Counts
     held_by_outage: int
+    scheduled: Scheduled
     finished: int
     progress: float
     eta: datetime | None
     eta_earliest: datetime | None
     recheck_after_seconds: float | None
+
+    @property
+    def apart(self) -> Counts:
+        """Items by state, the parts of states apart that people see apart."""
+        return told_apart(self.counts, held_by_outage=self.held_by_outage, scheduled=self.scheduled.jobs)
 
 
 def job_snapshot(job: Job) -> JobSnapshot:
@@ -103,11 +111,17 @@ def batch_snapshots(batches: Iterable[Batch]) -> dict[UUID, BatchSnapshot]:
     rows = list(batches)
     ids = [batch.pk for batch in rows]
     counts, begun, held = batch_counts(ids), calls_made(ids), count_held_of(rows)
+    later = scheduled_of_batches([pk for pk, found in counts.items() if found[JobState.QUEUED]])
     # After the counts: what they tell as ended has a verdict that says so.
     verdicts = verdicts_of(rows)
     return {
         batch.pk: _snapshot(
-            batch, counts[batch.pk], held.get(batch.pk, 0), verdicts[batch.pk], begun=begun.get(batch.pk, 0.0)
+            verdicts[batch.pk],
+            batch,
+            counts=counts[batch.pk],
+            held_by_outage=held.get(batch.pk, 0),
+            scheduled=later.get(batch.pk, NOTHING_SCHEDULED),
+            begun=begun.get(batch.pk, 0.0),
         )
         for batch in rows
     }
@@ -117,7 +131,9 @@ def batch_snapshot(batch: Batch) -> BatchSnapshot:
     return batch_snapshots([batch])[batch.pk]
 
 
-def _snapshot(batch: Batch, counts: Counts, held_by_outage: int, told: ToldVerdict, *, begun: float) -> BatchSnapshot:
+def _snapshot(
+    told: ToldVerdict, batch: Batch, *, counts: Counts, held_by_outage: int, scheduled: Scheduled, begun: float
+) -> BatchSnapshot:
     finished = sum(counts[state] for state in TERMINAL)
     everything = sum(counts.values())
     now = timezone.now()
@@ -132,6 +148,7 @@ def _snapshot(batch: Batch, counts: Counts, held_by_outage: int, told: ToldVerdi
         held_by=told.held_by,
         counts=counts,
         held_by_outage=held_by_outage,
+        scheduled=scheduled,
         finished=finished,
         progress=round(100 * (finished + begun) / everything, 1) if everything else 100.0,
         eta=eta,

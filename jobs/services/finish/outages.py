@@ -11,7 +11,8 @@ from django.db.models import Sum
 from jobs.models import Batch, Job, ServiceBreaker
 from jobs.services.finish.breaker import MOST_HELD_COUNTED
 from jobs.services.operate.job_filter import held_by_outage
-from jobs.states import JobState
+from jobs.services.operate.scheduled_jobs import is_scheduled
+from jobs.states import OUTAGE, SCHEDULED, JobState
 from queueops.audit import trail
 from queueops.core.clock import TransactionNow as Now
 from queueops.tenancy.moves import projects_away
@@ -67,6 +68,18 @@ def is_held(job: Job, out: set[Key]) -> bool:
         out: See `out_keys`.
     """
     return job.status == JobState.RATE_LIMITED and (job.service, job.target, job.project_id) in out
+
+
+def shown_state(job: Job, out: set[Key]) -> str:
+    """
+    The state of a job as people are told it: one of `states.SHOWN`.
+
+    Args:
+        out: See `out_keys`.
+    """
+    if is_held(job, out):
+        return OUTAGE
+    return SCHEDULED if is_scheduled(job) else job.status
 
 
 @transaction.atomic

@@ -23,6 +23,8 @@ from queueops.core.values.moments import Moment
 from queueops.core.values.narrowing import Narrowing, SearchedText
 from queueops.core.values.tags import Tags, split_tags
 
+from .scheduled_jobs import scheduled, scheduled_of
+
 WINDOW = 50_000  # rows by id of which the fitting ones are chosen: bounds what a chunk or a count reads at once
 MOST_WINDOWS_OF_A_CHUNK = 10  # of one chunk
 MOST_JOBS_MATCHED = 100_000
@@ -51,6 +53,7 @@ class JobFilter(Narrowing):
     kind: SearchedText | None = None
     state: JobState | None = None
     by_outage: bool | None = None  # of those rate_limited: whether they wait for an outage to end
+    scheduled: bool | None = None  # of those queued: whether they wait for their time
     priority: Priority | None = None
     tags: Tags | None = None
     created_from: Moment | None = None
@@ -63,13 +66,14 @@ class JobFilter(Narrowing):
 
     def jobs(self, states: frozenset[JobState]) -> JobQuerySet:
         """Those of them that are in one of the states."""
-        given = self.model_dump(
-            exclude_none=True, exclude={"created_from", "created_until", "state", "by_outage", "tags"}
-        )
+        own = {"created_from", "created_until", "state", "by_outage", "scheduled", "tags"}
+        given = self.model_dump(exclude_none=True, exclude=own)
         wanted = states if self.state is None else states & {self.state}
         jobs = Job.objects.filter(**given, status__in=sorted(wanted)).tagged(self.tags or ())
         if self.by_outage is not None:
             jobs = jobs.filter(held_by_outage()) if self.by_outage else jobs.exclude(held_by_outage())
+        if self.scheduled is not None:
+            jobs = jobs.filter(scheduled()) if self.scheduled else jobs.exclude(scheduled())
         if self.created_from is not None:
             jobs = jobs.filter(created_at__gte=self.created_from)
         if self.created_until is not None:
@@ -161,6 +165,12 @@ def count_jobs(wanted: JobFilter, states: frozenset[JobState]) -> Counted:
     kept = _kept_count(wanted, states)
     if not kept or wanted.model_fields_set <= {"project_id", "batch_id", "state"}:
         return Counted(kept, is_least=False)
+    if wanted.model_fields_set <= {"project_id", "batch_id", "state", "scheduled"} and wanted.state == JobState.QUEUED:
+        part = scheduled_of(project_id=wanted.project_id, batch_id=wanted.batch_id)
+        if wanted.scheduled:
+            return Counted(part.jobs, is_least=part.more)
+        if not part.more:
+            return Counted(max(0, kept - part.jobs), is_least=False)
     jobs = wanted.jobs(states).filter(**wanted.bounds()).order_by()
     if wanted.batch_id is not None:
         return Counted(jobs.count(), is_least=False)

@@ -154,6 +154,7 @@ class Batch(Record):
         guard: When it stops itself: `percent` of its `first` jobs; `state`; and what was found. None: never.
         counts: Items by state; a requeued item counts once, as its latest job.
         held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
+        scheduled: Of those queued, how many wait for their time; `scheduled_until`: when the last of them may begin.
         progress: Percent of the items that have ended.
         eta: A forecast; None while nothing is known.
         eta_earliest: Where its speed so far and the limits differ much: what the speed says.
@@ -174,6 +175,8 @@ class Batch(Record):
     guard: Mapping[str, Any] | None = None
     counts: Mapping[str, int]
     held_by_outage: int = 0
+    scheduled: int = 0
+    scheduled_until: datetime | None = None
     finished: int = 0
     progress: float = 0.0
     rate_per_second: float | None = None
@@ -588,6 +591,7 @@ class Project(Record):
     """
     Attributes:
         counts: Jobs by state.
+        scheduled: Of those queued, how many wait for their time; `scheduled_until`: when the last of them may begin.
         max_waiting_jobs: Submissions beyond so many unfinished jobs are refused.
         encrypted: Payloads and results are encrypted in the server's database; jobs are not found by them.
     """
@@ -596,6 +600,8 @@ class Project(Record):
     name: str = ""
     paused: bool = False
     counts: Mapping[str, int]
+    scheduled: int = 0
+    scheduled_until: datetime | None = None
     unfinished: int = 0
     max_waiting_jobs: int = 0
     encrypted: bool = False

@@ -14,13 +14,15 @@ const TYPES = { state_change: "arrow_forward", progress: "percent", error: "erro
 // How the server shows states: shown_states() of dashboards/services/wire.py.
 export const STATES = JSON.parse(document.getElementById("states").textContent);
 
-// What there is of each state that people tell apart: what an outage holds is apart from what waits for quota, all that
-// run are together.
-export function counted(counts, held) {
+// What there is of each state that people tell apart: what an outage holds is apart from what waits for quota, what waits
+// for its time from what waits for its turn, all that run are together. What is apart is left out where there is none.
+export function counted({ counts, held_by_outage: held, scheduled: later }) {
     const outage = Math.min(held ?? 0, counts.rate_limited);
+    const scheduled = Math.min(later ?? 0, counts.queued);
     const running = STATES.filter((one) => one.group === "running").reduce((sum, one) => sum + counts[one.state], 0);
-    const apart = { ...counts, rate_limited: counts.rate_limited - outage, outage, in_progress: running };
-    return STATES.filter((one) => one.group !== "running" || one.state === "in_progress").map((one) => ({ ...one, count: apart[one.state] }));
+    const apart = { ...counts, queued: counts.queued - scheduled, scheduled, rate_limited: counts.rate_limited - outage, outage, in_progress: running };
+    return STATES.filter((one) => one.group !== "running" || one.state === "in_progress").map((one) => ({ ...one, count: apart[one.state] }))
+        .filter((one) => one.group !== "apart" || one.count);
 }
 
 export function state(name) {
@@ -70,6 +72,7 @@ export function tile(one) {
     return h("a", { class: `card tile ${one.tone ? `tile-${one.tone}` : ""}`, href: one.href, "data-key": one.id, title: one.hint },
         h("span", { class: "tile-label" }, one.tone ? icon(one.tone === "bad" ? "error" : "warning") : null, one.label),
         h("span", { class: "tile-value" }, value, unit ? h("span", { class: "unit" }, ` ${unit}`) : null),
+        one.until ? h("span", { class: "muted small" }, "the last ", moment(one.until)) : null,
         one.spark ? spark(one.spark) : h("span", { class: "spark" }),
         h("span", { class: "sr-only" }, one.hint));
 }
@@ -141,14 +144,15 @@ function batch(row, page) {
     const name = row.name || `…${row.id.slice(-8)}`;
     const ended = row.finished_at !== null;
     const left = row.total - row.finished;
-    const states = counted(row.counts, row.held_by_outage).filter((one) => one.count);
+    const states = counted(row).filter((one) => one.count);
     const drawn = [...states.filter((one) => one.group === "ended"), ...states.filter((one) => one.group === "running")];
     const parts = drawn.map((one) =>
         h("span", { class: `part part-${one.tone}`, "data-key": one.state, vars: { "--share": `${(100 * one.count) / row.total}%` } }));
     const shown = states.map((one) => h("span", { class: `count count-${one.tone}`, "data-key": one.state }, icon(one.sign), `${number(one.count)} ${one.words}`));
     const end = ended ? [["ended ", moment(row.finished_at)]]
         : [row.held_by ? `held by ${row.held_by}` : null, row.rate && row.verdict === "running" ? `${figure(row.rate)} jobs/s` : null, row.eta ? [row.rate ? ", ends " : "ends ", moment(row.eta)] : null,
-            row.eta_earliest ? ["; at its speed so far ", moment(row.eta_earliest)] : null];
+            row.eta_earliest ? ["; at its speed so far ", moment(row.eta_earliest)] : null,
+            row.scheduled_until ? [row.held_by || row.rate || row.eta ? ", " : "", "the last scheduled one may begin ", moment(row.scheduled_until)] : null];
     const about = { "data-batch": row.id, "data-name": name, "data-left": left };
     return h("li", { class: "batch", "data-key": row.id },
         h("div", { class: "row-head" },

@@ -26,8 +26,7 @@ function readAgain() {
 function draw({ data, at }) {
     setServerTime(at);
     const { job, letter, events } = data;
-    const name = data.held_by_outage ? "outage" : job.state;
-    fill(byId("verdict"), blocks.state(name), ` ${job.kind}`, h("code", { class: "muted", title: job.id }, ` …${job.id.slice(-8)}`));
+    fill(byId("verdict"), blocks.state(data.shown_state), ` ${job.kind}`, h("code", { class: "muted", title: job.id }, ` …${job.id.slice(-8)}`));
     fill(byId("summary"), summary(job));
     show("waiting", job.waiting?.reasons.length ? waiting(job.waiting) : null);
     show("letter", letter ? deadLetter(letter, data.requeued_as) : null);

@@ -15,12 +15,13 @@ let drawing = null;
 
 function draw() {
     drawing = null;
-    const states = data.counts ? blocks.counted(data.counts, data.held_by_outage) : null;
+    const states = data.counts ? blocks.counted(data) : null;
     const open = states?.reduce((sum, one) => sum + (one.group === "ended" ? 0 : one.count), 0);
     fill(byId("summary"), !states ? "The newest jobs of this user." : open ? `${number(open)} ${open === 1 ? "job has" : "jobs have"} not ended.` : "Everything has ended.");
     fill(byId("tiles"), states && states.map(({ state, words, sign, count }) => h("div", { class: `card tile ${state === "failed" && count ? "tile-bad" : ""}`, "data-key": state },
         h("span", { class: "tile-label" }, h("span", { class: "icon", "aria-hidden": "true" }, sign), words[0].toUpperCase() + words.slice(1)),
-        h("span", { class: "tile-value" }, number(count)))));
+        h("span", { class: "tile-value" }, number(count)),
+        state === "scheduled" ? h("span", { class: "muted small" }, "the last ", moment(data.scheduled_until)) : null)));
     fill(byId("batches"), blocks.batches(data.batches, {}));
     fill(byId("jobs"), jobs(data.jobs));
     fill(byId("letters"), letters(data.dead_letters));
@@ -31,7 +32,7 @@ function jobs(rows) {
     return table(["Job", "Kind", "State", "Progress", "Submitted", "Last change"], rows.map((row) => h("tr", { "data-key": row.id },
         h("th", { scope: "row" }, open(row.id)),
         h("td", {}, row.kind),
-        h("td", {}, blocks.state(row.held_by_outage ? "outage" : row.state), row.error ? h("div", { class: "muted small" }, row.error) : null),
+        h("td", {}, blocks.state(row.shown_state), row.error ? h("div", { class: "muted small" }, row.error) : null),
         h("td", { class: "number" }, row.state === "completed" ? "100 %" : row.progress ? `${row.progress} %` : "–", row.progress_message ? h("div", { class: "muted small" }, row.progress_message) : null),
         h("td", {}, moment(row.created_at)),
         h("td", {}, moment(row.updated_at)))), "Newest jobs");

@@ -17,7 +17,16 @@ from rich.text import Text
 
 from queueops_client.calls import Subject, Target
 from queueops_client.cli.session import ENDED_WITH_FAILURES, Seconds, Session, command
-from queueops_client.cli.words import batch_line, clean, counted, forecast, job_line, rate, verdict_words
+from queueops_client.cli.words import (
+    batch_line,
+    clean,
+    counted,
+    forecast,
+    job_line,
+    rate,
+    scheduled_until,
+    verdict_words,
+)
 from queueops_client.producer import QueueOps
 from queueops_client.records import Batch, Job, Operation
 from queueops_client.watching import PATIENCE_SECONDS, Update
@@ -131,13 +140,14 @@ class _Bars:
 def drawing(update: Update) -> RenderableType:
     subject = update.subject
     if isinstance(subject, Batch):
-        state = counted(subject.counts, held_by_outage=subject.held_by_outage)
+        state = counted(subject.counts, held_by_outage=subject.held_by_outage, scheduled=subject.scheduled)
         name, percent = subject.name or f"batch {subject.id}", subject.progress
         of = f"{subject.finished:,} of {sum(subject.counts.values()):,}"
         facts = [
             of,
             rate(subject.rate_per_second),
             forecast(subject.eta, subject.eta_earliest),
+            scheduled_until(subject.scheduled_until),
             verdict_words(subject) or "paused" * subject.paused,
         ]
     elif isinstance(subject, Job):

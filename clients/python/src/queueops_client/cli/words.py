@@ -35,15 +35,26 @@ def forecast(eta: datetime | None, earliest: datetime | None = None) -> str:
     return done if earliest is None else f"{done} ({_until(earliest)} at its speed so far)"
 
 
+def scheduled_until(last: datetime | None) -> str:
+    """`the last scheduled one may begin in 5 h`; empty when none is scheduled."""
+    return "" if last is None else f"the last scheduled one may begin in {_until(last)}"
+
+
 def _until(moment: datetime) -> str:
     return duration((moment - datetime.now(UTC)).total_seconds())
 
 
-def counted(counts: Mapping[str, int], *, held_by_outage: int = 0) -> str:
-    """`440 completed, 10 failed, 550 queued`: what there is, ended ones first; what an outage holds apart."""
+def counted(counts: Mapping[str, int], *, held_by_outage: int = 0, scheduled: int = 0) -> str:
+    """
+    `440 completed, 10 failed, 550 queued`: what there is, ended ones first.
+
+    What an outage holds is apart from what waits for quota, and what waits for its time from what waits for its turn.
+    """
     if held_by_outage:
         limited = max(0, counts.get("rate_limited", 0) - held_by_outage)
         counts = {**counts, "rate_limited": limited, "held_by_an_outage": held_by_outage}
+    if scheduled:
+        counts = {**counts, "queued": max(0, counts.get("queued", 0) - scheduled), "scheduled": scheduled}
     known = sorted((state for state, count in counts.items() if count), key=lambda state: state not in ENDED_STATES)
     return ", ".join(f"{counts[state]:,} {state.replace('_', ' ')}" for state in known) or "no jobs"
 
@@ -68,7 +79,7 @@ def batch_line(batch: Batch) -> str:
     parts = [
         f"{batch.progress:.1f} %",
         f"{batch.finished:,} of {sum(batch.counts.values()):,}",
-        counted(batch.counts, held_by_outage=batch.held_by_outage),
+        counted(batch.counts, held_by_outage=batch.held_by_outage, scheduled=batch.scheduled),
     ]
     verdict = verdict_words(batch)
     if batch.has_ended:
@@ -79,6 +90,7 @@ def batch_line(batch: Batch) -> str:
             rate(batch.rate_per_second),
             "paused" if batch.paused and not verdict else "",
             forecast(batch.eta, batch.eta_earliest),
+            scheduled_until(batch.scheduled_until),
         ]
     return ", ".join(part for part in parts if part)
 

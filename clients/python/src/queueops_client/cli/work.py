@@ -41,10 +41,11 @@ def status(session: Session, *, target: str | None) -> None:
 
 def _project(session: Session, queue: QueueOps) -> None:
     project = queue.project()
+    counts = counted(project.counts, scheduled=project.scheduled)
     batches = list(itertools.islice(queue.batches(finished=False), OPEN_BATCHES))
     session.show(
         {"project": project.raw, "batches": [batch.raw for batch in batches]},
-        f"Project {project.name or project.id}{', paused' * project.paused}: {counted(project.counts)}",
+        f"Project {project.name or project.id}{', paused' * project.paused}: {counts}",
     )
     for batch in batches:
         session.say(f"{batch.id}  {batch.name or '-'}  {batch_line(batch)}")

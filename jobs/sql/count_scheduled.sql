@@ -1,0 +1,54 @@
+-- Count the jobs that wait for their time: of batches, of projects, and of everybody; whose there are none is left out.
+--
+-- params  batches, projects: arrays of ids; everybody: whether to count all, too; most: jobs counted of each
+-- locks   none
+-- clock   now(): the transaction's start
+-- returns whose they are (an id; empty: everybody's), how many (`most`: there may be more), and the first and last time
+WITH RECURSIVE busy AS (
+    (SELECT service FROM jobs_job
+      WHERE {{scheduled}} AND %(everybody)s::bool
+      ORDER BY service, scheduled_at LIMIT 1)
+    UNION ALL
+    SELECT next.service
+      FROM busy
+     CROSS JOIN LATERAL (
+           SELECT service FROM jobs_job AS job
+            WHERE job.service > busy.service AND {{scheduled job}}
+            ORDER BY service, scheduled_at LIMIT 1) AS next
+)
+SELECT given.id::text AS whose, counted.jobs, edges.first, edges.last
+  FROM unnest(%(batches)s::uuid[]) AS given (id)
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS jobs
+         FROM (SELECT FROM jobs_job AS job
+                WHERE job.batch_id = given.id AND {{scheduled job}}
+                LIMIT %(most)s::int) AS part) AS counted
+ CROSS JOIN LATERAL (
+       SELECT min(scheduled_at) AS first, max(scheduled_at) AS last FROM jobs_job AS job
+        WHERE job.batch_id = given.id AND {{scheduled job}}) AS edges
+ WHERE counted.jobs > 0
+UNION ALL
+SELECT given.id, counted.jobs, edges.first, edges.last
+  FROM unnest(%(projects)s::text[]) AS given (id)
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS jobs
+         FROM (SELECT FROM jobs_job AS job
+                WHERE job.project_id = given.id AND {{scheduled job}}
+                LIMIT %(most)s::int) AS part) AS counted
+ CROSS JOIN LATERAL (
+       SELECT min(scheduled_at) AS first, max(scheduled_at) AS last FROM jobs_job AS job
+        WHERE job.project_id = given.id AND {{scheduled job}}) AS edges
+ WHERE counted.jobs > 0
+UNION ALL
+SELECT '', counted.jobs, edges.first, edges.last
+  FROM (SELECT min(ends.first) AS first, max(ends.last) AS last
+          FROM busy
+         CROSS JOIN LATERAL (
+               SELECT min(scheduled_at) AS first, max(scheduled_at) AS last FROM jobs_job AS job
+                WHERE job.service = busy.service AND {{scheduled job}}) AS ends) AS edges
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS jobs
+         -- Without the order it may go by jobs_job_due_idx, past every job that is to be tried again.
+         FROM (SELECT FROM jobs_job WHERE {{scheduled}}
+                ORDER BY service, scheduled_at LIMIT %(most)s::int) AS part) AS counted
+ WHERE edges.last IS NOT NULL
