@@ -195,7 +195,7 @@ def _amount(text: str | None) -> float | None:
 
 
 def _span(text: str | None) -> float | None:
-    """Read a span or a moment as seconds from now. A moment is in RFC 3339, or in seconds or milliseconds since 1970."""
+    """Read a span or a moment as seconds from now. Moments: RFC 3339, or seconds or milliseconds since 1970."""
     if text is None:
         return None
     if not _NUMBER.fullmatch(text.strip()):
