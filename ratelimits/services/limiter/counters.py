@@ -309,7 +309,7 @@ def _add(ids: list[str], wanted: Mapping[str, Place]) -> None:
         "keys": [wanted[i][1] for i in ids],
     }
     run_sql("ratelimits", "add_counters", parameters)
-    # Remember them only once committed. Otherwise another thread takes them to exist, locks others first, and deadlocks.
+    # Remember them only once committed. Otherwise another thread takes them to exist, locks others first and deadlocks.
     transaction.on_commit(lambda: _remember(ids))
 
 
