@@ -16,7 +16,7 @@ from ratelimits.subjects import Subject
 
 
 class Alternative(NamedTuple):
-    """One member of a pool: its credential, weight, the subject that the provider counts, and whether it is on trial."""
+    """One member of a pool: its credential, weight, the subject that its provider counts, whether it is on trial."""
 
     credential: str
     weight: float
