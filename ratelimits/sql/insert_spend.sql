@@ -4,9 +4,9 @@
 -- ledger already stays as it is.
 --
 -- params  jobs, tokens (fencing), kinds, projects, users, batches, providers, models, vias, times (seconds since 1970),
---         inputs, cached, written, outputs, sums (of tokens), requests, money (micro-units): parallel arrays.
---         periods: the periods that the transaction has locked. Only these are added to; house-keeping sums up again
---         those that were begun since. Null: it has locked none, and all are added to
+--         inputs, cached, written, outputs, sums (of tokens), requests, money (micro-units): parallel arrays;
+--         periods: locked by the transaction. Only these are added to, and house-keeping sums up again what was begun
+--         since. Null: it has locked none, and all are added to
 -- locks   none but those of the key; then the periods of budgets, in the order of their ids
 -- clock   none
 -- returns job and token of each row that was written
