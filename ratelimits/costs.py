@@ -1,4 +1,4 @@
-"""What one call costs, by unit: as it is estimated before, and as it was counted after. Pure."""
+"""The cost of one call, by unit: as estimated before the call, and as counted after it. Pure."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from types import MappingProxyType
 REQUESTS, IN_FLIGHT, TOKENS = "requests", "in_flight", "tokens"
 INPUT_TOKENS, CACHED_TOKENS, OUTPUT_TOKENS = "input_tokens", "cached_tokens", "output_tokens"
 WRITTEN_TOKENS = "written_tokens"
-TOLD_OUTPUT = "max_output_tokens"  # what a call tells its provider to bring at most, where less is expected of it
+TOLD_OUTPUT = "max_output_tokens"  # the most that a call tells its provider to bring, where less is expected
 ENQUEUED_TOKENS = "enqueued_tokens"
-# No units: of a job that takes several calls, one after the other. The other amounts are those of its largest call.
+# No units. A job has them if it takes several calls, one after the other; its other amounts are its largest call's.
 CALLS, INPUT_OF_CALLS = "calls", "input_of_calls"
 
-PER_CALL = frozenset({REQUESTS, IN_FLIGHT})  # of which every call takes one, whatever it costs
-UNTIL_THE_END = frozenset({IN_FLIGHT, ENQUEUED_TOKENS})  # of which all comes back when a call ends
+PER_CALL = frozenset({REQUESTS, IN_FLIGHT})  # every call takes one, whatever it costs
+UNTIL_THE_END = frozenset({IN_FLIGHT, ENQUEUED_TOKENS})  # all of it comes back when a call ends
 
 Amounts = Mapping[str, float]
 """By unit; one that is left out follows from the cost."""
 
 NO_AMOUNTS: Amounts = MappingProxyType({})
 
-MOST_TOKENS = 1_000_000_000  # of one call: what is told beyond it is no count, and could not be stored with its price
+MOST_TOKENS = 1_000_000_000  # of one call: a larger number is no count, and its cost could not be stored
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """
-    What one call really used, as its provider counted it. None: it did not say.
+    The real use of one call, as its provider counted it. None: the provider did not say.
 
     Attributes:
-        input_tokens: All of the input, what came from a cache included.
-        cached_tokens: Of the input, what was read from a cache.
-        written_tokens: Of the input, what was put into a cache. None: nothing, as far as its provider says.
+        input_tokens: All of the input, with the part that came from a cache.
+        cached_tokens: The part of the input that was read from a cache.
+        written_tokens: The part of the input that was put into a cache. None: nothing, as far as its provider says.
         output_tokens: All of the output, thoughts included.
         tokens: The sum as the provider sums it.
     """
@@ -48,12 +48,12 @@ class Usage:
 
     @property
     def is_sound(self) -> bool:
-        """Whether its counts can be: who answers in a provider's place may say anything."""
+        """Whether its counts are possible: a program that answers in a provider's place may say anything."""
         counts = (self.requests, self.written_tokens or 0, *self.amounts().values())
         return all(type(count) is int and 0 <= count <= MOST_TOKENS for count in counts)
 
     def amounts(self) -> dict[str, float]:
-        """What is known, by unit."""
+        """The amounts that are known, by unit."""
         found = {
             INPUT_TOKENS: self.input_tokens,
             CACHED_TOKENS: self.cached_tokens,
@@ -67,10 +67,10 @@ def estimate(
     unit: str, cost: float, known_cost: float | None, amounts: Amounts, *, counts_cached: bool = True
 ) -> tuple[float, float | None]:
     """
-    Return what a call is taken to need of a unit that is not per call, and the part of it that is no guess; None: all.
+    Return how much a call is expected to need of a unit that is not per call, and the part that is no guess; None: all.
 
-    What is not stated follows from the cost: what is known of it is input, the rest output. Of a cost that is one
-    figure nobody knows which it is, so that it counts as both. Output that is stated is a bound, and so a guess.
+    An amount that is not stated follows from the cost: the known part of it is input, the rest output. If the cost is a
+    single figure, nobody knows which of them it is, so it counts as both. Stated output is a bound, and so a guess.
     """
     stated = amounts.get(unit)
     if unit == INPUT_TOKENS:
@@ -88,7 +88,9 @@ def estimate(
 
 def reserved_whole(unit: str, cost: float, known_cost: float | None, amounts: Amounts) -> float | None:
     """
-    Return what a call takes of a limit whose provider counts all the output that it may bring; None: as of any other.
+    Return how much a call takes of a limit whose provider counts all the output that it may bring.
+
+    None: as much as of any other limit.
     """
     told = amounts.get(TOLD_OUTPUT, amounts.get(OUTPUT_TOKENS))
     if told is None or unit not in {TOKENS, OUTPUT_TOKENS} or (unit == TOKENS and known_cost is None):
@@ -97,7 +99,7 @@ def reserved_whole(unit: str, cost: float, known_cost: float | None, amounts: Am
 
 
 def taken(cost: float, known_cost: float | None, amounts: Amounts) -> dict[str, float]:
-    """Return what a call is taken to need of each unit of tokens, for the record of it."""
+    """Return how much a call is expected to need of each unit of tokens, for its record."""
     units = (TOKENS, INPUT_TOKENS, OUTPUT_TOKENS, ENQUEUED_TOKENS)
     found = {unit: estimate(unit, cost, known_cost, amounts)[0] for unit in units}
     return {**found, CACHED_TOKENS: amounts.get(CACHED_TOKENS, 0.0) if INPUT_TOKENS in amounts else 0.0}
@@ -105,7 +107,7 @@ def taken(cost: float, known_cost: float | None, amounts: Amounts) -> dict[str, 
 
 def counted(unit: str, actual: float | None, amounts: Amounts, *, counts_cached: bool = True) -> float | None:
     """
-    Return what a call that has ended took of a unit; None: nobody knows, its estimate stands.
+    Return how much a call that has ended took of a unit; None: nobody knows, its estimate stands.
 
     Args:
         actual: Its cost in tokens as its limits count them; 0 and no amounts: it took nothing.

@@ -1,4 +1,4 @@
-"""What may be asked of limits and cannot be done."""
+"""Errors of requests that limits, allowances and budgets cannot carry out."""
 
 from __future__ import annotations
 

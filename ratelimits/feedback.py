@@ -1,8 +1,8 @@
 """
-A provider's refusal because of a quota: which one was exceeded, and when to come back.
+A provider's refusal because of a quota: which quota was exceeded, and when to come back.
 
-This is the neutral record and what providers have in common. Each provider's own form is read in its handler's file.
-A provider, or whoever answers in its place, may send anything. Nothing here raises, and every result is bounded.
+This file has the neutral record and the forms that providers share. The file of each handler reads its provider's own
+form. A provider, or a program in its place, may send anything. Nothing here raises, and every result is bounded.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ STATED_UNITS: dict[str, CountedUnit] = {
 
 def is_of_a_quota(status: int, headers: Mapping[str, str], body: bytes) -> bool:
     """
-    Whether an answer refuses because of a quota: a 429, and others that say so.
+    Whether an answer refuses because of a quota: a 429, or another status whose answer says so.
 
     GitHub and Google's older APIs say it with a 403, Groq with a 413 and a 498; see docs/reference/wire-facts.md. A 403
-    that says nothing of it is a right that is missing, which no wait brings.
+    that names no quota means that a right is missing, and no wait helps.
     """
     if status == TOO_MANY_REQUESTS:
         return True
@@ -65,13 +65,13 @@ def is_of_a_quota(status: int, headers: Mapping[str, str], body: bytes) -> bool:
 @dataclass(frozen=True, slots=True)
 class Violation:
     """
-    One quota that had no room; empty: the provider does not say.
+    One quota that had no room. A field is empty where the provider does not say.
 
     Attributes:
         name: As the provider calls it.
         stated_cap: Its size in `unit` in `window_seconds` or, with `per_day`, a day; None where the size or its period
             is not stated.
-        requested: What the provider counted for the call itself, in `unit`, where that is more than the whole cap.
+        requested: How much the provider counted for the call itself, in `unit`, where that exceeds the whole cap.
     """
 
     name: str = ""
@@ -92,7 +92,7 @@ class PushBack:
 
     Attributes:
         violations: Empty where nobody knows which quota it was.
-        retry_after: Seconds, at most a day; short even where a day's quota is gone.
+        retry_after: Seconds, at most a day; it may be short even where a day's quota is used up.
     """
 
     violations: tuple[Violation, ...] = ()
@@ -100,7 +100,7 @@ class PushBack:
 
 
 def refusal_in_headers(headers: Mapping[str, str], retry_after: float | None) -> PushBack:
-    """A quota with nothing left was exceeded; where none is said to be empty, the only one that is stated."""
+    """The quotas with nothing left were exceeded. If none is empty and only one is stated, that one was."""
     stated = read_rate_headers(headers)
     empty = [quota for quota in stated if quota.remaining == 0] or stated * (len(stated) == 1)
     resets = [bounded_delay(quota.reset_seconds) for quota in empty if quota.reset_seconds is not None]
@@ -110,7 +110,7 @@ def refusal_in_headers(headers: Mapping[str, str], retry_after: float | None) ->
 
 
 def stated_violation(quota: StatedQuota) -> Violation:
-    """It is told to whoever's key the call shows: the project."""
+    """The violation of a quota from headers. Its scope is the project, as the headers answer the project's key."""
     window, per_day = quota.window_seconds or MINUTE_SECONDS, quota.window_seconds == DAY_SECONDS
     size = f"{quota.capacity:,.0f} " if quota.capacity else ""
     period = f" in {quota.window_seconds:g} s" if quota.window_seconds else ""
@@ -133,9 +133,9 @@ def _header(headers: Mapping[str, str], name: str) -> str:
 
 def error_of(body: bytes) -> dict[str, Any]:
     """
-    Return the body's error object, empty for what is none.
+    Return the body's error object; empty where it has none.
 
-    A stream's body is an array of envelopes; some servers put the error's fields at the top.
+    The body of a stream is an array of envelopes; some servers put the error's fields at the top.
     """
     if len(body) > MAX_ERROR_BYTES:
         return {}
@@ -159,14 +159,14 @@ def items_of(value: Any) -> list[Any]:
 
 
 def short_text(value: Any, *, most: int = MAX_QUOTA_NAME) -> str:
-    """Return a text that can be stored: bounded, without NUL and halves of surrogate pairs."""
+    """Return a text that can be stored: bounded, without NUL or halves of surrogate pairs."""
     if not isinstance(value, str):
         return ""
     return value[:most].replace("\0", "").encode(errors="replace").decode()
 
 
 def cap_of(value: Any) -> float | None:
-    """Return a stated cap. Zero and -1 are what servers send that do not know theirs."""
+    """Return a stated cap, or None. Servers that do not know their cap send zero or -1."""
     text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
     if len(text) > MAX_QUOTA_NAME or not _NUMBER.fullmatch(text):
         return None

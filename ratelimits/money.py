@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from ratelimits.costs import CACHED_TOKENS, INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, WRITTEN_TOKENS, Usage
 
-MICRO = 1_000_000  # of the currency; and prices are for so many of a unit
+MICRO = 1_000_000  # micro-units in the currency's unit; a price is also for a million of its unit
 MONEY_PLACES = 6  # decimals of an amount in the currency
 
 Rates = Mapping[str, int]
@@ -16,10 +16,10 @@ Rates = Mapping[str, int]
 
 def cost_of(usage: Usage, rates: Rates) -> int | None:
     """
-    Return what a call cost, in micro-units; None: a price that it needs is missing, or what it used is not known.
+    Return the cost of a call in micro-units; None: a price that it needs is missing, or its use is not known.
 
-    Input that came from a cache or was put into one costs what input does where that has no price of its own, and a
-    call by itself costs nothing where requests have none: most providers bill neither.
+    Input that came from a cache or was put into one costs as much as other input, unless it has a price of its own. The
+    call itself costs nothing, unless requests have a price. Most providers bill neither.
     """
     counted = {OUTPUT_TOKENS: usage.output_tokens, **_input(usage, rates)}
     if not any(unit in rates for unit in (INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS)):
@@ -33,29 +33,29 @@ def cost_of(usage: Usage, rates: Rates) -> int | None:
 
 
 def lacks_usage(usage: Usage, rates: Rates) -> bool:
-    """Whether nobody said how much was used of something that has a price."""
+    """Whether a unit has a price, and nobody said how much of it was used."""
     counted = {OUTPUT_TOKENS: usage.output_tokens, **_input(usage, rates)}
     return any(count is None for unit, count in counted.items() if unit in rates)
 
 
 def most_of(input_tokens: int, output_tokens: int, rates: Rates, *, requests: int = 1) -> int | None:
-    """Return the most that a call of so many tokens at most can cost; None: a price that it needs is missing."""
+    """Return the highest cost of a call of at most so many tokens; None: a price that it needs is missing."""
     if INPUT_TOKENS not in rates and REQUESTS not in rates:
         return None
     if (input_tokens and INPUT_TOKENS not in rates) or (output_tokens and OUTPUT_TOKENS not in rates):
         return None
     dearest = max(rates.get(unit, 0) for unit in (INPUT_TOKENS, CACHED_TOKENS, WRITTEN_TOKENS))
     product = input_tokens * dearest + output_tokens * rates.get(OUTPUT_TOKENS, 0)
-    return -(-(product + requests * rates.get(REQUESTS, 0)) // MICRO)  # up: a bound is never below what it bounds
+    return -(-(product + requests * rates.get(REQUESTS, 0)) // MICRO)  # rounded up: a bound must not be too low
 
 
 def rounded(product: int) -> int:
-    """Counts times prices for a million each, in micro-units: half up."""
+    """Turn a sum of counts times prices for a million into micro-units, rounded half up."""
     return (2 * product + MICRO) // (2 * MICRO)
 
 
 def per_million(per_one: Decimal) -> int:
-    """A price for one unit in the currency, as stored: for a million, in micro-units, half up."""
+    """Turn a price for one unit, in the currency, into the stored one: for a million, in micro-units, half up."""
     return int((per_one * MICRO * MICRO + Decimal("0.5")).to_integral_value("ROUND_FLOOR"))
 
 

@@ -11,10 +11,10 @@ MONTH = re.compile(r"^[0-9]{4}-(0[1-9]|1[0-2])\Z")
 
 def month_end(month: str, zone: str) -> datetime:
     """
-    When the month after this one begins, in UTC.
+    Return when the month after `month` begins, in UTC.
 
-    Where clocks go back over that midnight it comes twice, and the first one counts; where they go forward over it,
-    the moment of the jump.
+    If clocks go back over that midnight, it comes twice, and the first one counts. If they go forward over it, the
+    moment of the jump counts.
 
     Args:
         month: `YYYY-MM`.

@@ -1,4 +1,4 @@
-"""What the names that providers give their quotas say about them. Pure."""
+"""Reading the names that providers give their quotas. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNIT_CODES: dict[CountedUnit, re.Pattern[str]] = {
 
 
 class QuotaName(NamedTuple):
-    """Empty: the name does not say."""
+    """The facts that a quota's name states. Empty: the name does not say."""
 
     scope: Scope = ""
     unit: CountedUnit = ""
@@ -39,7 +39,7 @@ class QuotaName(NamedTuple):
     period: Period = ""
 
     def or_else(self, other: QuotaName) -> QuotaName:
-        """Return this, completed by what another name of the same quota says."""
+        """Return these facts, completed by those of another name of the same quota."""
         return QuotaName(
             self.scope or other.scope,
             self.unit or other.unit,
@@ -54,7 +54,7 @@ def read_quota_name(name: str) -> QuotaName:
 
     `WriteRequestsPerMinutePerUser`, `Write requests per minute per user`, `sheets.googleapis.com/write_requests`,
     `1/min/{project}/{user}`, `GenerateContentInputTokensPerModelPerMinute-FreeTier`, `tokens per min (TPM)`. A name
-    with a period that counts no users counts a project.
+    that has a period and names no users counts a project.
     """
     words = f" {_NOT_A_WORD.sub(' ', _CAMEL.sub(' ', name).lower())} "
     period = _period(words)
@@ -63,8 +63,9 @@ def read_quota_name(name: str) -> QuotaName:
 
 def read_unit(message: str, codes: Iterable[str] = ()) -> CountedUnit:
     """
-    Return what a refusal says was used up, where it names no quota: `exceeded the token rate limit`, `TPM`, a code
-    `token_limit_exceeded`, a type `tokens`. Empty: it does not say, or it says several.
+    Return the unit that a refusal says is used up, where it names no quota. Empty: it names no unit, or several.
+
+    Such words are `exceeded the token rate limit`, `TPM`, a code `token_limit_exceeded`, a type `tokens`.
     """
     found = {unit for unit, words in _UNIT_WORDS.items() if words.search(message)}
     for code in codes:

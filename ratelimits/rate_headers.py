@@ -1,11 +1,15 @@
 """
-What an answer's headers say about quotas: `RateLimit`, `RateLimit-Policy`, and the older fields in the same words.
+Reading quotas from an answer's headers: `RateLimit`, `RateLimit-Policy`, and the older fields in the same words.
 
-The forms are those of draft-ietf-httpapi-ratelimit-headers, which has changed its fields on the way: named policies
-with `q`, `w`, `qu` and `r`, `t` since -08, `limit=, remaining=, reset=` in -07, and three fields up to -06; read in
-November 2026. `X-RateLimit-*` has no specification: as the three fields, but a reset may be a time instead of a span.
+The forms are those of draft-ietf-httpapi-ratelimit-headers, read in November 2026. The draft has changed its fields:
 
-A provider, or whoever answers in its place, may send anything. Nothing here raises, and every result is bounded.
+- since -08: named policies with `q`, `w`, `qu` and `r`, `t`;
+- in -07: `limit=, remaining=, reset=`;
+- up to -06: three fields.
+
+`X-RateLimit-*` has no specification. It is read as the three fields, but a reset may be a time instead of a span.
+
+A provider, or a program in its place, may send anything. Nothing here raises, and every result is bounded.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ _SPAN = re.compile(
     r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m(?!s))?(?:([0-9]{1,9}(?:\.[0-9]{1,40})?)(ms|s))?"
 )
 _PERIODS = {"minute": 60.0, "hour": 3_600.0, "day": 86_400.0}
-# Cerebras and others end the name with the period.
+# Cerebras and others put the period at the end of the name.
 _UNIT_FIELD = re.compile(r"x-ratelimit-limit-((requests|(?:input-|output-)?tokens)(?:-(minute|hour|day))?)")
 _PREFIXES = ("ratelimit", "x-ratelimit", "x-rate-limit")
 
@@ -37,12 +41,12 @@ _PREFIXES = ("ratelimit", "x-ratelimit", "x-rate-limit")
 @dataclass(frozen=True, slots=True)
 class StatedQuota:
     """
-    One quota as headers state it; None: they do not say.
+    One quota as headers state it. None: they do not say.
 
     Attributes:
         unit: `requests` unless the headers say otherwise, such as `input_tokens`, `content-bytes`.
         reset_seconds: Until there is room again.
-        age_seconds: How long ago it may have been said.
+        age_seconds: How long ago the provider may have stated it.
     """
 
     name: str = ""
@@ -55,7 +59,7 @@ class StatedQuota:
 
 
 def read_rate_headers(headers: Mapping[str, str]) -> list[StatedQuota]:
-    """Return the quotas that an answer's headers state, those with nothing left first; at most MAX_POLICIES."""
+    """Return the quotas that an answer's headers state, empty ones first; at most MAX_POLICIES."""
     fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if _is_about_rates(name.lower())}
     found = list(_named(fields)) or list(_unnamed(fields))
     return sorted(found[:MAX_POLICIES], key=lambda quota: quota.remaining != 0)
@@ -63,11 +67,12 @@ def read_rate_headers(headers: Mapping[str, str]) -> list[StatedQuota]:
 
 def read_quotas(headers: Mapping[str, str]) -> list[StatedQuota]:
     """
-    Return all quotas that an answer's headers state: those told by unit, as language models' providers do, and others.
+    Return all quotas that an answer's headers state: by unit, as providers of language models do, and in other forms.
 
-    A reset of `anthropic-ratelimit-<unit>-limit`, `-remaining`, `-reset` is a moment; where input and
-    output are told apart, `tokens` only repeats one of them. `x-ratelimit-limit-<unit>`, `x-ratelimit-remaining-<unit>`
-    and `x-ratelimit-reset-<unit>` state no period unless one ends their name, and neither do Anthropic's.
+    Anthropic sends `anthropic-ratelimit-<unit>-limit`, `-remaining` and `-reset`; the reset is a moment. If input and
+    output have fields of their own, `tokens` only repeats one of them. `x-ratelimit-limit-<unit>`,
+    `x-ratelimit-remaining-<unit>` and `x-ratelimit-reset-<unit>` state a period only where their name ends with one.
+    Anthropic's fields state none.
     """
     fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if _is_about_quotas(name.lower())}
     if not fields:
@@ -94,7 +99,7 @@ def read_units(headers: Mapping[str, str]) -> list[StatedQuota]:
     """
     Return the quotas that `x-ratelimit-limit-<unit>` and its like state, as OpenAI and many like it do.
 
-    Those are left out that make no sense: a limit that is none, more left than that.
+    Quotas that make no sense are left out: without a positive limit, or with more left than the limit.
     """
     return list(_by_unit({name.lower(): value[:MAX_HEADER] for name, value in headers.items()}))
 
@@ -158,7 +163,7 @@ def _named(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
 
 
 def _unnamed(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
-    """Up to -07: one quota's limit, remaining and reset; its window is that of the policy with the same limit."""
+    """Up to -07: one quota's limit, remaining and reset. The policy with the same limit states its window."""
     together = dict(part.strip().partition("=")[::2] for part in fields.get("ratelimit", "").split(",")[:MAX_POLICIES])
     first = next((prefix for prefix in _PREFIXES if f"{prefix}-limit" in fields), "ratelimit")
     limits = fields.get(f"{first}-limit", "")
@@ -175,7 +180,7 @@ def _unnamed(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
 
 
 def _items(value: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """`"a";q=1;w=60, "b";q=2` as names with their parameters."""
+    """Read `"a";q=1;w=60, "b";q=2` as names with their parameters."""
     for item in value.split(",")[:MAX_POLICIES]:
         name, *parameters = (part.strip() for part in item.split(";"))
         given = dict(part.partition("=")[::2] for part in parameters)
@@ -190,12 +195,12 @@ def _amount(text: str | None) -> float | None:
 
 
 def _span(text: str | None) -> float | None:
-    """Seconds, also with units, or a moment: as RFC 3339 writes it, or in seconds or milliseconds since 1970."""
+    """Read a span or a moment as seconds from now. Moments: RFC 3339, or seconds or milliseconds since 1970."""
     if text is None:
         return None
     if not _NUMBER.fullmatch(text.strip()):
         return parse_span(text) or _until(text.strip())
-    seconds = float(text)  # above A_MOMENT: GitHub and others state seconds since 1970, OpenRouter milliseconds
+    seconds = float(text)  # above A_MOMENT: since 1970, in seconds (GitHub, others) or milliseconds (OpenRouter)
     if seconds > MILLISECONDS:
         seconds /= 1000
     return max(0.0, seconds - time.time()) if seconds > A_MOMENT else min(seconds, MAX_AMOUNT)

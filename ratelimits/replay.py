@@ -14,7 +14,7 @@ ENDLESS_QUEUE = 1e12
 
 
 class Ask(NamedTuple):
-    """So many calls of one cost that asked at the same time, seconds since 1970, and go together."""
+    """A number of calls of one cost that asked at the same time, seconds since 1970, and go together."""
 
     at: float
     cost: float
@@ -24,12 +24,12 @@ class Ask(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Replay:
     """
-    What became of the calls of one key.
+    The outcome for the calls of one key.
 
     Attributes:
         departures: (when, calls), in order.
         waits: (seconds, calls), in the order of asking.
-        cost: Of all that left, in the limit's unit.
+        cost: Of all calls that left, in the limit's unit.
         rejected: Calls that could never fit.
     """
 
@@ -47,8 +47,8 @@ def replay(algorithm: Algorithm, asks: Sequence[Ask]) -> Replay:
     """
     Play calls through one limit, first come first served, from an unused counter.
 
-    Each leaves at the first instant that the limit admits it and all before it. A higher capacity or rate therefore
-    never delays anyone: every departure is a rising function of those before.
+    A call leaves at the first instant at which the limit admits it and all calls before it. A higher capacity or rate
+    therefore never delays a call: every departure is a rising function of those before.
 
     Args:
         asks: In the order of asking.
@@ -56,7 +56,7 @@ def replay(algorithm: Algorithm, asks: Sequence[Ask]) -> Replay:
     played = Replay([], [], 0.0, 0)
     state: State = {}
     if isinstance(algorithm, LeakyBucket) and algorithm.capacity:
-        # It tells each call of its queue when to leave; here the queue is all that wait.
+        # It tells each call in its queue when to leave. Here all waiting calls are its queue.
         algorithm = replace(algorithm, capacity=ENDLESS_QUEUE)
     place, clock, cost, rejected = 0, float("-inf"), 0, 0
     while place < len(asks):
@@ -71,7 +71,7 @@ def replay(algorithm: Algorithm, asks: Sequence[Ask]) -> Replay:
         if not meter.room_for(units):
             clock = max(seconds(meter.line_up(units)), clock + 1 / MICRO)
             continue
-        # As many as fit at this instant, so that a counter is opened once for all of them.
+        # Take as many as fit at this instant, so that the counter is opened once for all of them.
         while True:
             left = max(ask.at, seconds(meter.take(units)))
             cost += units

@@ -1,4 +1,4 @@
-"""What the roles may do with limits, usage and alerts; docs/reference/roles.md."""
+"""The rights of each role on limits, usage and alerts; see docs/reference/roles.md."""
 
 from __future__ import annotations
 

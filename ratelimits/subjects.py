@@ -1,4 +1,4 @@
-"""Whom a provider counts a call against, and the keys under which limits count it. Pure."""
+"""The project and user against whom a provider counts a call, and the keys under which limits count it. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 LONGEST_NAME = 100  # characters of a project, a user or a model
 LONGEST_KEY = len("project:/user:/model:") + 3 * LONGEST_NAME
 LONGEST_ID = len("00000000:") + LONGEST_KEY
-OF_SERVICE = "service"  # no limit's scope, for a limit is of one service: the ramp's
+OF_SERVICE = "service"  # the ramp's scope; no limit has it, as a limit is of one service
 NOBODY = "-"  # the user of calls made for no user: a provider counts them as one
 
 
@@ -20,8 +20,8 @@ class Subject(NamedTuple):
         project: The provider's project; by default the job's own.
         user: The provider's user, such as a service account; by default the job's own; empty: none.
         model: Empty where the service has none.
-        owner: The project whose call it is, whomever its provider counts.
-        kind: Of its job, where some limit counts jobs of that kind; else empty, so that lanes stay as few as they are.
+        owner: The project whose call it is, whatever project its provider counts.
+        kind: Of its job, where some limit counts jobs of that kind; else empty, so that kinds add no lanes.
     """
 
     service: str
@@ -43,5 +43,5 @@ def counter_key(scope: str, subject: Subject, *, per_model: bool) -> str:
 
 
 def counter_id(limit_id: int, key: str) -> str:
-    """Return the counter's primary key. Sorted as text, it is the order in which every transaction locks."""
+    """Return the counter's primary key. Every transaction locks counters in its order, sorted as text."""
     return f"{limit_id:08d}:{key}"

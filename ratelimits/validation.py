@@ -1,5 +1,5 @@
 """
-What the figures of a limit must be, and what they mean for those who set them. Pure.
+Checks of a limit's figures, and warnings about what they mean. Pure.
 
 A fault stops the change; a warning is shown and the change goes on.
 """
@@ -27,7 +27,7 @@ __all__ = [
     "safe_figures",
 ]
 
-LARGEST = 1e12  # of any amount: beyond it a float no longer tells two neighbouring counts apart in millionths
+LARGEST = 1e12  # of any amount: a float cannot tell larger neighbouring counts apart in millionths
 LONGEST_FIGURE_SECONDS = 366 * 86_400.0
 
 Algorithm = Limit.Algorithm
@@ -48,7 +48,7 @@ _KEY_EXAMPLES = {
 
 
 def check_limit(limit: Limit) -> Findings:
-    """Check the figures of a limit, stored or not. What a single field forbids by itself is the model's to check."""
+    """Check the figures of a limit, stored or not. The model checks what concerns a single field alone."""
     found = Findings()
     _check_sizes(limit, found)
     if found.faults:
@@ -67,7 +67,7 @@ def check_limit(limit: Limit) -> Findings:
 
 
 def check_override(limit: Limit, key: str, capacity: float | None, refill_per_second: float | None) -> Findings:
-    """Check the figures of one key of a limit. They are not held against the limit's quota: the key has its own."""
+    """Check the figures of one key of a limit. The limit's quota does not bound them, as the key has its own quota."""
     found = Findings()
     if not re.fullmatch(key_pattern(limit), key) or "\0" in key:
         found.refuse("key", f"This limit counts keys such as {key_example(limit)}.")
@@ -148,7 +148,7 @@ def _check_whose(limit: Limit, found: Findings) -> None:
 
 
 def _check_whole_calls(limit: Limit, capacity: float, found: Findings) -> None:
-    """A cap between none and one call would end every call as one that can never fit."""
+    """Refuse a cap between none and one call: every call would end as one that can never fit."""
     left = capacity * (100 - limit.headroom_percent) / 100
     if not capacity:
         found.warnings.append("A cap of 0 rejects every call for good: each of its jobs fails at once.")

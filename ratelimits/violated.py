@@ -1,4 +1,4 @@
-"""Which of our limits stand for the quota that a provider says was exceeded. Pure."""
+"""Finding our limits that stand for the quota that a provider says was exceeded. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEVEL_OF_RULE: dict[str, int] = {
     Limit.Scope.PROJECT: 1,
     Limit.Scope.GLOBAL: 2,
 }
-# Where a violation's own level has no limit: a wider one includes whoever was refused, a narrower one does not.
+# By a violation's level, the levels to look for limits at, in order. A wider level includes whoever was refused.
 _LEVELS: dict[str, tuple[int, ...]] = {
     "": (0, 1, 2),
     "user": (0, 1, 2),
@@ -24,7 +24,7 @@ _LEVELS: dict[str, tuple[int, ...]] = {
     "project": (1, 2, 0),
     "global": (2, 1, 0),
 }
-# Where a violation's own unit has no limit: the one that includes it, or a part of it.
+# By a violation's unit, the units to look for limits of, in order: its own, then one that includes it or is a part.
 _UNITS: dict[str, tuple[str, ...]] = {
     "": (Unit.REQUESTS,),
     "requests": (Unit.REQUESTS,),
@@ -40,7 +40,7 @@ class Violated(NamedTuple):
     A limit to slow down.
 
     Attributes:
-        exact: It counts the very thing that the provider named, so that a stated cap is its own.
+        exact: It counts exactly what the provider named, so that a stated cap is its own.
     """
 
     rule: Rule
@@ -50,11 +50,11 @@ class Violated(NamedTuple):
 
 def violated_rules(rules: Sequence[Rule], found: PushBack) -> list[Violated]:
     """
-    Choose, among the limits that count the refused call, those that were exceeded: each at most once.
+    Choose, among the limits that count the refused call, the limits that were exceeded: each at most once.
 
-    A violation slows the limits of its unit, period, scope and call type, and those of the model alone where there
-    are any. What it leaves open, or no limit has, is settled so: requests before tokens; minutes before days; the
-    narrowest scope. A refusal that names nothing therefore slows the user's requests a minute, or the project's
+    A violation slows the limits of its unit, period, scope and call type, and only the model's limits where there are
+    any. Where it leaves something open, or no limit fits, requests go before tokens, minutes before days, and the
+    narrowest scope first. A refusal that names nothing therefore slows the user's requests a minute, or the project's
     where users have no limit. Limits of calls in flight are never meant.
     """
     chosen: dict[int, Violated] = {}
@@ -62,7 +62,7 @@ def violated_rules(rules: Sequence[Rule], found: PushBack) -> list[Violated]:
         for rule in _meant(rules, violation):
             candidate = Violated(rule, violation, _is_exact(rule, violation))
             before = chosen.get(rule.id)
-            # A day's violation tells more about a limit than a minute's, and one that names it more than any other.
+            # A day's violation says more about a limit than a minute's. One that names the limit says more than any.
             if before is None or (_weight(candidate) > _weight(before)):
                 chosen[rule.id] = candidate
     return list(chosen.values())
@@ -70,9 +70,9 @@ def violated_rules(rules: Sequence[Rule], found: PushBack) -> list[Violated]:
 
 def possible_rules(rules: Sequence[Rule], found: PushBack) -> list[Violated]:
     """
-    Return the limits that may have been exceeded by a refusal that says of nothing what it counts; else none.
+    Return the limits, of any unit, that a refusal may mean if it names no unit at all; none if it names one.
 
-    They are those of any unit: which of them was, their own counts tell, where one of them shows no room.
+    If one of these limits shows no room by our own count, it is the one that was exceeded.
     """
     chosen: dict[int, Violated] = {}
     for violation in found.violations or (Violation(),):

@@ -173,7 +173,7 @@ class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
         return [one for one in offered if one.path == "silence" or not alert.acknowledged_at]
 
     def runbook(self, request: HttpRequest, kind: str) -> HttpResponse:
-        """What to do about alerts of one kind."""
+        """Show what to do about alerts of one kind."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         if kind not in QuotaAlert.Kind.values:
@@ -269,12 +269,12 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
 
 
 def _apart(alert: QuotaAlert) -> str:
-    """What tells it from the others that were told in one message."""
+    """The projects of an alert, or its number: words that tell it from the others in the same message."""
     return ", ".join(sorted(alert.projects)) or f"alert {alert.pk}"
 
 
 def _subject_link(alert: QuotaAlert) -> SafeString | None:
-    """Where what the alert is about can be looked at and steered."""
+    """Link to the screen on which people look at the alert's subject and steer it."""
     kinds, figures = QuotaAlert.Kind, alert.figures or {}
     if alert.kind == kinds.PROVIDER_BATCH and "provider_batch" in figures:
         identifier = figures["provider_batch"]
@@ -293,7 +293,7 @@ def _subject_link(alert: QuotaAlert) -> SafeString | None:
 
 
 def _month_link(alert: QuotaAlert) -> SafeString | None:
-    """The user's month that an alert of an allowance is about, as long as it is kept."""
+    """Link to the user's month that an allowance's alert is about; None once the month is deleted."""
     if alert.kind not in OF_ALLOWANCES:
         return None
     month, project_id, user_id = alert.subject.split("/")

@@ -41,7 +41,7 @@ class AllowanceForm(AskingForm):
             self.fields["project"].queryset = without  # type: ignore[attr-defined]
 
     def figures(self) -> dict[str, Any]:
-        """What the service is given."""
+        """The form's figures, as the service takes them."""
         return {name: self.cleaned_data[name] for name in FIGURES}
 
     def clean(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class AllowanceForm(AskingForm):
 
 
 def changes_that_bite(before: Allowance, after: dict[str, Any]) -> list[str]:
-    """What a person has to have read before these figures hold."""
+    """Return what a person must read before these figures take effect."""
     found = []
     month = current_month(before.time_zone)
     used = was_used(before.pk, month)

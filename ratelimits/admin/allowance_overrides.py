@@ -76,7 +76,7 @@ class AllowanceOverrideAdmin(ServiceFormAdmin):
         return WithUnits
 
     def has_delete_permission(self, request: HttpRequest, obj: AllowanceOverride | None = None) -> bool:
-        return False  # by its verb alone, which gives the months their quota back
+        return False  # only the verb deletes: it also resets the months' quota
 
     def get_readonly_fields(self, request: HttpRequest, obj: AllowanceOverride | None = None) -> tuple[str, ...]:
         return ("project", "user_id") if obj else ()

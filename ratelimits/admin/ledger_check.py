@@ -1,4 +1,4 @@
-"""Whether the sums of months are what their events and reservations say; and making them so."""
+"""Compare the sums of months with their events and reservations, and repair them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CheckForm(ConfirmForm):
 
 
 def _check(model_admin: Any, request: HttpRequest) -> HttpResponse:
-    """The page that asks for what; once that is sent, what was found. It changes nothing."""
+    """Ask for a project, or all of them, then show what the check found. Changes nothing."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     form = CheckForm(request.POST if request.method == "POST" else None)
@@ -79,7 +79,7 @@ def _check(model_admin: Any, request: HttpRequest) -> HttpResponse:
 
 
 def repair(model_admin: Any, request: HttpRequest) -> HttpResponse:
-    """Ask, then set what differs to the sums of its events and reservations."""
+    """Ask, then set every month that differs to the sums of its events and reservations."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     project = request.GET.get("project", "")
@@ -88,7 +88,7 @@ def repair(model_admin: Any, request: HttpRequest) -> HttpResponse:
         try:
             with _bounded():
                 ledger.check_ledger(project or None)
-            # In transactions of its own: in one with the bound it would hold every month that it repairs until the end.
+            # Outside the bounded transaction, which would keep every repaired month locked until its end.
             repaired = ledger.repair_ledger(
                 project or None, actor=actor_of(request), reason=form.cleaned_data["reason"]
             )

@@ -24,7 +24,7 @@ LASTS = ((1, "1 hour"), (4, "4 hours"), (24, "1 day"), (168, "7 days"))
 
 
 class SilenceForm(ReasonForm):
-    """Of what: what the alert names, each alone or together."""
+    """A person chooses from what the alert names: its limit, kind and projects, each alone or together."""
 
     hours = forms.TypedChoiceField(label="For", choices=LASTS, coerce=float, widget=UnfoldAdminSelectWidget)
     of = forms.MultipleChoiceField(
@@ -42,7 +42,7 @@ class SilenceForm(ReasonForm):
 
 
 def _offered(alert: QuotaAlert) -> list[tuple[str, str]]:
-    """What an alert can be silenced by, the narrowest first."""
+    """Return the choices by which an alert can be silenced: its limit, its kind, its projects."""
     limit = [(f"limit:{alert.limit_id}", f"of the limit {alert.limit}")] if alert.limit_id else []
     projects = [(f"project:{one}", f"of the project {one}") for one in sorted(alert.projects)]
     return [*limit, (f"kind:{alert.kind}", f"of the kind: {alert.get_kind_display()}"), *projects]

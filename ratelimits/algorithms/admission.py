@@ -1,10 +1,10 @@
 """
-What every algorithm can be asked: whether a call may go now, and when it may.
+The interface of every algorithm: whether a call may go now, and when it may.
 
 An algorithm is a frozen record of a limit's figures. `open` reads a counter's state at one instant into
-a meter, the working copy of one decision. A decision over several limits opens one meter each and makes
-all its grants (`room_for` on every meter, then `take` on every meter) before it puts the denied calls in
-line (`line_up`); see ratelimits/services/limiter/weigh.py.
+a meter, the working copy of one decision. A decision over several limits opens one meter for each. It makes
+all its grants first: `room_for` on every meter, then `take` on every meter. Only then does it put the denied
+calls in line (`line_up`). See ratelimits/services/limiter/weigh.py.
 
 A state is a JSON object that the caller stores as it is; `{}` is a counter never used. A state that
 another algorithm wrote counts as unused: a limit whose algorithm is changed starts anew.
@@ -41,7 +41,7 @@ class Meter(Protocol):
     """
     A counter at one instant; amounts in millionths of the limit's unit, times in microseconds.
 
-    `moved`: the clock went back for good. The state must be written even after a denial, or the next
+    `moved`: the clock went back for good. The state must then be written even after a denial. Otherwise the next
     decision would move it again and no time would ever pass.
     """
 
@@ -49,16 +49,16 @@ class Meter(Protocol):
     moved: bool
 
     def room_for(self, units: int) -> bool:
-        """Say whether a call may be granted; one above the capacity needs an unused counter."""
+        """Say whether a call may be granted; a call above the capacity needs an unused counter."""
 
     def take(self, units: int) -> int:
         """Count a call, room or not, and return when it leaves."""
 
     def line_up(self, units: int) -> int:
-        """Return when a call fits, behind those lined up before it, if nothing else comes."""
+        """Return when a call fits, behind the calls lined up before it, if nothing else comes."""
 
     def give_back(self, units: int, granted_at: int) -> None:
-        """Uncount part of a call granted then; nothing where that no longer counts."""
+        """Uncount part of a call that was granted at `granted_at`; do nothing where it no longer counts."""
 
     def available(self) -> int:
         """Return the room left; below zero after a late charge."""
@@ -72,15 +72,15 @@ class Algorithm(ABC):
     The figures of one limit, and all that the program says and asks of such a limit.
 
     `capacity` is what the limit admits (after headroom and pressure). A cost above `ceiling` (default:
-    the capacity) can never fit; one between the two passes when nothing else is counted, so that a
-    limit slowed for a while doesn't end a call that its full size would admit.
+    the capacity) can never fit. A cost between the two passes when nothing else is counted. A limit that
+    is slowed for a while therefore doesn't end a call that its full size would admit.
 
     Attributes:
-        kind: Its name, as a limit and a counter's state have it.
-        reads: The figures that it reads, or that its others are held against.
-        optional: Those of them that may be left out.
-        is_bucket: It has no window: what it lets through is known by its pace alone.
-        counts_in_flight: Calls that run, and not calls by time.
+        kind: Its name in limits and in the states of counters.
+        reads: The figures that it reads, or against which its other figures are checked.
+        optional: The figures among `reads` that may be left out.
+        is_bucket: It has no window: only its pace tells what it lets through.
+        counts_in_flight: It counts calls that run, and not calls by time.
     """
 
     __slots__ = ()
@@ -117,7 +117,7 @@ class Algorithm(ABC):
 
     @property
     def late_seconds(self) -> float:
-        """How much longer than others a call may take to its provider without passing the quota there."""
+        """How many seconds longer than others a call may take to its provider without exceeding the quota there."""
         return 0.0
 
     @property
@@ -126,7 +126,11 @@ class Algorithm(ABC):
         return False
 
     def reset_after(self, time: int) -> int | None:
-        """Return when all room comes back at once, both in microseconds since 1970; None: it comes back bit by bit."""
+        """
+        Return when, after `time`, all room comes back at once; both in microseconds since 1970.
+
+        None: it comes back bit by bit.
+        """
         return None
 
     @classmethod
@@ -136,13 +140,13 @@ class Algorithm(ABC):
 
     @classmethod
     def check(cls, figures: Figures, found: Findings) -> None:
-        """Refuse figures that do not go together, and warn of what they mean. Each by itself is sound."""
+        """Refuse figures that do not go together, and warn of what they mean. Each figure by itself is sound."""
         if "provider_quota" in cls.reads:
             check_cap(figures, found)
 
     @classmethod
     def bound_in_words(cls, figures: Figures, capacity: float, rate: float) -> str | None:
-        """Return what may pass in one window of the provider, where that is not the capacity."""
+        """Say what may pass in one window of the provider; None: the capacity."""
         return None
 
     @classmethod
@@ -151,13 +155,13 @@ class Algorithm(ABC):
         Return the figures that use a provider's quota and keep it in every window.
 
         Raises:
-            ValueError: There are none for so small a quota.
+            ValueError: No figures can keep so small a quota.
         """
         return {"capacity": quota, "provider_quota": None if figures.provider_quota is None else quota}
 
     @classmethod
     def missing(cls, figures: Figures, stated: AbstractSet[str]) -> dict[str, float | None]:
-        """Return figures that were left out and follow from those that are `stated`."""
+        """Return the figures that were left out and follow from the `stated` ones."""
         return {}
 
 

@@ -12,7 +12,7 @@ from ratelimits.algorithms.spans import SpanMeter
 from ratelimits.costs import ENQUEUED_TOKENS
 
 BUCKETS = 60
-MOST_BUCKETS = 3600  # of leases longer than an hour, whose state would grow without end
+MOST_BUCKETS = 3600  # longer leases get wider buckets: the state would grow without end
 LONGEST_BATCH_SECONDS = 90 * 86_400.0
 
 
@@ -21,13 +21,13 @@ class Concurrency(Algorithm):
     """
     The cost of running leases is at most the capacity.
 
-    A lease ends with its call (`give_back`), or by itself `lease_seconds` after it was granted, rounded up by
-    at most a second (a sixtieth of a lease below a minute). Leases are kept as sums per sub-bucket, so the
-    state doesn't grow with the capacity.
+    A lease ends with its call (`give_back`), or by itself `lease_seconds` after it was granted. That time is rounded
+    up by at most a second, for a lease below a minute by a sixtieth of it, beyond an hour by 1/3600. Leases are kept
+    as sums per sub-bucket, so the state doesn't grow with the capacity.
 
     Args:
         capacity: Calls, or what a call's cost is measured in.
-        lease_seconds: Longer than any call takes, or it stops counting while it runs.
+        lease_seconds: Longer than any call takes, or a call stops counting while it runs.
         ceiling: See `Algorithm`.
     """
 
@@ -58,7 +58,7 @@ class Concurrency(Algorithm):
     @classmethod
     def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
         lease = figures.lease_seconds
-        if figures.unit == ENQUEUED_TOKENS:  # only its end, or its holder's charge, frees what a batch holds
+        if figures.unit == ENQUEUED_TOKENS:  # a batch holds it until it ends or its charge expires
             lease = max(lease, LONGEST_BATCH_SECONDS)
         return cls(max(capacity * pressure, min(1.0, capacity)), lease, ceiling=capacity)
 

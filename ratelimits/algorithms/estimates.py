@@ -1,4 +1,4 @@
-"""What a call is taken to cost before anybody knows: arithmetic only, costs in a limit's unit."""
+"""Estimates of what a call costs before anybody knows: arithmetic only, costs in a limit's unit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from queueops.core.values.numbers import nearest_rank
 
-# One guess must leave room for the neighbours it is made beside.
+# As a part of the capacity: one guess must leave room for the calls beside it.
 LARGEST_GUESS = 0.5
 
 
 def clamped(cost: float, known_cost: float | None, capacity: float) -> float:
     """
-    Return the cost to reserve: a guess adds only up to half the capacity, what is known is never cut.
+    Return the cost to reserve: a guess adds only up to half the capacity; the known part is never cut.
 
     The answer lies between the known cost and `cost`. A known cost above the capacity stays above it,
     so that the call is rejected rather than let through too small.
@@ -28,10 +28,10 @@ def clamped(cost: float, known_cost: float | None, capacity: float) -> float:
 
 
 def p10(samples: Sequence[float]) -> float:
-    """As `nearest_rank` says it."""
+    """The 10th percentile by `nearest_rank`."""
     return nearest_rank(samples, 10)
 
 
 def p90(samples: Sequence[float]) -> float:
-    """As `nearest_rank` says it."""
+    """The 90th percentile by `nearest_rank`."""
     return nearest_rank(samples, 90)

@@ -21,7 +21,7 @@ MINUTE = 60.0
 
 
 class Figures(Protocol):
-    """A limit's figures: of the stored one, of a hypothetical one, or of a rule."""
+    """The figures of a stored limit, of a hypothetical limit or of a rule."""
 
     @property
     def capacity(self) -> float: ...
@@ -71,7 +71,7 @@ def window_of(figures: Figures) -> float:
 
 
 def floored(value: float) -> float:
-    """Six digits, never more than the value: what is typed in from a message has to hold."""
+    """Round down to six digits: a figure that people copy from a message must not exceed the value."""
     places = 10.0 ** (5 - math.floor(math.log10(value)))
     return math.floor(value * places + 1e-6) / places  # 4.85 times 100,000 is a little below 485,000
 

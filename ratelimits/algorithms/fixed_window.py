@@ -12,7 +12,7 @@ from ratelimits.algorithms.figures import NOUNS, WHOLE_DAY_SECONDS, Figures, Fin
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, require_amount
 
 SHORTEST_DAY_SECONDS = 23 * 3600.0  # a zone's day when its clocks go forward
-# So many windows are remembered for a clock that goes back; before them nothing is granted.
+# The number of windows remembered for a clock that goes back; nothing is granted before the oldest.
 KEPT_WINDOWS = 8
 
 
@@ -22,9 +22,9 @@ class FixedWindow(Algorithm):
     Between two resets the admitted cost is at most the capacity, by what the clock said at each grant.
 
     Exactly one of `window_seconds` (windows aligned to 1970-01-01T00:00Z) and `zone` (windows are the
-    zone's days, of 23 or 25 hours where its clocks change). A call counts in every window that lies within
-    `guard_seconds` of it, for a provider whose clock differs or that a call reaches after the reset; a
-    denial then lasts until that long after the reset.
+    zone's days, of 23 or 25 hours where its clocks change). A call counts in every window within
+    `guard_seconds` of it: the provider's clock may differ, or the call may reach it after the reset. A
+    denial then lasts until `guard_seconds` after the reset.
 
     Args:
         capacity: In the limit's unit, a window.
@@ -65,7 +65,7 @@ class FixedWindow(Algorithm):
     def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
         window, zone = (None, figures.reset_zone) if figures.reset_zone else (figures.window_seconds, None)
         made = cls(capacity, window, zone, guard_seconds=figures.guard_seconds, ceiling=capacity)
-        # What is counted by the day recovers by the day: slowing it by a factor would take calls away, not pace.
+        # A day's quota recovers by the day: a factor would take calls away and would not slow their pace.
         return made if made.recovers_by_day else replace(made, capacity=capacity * pressure)
 
     @property
@@ -92,7 +92,7 @@ class FixedWindow(Algorithm):
             length: float = SHORTEST_DAY_SECONDS
             try:
                 ZoneInfo(figures.reset_zone)
-            except (ZoneInfoNotFoundError, ValueError, OSError):  # what is no name at all, or names a directory
+            except (ZoneInfoNotFoundError, ValueError, OSError):  # it is no name at all, or it names a directory
                 found.refuse("reset_zone", "No such time zone; write it as America/Los_Angeles.")
         elif figures.window_seconds is None:
             found.refuse("reset_zone", "A fixed window needs a reset zone, for days, or the seconds of a window.")
@@ -115,16 +115,16 @@ class FixedWindow(Algorithm):
             return (time // window + 1) * window
         zone = ZoneInfo(self.zone or "UTC")
         local = datetime.fromtimestamp(time // MICRO, zone)
-        # A midnight that the zone skips is read with the offset before it: the instant at which the day begins.
+        # If the zone skips midnight, it is read with the offset before: that is the instant at which the day begins.
         midnight = datetime(local.year, local.month, local.day, tzinfo=zone) + timedelta(days=1)
         return int(midnight.timestamp()) * MICRO
 
 
 class FixedMeter:
     """
-    State: `windows` as [reset, used] of the last used, `rule` that made them, `forgotten` the latest reset dropped.
+    State: `windows`, the last used, as [reset, used]; `rule`, which made them; `forgotten`, the latest reset dropped.
 
-    Windows are told apart by their reset, so a clock that went back finds the counts it left.
+    A window is known by its reset, so a clock that went back finds the counts it left.
     """
 
     __slots__ = ("_capacity", "_forgotten", "_guard", "_line", "_line_at", "_window", "_windows", "moved", "now")
@@ -141,7 +141,7 @@ class FixedMeter:
             self._forgotten = kept["forgotten"]
             same_rule = kept["rule"] == self._rule()
             for reset, used in kept["windows"]:
-                # After a change of rule an amount counts where its old window ends: never too short.
+                # After a change of rule an amount counts in the new window in which its old one ends: never too short.
                 key = reset if same_rule else window.reset_after(reset - 1)
                 self._windows[key] = self._windows.get(key, 0) + used
 
@@ -149,7 +149,7 @@ class FixedMeter:
         return self._window.window_seconds if self._window.zone is None else self._window.zone
 
     def _resets(self, time: int) -> tuple[int, ...]:
-        """Return the resets that end the windows a call at `time` counts in."""
+        """Return the resets of the windows in which a call at `time` counts."""
         if not self._guard:
             return (self._window.reset_after(time),)
         earlier, later = self._window.reset_after(time - self._guard), self._window.reset_after(time + self._guard)

@@ -1,8 +1,8 @@
 """
-Holds: a provider asks to wait for longer than its quota's window explains, and may mean it or not.
+Holds: a provider asks us to wait for longer than its quota's window explains, and may mean it or not.
 
-A delay up to LONGEST_UNPROVEN, or the window where that is longer, is kept to. In what is left of a longer one a single
-call goes each PROBE_SECONDS: once one of them is not refused, the hold is over.
+The limiter waits for up to LONGEST_UNPROVEN, or for the window where that is longer. During the rest of a longer delay
+a single call goes each PROBE_SECONDS. Once such a call is not refused, the hold is over.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class HeldDelay:
     """
     Attributes:
         until: The end of the delay that was stated, seconds since 1970; 0: nothing is held.
-        next_at: When a call may find out whether it is over.
-        is_probed: One has gone and was not refused yet: unless it is, the hold is over at `next_at`.
+        next_at: When the next call may try whether the hold is over.
+        is_probed: A call has gone and was not refused yet: unless it is, the hold is over at `next_at`.
     """
 
     until: float = 0.0
@@ -29,11 +29,11 @@ class HeldDelay:
     is_probed: bool = False
 
     def probed(self, now: float) -> HeldDelay:
-        """A call has gone."""
+        """Return the hold after a call has gone to try it."""
         return HeldDelay(self.until, now + PROBE_SECONDS, is_probed=True)
 
     def refused(self, now: float) -> HeldDelay:
-        """A call was refused; one of before the hold, too."""
+        """Return the hold after a refusal, also of a call that was sent before the hold."""
         return HeldDelay(self.until, max(self.next_at, now + PROBE_SECONDS))
 
     def state(self) -> list[float] | None:
@@ -52,5 +52,5 @@ def hold_of(state: Mapping[str, Any], now: float) -> HeldDelay:
 
 
 def obeyed(delay: float, window_seconds: float) -> float:
-    """Return for how long a stated delay is kept to before a call tries whether it is meant, both in seconds."""
+    """Return how many seconds of a stated delay all calls wait before one tries whether the delay is meant."""
     return min(delay, max(window_seconds, LONGEST_UNPROVEN))

@@ -1,4 +1,4 @@
-"""Every algorithm by the name that limits and counters have for it."""
+"""Every algorithm by its name in limits and counters."""
 
 from __future__ import annotations
 

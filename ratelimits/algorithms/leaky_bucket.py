@@ -19,8 +19,8 @@ class LeakyBucket(Algorithm):
     Calls leave at least 1/rate apart: after a call of cost c the next leaves c/rate later or more.
 
     A granted call has its time to leave, at most (capacity - cost) / rate ahead; a call that finds the
-    queue full is told when it will have a place. What is refunded is not given back: a time to leave that
-    has been given out cannot be moved. Changed figures hold from the last call that was given its time.
+    queue full is told when it will have a place. Refunds give nothing back: a time to leave that has been
+    given out cannot be moved. Changed figures hold from the last call that was given its time.
 
     Args:
         capacity: Cost in the queue, the call about to leave included; 1 with costs of 1 is no queue.
@@ -46,7 +46,7 @@ class LeakyBucket(Algorithm):
 
     @classmethod
     def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
-        # No queue of its own: what cannot leave now waits in its lane, where its turn is kept.
+        # It has no queue of its own: a call that cannot leave now waits in its lane, where its turn is kept.
         return cls(min(1.0, math.ceil(capacity)), rate * pressure)
 
     @property
@@ -77,12 +77,12 @@ class LeakyBucket(Algorithm):
 
     @classmethod
     def missing(cls, figures: Figures, stated: AbstractSet[str]) -> dict[str, float | None]:
-        """The one call that may leave; its pace is the rate's."""
+        """A capacity of one call; the rate sets the pace."""
         return {} if "capacity" in stated else {"capacity": 1}
 
 
 class LeakyMeter:
-    """State: `last`, when the last call leaves; `owed`, its cost, to be waited out; `at`, the last write."""
+    """State: `last`, when the last call leaves; `owed`, its cost, which the next waits out; `at`, the last write."""
 
     __slots__ = ("_capacity", "_last", "_line", "_owed", "_per_den", "_per_num", "moved", "now")
 
@@ -100,7 +100,7 @@ class LeakyMeter:
         self.now = now
 
     def _free_at(self, last: int, owed: int) -> int:
-        """When the next call may leave: rounded up to the microsecond, or calls would creep together."""
+        """When the next call may leave, rounded up to the microsecond: rounded down, calls would creep together."""
         return last + -(-owed * self._per_den // self._per_num)
 
     def _longest_wait(self, units: int) -> int:
@@ -123,7 +123,7 @@ class LeakyMeter:
         return enters
 
     def give_back(self, units: int, granted_at: int) -> None:
-        """Nothing: see LeakyBucket."""
+        """Do nothing: see LeakyBucket."""
 
     def available(self) -> int:
         waiting = max(0, self._free_at(self._last, self._owed) - self.now)

@@ -15,7 +15,8 @@ from queueops.core.errors import QueueOpsError
 
 MICRO = 1_000_000
 
-# A clock that went back by at most this much is waited for; one that went back further was wrong before.
+# If the clock goes back by at most this much, time stands still until it has caught up. If it goes back further, it was
+# wrong before.
 PATIENCE_SECONDS = 60
 
 
@@ -54,9 +55,9 @@ def steady(seen: int, now: int) -> tuple[int, bool]:
     """
     Return the time to count with, and whether history must be moved to it.
 
-    Within PATIENCE_SECONDS of the latest time seen, time stands still until the clock has caught up,
-    so that a clock that swings earns nothing. After a longer step the clock counts from where it is
-    now, with no time taken as passed: a wrong clock, once set right, doesn't stop a limit for days.
+    Within PATIENCE_SECONDS of the latest time seen, time stands still until the clock has caught up.
+    A clock that swings therefore earns nothing. After a longer step the clock counts from where it is
+    now, and no time counts as passed: a wrong clock, once set right, doesn't stop a limit for days.
 
     Args:
         seen: The latest time on record, microseconds.

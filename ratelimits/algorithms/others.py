@@ -1,9 +1,9 @@
 """
-Others: who uses a quota besides us, and how much of it is left free for them before they take it.
+Others: programs that use a quota besides us, and how much of it stays free for them before they take it.
 
-What they held at most is kept for a window and a part of the next, as a path's bandwidth is by BBR (Cardwell et al.
-2016): of a quota that resets they show only towards its end, and an answer that comes late shows less of them than
-there is. Nothing is ever added to what we send, and nothing taken from it before an answer leaves no other reading.
+The most that they held is kept for a window and a part of the next, as BBR keeps a path's bandwidth (Cardwell et al.
+2016). In a quota that resets, others show only towards its end, and a late answer shows less of them than there is.
+They never make us send more. We send less only once an answer allows no other reading.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ratelimits.algorithms.admission import State
 
-# What we always go on with: no call, no answer, and nobody would see that they have gone.
+# The part of a cap that we always use: without calls there are no answers, and nobody would see that others have gone.
 LEAST_LEFT = 0.05
 FORGOTTEN_AFTER_WINDOWS = 2
 
@@ -20,10 +20,12 @@ FORGOTTEN_AFTER_WINDOWS = 2
 @dataclass(frozen=True, slots=True)
 class Others:
     """
-    What others held of a quota at most, in the limit's unit: in a window's length from `since`, and in the one before.
+    The most that others held of a quota, in the limit's unit.
 
     Attributes:
         since: Seconds since 1970.
+        latest: In a window's length from `since`.
+        before: In the window's length before that.
     """
 
     since: float = 0.0
@@ -35,23 +37,23 @@ class Others:
         return max(self.latest, self.before)
 
     def at(self, now: float, window_seconds: float) -> Others:
-        """Return what is known of them now; nothing is forgotten in less than a window, and all is after two."""
+        """Return what is known of them now: kept for at least one window, forgotten after two."""
         windows = (now - self.since) // window_seconds
-        if windows < 0:  # the clock has gone back: they are not to be remembered for longer
+        if windows < 0:  # the clock has gone back: it must not prolong the memory
             return Others(now, self.latest, self.before)
         if windows >= FORGOTTEN_AFTER_WINDOWS:
             return NO_OTHERS
         return self if windows < 1 else Others(self.since + window_seconds, 0.0, self.latest)
 
     def seen(self, amount: float, now: float, window_seconds: float) -> Others:
-        """Return what is known after an answer that shows so much of them."""
+        """Return what is known after an answer shows that others hold `amount`."""
         known = self.at(now, window_seconds)
         if amount <= known.latest:
             return known
         return Others(known.since if known.held else now, amount, known.before)
 
     def left(self, capacity: float) -> float:
-        """Return the part of a cap that is ours beside them."""
+        """Return the part of a cap that others leave to us."""
         return max(LEAST_LEFT, 1 - self.held / capacity) if self.held and capacity > 0 else 1.0
 
     def state(self) -> list[float] | None:
@@ -62,7 +64,7 @@ NO_OTHERS = Others()
 
 
 def others_of(state: State, now: float, window_seconds: float) -> Others:
-    """Read them from a counter's state."""
+    """Read what others hold from a counter's state."""
     kept = state.get("others")
     return Others(*kept).at(now, window_seconds) if kept else NO_OTHERS
 
@@ -71,14 +73,14 @@ def shown(missing: float, *, rounded: float = 0.0, freed: float = 0.0) -> float:
     """
     Return what others hold by one answer, in the limit's unit.
 
-    Part of what is missing may be how it was told. So it counts only where something is left without that, and then
-    whole, because they may as well hold as much more; but at most twice of what is certain, so that little that went
-    astray of our own doesn't keep much free.
+    Rounding and delay may explain a part of what is missing. The rest is certain; if there is none, others hold
+    nothing. If there is some, others may as well hold `rounded` more than is missing. The answer is at most twice the
+    certain part, so that a small loss among our own calls doesn't keep much free.
 
     Args:
         missing: How much less the provider has left than our own calls explain.
-        rounded: By how much what it told may be off, either way.
-        freed: What may have come free at the provider since it told.
+        rounded: By how much the provider's figure may be off, either way.
+        freed: What may have come free at the provider since it stated the figure.
     """
     certain = missing - rounded - freed
     return min(missing + rounded, 2 * certain) if certain > 0 else 0.0

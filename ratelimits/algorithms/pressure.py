@@ -1,8 +1,8 @@
 """
 Pressure: the part of a limit that is used after its provider pushed back.
 
-Additive increase, multiplicative decrease (Chiu and Jain 1989; the factor is that of RFC 9438): many
-clients that follow it share a capacity none of them knows.
+Additive increase, multiplicative decrease (Chiu and Jain 1989; the factor comes from RFC 9438): many
+clients that follow it share a capacity that none of them knows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ class PressureRules:
     """
     How refusals slow a limit, and how it recovers.
 
-    Each refusal takes `gain` times the part of what was let through that it is, for the first refusals stop the others
-    and only some of what was too much is seen. The first of one pace takes at least `least`, because a single one is no
-    accident; all of one pace together take at most what leaves `decrease`. Each minute without refusals adds
-    `recovery_per_minute`. Never below `lowest`.
+    Each refusal takes `gain` times the refused part of what was let through. The gain makes up for calls that the first
+    refusals stop: only some of the excess is ever refused. The first refusal at one pace takes at least `least`,
+    because even a single refusal is no accident. All refusals at one pace together leave at least `decrease`. Each
+    minute without refusals adds `recovery_per_minute`. The factor never falls below `lowest`.
     """
 
     decrease: float = 0.7
@@ -43,7 +43,7 @@ class Pressure:
     The factor in (0, 1] as of `changed_at`, seconds since 1970; None: never pushed back.
 
     Attributes:
-        before: What the factor was before the refusals of one pace that have brought it here.
+        before: The factor before the refusals at one pace that have brought it here.
     """
 
     factor: float = 1.0
@@ -55,7 +55,7 @@ NO_PRESSURE = Pressure()
 
 
 def pressure_at(pressure: Pressure, now: float, rules: PressureRules = DEFAULT_RULES) -> float:
-    """Return the factor that holds now, recovered for the time since it changed; a clock gone back recovers nothing."""
+    """Return the factor now, recovered for the time since it changed. A clock that went back recovers nothing."""
     if pressure.changed_at is None:
         return 1.0
     minutes = max(0.0, now - pressure.changed_at) / 60
@@ -68,10 +68,10 @@ def pushed_back(
     """
     Return the pressure after a 429, in proportion to what was refused.
 
-    The refusals of calls that were sent before a decrease are of the pace before it: they add to what the first has
-    taken, up to the most that `PressureRules` allows. One of a thousand calls takes 3 %, one in 13 or more 30 %. A call
-    sent after the decrease was refused at the new pace and takes from what is left. A decrease that lies in the future
-    is a clock's that has gone back, and tells nothing about when the call was sent.
+    A call that was sent before a decrease was refused at the pace before it. Its refusal adds to what the first has
+    taken, up to the most that `PressureRules` allows. One refused call in a thousand takes 3 %, one in 13 or more 30 %.
+    A call sent after the decrease was refused at the new pace and takes from what is left. If the decrease lies in the
+    future, the clock has gone back, and the decrease says nothing about when the call was sent.
 
     Args:
         sent_at: When the refused call was dispatched, seconds since 1970.

@@ -34,11 +34,11 @@ class Ramp:
 
     @property
     def ends_at(self) -> float | None:
-        """When all is used again, seconds since 1970; None: when somebody lets it go on."""
+        """When all is used again, seconds since 1970; None: it is held, or has not begun."""
         return None if self.started_at is None or self.held_share is not None else self.started_at + self.over_seconds
 
     def share(self, now: float) -> float:
-        """The part in use, FIRST_SHARE to 1. A clock gone back uses less again, never more."""
+        """The part in use, FIRST_SHARE to 1. If the clock goes back, less is used again, never more."""
         if self.held_share is not None:
             return self.held_share
         if self.started_at is None:
@@ -48,21 +48,22 @@ class Ramp:
 
     def sooner(self, at: float, now: float) -> float:
         """
-        Return when that comes which would come at `at` if the share of `now` stayed: not later, as the share grows.
+        Return when a thing comes that would come at `at` if the share stayed as it is at `now`.
 
-        The same amount has passed by then: the integral of the share from `now` on, a parabola up to the ramp's end.
+        It is never later, as the share grows. The same amount has passed by then: the integral of the share from
+        `now` on, a parabola up to the ramp's end.
         """
         ends_at, share = self.ends_at, self.share(now)
         if ends_at is None or at <= now or share >= 1:
             return at
-        amount = (at - now) * share  # in seconds of all that is allowed
+        amount = (at - now) * share  # in seconds at the full share
         growth = (1 - FIRST_SHARE) / self.over_seconds
-        until_end = min(ends_at - now, self.over_seconds)  # a clock gone back is taken to stand at the ramp's start
+        until_end = min(ends_at - now, self.over_seconds)  # no clock counts as being before the start
         by_end = until_end * (share + 1) / 2
         if amount >= by_end:
             return now + until_end + amount - by_end
         return now + 2 * amount / (share + math.sqrt(share * share + 2 * growth * amount))
 
     def start_for(self, share: float, now: float) -> float:
-        """When it would have had to start to stand at a share now, seconds since 1970: to go on from there."""
+        """Return the start, seconds since 1970, from which the ramp would have reached this share by now."""
         return now - self.over_seconds * (share - FIRST_SHARE) / (1 - FIRST_SHARE)

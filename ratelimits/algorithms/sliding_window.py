@@ -18,11 +18,10 @@ class SlidingWindow(Algorithm):
     """
     In any interval of `window_seconds` the admitted cost is at most the capacity.
 
-    Counted in 60 sub-buckets (of one second for a minute), each until its own end is a window and the
-    slack in the past. Two calls that share the capacity therefore leave more than window + slack apart,
-    and the promise holds at the provider for calls that take up to `slack_seconds` longer or shorter to
-    arrive than others. In steady use a lane gets 60/61 of its capacity a window (98.4 %): a slack below one
-    bucket costs nothing more.
+    Costs are counted in 60 sub-buckets (of one second for a minute). A sub-bucket counts until its end is a window and
+    the slack in the past. Two calls that cannot share the capacity therefore leave more than window + slack apart. The
+    promise holds at the provider, too, if calls take up to `slack_seconds` longer or shorter to arrive than others.
+    In steady use a lane gets 60/61 of its capacity a window (98.4 %): a slack below one bucket costs nothing more.
 
     Args:
         capacity: In the limit's unit, a window.

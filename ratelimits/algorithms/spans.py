@@ -15,10 +15,14 @@ class SpanMeter:
     Counting from the bucket's end is what makes it conservative: an amount counts for at least `hold`
     and at most `hold + width`.
 
-    State: `at` the time of the last write, `width` of a bucket, `first` the number of the oldest bucket
-    kept (bucket n covers [n * width, (n + 1) * width)), `costs` one amount a bucket from there on. After a
-    step back of the clock or an edit of the window, `blurred` is the time up to which a call's bucket cannot
-    be told from its time any more: refunds of calls granted by then are dropped.
+    State:
+
+    - `at`: the time of the last write;
+    - `width`: of a bucket;
+    - `first`: the number of the oldest bucket kept; bucket n covers [n * width, (n + 1) * width);
+    - `costs`: one amount a bucket, from `first` on;
+    - `blurred`: after a step back of the clock or an edit of the window, the time up to which a call's time no longer
+      tells its bucket. Refunds of calls granted by then are dropped.
     """
 
     __slots__ = (
@@ -93,7 +97,7 @@ class SpanMeter:
         return self._line_at
 
     def _next_freed(self, line: deque[tuple[int, int]]) -> tuple[int, int]:
-        """Return what frees itself next: the buckets, then the calls that stand in line."""
+        """Return when the next amount frees itself, and the amount: first the buckets', then that of calls in line."""
         if self._line_next < len(self._costs):
             self._line_next += 1
             return self._free_at(self._first + self._line_next - 1), self._costs[self._line_next - 1]
@@ -125,7 +129,7 @@ class SpanMeter:
 
 
 def _rewidened(first: int, costs: list[int], old: int, new: int) -> tuple[int, list[int]]:
-    """Sort amounts into buckets of another width, each where its old bucket ends: never counted too short."""
+    """Sort amounts into buckets of another width, each where its old bucket ends: it never counts too short."""
     places = [((first + n + 1) * old - 1) // new for n in range(len(costs))]
     if not places:
         return first, costs

@@ -1,4 +1,4 @@
-"""A stream: what a window admits spread over it, where it would otherwise leave in a burst."""
+"""A stream spreads the calls that a window admits over the window, where they would otherwise leave in a burst."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from ratelimits.algorithms.admission import Algorithm, State
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, seconds
 from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 
-# A burst of fewer calls, in the limit's unit, or within a longer window's slack reaches its provider in time.
+# No stream is needed for a smaller capacity, in the limit's unit, or for a longer window: bursts reach the provider
+# in time.
 LEAST_UNITS = 20
 LONGEST_WINDOW_SECONDS = 300
-# In sub-buckets: what a stream that was kept waiting makes up for at once, how long it may rest before it starts anew,
-# and the longest it waits after a large call.
+# In sub-buckets: how much a stream that was kept waiting catches up at once. Then how long it may rest before it starts
+# anew, and how long it waits at most after a large call.
 LATE_BUCKETS = 3
 REST_BUCKETS = 20
 LONGEST_WAIT_BUCKETS = 5
-# A little faster than the window, so that this stays what binds; much faster, and each window ends with a long gap.
+# A little faster than the window, so that the window stays what binds. If it were much faster, each window would end
+# with a long gap.
 EXCESS_PERCENT = 102
 
 
 @dataclass(slots=True)
 class Stream:
     """
-    A virtual clock that each call moves on by its share of the window; the next leaves when time has come to it.
+    A virtual clock. Each call moves it on by the call's share of the window; the next leaves once time has reached it.
 
-    A generic cell rate algorithm in whole microseconds and millionths of the limit's unit. It grants no burst to begin
-    with, as that would come back with every window; what was only late catches up.
+    A generic cell rate algorithm in whole microseconds and millionths of the limit's unit. It grants no burst at its
+    start, as the burst would come back with every window. Calls that are only late catch up.
 
     Attributes:
         opens_at: When the next call may leave.
@@ -37,20 +39,20 @@ class Stream:
     opens_at: int
 
     def calls(self, units: int, now: int) -> int:
-        """Return how many calls of this size may go now: one of any size as soon as the stream is open."""
+        """Return how many calls of this size may go now: at least one, of any size, as soon as the stream is open."""
         return (now - self._begins(now)) // self._step(units) + 1 if self.opens_at <= now else 0
 
     def take(self, units: int, now: int) -> None:
         self.opens_at = min(self._begins(now) + self._step(units), self.latest(now))
 
     def give_back(self, units: int) -> None:
-        """Let the next call leave sooner by what one that has left did not take."""
+        """Let the next call leave sooner by the units that an earlier call did not take."""
         if units:
             self.opens_at -= self._step(units)
 
     @property
     def seconds_a_unit(self) -> float:
-        """How far calls that follow each other lie apart at least, by what they take in the limit's unit."""
+        """The least distance in seconds between calls that follow each other, for each unit that a call takes."""
         return seconds(self._step(MICRO))
 
     def latest(self, now: int) -> int:
@@ -66,20 +68,20 @@ class Stream:
 
 
 def stream_of(algorithm: Algorithm, state: State, now: int) -> Stream | None:
-    """Return the stream of a counter at `now`, microseconds; None: its bursts do no harm, or it has none."""
+    """Return a counter's stream at `now`, microseconds; None: its bursts do no harm, or it lets none through."""
     if not isinstance(algorithm, SlidingWindow) or algorithm.capacity < LEAST_UNITS:
         return None
     if algorithm.window_seconds > LONGEST_WINDOW_SECONDS:
         return None
     width = -(-microseconds(algorithm.window_seconds) // BUCKETS)
     stream = Stream(cost_units(algorithm.capacity), width, state.get("stream", 0))
-    # No later than a call could have put it: the clock may have gone back, or the window been shortened.
+    # Not later than a call could have set it: the clock may have gone back, or the window may be shorter now.
     stream.opens_at = min(stream.opens_at, stream.latest(now))
     return stream
 
 
 def is_in_demand(algorithm: Algorithm, state: State, now: int) -> bool:
-    """Say whether a window was full of late: within two of its lengths, and at no lower a cap than it has now."""
+    """Say whether a window was full within the last two window lengths, at a cap that was no lower than today's."""
     if not isinstance(algorithm, SlidingWindow) or not state.get("full"):
         return False
     full_at, capacity = state["full"]

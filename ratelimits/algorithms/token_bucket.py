@@ -16,7 +16,7 @@ from ratelimits.costs import PER_CALL
 # A burst of 3 % and the slack leave 96.6 % of the quota to the rate: 9 + 4.83/s for 300 a minute.
 BURST_SHARE = 0.03
 SLACK_SECONDS = 0.25
-MOST_SLACK_SHARE = 1 / 8  # of a short window; slack costs as much of the quota
+MOST_SLACK_SHARE = 1 / 8  # of a short window: the slack costs the same share of the quota
 
 KEPT_BRIMS = 8
 
@@ -27,10 +27,11 @@ class TokenBucket(Algorithm):
     In any interval of t seconds the admitted cost is at most capacity + rate * t.
 
     A provider's window therefore sees up to capacity + rate * window: 300 refilled at 5/s lets 600 through
-    in one minute. `safe_bucket` chooses figures that fit a quota. After figures are changed the bound
-    is the larger capacity and rate of an interval that spans the change: a raised rate counts at once, a
-    raised capacity fills at the rate (given at once, caps moved to and fro would mint tokens), and a lowered
-    capacity spills what is above it.
+    in one minute. `safe_bucket` chooses figures that fit a quota.
+
+    In an interval that spans a change of figures, the larger capacity and the larger rate set the bound. A raised rate
+    counts at once. A raised capacity fills at the rate: given at once, caps moved to and fro would mint tokens. A
+    lowered capacity spills what is above it.
 
     Args:
         capacity: The largest burst, in the limit's unit; an unused counter is full.
@@ -69,12 +70,12 @@ class TokenBucket(Algorithm):
 
     @classmethod
     def check(cls, figures: Figures, found: Findings) -> None:
-        """A bucket lets its burst and a window's refill through in one provider window: the bucket trap."""
+        """Refuse the bucket trap: a bucket lets its burst and a window's refill through in one provider window."""
         rate, quota = figures.refill_per_second or 0, figures.provider_quota
         passes = cls.bound_in_words(figures, figures.capacity, rate)
         if quota is None:
             found.warnings.append(f"{passes} State the provider's quota to have the figures held against it.")
-        # To a billionth: 4.85 is no binary fraction. Headroom shrinks both sides alike.
+        # Exact to a billionth, as 4.85 is no binary fraction. Headroom shrinks both sides alike.
         elif figures.capacity + window_of(figures) * rate > quota * (1 + 1e-9):
             found.refuse("capacity", f"{passes} The provider allows {figure(quota)}. {_safer(figures, quota)}")
 
@@ -93,12 +94,12 @@ class TokenBucket(Algorithm):
 
     @classmethod
     def missing(cls, figures: Figures, stated: AbstractSet[str]) -> dict[str, float | None]:
-        """Both figures, where the provider's quota alone is stated."""
+        """Both figures, where only the provider's quota is stated."""
         if stated & {"capacity", "refill_per_second"} or not figures.provider_quota:
             return {}
         try:
             return cls.safe(figures, float(figures.provider_quota))
-        except (ValueError, TypeError):  # too small for a bucket: the missing capacity is what the caller is told of
+        except (ValueError, TypeError):  # too small for a bucket: the caller is told that the capacity is missing
             return {}
 
 
@@ -107,10 +108,10 @@ class TokenMeter:
     State: `level`, tokens at the time `at`; below zero after a late charge.
 
     A rate in units a second is the same number in millionths a microsecond. Refills are rounded down,
-    waits up, both from the last write and not from the last look, so that looking costs no tokens.
+    waits up. Both count from the last write and not from the last look, so that looking costs no tokens.
 
-    `brims` as [time, room]: how near the bucket was to running over just before calls were granted. A refund
-    is what the smaller cost would have left now: less where it would have run over since.
+    `brims` as [time, room]: how near the bucket was to running over just before calls were granted. After a refund the
+    level is as if the smaller cost had been charged at once: tokens that would have run over since are not given back.
     """
 
     __slots__ = ("_at", "_brims", "_capacity", "_level", "_line", "_per_den", "_per_num", "moved", "now")
@@ -126,7 +127,8 @@ class TokenMeter:
         else:
             now, self.moved = steady(kept["at"], now)
             self._level, self._at = kept["level"], now if self.moved else kept["at"]
-            # Times before a step back can't be told from times after it: nothing granted by then is given back.
+            # Times before the clock's step back can't be told from times after it. A call granted before the step
+            # gives nothing back.
             self._brims = [list(brim) for brim in kept["brims"]]
             if self.moved:
                 self._brims = [[max([kept["at"] + 1, *(time for time, _ in self._brims)]), 0]]
@@ -189,13 +191,13 @@ def safe_bucket(
     """
     Return a bucket that keeps a provider's quota in every window: capacity + window * rate <= quota.
 
-    300 a minute gives 9 + 4.83/s. Calls that are granted in `60 + d` seconds may arrive in 60: `d` is the slack, and
-    whole calls forgive 1/rate (0.2 s here) beyond it.
+    300 a minute gives 9 + 4.83/s. Calls that are granted in `60 + d` seconds may arrive within 60 seconds: `d` is the
+    slack. As calls are whole, 1/rate (0.2 s here) beyond it does no harm either.
 
     Args:
         largest_cost: The burst must at least hold one such call.
-        slack_seconds: How much later than others a call may reach its provider after it was granted. By default a
-            quarter of a second, and at most an eighth of the window.
+        slack_seconds: How much later after its grant than others a call may reach its provider. By default a quarter
+            of a second, and at most an eighth of the window.
 
     Raises:
         ValueError: Nothing would be left for the rate; such a limit takes a sliding window.
@@ -229,6 +231,6 @@ def _safe_bucket(figures: Figures, quota: float) -> TokenBucket:
     return safe_bucket(
         quota,
         window_seconds=window_of(figures),
-        # Estimates of one call are clamped to half the limit; a smaller burst would end the calls above it.
+        # The estimate of one call is clamped to half the limit. With a smaller burst, larger calls could never go.
         largest_cost=quota / 2 if figures.unit not in PER_CALL else 1,
     )

@@ -1,4 +1,4 @@
-"""What the limiter's addresses answer with, for the OpenAPI document. The views write the same as plain dicts."""
+"""The answers of the limiter's addresses, for the OpenAPI document. The views write the same as plain dicts."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class CancelledReservation(BaseModel):
 
 
 class SpendSumShown(BaseModel):
-    """What some calls cost together."""
+    """The cost of some calls together."""
 
     calls: int
     money: int = Field(description="In millionths of the currency, of the calls that have a price.")

@@ -17,10 +17,10 @@ MOST_REMEMBERED = 10_000
 
 class RememberingKeyAuthentication(ProducerKeyAuthentication):
     """
-    As for every address; in an outage, keys that this process has seen valid are known by their digest.
+    Works as for every address. In an outage it also accepts keys, by their digest, that this process has seen valid.
 
-    Without it no limit could fail open. It opens nothing else: who is let in so is answered without the database, so
-    that nothing is read or changed. A key revoked during an outage is known until the database is back.
+    Without it no limit could fail open. It opens nothing else: such a caller is answered without the database, so
+    nothing is read or changed. A key that is revoked during an outage is accepted until the database is back.
     """
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:

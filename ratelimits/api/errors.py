@@ -1,4 +1,4 @@
-"""What the limiter's addresses refuse; what services refuse has its own classes."""
+"""Refusals by the limiter's addresses themselves; refusals by services have classes of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading reported events: each by itself, so that a bad one takes no other with it."""
+"""Reading reported events, each by itself, so that a bad event makes no other fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .inputs import LARGEST_USE, MAX_EVENTS, UsedUnits
 
 LONGEST_ECHO = 64
 A_UUID = "must be a UUID"
-# Messages of our own: those of the parser quote what was sent.
+# We word the messages ourselves, because the parser's quote what was sent.
 RULES = {
     "event_id": A_UUID,
     "user_id": A_UUID,
@@ -33,7 +33,7 @@ UNNAMED_USER = "user_id must name the user: a server key belongs to none"
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """As `ratelimits.services.usage.ingest.Result` tells of those that could be read."""
+    """An event that could not be read; its fields are those of `ratelimits.services.usage.ingest.Result`."""
 
     message: str
     status: ClassVar = "rejected"
@@ -56,11 +56,11 @@ def read_events(raw: bytes, *, user_id: UUID | None) -> list[Reading]:
     Read an array of events, an object that has one as `events`, or a single event by itself.
 
     Args:
-        user_id: Of events that name no user; None: each must.
+        user_id: The user of events that name none; None: each event must name one.
 
     Raises:
         MalformedJSON, TooDeep
-        InvalidInput: It is none of these, or holds not 1 to MAX_EVENTS events.
+        InvalidInput: It is none of these, or does not hold 1 to MAX_EVENTS events.
     """
     given = parse_document(raw) if raw else None
     if isinstance(given, dict):

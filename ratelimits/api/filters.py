@@ -1,4 +1,4 @@
-"""What the lists can be narrowed by."""
+"""Filters of the lists."""
 
 from __future__ import annotations
 

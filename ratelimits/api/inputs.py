@@ -1,4 +1,4 @@
-"""What the limiter's addresses take."""
+"""The bodies and query parameters that the limiter's addresses take."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONGEST_HOLD_SECONDS = 86_400
 
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Reason = Annotated[str, StringConstraints(max_length=500)]
-# Pydantic would take the text "7" and a truth value for numbers.
+# Without `strict` Pydantic would accept the text "7" and truth values as numbers.
 Number = Annotated[float, Field(strict=True)]
 WholeNumber = Annotated[int, Field(strict=True, ge=0, le=2_000_000_000)]
 Amount = Annotated[Number, Field(ge=0, le=LARGEST_COST)]
@@ -36,7 +36,7 @@ Truth = Annotated[bool, Field(strict=True)]
 
 
 class Amounts(Input):
-    """What a call takes, by unit."""
+    """The amounts that a call takes, by unit."""
 
     input_tokens: Amount | None = Field(default=None, description="All of the input, what a cache has included.")
     cached_tokens: Amount | None = Field(default=None, description="Of the input, what a cache has.")
@@ -128,7 +128,7 @@ class LimitFigures(Input):
     reason: Reason = Field(default="", description="For the audit trail.")
 
     def figures(self) -> dict[str, Any]:
-        """What was given, by the names of the limit's fields."""
+        """The figures that were given, by the names of the limit's fields."""
         return self.model_dump(exclude_unset=True, exclude={"reason", "seen_at"})
 
 
@@ -138,7 +138,7 @@ class NewLimit(LimitFigures):
 
 
 class ChangeLimit(LimitFigures):
-    """What is left out stays as it is."""
+    """Changes to a limit. A field that is left out stays as it is."""
 
     model_config = ConfigDict(json_schema_extra=as_changes)
 
@@ -166,12 +166,16 @@ class NewBudget(Input):
     reason: Reason = Field(default="", description="For the audit trail.")
 
     def figures(self) -> dict[str, Any]:
-        """What was given, by the names of the budget's fields."""
+        """The figures that were given, by the names of the budget's fields."""
         return self.model_dump(exclude_unset=True, exclude={"reason"})
 
 
 class ChangeBudget(NewBudget):
-    """What is left out stays as it is. Of whom it is, its period and its time zone cannot be changed."""
+    """
+    Changes to a budget. A field that is left out stays as it is.
+
+    Scope, user, batch, period and time zone cannot be changed.
+    """
 
     model_config = ConfigDict(json_schema_extra=as_changes)
 
@@ -208,7 +212,7 @@ class Simulate(Input):
 
 
 class Reasoned(Input):
-    """Query parameters of what takes something away."""
+    """Query parameters of requests that take something away."""
 
     reason: Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=NO_NUL)]
 
@@ -254,7 +258,9 @@ class EventsByName(Input):
 
 class IngestUsage(RootModel[Events | EventsByName | UsedUnits]):
     """
-    Up to 1,000 events, as an array or below `events`, or one by itself. For the OpenAPI document: each is read alone.
+    Up to 1,000 events, as an array or below `events`, or one event by itself.
+
+    For the OpenAPI document only: each event is read alone.
     """
 
 
@@ -269,7 +275,7 @@ class OfUser(Input):
 
 
 class SpendAsked(Input):
-    """Query parameters of what was spent."""
+    """Query parameters of a report of spend."""
 
     group_by: Grouping = "day"
     first: date = Field(
@@ -285,7 +291,7 @@ class SpendAsked(Input):
     @field_validator("last")
     @classmethod
     def _is_a_span(cls, last: date, given: ValidationInfo) -> date:
-        first = given.data.get("first")  # absent: it has a fault of its own
+        first = given.data.get("first")  # absent: its own fault is told already
         if first is not None and not 0 <= (last - first).days <= MOST_REPORT_DAYS:
             raise ValueError(f"must not be before from, nor more than {MOST_REPORT_DAYS} days after")
         return last

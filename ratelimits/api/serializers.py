@@ -22,9 +22,9 @@ class OverrideSerializer(serializers.ModelSerializer[LimitOverride]):
 
 class BudgetSerializer(serializers.ModelSerializer[Budget]):
     """
-    A budget as it stands in the period that it is now; amounts in millionths of the currency.
+    A budget and how it stands in the current period; amounts in millionths of the currency.
 
-    `context["standings"]`: by budget.
+    `context["standings"]`: how each budget stands, by its id.
     """
 
     currency = serializers.SerializerMethodField()
@@ -74,7 +74,7 @@ class BudgetSerializer(serializers.ModelSerializer[Budget]):
 
 
 class GaugeSerializer(serializers.Serializer[Any]):
-    """`ratelimits.services.limiter.gauges.CounterGauge`; figures in the limit's unit."""
+    """A `ratelimits.services.limiter.gauges.CounterGauge`; figures in the limit's unit."""
 
     counter_id = serializers.CharField()
     key = serializers.CharField()
@@ -102,7 +102,7 @@ class GaugeSerializer(serializers.Serializer[Any]):
 
 
 class LimitSerializer(serializers.ModelSerializer[Limit]):
-    """A limit with what its caller may see of its overrides and counters: `context["seen"]`, by limit."""
+    """A limit, with the overrides and counters that its caller may see: `context["seen"]`, by limit."""
 
     overrides = serializers.SerializerMethodField()
     counters = serializers.SerializerMethodField(help_text="Up to 20, the fullest first.")

@@ -8,7 +8,7 @@ from .views import budgets, decide, limits, money, usage
 
 
 def also_without_slash(address: str, view: type[CallerView]) -> list[URLPattern]:
-    """A redirect would lose the body. The second spelling is left out of the OpenAPI document."""
+    """Serve both spellings, as a redirect would lose the body. The OpenAPI document leaves out the second."""
     return [path(address, view.as_view()), path(address.removesuffix("/"), view.as_view(schema=None))]
 
 

@@ -1,4 +1,4 @@
-"""The limiter's records, and those of the allowances."""
+"""The records of the limiter, of allowances and of money."""
 
 from .alert import AlertRoute, AlertSilence, QuotaAlert
 from .allowance import Allowance, AllowanceOverride, UsageEvent, UsageReservation, UsageTracking

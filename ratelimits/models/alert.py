@@ -1,4 +1,4 @@
-"""What operators are told, and where."""
+"""Alerts, their silences, and the routes by which operators get them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class QuotaAlert(models.Model):
     One alert, open until `resolved_at`. At most one is open for a kind, subject and threshold.
 
     `subject` is a counter's id for the kinds of a limit, and otherwise what the kind is about: a project, an
-    executor, or `*`. `figures` are the numbers of the message, for screens and webhooks; `projects` among them are
-    those it is about. Those with the same `cause` among them that open together are sent as one message.
+    executor, or `*`. `figures` are the numbers of the message, for screens and webhooks. `figures["projects"]` are the
+    projects that the alert is about. Alerts that open together with one `figures["cause"]` are sent as one message.
     """
 
     class Kind(models.TextChoices):
@@ -75,7 +75,7 @@ class QuotaAlert(models.Model):
     acknowledged_by = models.CharField(max_length=100, default="", db_default="")
     resolved_at = models.DateTimeField(null=True)
     notified_at = models.DateTimeField(null=True)
-    # The alert in whose message it was named, for those who are told of every project.
+    # The alert whose message named this one, for people who are told of every project.
     told_with = models.BigIntegerField(null=True, editable=False)
 
     class Meta:
@@ -100,7 +100,7 @@ class QuotaAlert(models.Model):
 
     @property
     def projects(self) -> frozenset[str]:
-        """The projects that it is known to be about; none: it is about the whole installation."""
+        """The projects that the alert is known to be about; none: it is about the whole installation."""
         if self.kind in {self.Kind.ALLOWANCE, self.Kind.OVERAGE}:
             return frozenset(self.subject.split("/")[1:2])
         if self.kind == self.Kind.BUDGET:
@@ -114,7 +114,7 @@ class QuotaAlert(models.Model):
 
     @property
     def runbook(self) -> str:
-        """The page that says what to do, below the checkout."""
+        """The path, in the checkout, of the page that says what to do."""
         return f"docs/runbooks/{self.kind}.md"
 
 
@@ -124,7 +124,7 @@ class AlertSilenceQuerySet(models.QuerySet["AlertSilence"]):
 
 
 class AlertSilence(models.Model):
-    """Until a time nobody is told of alerts that fit all it names: a limit, a kind, a project."""
+    """Until a time nobody is told of the alerts that fit everything a silence names: a limit, a kind, a project."""
 
     limit = models.ForeignKey(Limit, models.CASCADE, null=True, blank=True, related_name="silences")
     kind = models.CharField(max_length=32, choices=QuotaAlert.Kind, blank=True)
@@ -160,10 +160,10 @@ class AlertSilence(models.Model):
 
 class AlertRoute(Receiver):
     """
-    Where alerts are sent, and which.
+    A route says where alerts are sent, and which alerts.
 
-    `target` is an address that anybody may see; of a channel in KEEPS_ITS_TARGET, whose address lets everybody post who
-    knows it, the whole is encrypted in `secret`, and `target` is what may be seen of it.
+    `target` is an address that anybody may see. On the channels in KEEPS_ITS_TARGET, whoever knows the address can
+    post to it. There the whole address is encrypted in `secret`, and `target` is the part that people may see.
     """
 
     class Channel(models.TextChoices):
@@ -197,7 +197,7 @@ class AlertRoute(Receiver):
         blank=True,
         help_text="Only these kinds. None chosen: all.",
     )
-    secret = models.BinaryField(null=True, editable=False)  # what signs, or the whole target; encrypted
+    secret = models.BinaryField(null=True, editable=False)  # the key that signs, or the whole target; encrypted
     last_error = models.TextField(blank=True, editable=False)
     last_sent_at = models.DateTimeField(null=True, editable=False)
     rotated_at = models.DateTimeField(null=True, editable=False)

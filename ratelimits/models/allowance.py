@@ -1,4 +1,4 @@
-"""What a user may use in a month, what was used of it, and the reservations and events that say so."""
+"""Allowances of users for a month, their use, and the reservations and events behind it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MAX_RESERVATION_SECONDS = 86_400
 LONGEST_SERVICE = 64
 LONGEST_IDEMPOTENCY_KEY = 200
 LEVELS = (60, 80, 100)  # percent of a quota at which people are told
-NEAR = 80  # the level from which a quota is called near
-PASSED = 101  # the level of a quota of which more than the whole was used
+NEAR = 80  # the level from which a user is called near the quota
+PASSED = 101  # the level once more than the whole quota was used
 
 QUOTA_RANGE = (MinValueValidator(0), MaxValueValidator(MAX_QUOTA))
 
 
 def new_reservation_id() -> uuid.UUID:
-    """A UUIDv7: its order is that of time, so new rows share index pages and old ones are found by id."""
+    """A UUIDv7: it sorts by time, so new rows share index pages, and old rows are found by id."""
     return uuid_utils.compat.uuid7()
 
 
@@ -44,7 +44,7 @@ def level_reached() -> models.Case:
 
 
 class Allowance(models.Model):
-    """What every user of a project may use in a calendar month, and what happens at its end."""
+    """An allowance says how much every user of a project may use in a calendar month, and what happens beyond that."""
 
     class Unit(models.TextChoices):
         REQUESTS = "requests"
@@ -101,9 +101,9 @@ class AllowanceOverride(models.Model):
 
 class UsageTracking(models.Model):
     """
-    What one user has used and reserved in one month: the sums of the events and the active reservations.
+    The use and reservations of one user in one month: the sums of the events and of the active reservations.
 
-    Locked by every use. No index may hold a column that every use changes: updates stay on their page (HOT).
+    Every use locks the row. No index may hold a column that every use changes: updates stay on their page (HOT).
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -148,7 +148,7 @@ class UsageTracking(models.Model):
                 name="usage_tracking_untold_idx",
                 condition=~models.Q(level=models.F("alerted_level")),
             ),
-            # Of lists of a month, of one of a project, and of who is near the quota in it, the newest first.
+            # For lists, the newest first: of a month, of a project's month, and of users near their quota in a month.
             models.Index(fields=["month_year", "id"], name="usage_tracking_month_idx"),
             models.Index(fields=["project", "month_year", "id"], name="usage_tracking_project_idx"),
             models.Index(
@@ -161,13 +161,13 @@ class UsageTracking(models.Model):
 
 
 class UsageReservation(models.Model):
-    """An amount set aside before a call. It counts until it leaves `active`, which it does once."""
+    """An amount set aside before a call. It counts while it is `active`, a status that it leaves once and for good."""
 
     class Status(models.TextChoices):
         ACTIVE = "active"
-        CONFIRMED = "confirmed"  # an event told what was used
+        CONFIRMED = "confirmed"  # an event reported the use
         CANCELLED = "cancelled"
-        EXPIRED = "expired"  # nobody told anything before expires_at; a later event counts by itself
+        EXPIRED = "expired"  # nobody reported anything before expires_at; a later event counts by itself
 
     id = models.UUIDField(primary_key=True, default=new_reservation_id, editable=False)
     project = models.ForeignKey(
@@ -204,7 +204,7 @@ class UsageReservation(models.Model):
 
 
 class UsageEvent(models.Model):
-    """One use, as it was reported; `used` is the sum of these. Rows are only added."""
+    """One use, as it was reported. `UsageTracking.used` is the sum of them. Rows are only added."""
 
     id = models.BigAutoField(primary_key=True)
     event_id = models.UUIDField(help_text="Chosen by whoever reports it: the same id counts once.")

@@ -1,4 +1,4 @@
-"""Budgets: what may be spent in a period, what was, and what calls under way hold of it. In micro-units."""
+"""Budgets: what may be spent in a period, what was spent, and what calls under way hold. In micro-units."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BudgetScope(models.TextChoices):
 
 
 class Budget(models.Model):
-    """What the jobs of a project, of each of its users, of one user or of one batch may cost."""
+    """A budget says how much the jobs of a project, of each of its users, of one user or of one batch may cost."""
 
     Scope = BudgetScope
 
@@ -74,13 +74,13 @@ class Budget(models.Model):
 
 class BudgetPeriod(models.Model):
     """
-    One budget in one period, of each user where it is for each: the sum of its ledger, and what calls under way hold.
+    One budget in one period: the sum of its ledger, and what calls under way hold.
 
-    Locked by each claim and each end of a call that it counts.
+    A budget for each user has a row for each of them. Each claim and each end of a call that it counts locks the row.
     """
 
     id = models.BigAutoField(primary_key=True)
-    # A constraint would lock the budget as an end of a call commits, and deadlock with whoever deletes it.
+    # A constraint would lock the budget when the end of a call commits, and deadlock with its deletion.
     budget = models.ForeignKey(Budget, models.CASCADE, related_name="periods", db_constraint=False, db_index=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_constraint=False, db_index=False)
     key = models.CharField(max_length=36, blank=True, default="", help_text="The user, where it is for each.")
@@ -103,10 +103,10 @@ class BudgetPeriod(models.Model):
 
 class BudgetHold(models.Model):
     """
-    What one call under way holds of one budget: the most that it can cost.
+    The money that one call under way holds of one budget: the most that the call can cost.
 
-    One that is lost is of a call whose end nobody heard of: it is in the ledger at that amount, until its answer comes
-    after all.
+    A hold is lost if nobody heard of the call's end. The call is then in the ledger at that amount, until its answer
+    comes after all.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -1,4 +1,4 @@
-"""What providers' refusals did to counters: a log of its own, beside the trail of what people and rules changed."""
+"""A log of what providers' refusals did to counters, beside the audit trail of what people and rules changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CounterFeedback(models.Model):
     blocked_until = models.DateTimeField(null=True)
 
     class Meta:
-        default_permissions: ClassVar = ()  # it stands on the counter's page
+        default_permissions: ClassVar = ()  # people read it on the counter's page
         indexes: ClassVar = [
             models.Index(fields=["counter", "-id"], name="counter_feedback_newest_idx"),
             models.Index(fields=["at"], name="counter_feedback_at_idx"),

@@ -18,7 +18,7 @@ class LimitCallType(models.TextChoices):
 
 
 class Unit(models.TextChoices):
-    """What a limit counts; `ratelimits.costs` says what a call takes of each."""
+    """The unit that a limit counts; `ratelimits.costs` says how much a call takes of each."""
 
     REQUESTS = "requests"
     TOKENS = "tokens"
@@ -39,9 +39,13 @@ class Limit(models.Model):
     """
     A cap on the calls of one service, counted for every key of its scope.
 
-    Which figures an algorithm reads: sliding window `capacity`, `window_seconds`, `slack_seconds`; token bucket
-    `capacity` (the burst), `refill_per_second`; leaky bucket `refill_per_second`; fixed window `capacity` and
-    either `reset_zone` or `window_seconds`, `guard_seconds`; concurrency `capacity`, `lease_seconds`.
+    Each algorithm reads figures of its own:
+
+    - sliding window: `capacity`, `window_seconds`, `slack_seconds`;
+    - token bucket: `capacity` (the burst), `refill_per_second`;
+    - leaky bucket: `refill_per_second`;
+    - fixed window: `capacity`, `guard_seconds`, and either `reset_zone` or `window_seconds`;
+    - concurrency: `capacity`, `lease_seconds`.
     """
 
     Scope = LimitScope
@@ -195,7 +199,7 @@ class LimitOverride(models.Model):
     ends_at = models.DateTimeField(
         null=True, blank=True, help_text="From then on the key has again what it had. Empty: it stays."
     )
-    # What it comes back to: capacity, refill_per_second, note. Null: the limit's own figures.
+    # The figures that hold after its end: capacity, refill_per_second, note. Null: the limit's own figures.
     comes_back_to = models.JSONField(null=True, editable=False)
 
     class Meta:
@@ -208,9 +212,9 @@ class LimitOverride(models.Model):
 
 class Counter(models.Model):
     """
-    The live state of one limit for one key. Written by `ratelimits.services.limiter.decide` and its neighbours alone.
+    The live state of one limit for one key. Only `ratelimits.services.limiter.decide` and its neighbours write it.
 
-    `id` is `<limit>:<key>`: the one order in which every transaction locks counters.
+    `id` is `<limit>:<key>`. Every transaction locks counters in the order of their ids.
     """
 
     id = models.CharField(primary_key=True, max_length=LONGEST_ID)

@@ -23,11 +23,12 @@ class Via(models.TextChoices):
 
 class Price(models.Model):
     """
-    What a million of one unit cost from a time on, at one provider and model. Append-only: the next one replaces it.
+    The price of a million of one unit from a time on, at one provider and model. Append-only: the next one replaces it.
 
-    Of several lengths the longest that a call's input is beyond counts, for the whole call.
+    A unit may have several prices, by the length of a call's input. The price with the highest `above_tokens` that the
+    input exceeds holds for the whole call.
 
-    No price is no price: what it is asked for is told that it is missing, and never taken for free.
+    A missing price is never taken for 0: the caller is told that it is missing.
     """
 
     class Unit(models.TextChoices):
@@ -78,9 +79,9 @@ class Price(models.Model):
 
 class Spend(models.Model):
     """
-    One call and what it cost: the ledger. A price that is corrected later does not change it.
+    One call and its cost: a row of the ledger. A price that is corrected later does not change it.
 
-    A call is known by its job and the fencing token of its claim: one whose outcome is written twice counts once.
+    A call is known by its job and the fencing token of its claim. A call whose outcome is written twice counts once.
     """
 
     class Kind(models.TextChoices):

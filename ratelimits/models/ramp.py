@@ -13,9 +13,9 @@ from ratelimits.algorithms.ramp import Ramp
 
 class ResumeRamp(models.Model):
     """
-    How far every limit is open again. A row whose end has passed says nothing, and the next ramp replaces it.
+    How far every limit is open again. A row whose end has passed has no effect, and the next ramp replaces it.
 
-    Written by `ratelimits.services.limits.ramps` alone.
+    Only `ratelimits.services.limits.ramps` writes it.
     """
 
     ONLY = 1
@@ -42,7 +42,7 @@ class ResumeRamp(models.Model):
 
 
 def read_ramp() -> tuple[Ramp, float] | None:
-    """The ramp that is on, and the time, seconds since 1970; None: every limit is open."""
+    """The ramp in force, and the current time, seconds since 1970; None: every limit is open."""
     row = ResumeRamp.objects.annotate(now=Now()).first()
     if row is None:
         return None

@@ -1,4 +1,4 @@
-"""What was granted: estimates that wait for their truth, and the tallies behind screens and simulations."""
+"""Records of granted calls: estimates to be settled, and the tallies behind screens and simulations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ratelimits.subjects import LONGEST_NAME
 
 class Charge(models.Model):
     """
-    What one running call holds and still has to settle: estimated tokens of each unit, places in flight.
+    The holdings of one running call, still to be settled: estimated tokens of each unit, places in flight.
 
-    Deleting the row is what makes settling happen once. `entries`: see `ratelimits.services.limiter.charges.Entry`.
+    Settling deletes the row, so it happens only once. `entries`: see `ratelimits.services.limiter.charges.Entry`.
     """
 
     holder = models.CharField(
@@ -33,9 +33,9 @@ class Charge(models.Model):
 
 class CallTally(models.Model):
     """
-    Calls granted in one decision to one lane and kind, append-only, kept for a day.
+    Calls granted in one decision to one lane and kind; append-only, kept for a day.
 
-    The source of "who used it" and of simulations: `at` less `waited_seconds / calls` is when they asked.
+    Lists of users and simulations are made from tallies. The calls asked at `at` less `waited_seconds / calls`.
     """
 
     at = models.DateTimeField(db_default=Now())
@@ -59,7 +59,7 @@ class CallTally(models.Model):
 
 
 class CostEstimate(models.Model):
-    """What a project's calls of one service, kind and model cost lately, beyond what was known before the call."""
+    """The recent costs of a project's calls of one service, kind and model, beyond what was known before the call."""
 
     id = models.CharField(primary_key=True, max_length=400, help_text="`<project>|<service>|<kind>|<model>`")
     samples = models.JSONField(default=list, help_text="The last actual costs of the unknown part, oldest first.")

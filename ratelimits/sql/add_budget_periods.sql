@@ -1,12 +1,12 @@
--- Begin the periods of budgets that are missing, each with what the ledger says was spent in it already.
+-- Begin the missing periods of budgets, each with what the ledger says was spent in it already.
 --
 -- params  budgets, keys: parallel arrays, each pair once; at: a time in the period, seconds since 1970
--- locks   the budgets, so that none is deleted meanwhile, as no constraint says that they are there; and those of the key
+-- locks   the budgets, so that none is deleted meanwhile, as no constraint keeps them; and those of the key
 -- clock   none
--- returns the ids of those that were added
+-- returns the ids of the added periods
 INSERT INTO ratelimits_budgetperiod (budget_id, project_id, key, starts_at, spent)
 SELECT begun.id, begun.project_id, begun.key, begun.starts_at,
-       -- As paying_periods.sql says; each by its index, because a claim waits for it.
+       -- The same calls as in paying_periods.sql. Each scope has an index of its own, because a claim waits for this.
        coalesce(CASE begun.scope
                 WHEN 'project' THEN (SELECT sum(money) FROM ratelimits_spend
                                       WHERE project_id = begun.project_id AND at >= begun.starts_at)
@@ -16,7 +16,7 @@ SELECT begun.id, begun.project_id, begun.key, begun.starts_at,
                 WHEN 'user' THEN (SELECT sum(money) FROM ratelimits_spend
                                    WHERE project_id = begun.project_id AND user_id = begun.user_id
                                      AND at >= begun.starts_at)
-                -- Not with the project's index besides: PostgreSQL 15 would read all of it.
+                -- The subquery keeps PostgreSQL 15 from using the project's index besides: it would read all of it.
                 WHEN 'batch' THEN (SELECT sum(money)
                                      FROM (SELECT project_id, at, money FROM ratelimits_spend
                                             WHERE batch_id = begun.batch_id

@@ -1,7 +1,7 @@
 -- Add the counters that are missing and lock all of them.
 --
 -- params  ids, limits, keys: parallel arrays, in the order of the ids
--- locks   the counters, in the order given: a conflicting row is locked by the update that changes nothing
+-- locks   the counters, in the order given: the update that changes nothing locks a conflicting row
 -- clock   statement_timestamp(), by the column's default
 -- returns nothing that matters
 INSERT INTO ratelimits_counter (id, limit_id, key, state)

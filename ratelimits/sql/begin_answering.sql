@@ -1,5 +1,5 @@
--- Begin a transaction that answers requests to the limiter: wait for no lock longer than a moment, and tell which of the
--- requests' projects are on their way to another installation, where their counters go on.
+-- Begin a transaction that answers requests to the limiter. It waits for no lock longer than `patience`. Tell which of
+-- the requests' projects are on their way to another installation, where their counters go on.
 --
 -- params  projects: ids; patience: as PostgreSQL takes a time, `2s`
 -- locks   none
@@ -10,5 +10,5 @@ WITH patience AS MATERIALIZED (
 )
 SELECT project.id, project.move, project.moved_to
   FROM patience
-       -- An inner join would set nothing where no project is on its way.
+       -- An inner join would not set the timeout if no project is on its way.
        LEFT JOIN tenancy_project AS project ON project.id = ANY(%(projects)s::text[]) AND project.move <> ''

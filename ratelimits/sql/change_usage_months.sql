@@ -1,4 +1,4 @@
--- Add what was used to months, take back what was released of their reservations, in one order.
+-- Add to months what was used, and take from them what their reservations released; in one order.
 --
 -- params  project_ids, user_ids, months (YYYY-MM), used, released (both at least 0), expired (how many of the
 --         reservations nobody confirmed): parallel arrays, one entry a month, each month once
@@ -7,8 +7,8 @@
 -- clock   statement_timestamp()
 -- returns project_id, user_id, month_year, quota, used, reserved: after the change
 --
--- A month that has a reservation has a row: what is released is never inserted. The current month and later ones take
--- the quota that holds now, as in reserve_usage.sql.
+-- A month that has a reservation has a row, so a release is never inserted. The current month and later ones take the
+-- quota that holds now, as in reserve_usage.sql.
 INSERT INTO ratelimits_usagetracking AS month (project_id, user_id, month_year, quota, used, reserved, expired)
 SELECT change.project_id, change.user_id, change.month_year, coalesce(personal.quota, allowance.quota, 0), change.used,
        change.released, change.expired

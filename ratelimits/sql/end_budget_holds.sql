@@ -1,9 +1,9 @@
--- Take back what calls that have ended hold of budgets: what they cost is told by insert_spend.sql in the same transaction.
+-- Take back what ended calls hold of budgets; insert_spend.sql writes what they cost in the same transaction.
 --
 -- params  jobs, tokens (fencing): parallel arrays; projects, users, batches, times (of the claims, seconds since 1970):
 --         whose calls the transaction writes into the ledger next, parallel arrays
--- locks   the periods of both, in the order of their ids, then the holds: whoever takes the ledger's alone, or a budget
---         away, does so in this order, too
+-- locks   the periods of both, in the order of their ids, then the holds. The same order holds for a transaction that
+--         locks only the ledger's periods, or deletes a budget
 -- clock   none
 -- returns the periods that are locked
 WITH locked AS MATERIALIZED (
@@ -23,7 +23,7 @@ WITH locked AS MATERIALIZED (
     DELETE FROM ratelimits_budgethold AS hold
      USING unnest(%(jobs)s::uuid[], %(tokens)s::bigint[]) AS given (job, token)
      WHERE hold.job_id = given.job AND hold.token = given.token
-       AND (SELECT count(*) FROM locked) >= 0  -- all of them, before the first hold
+       AND (SELECT count(*) FROM locked) >= 0  -- locks all periods before the first hold
     RETURNING hold.period_id, hold.amount, hold.lost
 ), taken AS (
     UPDATE ratelimits_budgetperiod AS period SET held = period.held - change.amount

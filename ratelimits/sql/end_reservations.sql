@@ -1,4 +1,4 @@
--- End those of the named reservations that are active: what each held is then to be given back, once.
+-- End the named reservations that are active. The caller then gives back what each held, once.
 --
 -- params  project_id; status: confirmed or cancelled; ids, user_ids (null: any): parallel arrays, one entry a
 --         reservation

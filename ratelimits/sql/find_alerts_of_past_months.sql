@@ -5,7 +5,7 @@
 -- clock   statement_timestamp(), in the allowance's zone
 -- returns ids
 --
--- Subjects begin with the month: those of months that have not ended anywhere on earth are not even read.
+-- Subjects begin with the month. Alerts of months that have not ended anywhere on earth are not even read.
 SELECT alert.id
   FROM ratelimits_quotaalert AS alert
   LEFT JOIN ratelimits_allowance AS allowance ON allowance.project_id = alert.figures ->> 'project'

@@ -1,10 +1,10 @@
--- Delete users' months that began too long ago, each with all of its events: a part of them would not be its sum.
+-- Delete users' months that began too long ago, each with all of its events: a part of them would not add up to it.
 --
 -- params  days: how long ago the month began at least; most: months at once
 -- order   the oldest month first
 -- locks   the months, SKIP LOCKED: not those that a use holds
 -- clock   statement_timestamp(), in UTC
--- returns id of the month, and how many events it had
+-- returns the id of each month, and how many events it had
 WITH old AS MATERIALIZED (
     SELECT id, project_id, user_id, month_year
       FROM ratelimits_usagetracking

@@ -1,6 +1,6 @@
 -- Note what calls hold until they are settled.
 --
--- params  holders, entries (JSON text), holds (seconds until it is reclaimed): parallel arrays
+-- params  holders, entries (JSON text), holds (seconds until a charge is reclaimed): parallel arrays
 -- locks   none but those of the key
 -- clock   now(): the transaction's start
 -- returns nothing that matters

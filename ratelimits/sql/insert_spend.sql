@@ -1,12 +1,12 @@
 -- Write calls and what they cost into the ledger, each once, and add that to the budgets that pay for them.
 --
--- A call that was counted as unknown and whose answer came after all is told its true cost; any other that is there
--- stays as it is.
+-- A call that was counted as unknown gets its true cost if its answer comes after all. Any other call that is in the
+-- ledger already stays as it is.
 --
 -- params  jobs, tokens (fencing), kinds, projects, users, batches, providers, models, vias, times (seconds since 1970),
---         inputs, cached, written, outputs, sums (of tokens), requests, money (micro-units): parallel arrays; periods:
---         those that the transaction has locked, which alone are added to: one that was begun since is summed up again by
---         house-keeping. Null: it has locked none, and all are
+--         inputs, cached, written, outputs, sums (of tokens), requests, money (micro-units): parallel arrays;
+--         periods: locked by the transaction. Only these are added to, and house-keeping sums up again what was begun
+--         since. Null: it has locked none, and all are added to
 -- locks   none but those of the key; then the periods of budgets, in the order of their ids
 -- clock   none
 -- returns job and token of each row that was written

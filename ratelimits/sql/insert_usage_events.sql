@@ -8,13 +8,13 @@
 -- returns no row: the project has no allowance, or moves to another installation; else one a place, in order: fault
 --         (too_old, from_future or null), is_new, month_year, amount
 --
--- An event that names a reservation of its own user counts in that one's month, whatever became of it. Of an id that
--- comes several times the first place whose event is not refused is the new one.
+-- An event that names a reservation of its own user counts in the reservation's month, whatever became of it. If an id
+-- comes several times, its first event that is not refused is the new one.
 WITH rule AS MATERIALIZED (
     SELECT unit, time_zone, {{statement_now}} AS now
       FROM ratelimits_allowance
      WHERE project_id = %(project_id)s
-       -- Once it is copied nothing comes behind: whoever was let in before finds out here.
+       -- Once a project is copied, nothing may be added. A request that was let in before finds out here.
        AND EXISTS (SELECT FROM tenancy_project WHERE id = project_id AND move = '')
 ), reported AS (
     SELECT event.*,
@@ -31,7 +31,7 @@ WITH rule AS MATERIALIZED (
              FROM ratelimits_usagereservation
             WHERE id = event.reservation AND project_id = %(project_id)s AND user_id = event.user_id
               AND created_at > rule.now - %(max_age)s::interval
-            LIMIT 1  -- else all reservations may be hashed for one batch
+            LIMIT 1  -- without it one batch may hash all reservations
            ) AS held ON true
 ), given AS MATERIALIZED (
     SELECT *, fault IS NULL

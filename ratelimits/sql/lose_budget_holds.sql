@@ -1,11 +1,11 @@
--- Mark holds of calls as lost whose end nobody hears of any more: what they may have cost goes into the ledger.
+-- Mark holds as lost if nobody hears of the end of their calls any more: what these may have cost goes into the ledger.
 --
--- params  jobs, tokens (fencing): parallel arrays, whose executors have crashed; expired: most of those besides whose
---         time is over
+-- params  jobs, tokens (fencing): parallel arrays of calls whose executors have crashed; expired: how many others at
+--         most whose time is over
 -- locks   the periods of budgets that pay for these calls, in the order of their ids, then the holds
 -- clock   now(): the transaction's start
--- returns a row a call: job, token, amount (micro-units), project, user, batch, provider, model, via, and when it was
---         claimed (seconds since 1970); and the periods that are locked, of all calls
+-- returns a row a call: job, token, amount (micro-units), project, user, batch, provider, model, via; when it was
+--         claimed (seconds since 1970); the locked periods of all calls
 WITH gone AS MATERIALIZED (
     SELECT hold.* FROM ratelimits_budgethold AS hold
       JOIN unnest(%(jobs)s::uuid[], %(tokens)s::bigint[]) AS given (job, token)
@@ -28,7 +28,7 @@ WITH gone AS MATERIALIZED (
 ), lost AS (
     UPDATE ratelimits_budgethold AS hold SET lost = true
      WHERE id IN (SELECT id FROM gone) AND NOT lost
-       AND (SELECT count(*) FROM locked) >= 0  -- all of them, before the first hold
+       AND (SELECT count(*) FROM locked) >= 0  -- locks all periods before the first hold
     RETURNING *
 ), taken AS (
     UPDATE ratelimits_budgetperiod AS period SET held = period.held - change.amount

@@ -4,10 +4,10 @@
 -- order   by kind, subject and threshold, so that two transactions insert in one order
 -- locks   the rows of open alerts, and waits for another transaction that is opening the same
 -- clock   statement_timestamp(), by the column's default
--- returns id and whether it was opened; an open one that stays as it is has no row
+-- returns id and whether it was opened; an open alert that stays as it is has no row
 --
--- An alert whose severity rises is news: it is sent again and wants to be acknowledged again. One that gains a project
--- is looked at again by its sender, for the routes of that project; the others have been told.
+-- An alert whose severity rises is news: it is sent again and must be acknowledged again. If an alert gains a project,
+-- its sender looks at it again for the routes of that project; the other routes have been told.
 INSERT INTO ratelimits_quotaalert AS alert
        (kind, severity, limit_id, subject, threshold, message, figures, forecast_at, acknowledged_by)
 SELECT kind, severity, limit_id, subject, threshold, message, figures, to_timestamp(forecast_at), ''

@@ -3,7 +3,7 @@
 -- params  ids, money (micro-units): parallel arrays
 -- locks   the periods of budgets, in the order of their ids, then the calls: as the ends of calls do
 -- clock   none
--- returns the ids of those that had no price until now
+-- returns the ids of the calls that had no price until now
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::bigint[], %(money)s::bigint[]) AS given (id, money)
 ), paying AS MATERIALIZED (
@@ -17,7 +17,7 @@ WITH given AS MATERIALIZED (
     UPDATE ratelimits_spend AS spend SET money = given.money
       FROM given
      WHERE spend.id = given.id AND spend.money IS NULL
-       AND (SELECT count(*) FROM locked) >= 0  -- all of them, before the first call
+       AND (SELECT count(*) FROM locked) >= 0  -- locks all periods before the first call
     RETURNING spend.id
 ), counted AS (
     UPDATE ratelimits_budgetperiod AS period SET spent = period.spent + change.amount

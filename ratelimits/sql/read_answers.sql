@@ -3,7 +3,7 @@
 -- params  projects, keys: parallel arrays
 -- locks   none
 -- clock   none
--- returns project, key, digest of what was asked, answer as JSON text
+-- returns project, key, digest of the request, answer as JSON text
 SELECT project_id, idempotency_key, digest, answer::text
   FROM ratelimits_decideanswer
   JOIN unnest(%(projects)s::text[], %(keys)s::text[]) AS given (project, key)

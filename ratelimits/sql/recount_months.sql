@@ -1,8 +1,8 @@
 -- Set months to the sums of their events and active reservations.
 --
 -- params  project_ids, user_ids, months: parallel arrays, one entry a month
--- locks   none besides those held: the transaction has locked these months before, so that whatever has changed them is
---         seen by this statement, and whatever will waits
+-- locks   none besides those held. The transaction has locked these months before: this statement sees every earlier
+--         change of them, and later ones wait
 -- clock   none
 -- returns project_id, user_id, month_year, used, reserved
 UPDATE ratelimits_usagetracking AS month

@@ -1,4 +1,4 @@
--- Open again what was resolved a short while ago: what comes and goes is one alert, and is told once.
+-- Open alerts again that were resolved a short while ago: a cause that comes and goes is one alert, and is told once.
 --
 -- params  alerts: JSON array of objects with kind, subject and threshold; seconds: how long ago at the most
 -- order   by kind, subject and threshold, as open_alerts

@@ -4,12 +4,12 @@
 -- locks   the user's month
 -- clock   statement_timestamp(): the month is the database's, in the allowance's zone
 -- returns no row: the project has no allowance, or moves to another installation; else one row. Its id is null where
---         there was no room. replayed: the key was used before, and the row is what it got then, with its own user and amount
+--         there was no room. replayed: the key was used before. The row is then what it got, with that user and amount
 --
--- The room is looked at twice: a month's first reservation finds no row whose WHERE could refuse it. A month's row
--- takes the quota that holds now: one that a transaction inserted while the quota was changed has the old one.
--- Of two statements with one new key the later fails with a unique violation and is to be sent again: counting for
--- a reservation that turns out to exist would count twice.
+-- The room is checked twice, because a month's first reservation finds no row whose WHERE could refuse it. A month's
+-- row takes the quota that holds now: a row that was inserted while the quota was changed has the old one.
+-- If two statements have one new key, the later fails with a unique violation, and the caller sends it again. It must
+-- not count, as the reservation turns out to exist and was counted.
 WITH rule AS MATERIALIZED (
     SELECT to_char({{statement_now}} AT TIME ZONE allowance.time_zone, 'YYYY-MM') AS month_year,
            allowance.time_zone, allowance.policy = 'record_overage' AS is_lenient,
@@ -19,7 +19,7 @@ WITH rule AS MATERIALIZED (
       LEFT JOIN ratelimits_allowanceoverride AS personal
              ON personal.project_id = allowance.project_id AND personal.user_id = %(user_id)s
      WHERE allowance.project_id = %(project_id)s
-       -- Once it is copied nothing comes behind: whoever was let in before finds out here.
+       -- Once a project is copied, nothing may be added. A request that was let in before finds out here.
        AND EXISTS (SELECT FROM tenancy_project WHERE id = allowance.project_id AND move = '')
 ), known AS MATERIALIZED (
     SELECT id, user_id, month_year, amount, expires_at, remaining

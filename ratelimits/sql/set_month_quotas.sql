@@ -1,7 +1,7 @@
 -- Give this month and later ones the quotas that hold now.
 --
 -- params  project_id
--- order   by user and month, as change_usage_months.sql
+-- order   by user and month, as in change_usage_months.sql
 -- locks   the months whose quota changes
 -- clock   statement_timestamp(), in the allowance's zone
 -- returns their ids

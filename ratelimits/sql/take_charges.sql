@@ -1,7 +1,7 @@
--- Take charges out of the book: what is returned was there, and nobody else can settle it.
+-- Take charges out of the book: each returned charge was there, and nobody else can settle it.
 --
--- params  holders: whose calls have ended; expired: the most to take of those that nobody settled in time
--- locks   the taken rows; those of expired ones SKIP LOCKED
+-- params  holders: whose calls have ended; expired: how many to take at most of those that nobody settled in time
+-- locks   the taken rows; expired ones SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns holder and entries (JSON text)
 WITH expired AS MATERIALIZED (

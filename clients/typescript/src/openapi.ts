@@ -21,7 +21,7 @@ export interface components {
         AlgorithmEnum: "sliding_window" | "token_bucket" | "leaky_bucket" | "fixed_window" | "concurrency";
         /**
          * Amounts
-         * @description What a call takes, by unit.
+         * @description The amounts that a call takes, by unit.
          */
         Amounts: {
             /**
@@ -437,9 +437,9 @@ export interface components {
         /** @enum {string} */
         BindingShownUnitEnum: "requests" | "tokens" | "in_flight";
         /**
-         * @description A budget as it stands in the period that it is now; amounts in millionths of the currency.
+         * @description A budget and how it stands in the current period; amounts in millionths of the currency.
          *
-         *     `context["standings"]`: by budget.
+         *     `context["standings"]`: how each budget stands, by its id.
          */
         Budget: {
             /** Format: int64 */
@@ -629,7 +629,7 @@ export interface components {
         };
         /**
          * ChangeLimit
-         * @description What is left out stays as it is.
+         * @description Changes to a limit. A field that is left out stays as it is.
          */
         ChangeLimit: {
             algorithm?: components["schemas"]["Algorithm"];
@@ -1162,7 +1162,7 @@ export interface components {
              */
             why: string;
         };
-        /** @description `ratelimits.services.limiter.gauges.CounterGauge`; figures in the limit's unit. */
+        /** @description A `ratelimits.services.limiter.gauges.CounterGauge`; figures in the limit's unit. */
         Gauge: {
             /** Format: double */
             available: number;
@@ -1331,7 +1331,9 @@ export interface components {
         };
         /**
          * IngestUsage
-         * @description Up to 1,000 events, as an array or below `events`, or one by itself. For the OpenAPI document: each is read alone.
+         * @description Up to 1,000 events, as an array or below `events`, or one event by itself.
+         *
+         *     For the OpenAPI document only: each event is read alone.
          */
         IngestUsage: components["schemas"]["UsedUnits"][] | components["schemas"]["EventsByName"] | components["schemas"]["UsedUnits"];
         Job: {
@@ -1691,7 +1693,7 @@ export interface components {
             /** Service */
             service?: string;
         };
-        /** @description A limit with what its caller may see of its overrides and counters: `context["seen"]`, by limit. */
+        /** @description A limit, with the overrides and counters that its caller may see: `context["seen"]`, by limit. */
         Limit: {
             readonly algorithm: components["schemas"]["AlgorithmEnum"];
             readonly call_type: components["schemas"]["LimitCallTypeEnum"];
@@ -2538,7 +2540,9 @@ export interface components {
         };
         /**
          * ChangeBudget
-         * @description What is left out stays as it is. Of whom it is, its period and its time zone cannot be changed.
+         * @description Changes to a budget. A field that is left out stays as it is.
+         *
+         *     Scope, user, batch, period and time zone cannot be changed.
          */
         PatchedChangeBudget: {
             /** Amount */
@@ -2573,7 +2577,7 @@ export interface components {
         };
         /**
          * ChangeLimit
-         * @description What is left out stays as it is.
+         * @description Changes to a limit. A field that is left out stays as it is.
          */
         PatchedChangeLimit: {
             algorithm?: components["schemas"]["Algorithm"];
@@ -3553,15 +3557,15 @@ export interface components {
         };
         /**
          * SimulatedOutcome
-         * @description What a set of figures made of the calls.
+         * @description The outcome of the calls under one set of figures.
          *
          *     Attributes:
          *         delayed: Calls that waited for this limit.
          *         total_wait_seconds: Summed over the calls.
-         *         p95_wait_seconds: Of all calls, those that did not wait included.
+         *         p95_wait_seconds: Of all calls, including calls that did not wait.
          *         longest_wait_seconds: Of one call.
          *         rejected: Calls that could never fit.
-         *         utilisation_percent: Of what the busiest key could have used while it was played; None: it has no pace.
+         *         utilisation_percent: How much of its pace the busiest key used while it was played; None: it has no pace.
          *         busiest_key: Empty where nothing was counted.
          *         unfinished: Calls that would have gone after the end of the time played.
          */
@@ -3661,7 +3665,7 @@ export interface components {
         };
         /**
          * SpendSumShown
-         * @description What some calls cost together.
+         * @description The cost of some calls together.
          */
         SpendSumShown: {
             /** Cached Tokens */
@@ -3822,7 +3826,7 @@ export interface components {
         UniqueInEnum: "kind" | "project";
         /**
          * Unit
-         * @description What a limit counts; `ratelimits.costs` says what a call takes of each.
+         * @description The unit that a limit counts; `ratelimits.costs` says how much a call takes of each.
          * @enum {string}
          */
         Unit: "requests" | "tokens" | "input_tokens" | "output_tokens" | "enqueued_tokens" | "in_flight";

@@ -86,14 +86,14 @@ class BudgetForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         given = super().clean() or self.cleaned_data
-        if {"project", "scope", "user_id", "batch_id"} <= given.keys():  # of one that is there they are fixed
+        if {"project", "scope", "user_id", "batch_id"} <= given.keys():  # absent for a stored budget: fixed
             whose = {name: given[name] for name in ("user_id", "batch_id")}
             for name, told in scope_faults(given["scope"], project_id=given["project"].pk, **whose).items():
                 self.add_error(name, told)
         return given
 
     def figures(self) -> dict[str, Any]:
-        """What the service is given."""
+        """The form's figures, as the service takes them."""
         given = {name: self.cleaned_data[name] for name in FIGURES if name in self.cleaned_data}
         return {**given, "amount": int(self.cleaned_data["money"] * MICRO)}
 
@@ -134,7 +134,7 @@ class BudgetAdmin(ServiceFormAdmin):
         return page
 
     def has_delete_permission(self, request: HttpRequest, obj: Budget | None = None) -> bool:
-        return False  # by its verb alone, which lets go of what calls hold
+        return False  # only the verb deletes, as it also releases what calls hold
 
     def get_readonly_fields(self, request: HttpRequest, obj: Budget | None = None) -> tuple[str, ...]:
         fixed = ("project", "scope", "user_id", "batch_id", "period", "time_zone")
@@ -199,7 +199,7 @@ class BudgetAdmin(ServiceFormAdmin):
 
 
 def _standing(row: Budget) -> BudgetStanding:
-    """Of a budget for each user, that of who has spent the most of it."""
+    """How a budget stands. For a budget of each user: how it stands for the user who has spent the most."""
     if not hasattr(row, "now"):
         row.now = standings_of([row])[row.pk]  # type: ignore[attr-defined]
     found: BudgetStanding = row.now  # type: ignore[attr-defined]

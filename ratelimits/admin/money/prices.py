@@ -91,7 +91,7 @@ class PriceAdmin(AuditedMixin):
         return False  # the next price replaces it, from its own time on
 
     def has_change_permission(self, request: HttpRequest, obj: Price | None = None) -> bool:
-        return False  # what calls were priced by stays to be seen
+        return False  # the prices that calls were priced by stay visible
 
     def get_fields(self, request: HttpRequest, obj: Price | None = None) -> tuple[str, ...]:
         return tuple("amount_shown" if obj and name == "a_million" else name for name in self.fields)

@@ -1,4 +1,4 @@
-"""Pricing what had no price."""
+"""Pricing the calls that had no price."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PERMISSION = "ratelimits.price_spend"
 
 
 def _price(model_admin: Any, request: HttpRequest) -> HttpResponse:
-    """Ask, then price the calls that have none by the prices of their time."""
+    """Ask, then price the calls that have no price yet by the prices of their time."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     goes_back_to = reverse("admin:ratelimits_spend_changelist")

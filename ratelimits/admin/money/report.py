@@ -1,4 +1,4 @@
-"""What was spent in some days, by project, user, model, batch or day; as a page and as a file."""
+"""A report of the spend of some days, by project, user, model, batch or day; as a page and as a file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from ratelimits.services.money.reports import (
 
 EXPORT = "ratelimits.export_spend"
 DAYS_AT_FIRST = 30
-YEARS = (1970, 9998)  # days can be added to and taken from those
+YEARS = (1970, 9998)  # days can be added to and subtracted from dates in these years
 COLUMNS = (
     "project", "provider", "model", "way", "calls", "money", "currency", "calls_without_price", "calls_not_known",
     "input_tokens", "cached_tokens", "output_tokens",
@@ -105,7 +105,7 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
 
 
 def export(model_admin: Any, request: HttpRequest) -> StreamingHttpResponse:
-    """The same days by day and model, as CSV; the audit trail tells of it."""
+    """Export the same days as CSV, by day and model; the audit trail records it."""
     if not (model_admin.has_view_permission(request) and request.user.has_perm(EXPORT)):
         raise PermissionDenied
     asked = _asked(request)
@@ -147,7 +147,7 @@ def _lines(asked: _Asked) -> Iterator[str]:
 
 
 def _asked(request: HttpRequest) -> _Asked:
-    """What the address means; what it says wrongly is as if it were left out."""
+    """Read the parameters of the address; a wrong one counts as left out."""
     last = _day(request.GET.get("to", "")) or timezone.now().date()
     first = _day(request.GET.get("from", "")) or last - timedelta(days=DAYS_AT_FIRST - 1)
     first = max(min(first, last), last - timedelta(days=MOST_REPORT_DAYS))

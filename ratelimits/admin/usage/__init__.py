@@ -1,1 +1,1 @@
-"""What users used of their allowances, month by month."""
+"""Screens of what users used of their allowances, month by month."""

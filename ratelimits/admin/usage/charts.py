@@ -1,4 +1,4 @@
-"""Bars of the months and days of a user, _drawn on the server."""
+"""Bars of the months and days of a user, drawn on the server."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _parts(*parts: tuple[str, int], tallest: int) -> list[tuple[str, float]]:
 
 
 def _drawn(bars: Sequence[Bar], *, highest: str) -> dict[str, Any]:
-    """What templates/admin/ratelimits/chart.html draws."""
+    """Return the data for templates/admin/ratelimits/chart.html."""
     return {
         "width": len(bars),
         "highest": highest,

@@ -50,7 +50,7 @@ class CorrectionForm(ReasonForm):
 
 
 def _correct(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
-    """The page that asks; the first POST shows what becomes of the month, the second does it."""
+    """Show the form. The first POST previews what becomes of the month, the second corrects it."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     number = as_number(object_id)
@@ -65,7 +65,7 @@ def _correct(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResp
     if form.is_bound and form.is_valid():
         given = form.cleaned_data
         seen = str(given["amount"])
-        # What was shown is of that amount: with another typed meanwhile, the page shows that first.
+        # The preview holds for its amount alone. If another was typed since, the page previews that one first.
         if request.POST.get("seen") == seen:
             try:
                 corrected = ledger.correct(

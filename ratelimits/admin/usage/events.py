@@ -51,7 +51,7 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
         return event
 
     def rows_by_index(self, rows: QuerySet[Any], wanted: Mapping[str, str]) -> QuerySet[Any] | None:
-        """What one user reported in one month."""
+        """Return the rows if project, user and month are all chosen, which an index finds; else None."""
         narrow = wanted.get("project") and as_uuid(wanted.get("user_id", "")) and wanted.get("month")
         return rows if narrow else None
 
@@ -63,7 +63,8 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
         event_id = as_uuid(search_term)
         if event_id is None:
             return queryset.none(), False
-        # The index begins with the project, of which there are few; by id afterwards, lest the planner walk the table.
+        # The index begins with the project, and projects are few. The rows are read by id in a query of their own:
+        # in one query the planner might walk the whole table.
         found = UsageEvent.objects.filter(project_id__in=Project.objects.values("pk"), event_id=event_id).order_by()
         return queryset.filter(pk__in=list(found.values_list("pk", flat=True))), False
 

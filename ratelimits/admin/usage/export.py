@@ -27,7 +27,7 @@ COLUMNS = ("project", "user_id", "month", "unit", "quota", "used", "reserved", "
 
 
 def export_matching(model_admin: Any, request: HttpRequest) -> StreamingHttpResponse:
-    """What the list's address means, as CSV; the audit trail tells of it."""
+    """Export the months that the list's address selects as CSV; the audit trail records it."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     rows = model_admin.get_changelist_instance(request).queryset

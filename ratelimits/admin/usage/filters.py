@@ -1,4 +1,4 @@
-"""What the lists of usage can be narrowed by."""
+"""Filters of the lists of usage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARKS: dict[str, dict[str, Any]] = {"over": {"over_limit": True}, "correction": 
 
 
 def this_month() -> str:
-    """In UTC: of a project whose month began earlier or later, another is chosen by hand."""
+    """The current month in UTC. People choose another where a project's month begins earlier or later."""
     return f"{timezone.now():%Y-%m}"
 
 
@@ -33,7 +33,7 @@ def months_offered() -> list[str]:
 
 
 def month_wanted(request: HttpRequest) -> str | None:
-    """The month that the list of usage means; None: every month."""
+    """The month that the list of usage shows; None: every month."""
     chosen = request.GET.get("month", "")
     if is_month(chosen):
         return chosen
@@ -53,7 +53,7 @@ class MonthFilter(Choice):
 
 
 class ThisMonthFilter(MonthFilter):
-    """This month unless another choice is made: a list of years is long."""
+    """Selects this month unless another choice is made: a list of years is long."""
 
     all_option = ["", "this month"]
 
@@ -88,7 +88,7 @@ class MarkFilter(Choice):
 
 
 def _those(queryset: QuerySet[Any], choices: dict[str, dict[str, Any]], chosen: str | None) -> QuerySet[Any]:
-    """What is no choice finds nothing."""
+    """Filter by a choice. An unknown choice finds nothing, an empty one filters nothing."""
     if not chosen:
         return queryset
     return queryset.filter(**choices[chosen]) if chosen in choices else queryset.none()

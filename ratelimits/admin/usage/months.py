@@ -36,7 +36,7 @@ MOST_OF_A_USER = 1_000  # months that a search shows
 
 
 class UsageChangeList(BoundedChangeList):
-    about = None  # of every month, where the list shows one
+    about = None  # it would be of every month, and the list shows one
 
 
 @admin.register(UsageTracking)
@@ -112,7 +112,7 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
     ) -> tuple[QuerySet[Any], bool]:
         if not search_term.strip():
             return queryset, False
-        # By id afterwards: with the order of the page the planner might walk the table for the user.
+        # The rows are read by id in a query of their own: with the page's order the planner might walk the table.
         ids = months_of(search_term).values_list("pk", flat=True)[:MOST_OF_A_USER]
         return queryset.filter(pk__in=list(ids)), False
 
@@ -141,7 +141,7 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
         return page_of(row, request.user)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """No quota of one's own, nothing to remove."""
+        """Offer to remove a quota only where the user has one of their own."""
         offered = super().get_actions_detail(request, object_id)
         number = as_number(str(object_id))
         row = UsageTracking.objects.filter(pk=number).first() if number else None
@@ -152,7 +152,7 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
 
 
 def _month_chips(request: HttpRequest) -> list[dict[str, Any]]:
-    """This month and the ones before, each a link that keeps the other filters."""
+    """Links to this month and the ones before, each keeping the other filters."""
     chosen = month_wanted(request)
     chips = []
     for month in dict.fromkeys([*months_offered()[:MONTHS_AT_HAND], *([chosen] if chosen else [])]):
@@ -167,7 +167,7 @@ def months_of(term: str) -> QuerySet[UsageTracking]:
     user_id = as_uuid(term)
     if user_id is None:
         return UsageTracking.objects.none()
-    # The index begins with the project, of which there are few.
+    # The index begins with the project, and projects are few.
     return UsageTracking.objects.filter(project_id__in=Project.objects.values("pk"), user_id=user_id)
 
 

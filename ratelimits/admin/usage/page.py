@@ -1,4 +1,4 @@
-"""What the page of one user's month tells."""
+"""The page of one user's month."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _note(days: Days, zone: ZoneInfo) -> str:
 
 
 def _reservations(row: UsageTracking, unit: str, person: Any) -> list[dict[str, object]]:
-    """Those that hold something now, the first to expire first."""
+    """The reservations that hold something now, the first to expire first."""
     held = UsageReservation.objects.filter(
         status=UsageReservation.Status.ACTIVE,
         project_id=row.project_id,

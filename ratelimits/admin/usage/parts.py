@@ -23,7 +23,7 @@ def is_month(text: str) -> bool:
 
 
 def units_of(project_ids: Iterable[str]) -> dict[str, str]:
-    """What the allowances of these projects count, `requests` or `tokens`."""
+    """The unit in which each project's allowance counts, `requests` or `tokens`, by project."""
     wanted = set(project_ids)
     known = dict(Allowance.objects.filter(pk__in=wanted).values_list("pk", "unit"))
     return {project_id: known.get(project_id, UNITS) for project_id in wanted}
@@ -39,14 +39,14 @@ def amount(count: int, unit: str) -> str:
 
 
 def percent_of(row: UsageTracking) -> int:
-    """Rounded down, as the level is: 80 % are not said before they are reached."""
+    """The used part of the quota, rounded down as the level is: 80 % is not shown before it is reached."""
     if row.quota:
         return 100 * row.used // row.quota
     return WHOLE if row.used else 0
 
 
 def usage_bar(row: UsageTracking, unit: str) -> SafeString:
-    """What was used of the quota and what is reserved of the rest, with marks where people are told."""
+    """A bar of what was used of the quota and what is reserved of the rest, with marks where people are told."""
     used = min(1.0, row.used / row.quota) if row.quota else float(row.used > 0)
     held = min(1.0 - used, row.reserved / row.quota if row.quota else 0.0)
     return format_html(
@@ -71,7 +71,7 @@ def usage_bar(row: UsageTracking, unit: str) -> SafeString:
 
 
 def usage_marks(row: UsageTracking, unit: str) -> SafeString:
-    """What is unusual: near the quota, all of it used, passed."""
+    """Badges for what is unusual about a month: near the quota, all of it used, or beyond it."""
     found = []
     if row.level == PASSED:
         found.append(showing.badge("red", "error", f"over by {amount(row.overage, unit)}"))
@@ -83,7 +83,7 @@ def usage_marks(row: UsageTracking, unit: str) -> SafeString:
 
 
 def event_marks(event: UsageEvent) -> SafeString:
-    """What is unusual about an event: it came when the quota was used up; a person made it."""
+    """Badges for what is unusual about an event: it came when the quota was used up, or a person made it."""
     found = []
     if event.over_limit:
         found.append(showing.badge("red", "error", "over the limit"))
@@ -93,7 +93,7 @@ def event_marks(event: UsageEvent) -> SafeString:
 
 
 def month_link(one: UsageEvent | UsageReservation) -> SafeString:
-    """The user and month that it counts in, leading to all months of that user."""
+    """The user and month in which an event or reservation counts, with a link to all months of that user."""
     address = narrowed("ratelimits_usagetracking", q=one.user_id)
     return format_html(
         '<a class="qo-link" href="{}">{}</a> <span class="qo-muted">{}</span>',
@@ -104,6 +104,6 @@ def month_link(one: UsageEvent | UsageReservation) -> SafeString:
 
 
 def narrowed(screen: str, **filters: object) -> str:
-    """The address of a list that is narrowed: `narrowed("ratelimits_usageevent", project="acme")`."""
+    """The address of a filtered list: `narrowed("ratelimits_usageevent", project="acme")`."""
     query = urlencode({name: str(value) for name, value in filters.items()})
     return f"{reverse(f'admin:{screen}_changelist')}?{query}"

@@ -34,7 +34,7 @@ SIGNS: dict[str, tuple[str, str]] = {
 
 
 class ReservationStateFilter(Choice):
-    """Active ones unless another choice is made: they hold something."""
+    """Selects active reservations unless another choice is made, because they hold something."""
 
     title = "state"
     parameter_name = "status"
@@ -51,7 +51,7 @@ class ReservationStateFilter(Choice):
 
 
 class FirstToExpire(OnePage):
-    """The active ones, by the index that holds no others: a page costs what there are of them, not of all."""
+    """Reads active reservations by an index that holds no others: the others do not make a page dearer."""
 
     first_words, next_words = "First to expire", "Later"
 
@@ -70,7 +70,7 @@ class FirstToExpire(OnePage):
     def rows_beyond(self, start: tuple[datetime, UUID]) -> QuerySet[Any]:
         moment, identifier = start
         later = Q(expires_at__gt=moment) | Q(expires_at=moment, pk__gt=identifier)
-        # The first condition says nothing new, but the index can begin there.
+        # The second condition includes the first, but the first is where the index can begin.
         rows: QuerySet[Any] = self.queryset.filter(expires_at__gte=moment).filter(later)
         return rows
 

@@ -1,4 +1,4 @@
-"""Who used the most of a project's allowance in a month."""
+"""The users who used the most of a project's allowance in a month."""
 
 from __future__ import annotations
 

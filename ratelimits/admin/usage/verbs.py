@@ -1,4 +1,4 @@
-"""What people do to the months, quotas and reservations of users."""
+"""Verbs on the months, quotas and reservations of users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_NOTE = 2000
 
 
 class QuotaForm(OptionalReasonForm):
-    """Another quota for the user of `rows`' one month."""
+    """Asks for another quota for the user whose month is the one of `rows`."""
 
     quota = forms.IntegerField(
         min_value=0,

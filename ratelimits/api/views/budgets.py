@@ -1,4 +1,4 @@
-"""Budgets: list with how they stand, look at one, create, change, delete."""
+"""Budgets: list them with how they stand; show, create, change and delete one."""
 
 from __future__ import annotations
 

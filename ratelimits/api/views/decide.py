@@ -40,9 +40,9 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 
 
 class LimiterView(CallerView):
-    """For the OpenAPI document the keys of these addresses are those of all others."""
+    """In the OpenAPI document these addresses take the same keys as all others."""
 
-    # One transaction carries the decisions of many projects; what is asked and answered goes by the caller alone.
+    # One transaction decides for many projects. The caller alone determines what is asked and answered.
     unconfined = frozenset({"POST"})
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
@@ -80,7 +80,7 @@ class DecideCalls(LimiterView):
             self.caller.project_id,
             self._calls(given),
             key=self.idempotency_key(),
-            # Both spellings of the address ask the same.
+            # One path for both spellings of the address, as they ask the same.
             digest=digest_of(request, self.raw, path="/ratelimits/decide/"),
         )
         answered = ask(asking)

@@ -1,4 +1,4 @@
-"""Limits: list with their live state, look at one, create, change, delete, try a change."""
+"""Limits: list them with their live state; show, create, change and delete one; try a change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ADD = Need(Scope.LIMITS, "ratelimits.add_limit")
 CHANGE = Need(Scope.LIMITS, "ratelimits.change_limit")
 DELETE = Need(Scope.LIMITS, "ratelimits.delete_limit")
 
-# Limits are the installation's: a change of one counts for every project.
+# Limits belong to the installation: a change of one counts for every project.
 WRITES = frozenset({"POST", "PATCH", "DELETE"})
 SHOWN_COUNTERS = 20
 EVERYONE = "*"  # the key of a limit that counts everyone together
@@ -49,19 +49,19 @@ KEY = OpenApiParameter("key", str, description="As the override shows it.", requ
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one caller may see of limits, by limit."""
+    """The overrides and gauges that one caller may see, by limit."""
 
     overrides: dict[int, list[LimitOverride]]
     gauges: dict[int, list[CounterGauge]]
 
 
 def sees_all(caller: Caller) -> bool:
-    """Limits are the installation's, but a project's key sees no other project's counters."""
+    """Whether the caller sees all counters: a project's key sees no other project's."""
     return caller.sees_all
 
 
 def roots_of(caller: Caller) -> tuple[str, str]:
-    """What the keys begin with that count everyone together, or the caller's project alone."""
+    """The beginnings of the keys that count everyone together, or the caller's project alone."""
     return EVERYONE, f"project:{caller.project_id}"
 
 
@@ -82,7 +82,7 @@ def require_own(caller: Caller, key: str) -> None:
     """
     Raises:
         InvalidInput: The key is another project's.
-        SharedLimit: It counts everyone together.
+        SharedLimit: The key counts everyone together.
     """
     if not may_see(caller, key):
         raise InvalidInput(fields={"key": ["Must be one of your own project."]})
@@ -103,7 +103,7 @@ def counters_of(caller: Caller, limit_ids: Sequence[int]) -> QuerySet[Counter]:
     if sees_all(caller) or not limit_ids:
         return rows
     seen = Q()
-    for limit_id in limit_ids:  # by the primary key, which the index finds
+    for limit_id in limit_ids:  # by the primary key, as it has an index
         seen |= own_keys(caller, prefix=counter_id(limit_id, ""), name="pk")
     return rows.filter(seen)
 
@@ -135,7 +135,7 @@ def saved(result: SavedLimit) -> dict[str, Any]:
 
 
 def limits_seen_by(caller: Caller) -> QuerySet[Limit]:
-    """All but those of other projects' own."""
+    """All limits but those of other projects."""
     rows = Limit.objects.all()
     return rows if sees_all(caller) else rows.filter(project__in=("", caller.project_id))
 
@@ -143,7 +143,7 @@ def limits_seen_by(caller: Caller) -> QuerySet[Limit]:
 def find_seen(caller: Caller, limit_id: int) -> Limit:
     """
     Raises:
-        UnknownLimit: There is none that the caller may know of.
+        UnknownLimit: No limit of this id exists, or the caller may not know of it.
     """
     limit = limits_seen_by(caller).filter(pk=limit_id).first()
     if limit is None:

@@ -1,4 +1,4 @@
-"""What a project spent."""
+"""A project's spend."""
 
 from __future__ import annotations
 

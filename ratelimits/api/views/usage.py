@@ -55,7 +55,7 @@ def user_of(caller: Caller, named: UUID | None) -> UUID:
 
 
 def operator_of(caller: Caller) -> str:
-    """Whom the audit trail names. Empty for keys and users: of what they do the ledger itself is the record."""
+    """The operator whom the audit trail names. Empty for keys and users: the ledger itself records what they do."""
     return caller.actor if caller.operator else ""
 
 
@@ -99,7 +99,7 @@ class ReserveUsageView(CallerView):
         return Response(answer, 201, headers={"Idempotency-Replayed": "true"} if replayed else None)
 
     def _own_key(self, key: str | None) -> str | None:
-        """Apps number their calls alike: without this one user's key would be refused to all others of the project."""
+        """Make a user's key their own: apps number calls alike, and one user's key would be refused to all others."""
         own = self.caller.user_id
         return key if key is None or own is None else str(uuid5(own, key))
 

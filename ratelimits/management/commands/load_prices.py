@@ -75,7 +75,7 @@ class Command(BaseCommand):
 
 def _tell(loaded: LoadedPrices, currency: str, *, dry_run: bool) -> None:
     def say(text: str) -> None:
-        # A map's names are a stranger's: they must not command the terminal.
+        # Strangers choose the names in a map: they must not control the terminal.
         print("".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text))
 
     def words(price: MapPrice) -> str:

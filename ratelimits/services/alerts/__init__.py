@@ -1,1 +1,1 @@
-"""What people are told of limits and allowances."""
+"""Alerts of limits and allowances: opened, forecast, silenced."""

@@ -1,4 +1,4 @@
-"""Telling people that a cap comes near, holds work back, or was passed; once, on the edge."""
+"""Telling people that a cap comes near, holds work back, or was passed; once, when it happens."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .forecast import forecast
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
-HYSTERESIS_POINTS = 10  # percent below its threshold at which an alert is resolved
-COMES_BACK = timedelta(minutes=5)  # within which what was over is the same alert, and not told again
+HYSTERESIS_POINTS = 10  # percentage points below its threshold at which an alert is resolved
+COMES_BACK = timedelta(minutes=5)  # a cause that comes back sooner is the same alert, not told again
 WHOLE_CAP = 100  # the threshold of an exceeded cap
 HOUR, DAY = 3600, 86_400
-MINUTES_FROM, HOURS_FROM = 120, 7200  # seconds from which on a span is told in minutes, and in hours
+MINUTES_FROM, HOURS_FROM = 120, 7200  # seconds; longer spans are told in minutes, or in hours
 COMING_AND_GOING = frozenset({Kind.USAGE, Kind.SATURATED})
 
 
@@ -39,7 +39,7 @@ class Fullness(NamedTuple):
     A counter before and after one write, in its limit's unit.
 
     Attributes:
-        capacity: The cap without what pressure takes of it.
+        capacity: The cap before pressure reduces it.
         level: The highest threshold whose alert is open, in percent; 0: none.
         now: Seconds since 1970, by the database's clock.
     """
@@ -84,9 +84,9 @@ class Opening:
 
 def watch(usages: Sequence[Fullness]) -> dict[str, int]:
     """
-    Open and resolve the alerts of what these writes cross, in the transaction that writes the counters.
+    Open and resolve the alerts of the thresholds that these writes cross, in the transaction that writes the counters.
 
-    No query is made when nothing is crossed: every decision passes here. A jump over both thresholds opens both.
+    If nothing is crossed, no query is made, as every decision passes here. A jump over both thresholds opens both.
 
     Returns:
         The new `alert_level` by counter id, where it changed.
@@ -96,7 +96,7 @@ def watch(usages: Sequence[Fullness]) -> dict[str, int]:
     for usage in usages:
         if usage.capacity <= 0:
             continue
-        is_in_flight = usage.rule.unit in UNTIL_THE_END  # a cap that is full whenever there is work for it
+        is_in_flight = usage.rule.unit in UNTIL_THE_END  # such a cap is full whenever there is work for it
         level = 0 if is_in_flight or usage.rule.shadow else level_of(usage.rule, usage.percent, usage.level)
         if level != usage.level:
             levels[usage.subject] = level
@@ -112,7 +112,7 @@ def watch(usages: Sequence[Fullness]) -> dict[str, int]:
 
 
 def _without_saturated(openings: Sequence[Opening]) -> list[Opening]:
-    """Leave out what use says of a counter of which it is known already that work waits for it."""
+    """Leave out alerts of use for counters for which an open alert says already that work waits."""
     subjects = {one.subject for one in openings if one.kind == Kind.USAGE}
     saturated = QuotaAlert.objects.filter(kind=Kind.SATURATED, subject__in=subjects, resolved_at=None)
     known = set(saturated.values_list("subject", flat=True)) if subjects else set()
@@ -120,7 +120,7 @@ def _without_saturated(openings: Sequence[Opening]) -> list[Opening]:
 
 
 def level_of(rule: Rule, percent: float, level: int) -> int:
-    """Return the highest threshold that a usage has reached, or had and has not yet left by 10 points."""
+    """Return the highest threshold that use has reached, or reached before and is not yet 10 points below."""
     thresholds = [point for point in (rule.notice_percent, rule.warning_percent) if point]
     reached = max((point for point in thresholds if percent >= point), default=0)
     kept = max((point for point in thresholds if point <= level and percent > point - HYSTERESIS_POINTS), default=0)
@@ -152,9 +152,10 @@ def open_alert(
 
 def open_all(openings: Sequence[Opening]) -> list[int]:
     """
-    Open several alerts; returns the ids of those that were not open.
+    Open several alerts; returns the ids of the alerts that were not open.
 
-    Use of a limit and work that waits for it come and go: what was over for less than COMES_BACK goes on.
+    Use of a limit and work that waits for it come and go. If their alert was resolved less than COMES_BACK ago, it is
+    opened again.
     """
     returning = [asdict(one) for one in openings if one.kind in COMING_AND_GOING]
     if returning:
@@ -175,7 +176,7 @@ def resolve_above(subject: str, level: int) -> int:
 
 
 def resolve(alerts: QuerySet[QuotaAlert]) -> int:
-    """Resolve those of the alerts that are open. Their end is sent to those who want it."""
+    """Resolve the open ones among these alerts. Their end is sent to the routes that want it."""
     of_user = Q(kind__in=[Kind.ALLOWANCE, Kind.OVERAGE]) & ~Q(severity=Severity.CRITICAL)
     told = Case(When(of_user, then=F("notified_at")), default=Value(None))
     return alerts.filter(resolved_at=None).update(resolved_at=Now(), notified_at=told)
@@ -187,7 +188,7 @@ def acknowledge_alerts(ids: Collection[int], *, actor: str, reason: str = "") ->
     Note that somebody looks after these alerts. They stay open until their cause is gone.
 
     Returns:
-        How many; those resolved or acknowledged before are left alone.
+        How many; alerts that were resolved or acknowledged before are left alone.
     """
     rows = QuotaAlert.objects.filter(pk__in=ids, acknowledged_at=None, resolved_at=None)
     locked = dict(rows.order_by("pk").select_for_update().values_list("pk", "message"))
@@ -214,7 +215,7 @@ def tell_exceeded(
 
 
 def tell_unlimited(rule: Rule, key: str, *, capacity: float, reason: str, figures: Mapping[str, Any]) -> None:
-    """Open the alert of calls that a provider refused and no limit in force counts; `capacity`: what is proposed."""
+    """Open the alert of refused calls that no limit in force counts; `capacity`: the proposed one."""
     amount = f"{capacity:,.0f} {per_window(rule)}"
     open_alert(
         Kind.UNLIMITED,
@@ -239,12 +240,12 @@ def saturation(
     rule: Rule, key: str, *, waiting: int, clears_at: float | None, now: float, more: bool = False
 ) -> Opening:
     """
-    Say that work waits beyond a cap, and when that clears; a warning when it takes longer than the limit allows.
+    Say that work waits beyond a cap, and when that clears; a warning if that takes longer than the limit allows.
 
     Args:
         waiting: Jobs.
         clears_at: Seconds since 1970; None: nobody can tell.
-        more: There are more than `waiting`, so that it clears later than `clears_at`.
+        more: More jobs wait than `waiting`, so they clear later than `clears_at`.
     """
     late = clears_at is not None and clears_at - now > rule.clears_late_seconds
     count = f"more than {waiting:,}" if more else f"{waiting:,}"
@@ -263,13 +264,13 @@ def saturation(
 
 def reconcile(kind: str, found: Sequence[Opening], *, keep: Collection[str] = ()) -> None:
     """
-    Make what was found the open alerts of a kind: open or update those, and resolve the others.
+    Make `found` the open alerts of a kind: open or update them, and resolve the others.
 
-    What is about projects alone that live in another installation is left out: what they left behind would alarm for
-    ever, and nobody here could do anything about it.
+    Alerts that are only about projects that live in another installation are left out. The remains of these projects
+    would alarm for ever, and nobody here could do anything about it.
 
     Args:
-        keep: Subjects whose alert stays open though it would not be opened now.
+        keep: Subjects whose alert stays open, though it would not be opened now.
     """
     away = projects_away()
     here = [one for one in found if not _is_away(one.projects, away)]
@@ -298,7 +299,7 @@ def whom(key: str) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """`40 s`, `9 min`, `8 h`: how long, for texts that are read later, when a time of the clock has passed."""
+    """`40 s`, `9 min`, `8 h`: a span for texts that people may read after the time has passed."""
     if seconds < MINUTES_FROM:
         return f"{math.ceil(seconds)} s"
     return f"{seconds / 60:.0f} min" if seconds < HOURS_FROM else f"{seconds / HOUR:.0f} h"

@@ -1,4 +1,4 @@
-"""Telling people that users come near their month's quota, or have passed a strict one."""
+"""Telling people that users come near their month's quota, or have passed a strict quota."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Month(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """The month comes first: find_alerts_of_past_months.sql looks for those before another."""
+        """The alert's subject. The month comes first: find_alerts_of_past_months.sql looks for earlier months."""
         return f"{self.month}/{self.project_id}/{self.user_id}"
 
 
@@ -48,9 +48,9 @@ def tend_allowance_alerts() -> int:
     """
     Open, raise and resolve the alerts of months whose use has reached another level; at most MONTHS_AT_ONCE a call.
 
-    A user's month has one alert, whose severity rises with the level, and under the strict policy another once more
-    was used than the quota. They are resolved when the level falls, because the quota was raised or usage corrected,
-    and when the month is over: of past months nobody is told.
+    A user's month has one alert, whose severity rises with the level. Under the strict policy it has another once more
+    than the quota was used. Both are resolved when the level falls, because the quota was raised or usage corrected.
+    They are also resolved when the month is over: nobody is told of past months.
 
     Returns:
         How many months were dealt with.

@@ -1,4 +1,4 @@
-"""When a cap is reached at the pace of the last minutes."""
+"""Forecasts of when a cap is reached at the pace of the last minutes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ratelimits.costs import INPUT_TOKENS, UNTIL_THE_END
 from ratelimits.services.limits.catalogue import Rule
 from ratelimits.subjects import Subject
 
-SHARE_OF_WINDOW = 0.25  # of a window is looked at for the pace: 15 s of a minute
+SHARE_OF_WINDOW = 0.25  # of a window: the time whose calls give the pace, 15 s of a minute
 SHORTEST_SPAN, LONGEST_SPAN = 5.0, 900.0
-SHORTEST_HISTORY = 1.0  # seconds of calls below which nobody can speak of a pace
-MOST_TALLIES_FORECAST = 2000  # of a span: a forecast is made while counters are locked
+SHORTEST_HISTORY = 1.0  # seconds; calls of a shorter time give no pace
+MOST_TALLIES_FORECAST = 2000  # of a span; bounded, as counters are locked during a forecast
 
 
 class CounterFlow(NamedTuple):
-    """In the limit's unit a second: what comes in, and what leaves the window because it came in a window ago."""
+    """In the limit's unit a second: what comes in, and what leaves the window, having come a window ago."""
 
     arriving: float
     leaving: float
@@ -42,15 +42,15 @@ def reaches_cap_at(
 
 def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, fresh: float = 0.0) -> float | None:
     """
-    Return when a counter reaches its cap at the pace of its last calls; None: not at this pace, or no telling.
+    Return when a counter reaches its cap at the pace of its last calls; None: not at this pace, or nobody can tell.
 
-    A window whose whole length of this pace fits into the cap never reaches it. Reads the tallies of granted calls.
+    A window never reaches its cap if all that comes in one window at this pace fits. Reads tallies of granted calls.
 
     Args:
-        fresh: Granted in this transaction, and not in the tallies yet.
+        fresh: What was granted in this transaction, and is not in the tallies yet.
     """
     if rule.unit in UNTIL_THE_END:
-        return None  # it depends on how long calls take
+        return None  # when it is full depends on how long calls take
     algorithm = rule.algorithm(key)
     reset = algorithm.reset_after(microseconds(now))
     resets_at = None if reset is None else seconds(reset)
@@ -63,9 +63,9 @@ def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, 
 
 def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: float | None) -> CounterFlow | None:
     """
-    Measure a counter's pace from its calls of the last quarter of a window; None: they began a moment ago.
+    Measure a counter's pace from its calls of the last quarter of a window; None: they began only a moment ago.
 
-    Where the service has more tallies than MOST_TALLIES_FORECAST in that time, those of its end have to do.
+    If the service has more tallies than MOST_TALLIES_FORECAST in that time, only the newest count.
 
     Args:
         window_seconds: None: nothing leaves before the reset.
@@ -83,7 +83,7 @@ def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: f
 
 
 class _Seen(NamedTuple):
-    """What tallies say of a counter from `after` on; `first`: its oldest one. Both in seconds since 1970."""
+    """A counter's tallies from `after` on; `first`: the time of the oldest. Both in seconds since 1970."""
 
     amount: float
     after: float

@@ -1,4 +1,4 @@
-"""Silences: alerts that nobody is sent and no headline names until a time, though they are opened, kept and listed."""
+"""Silences: until a time nobody is sent some alerts and no headline names them, though they are opened and listed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def silence_alerts(
     *, hours: float, actor: str, reason: str, limit: Limit | None = None, kind: str = "", project: str = ""
 ) -> AlertSilence:
     """
-    Silence the alerts that fit everything that is named.
+    Silence the alerts that fit everything named here.
 
     Args:
         hours: From now, by the database's clock; more than 0, at most LONGEST_HOURS.
@@ -61,7 +61,7 @@ def silence_alerts(
 
 @transaction.atomic
 def end_silences(ids: Sequence[int], *, actor: str) -> int:
-    """End those that stand; what they held back is sent if it is still open. Returns how many."""
+    """End the silences that still hold; alerts that they held back are sent if still open. Returns how many ended."""
     rows = AlertSilence.objects.standing().filter(pk__in=ids).order_by("pk").select_for_update()
     for silence in rows:
         AlertSilence.objects.filter(pk=silence.pk).update(until=Now())

@@ -1,1 +1,1 @@
-"""Whether calls may go, and what they are charged."""
+"""Deciding whether calls may go, and charging them."""

@@ -27,7 +27,7 @@ from .outage import LimiterUnavailable, outage, require_fail_open
 
 MAX_CALLS_ASKED = 1000  # of one request, and of a group of requests
 LOCK_TIMEOUT_SECONDS = 2
-SERVICES = 32  # combiners that share out the services: their names are the callers' to make up
+SERVICES = 32  # combiners that share the services, as callers can make up any number of names
 
 Answer = dict[str, Any]
 Place = tuple[str, str]
@@ -41,7 +41,7 @@ class Asking:
 
     Attributes:
         key: Idempotency key, unique in the project; None: every repetition is decided anew.
-        digest: Of everything that decides what the request means.
+        digest: Of everything that determines what the request means.
         settlements: Calls that have ended.
     """
 
@@ -60,9 +60,9 @@ class Asking:
 class Reply:
     """
     Attributes:
-        answer: JSON-able; what the API answers with.
-        replayed: It is the stored answer of an earlier request.
-        settled: The holders whose calls were settled by it; others were before, or held nothing.
+        answer: The API's answer, as JSON can hold it.
+        replayed: It is the stored answer to an earlier request.
+        settled: The holders whose calls this request settled; others were settled before, or held nothing.
     """
 
     answer: Answer
@@ -72,16 +72,16 @@ class Reply:
 
 def ask(asking: Asking) -> Reply:
     """
-    Decide calls, or settle some, together with what other threads of this process ask at the moment.
+    Decide or settle calls, together with requests that other threads of this process make at the moment.
 
-    Returns only after the commit. In an outage calls whose limits all fail open proceed uncounted, marked `degraded`,
-    and nothing is stored for the idempotency key.
+    Returns only after the commit. In an outage calls proceed uncounted, marked `degraded`, if all their limits fail
+    open. Then nothing is stored for the idempotency key.
 
     Raises:
         IdempotencyKeyReused: The key was used for another request. Nothing was charged.
         ProjectMoving, ProjectMoved: The project's counters go on elsewhere. Nothing was charged.
-        LimiterUnavailable: The database is out of reach, or a counter was locked for LOCK_TIMEOUT_SECONDS. Whether
-            anything was charged is not known where the connection broke at the commit.
+        LimiterUnavailable: The database is out of reach, or a counter was locked for LOCK_TIMEOUT_SECONDS. If the
+            connection broke at the commit, nobody knows whether anything was charged.
     """
     if not outage.may_ask():
         return _degraded(asking)
@@ -130,14 +130,14 @@ def _carry_out(group: Sequence[Asking]) -> list[Outcome]:
 
 
 def _begin(group: Sequence[Asking]) -> dict[str, QueueOpsError]:
-    """What requests of projects that are on their way are answered with, by the projects' ids."""
+    """Begin the transaction, and return the errors for projects that are moving or have moved, by project id."""
     parameters = {"projects": sorted({one.project_id for one in group}), "patience": f"{LOCK_TIMEOUT_SECONDS}s"}
     rows = run_sql("ratelimits", "begin_answering", parameters)
     return {project: refusal for project, *move in rows if (refusal := refusal_of(project, *move))}
 
 
 def _answer(group: Sequence[Asking]) -> list[Outcome]:
-    """As `_carry_out`, in its transaction."""
+    """Answer a group as `_carry_out` does, inside its transaction."""
     firsts = _first_of_each_key(group)
     stored = _stored({place: group[index] for place, index in firsts.items()}) if firsts else {}
     fresh = [
@@ -162,7 +162,7 @@ def _answer(group: Sequence[Asking]) -> list[Outcome]:
 
 
 def _holding(group: Sequence[Asking]) -> frozenset[str]:
-    """Lock the charges that are about to be settled, and return the holders that have one."""
+    """Lock the charges that are about to be settled, and return the holders that have a charge."""
     holders = {ending.holder for one in group for ending in one.settlements}
     if not holders:
         return frozenset()
@@ -179,7 +179,7 @@ def _first_of_each_key(group: Sequence[Asking]) -> dict[Place, int]:
 
 
 def _stored(keyed: dict[Place, Asking]) -> dict[Place, tuple[str, Answer]]:
-    """Claim the keys that are free; return digest and answer of the others."""
+    """Claim the keys that are free; return the digests and answers of the others."""
     places = sorted(keyed)
     parameters = {
         "projects": [project for project, _ in places],
@@ -205,7 +205,7 @@ def _store(made: dict[Place, Answer]) -> None:
 
 
 def _decided(askings: Sequence[Asking]) -> list[Answer]:
-    """Decide all calls at once, except those that no limit could ever let through."""
+    """Decide all calls at once, except calls that no limit could ever let through."""
     calls = [call for asking in askings for call in asking.calls]
     refusals = _refusals(calls)
     decisions = iter(
@@ -221,7 +221,7 @@ def _decided(askings: Sequence[Asking]) -> list[Answer]:
 def _refusals(calls: Sequence[Call]) -> list[Decision | None]:
     """Reject calls with malformed costs, and calls of services for which nobody has configured a limit."""
     unlimited = {call.subject.service for call in calls} - limited_services()
-    if unlimited:  # a service whose limits are all switched off is known, and free to go
+    if unlimited:  # calls of a service whose limits are all switched off may go, as it is known
         unlimited -= set(Limit.objects.filter(service__in=unlimited).values_list("service", flat=True))
     return [
         Decision("reject", 0.0, reason=f"No limit is configured for {call.subject.service!r}.")
@@ -274,12 +274,12 @@ def _moment(at: float | None) -> str | None:
 
 
 def _seconds_until(at: float | None, now: float) -> float | None:
-    """Rounded up to milliseconds: who waits so long does not come too early."""
+    """Seconds until `at`, rounded up to milliseconds, so that a caller who waits so long does not come too early."""
     return None if at is None else math.ceil(max(0.0, at - now) * 1000) / 1000
 
 
 def _combiner_of(asking: Asking) -> Combiner[Asking, Outcome]:
-    """One for all settlements, and else one by service: a counter that stays locked delays no other service's calls."""
+    """One combiner for all settlements, others by service: a locked counter must not delay other services' calls."""
     if not asking.calls:
         return _combiners[0]
     return _combiners[1 + crc32(asking.calls[0].subject.service.encode()) % (len(_combiners) - 1)]

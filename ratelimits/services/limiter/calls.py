@@ -1,4 +1,4 @@
-"""What the limiter is asked."""
+"""The calls about which the limiter is asked."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Call(NamedTuple):
     One call that asks to go.
 
     Attributes:
-        cost: Tokens, estimated. Of requests and of places in flight every call takes one.
+        cost: Estimated tokens. Every call also takes one request and one place in flight.
         known_cost: The part of the cost that is no guess; None: all of it.
-        holder: Under which name it settles what it holds; empty: it never will.
+        holder: The name under which it settles what it holds; empty: it never will.
         kind: For the tally of who used a limit.
         waited_seconds: Since it wanted to go.
-        hold_seconds: After which what it holds is reclaimed, because its holder has crashed.
+        hold_seconds: After this time its holder has crashed, and what it holds is reclaimed.
         paced: It comes from a queue: a window that has been full lets it go in a steady stream, not in a burst.
-        amounts: What it is estimated to take by unit, where that says more than its cost; see `ratelimits.costs`.
-        crowded: More calls wait in that queue than a window admits: it goes in a stream from the first on.
-        alternatives: Of a pool's call: it is counted against one of them instead, whichever has room.
+        amounts: Its estimated amounts by unit, where they say more than its cost; see `ratelimits.costs`.
+        crowded: More calls wait in that queue than a window admits: they go in a stream from the first on.
+        alternatives: A pool's call counts against one of these members instead, whichever has room.
     """
 
     subject: Subject

@@ -1,4 +1,4 @@
-"""Charges: what running calls hold until their end tells what they really took."""
+"""Charges: what running calls hold until their end shows what they really took."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Settlement(NamedTuple):
     The end of a call.
 
     Attributes:
-        actual: What it really cost in tokens; None: unknown, the estimate stands.
-        amounts: What it really took by unit, as far as that is known.
-        statement: What its provider said of its quotas; None: nothing.
+        actual: Its real cost in tokens; None: unknown, the estimate stands.
+        amounts: The real amounts by unit, as far as they are known.
+        statement: Its provider's statement about its quotas; None: nothing was said.
     """
 
     holder: str
@@ -32,7 +32,7 @@ class Settlement(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What was charged to one counter, in millionths of its unit, and the time it counts from in microseconds."""
+    """The charge to one counter, in millionths of its unit, and the time from which it counts, in microseconds."""
 
     counter: str
     unit: str
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 
 def is_held(unit: str) -> bool:
-    """Whether a call's end settles what it took of a unit: a request has been made, whatever it led to."""
+    """Whether a call's end settles what it took of a unit. Requests are not: they were made, whatever came of them."""
     return unit != REQUESTS
 
 
@@ -51,11 +51,11 @@ Charged = tuple[str, list[Entry]]
 
 def take_charges(holders: Sequence[str], *, expired: int = 0) -> list[Charged]:
     """
-    Take charges out of the book in the caller's transaction: what is returned, nobody else settles.
+    Take charges out of the book in the caller's transaction: nobody else settles the returned ones.
 
     Args:
-        holders: Those that have ended or crashed; one that holds nothing is left out.
-        expired: Most of those to take besides that nobody has settled in time.
+        holders: Holders that have ended or crashed; a holder that holds nothing is left out.
+        expired: How many others to take at most that nobody has settled in time.
     """
     if not holders and not expired:
         return []
@@ -64,7 +64,7 @@ def take_charges(holders: Sequence[str], *, expired: int = 0) -> list[Charged]:
 
 
 def write_charges(held: Iterable[tuple[str, Sequence[Entry], float]]) -> None:
-    """Note holders, what they hold, and after how many seconds it is reclaimed."""
+    """Store what each holder holds, and after how many seconds it is reclaimed."""
     held = [(holder, entries, seconds) for holder, entries, seconds in held if entries]
     if held:
         parameters = {
@@ -76,7 +76,7 @@ def write_charges(held: Iterable[tuple[str, Sequence[Entry], float]]) -> None:
 
 
 def charged_places(ended: Iterable[Charged]) -> Iterable[Place]:
-    """Return the counters that charges stand on; a limit switched off meanwhile has nothing to settle."""
+    """Return the counters that were charged; a limit that was switched off meanwhile has nothing to settle."""
     ended = list(ended)
     of_ramp = rule_of_ramp() if ended else None
     by_id = {rule.id: rule for rule in (*rules(), *([of_ramp] if of_ramp else []))} if ended else {}

@@ -1,4 +1,4 @@
-"""Which member of a pool a call goes with: the one that has the most room for its weight."""
+"""Choosing the member of a pool for a call: the member with the most room for its weight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Needs = Sequence[tuple[OpenCounter, int]]
 
 
 def used_share(needs: Needs) -> float:
-    """The used part, from 0 to 1, of the fullest limit that a call would be counted by; 0: none counts it."""
+    """The used part, from 0 to 1, of the fullest limit that would count a call; 0: none counts it."""
     return max((_used(counter) for counter, _ in needs if not counter.rule.shadow), default=0.0)
 
 
@@ -26,9 +26,9 @@ def _used(counter: OpenCounter) -> float:
 
 class MemberTurns:
     """
-    Which of several that are equally full goes next, by weight: as the projects' turns do, in each process's memory.
+    Decides by weight which of several equally full members goes next, as projects' turns do; in each process's memory.
 
-    Where no limit counts a pool's calls, this alone spreads them.
+    If no limit counts a pool's calls, these turns alone spread them.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,8 @@ class MemberTurns:
             if len(self._passes) > MOST_REMEMBERED:
                 self._passes.clear()
             self._passes[member] = start + 1 / weight
-            # Of many pools the slowest would hold this back for ever; a pass behind it counts as if it stood here.
+            # `_now` never waits for the slowest pass: with many pools that one would hold it back for ever. A pass
+            # behind `_now` counts as if it stood there.
             self._now = max(self._now, start - 1 / weight)
 
 

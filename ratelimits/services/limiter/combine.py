@@ -2,8 +2,8 @@
 Requests of one process that come together are carried out together, in one transaction.
 
 On a hot counter transactions queue at its lock, and each pays for its own commit. Here the requests queue in memory
-instead: the first that finds nobody at work leads, takes along all that wait, and carries out one transaction for the
-group. Whoever comes meanwhile is the next group.
+instead. A request that finds nobody at work leads: it takes along all that wait, and carries out one transaction for
+the group. Requests that come meanwhile are the next group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNREACHABLE = (OperationalError, InterfaceError)
 
 
 class _Entry(Generic[Asked, Answer]):
-    """One request and, later, what became of it."""
+    """One request and, later, its outcome."""
 
     __slots__ = ("answer", "asked", "error", "size", "woken")
 
@@ -50,8 +50,8 @@ class Combiner(Generic[Asked, Answer]):
     """
     Combines the requests of this process's threads.
 
-    A leader serves the group in which its own request is and no other, then leaves the lead to the first in line. It
-    never waits for more requests than there are.
+    A leader serves only the group with its own request, then leaves the lead to the first in line. It never waits for
+    more requests to come.
     """
 
     _lock: threading.Lock
@@ -62,7 +62,7 @@ class Combiner(Generic[Asked, Answer]):
         """
         Args:
             carry_out: Returns one answer a request, in order, after its transaction was committed.
-            most: The largest sum of sizes of a group of more than one.
+            most: The largest sum of sizes in a group of more than one request.
         """
         self._carry_out = carry_out
         self._most = most
@@ -104,7 +104,7 @@ class Combiner(Generic[Asked, Answer]):
             with self._lock:
                 successor = self._waiting[0] if self._waiting else None
                 self._led = successor is not None
-            # The next transaction first: the answers are taken in while it runs.
+            # Wake the next leader first: the threads of this group take their answers while its transaction runs.
             if successor is not None:
                 successor.woken.release()
             for entry in group[1:]:
@@ -128,7 +128,7 @@ class Combiner(Generic[Asked, Answer]):
             if len(group) == 1:
                 _fail(group, error)
                 return
-            # One request must not end its neighbours'; nothing of the group was committed.
+            # One request must not make the others fail; nothing of the group was committed.
             for entry in group:
                 self._serve([entry])
         else:

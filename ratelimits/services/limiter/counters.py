@@ -1,4 +1,4 @@
-"""Counters in one transaction's hands: locked in one order, changed in memory, written once."""
+"""The counters of one transaction: locked in one order, changed in memory, written once."""
 
 from __future__ import annotations
 
@@ -34,16 +34,15 @@ class OpenCounter:
     One counter at an instant: locked, to be charged, or only looked at.
 
     Attributes:
-        closed: It refused a call; smaller ones behind must not overtake that one.
-        blocked_until: End of a cool-down that lasts still, or of the time to the next probe of a hold, seconds since
-            1970.
-        blocked_reason: Empty where none does.
+        closed: It refused a call; smaller calls behind must not overtake that call.
+        blocked_until: The end of a cool-down that still lasts, or the time of a hold's next probe, seconds since 1970.
+        blocked_reason: Empty if it is not blocked.
         pressure: The part of the cap in use, recovered since the provider pushed back.
         share: The part of that which a ramp leaves open; 1: all.
-        others: Who uses the quota besides us: `algorithm` is what is left beside them.
-        whole: Its capacity without them.
+        others: The use of the quota besides ours; `algorithm` has what it leaves.
+        whole: Its capacity if nobody else used the quota.
         hold: A delay that may not be meant: while it lasts, one call a minute finds out.
-        stream: None: what it admits may leave in a burst.
+        stream: None: the calls that it admits may leave in a burst.
     """
 
     rule: Rule
@@ -72,11 +71,11 @@ class OpenCounter:
 
     @property
     def cooled_until(self) -> float | None:
-        """When everybody may go again, a stated delay that is only probed included; None: now."""
+        """When all calls may go again, also after a stated delay that is only probed; None: now."""
         return max(self.blocked_until or 0.0, self.hold.until) or None
 
     def sooner(self, at: float) -> float:
-        """When that comes, seconds since 1970, which came at `at` if a ramp stood still."""
+        """Return when a thing comes that would come at `at` if the ramp stood still; both in seconds since 1970."""
         return at if self.share == 1.0 or self.rule.ramp is None else self.rule.ramp.sooner(at, self.now)
 
     def room_for(self, units: int, *, paced: bool = False, crowded: bool = False) -> bool:
@@ -84,13 +83,13 @@ class OpenCounter:
         Say whether a call may be granted.
 
         Args:
-            paced: It comes from a queue: not sooner than the stream of a window in demand lets it go.
+            paced: It comes from a queue: it may not go before the stream of a window in demand lets it.
             crowded: More calls wait than a window admits.
         """
         return self.meter.room_for(units) and not (paced and self._is_ahead(crowded=crowded))
 
     def take(self, units: int) -> int:
-        """Charge, and return the time it counts from, in microseconds since 1970."""
+        """Charge a call, and return the time from which it counts, in microseconds since 1970."""
         self.meter.take(units)
         if self.stream:
             self.stream.take(units, self.meter.now)
@@ -102,15 +101,16 @@ class OpenCounter:
         return self.meter.now
 
     def take_from_others(self, units: int) -> None:
-        """Charge what somebody else has used of the quota: of one whose past is not kept."""
+        """Charge what others have used of the quota. For counters that do not keep the past."""
         self.meter.take(units)
         self.changed = True
 
     def hear(self, remaining: float, *, rounded: float = 0.0, freed: float = 0.0) -> None:
         """
-        Keep free, from now on, what others hold of a sliding window by its provider's word, in the limit's unit.
+        Keep free, from now on, what others hold of a sliding window according to its provider.
 
         Args:
+            remaining: What the provider says is left, in the limit's unit.
             rounded, freed: See `others.shown`.
         """
         cap = self.rule.algorithm(self.key).capacity
@@ -127,11 +127,11 @@ class OpenCounter:
 
     @property
     def own(self) -> float:
-        """What our own calls have used, in the limit's unit."""
+        """The use by our own calls, in the limit's unit."""
         return self.algorithm.capacity - self.meter.available() / MICRO
 
     def give_back(self, units: int, granted_at: int) -> None:
-        """Uncharge what was charged at a time, unless that time's window is over."""
+        """Take back a charge made at `granted_at`, unless that time's window is over."""
         self.meter.give_back(units, granted_at)
         if self.stream:
             self.stream.give_back(units)
@@ -168,8 +168,8 @@ def paced(state: Mapping[str, Any], now: float, rule: Rule) -> float:
     """
     Return about how much a bucket let through in its last window, in the limit's unit.
 
-    A bucket knows its level and not its past. So each amount fades with the window as time constant, which in steady
-    use sums up to rate x window.
+    A bucket knows its level and not its past. Each amount therefore fades with the window as time constant. In steady
+    use that sums up to rate x window.
     """
     amount, at = state.get("pace", (0.0, now))
     return float(amount * math.exp(-max(0.0, now - at) / (rule.window_seconds or 60)))
@@ -179,9 +179,9 @@ def usage(
     rule: Rule, key: str, state: State, now: float, *, pressure: float = 1.0, share: float = 1.0
 ) -> tuple[float, float]:
     """
-    Return how much of its cap a counter has used, others' part with it, and the cap, both in the limit's unit.
+    Return how much of its cap a counter has used, with others' part, and the cap; both in the limit's unit.
 
-    A bucket's cap is the provider's quota where it is stated, and otherwise what it lets through in a window.
+    A bucket's cap is the provider's quota if it is stated, and otherwise what the bucket lets through in a window.
     """
     full = rule.algorithm(key)
     if full.is_bucket:
@@ -193,7 +193,7 @@ def usage(
 
 
 def _with_others(own: float, others: Others, capacity: float) -> float:
-    """What is used of a cap: by others no more than we leave, for that is only what they may use."""
+    """The used part of a cap. Others count for at most what we leave free, as that is all that they may use."""
     return max(own, min(own + others.held, capacity))
 
 
@@ -211,7 +211,7 @@ def lock_counters(places: Iterable[Place]) -> dict[str, OpenCounter]:
     if not _known.issuperset(ids):
         _add(ids, wanted)
     rows = run_sql("ratelimits", "lock_counters", {"ids": ids})
-    if len(rows) < len(ids):  # somebody deleted idle ones
+    if len(rows) < len(ids):  # somebody deleted idle counters
         _add(ids, wanted)
         rows = run_sql("ratelimits", "lock_counters", {"ids": ids})
     now = max(row[-1] for row in rows)
@@ -272,13 +272,13 @@ def counter_of(rule: Rule, key: str, row: Counter | None, now: float) -> OpenCou
 
 
 def pressure_of(row: Counter) -> Pressure:
-    """The pressure as it is stored, not recovered since."""
+    """The pressure as stored, without its recovery since."""
     changed_at = row.pressure_changed_at
     return Pressure(row.pressure, changed_at.timestamp() if changed_at else None, row.pressure_before)
 
 
 def write_counters(counters: Iterable[OpenCounter]) -> None:
-    """Store what changed, and raise or resolve the alerts that this crosses."""
+    """Store what changed, and open or resolve the alerts of the thresholds that it crosses."""
     changed = [counter for counter in counters if counter.changed or counter.meter.moved or counter.denials]
     if not changed:
         return
@@ -297,7 +297,7 @@ def write_counters(counters: Iterable[OpenCounter]) -> None:
     )
 
 
-# Ids that exist, as far as this process knows: adding them anew each time would cost a statement.
+# Ids of counters that this process knows to exist: adding them each time would cost a statement.
 _known: set[str] = set()
 MOST_COUNTERS_KNOWN = 200_000
 
@@ -309,7 +309,7 @@ def _add(ids: list[str], wanted: Mapping[str, Place]) -> None:
         "keys": [wanted[i][1] for i in ids],
     }
     run_sql("ratelimits", "add_counters", parameters)
-    # Not before they are committed: another thread would take them for there, lock the others first, and deadlock.
+    # Remember them only once committed. Otherwise another thread takes them to exist, locks others first and deadlocks.
     transaction.on_commit(lambda: _remember(ids))
 
 

@@ -38,14 +38,14 @@ def decide(
     calls: Sequence[Call], *, settlements: Sequence[Settlement] = (), units: frozenset[str] | None = None
 ) -> list[Decision]:
     """
-    Decide which of these calls may go now and charge those, in the order given; settle others in the same step.
+    Decide which of these calls may go now, and charge them, in the order given; settle others in the same step.
 
-    What the providers of settled calls said of their quotas is heeded, too; see `drift`.
+    Also heeds what the providers of settled calls said of their quotas; see `drift`.
 
-    Locks the charges settled, then the counters of all calls and settlements in the order of their ids.
+    Locks the charges to be settled, then the counters of all calls and settlements in the order of their ids.
 
     Args:
-        units: Ask the limits of these alone; None: all.
+        units: Ask only the limits of these units; None: all.
 
     Returns:
         One decision a call, in order.
@@ -66,7 +66,7 @@ def decide(
 
 
 def unfit(call: Call) -> tuple[str, str] | None:
-    """Return the limit that can never admit a call, and why, without asking a counter; None: each can, some time."""
+    """Return the limit that can never admit a call, and why, without asking a counter; None: every limit can."""
     why: tuple[str, str] | None = None
     for subject in counted_as(call.subject):
         reasons = ((rule.name, why_unfit(call._replace(subject=subject), rule)) for rule in rules_for(subject))
@@ -77,14 +77,14 @@ def unfit(call: Call) -> tuple[str, str] | None:
 
 
 def settle(settlements: Sequence[Settlement]) -> None:
-    """Settle calls that have ended; one that was settled before changes nothing."""
+    """Settle calls that have ended; a call that was settled before changes nothing."""
     if settlements:
         decide((), settlements=settlements)
 
 
 def reclaim_expired(most: int = 1000) -> int:
     """
-    Take back what crashed holders held: estimates into their own window, places in flight at once.
+    Take back what crashed holders held: estimates from the window in which they count, places in flight at once.
 
     Returns:
         How many charges were reclaimed.
@@ -107,7 +107,7 @@ def _reclaim(holders: Sequence[str], most: int) -> int:
 
 
 def _limits(calls: Sequence[Call], units: frozenset[str] | None) -> Limits:
-    """Read the limits that count calls, once: were they read again, one that came amid it would have no counter."""
+    """Read the limits that count calls, only once: a limit that appeared between two reads would have no counter."""
     asked = {(call.subject, call.paced) for call in calls if not call.alternatives}
     for alternatives, paced in {(call.alternatives, call.paced) for call in calls if call.alternatives}:
         asked |= {(one.subject, paced) for one in alternatives}

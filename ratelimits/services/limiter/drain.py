@@ -1,4 +1,4 @@
-"""When a queue has passed a limit: one answer for forecasts, gauges and alerts."""
+"""Forecasting when a queue has passed a limit: one answer for forecasts, gauges and alerts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ratelimits.algorithms.measures import cost_units, seconds
 
 from .counters import OpenCounter
 
-LARGE_SHARE = 0.05  # of a limit: smaller calls fill it whatever their order
+LARGE_SHARE = 0.05  # of a limit: smaller calls fill it in any order
 MOST_LINED = 2000
 
 Calls = Sequence[tuple[float, float]]
@@ -21,13 +21,13 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
     """
     Return when the last of the calls has gone through, if nothing else comes; None: no rate is known.
 
-    They are lined up as the limiter would admit them: large calls one by one, because each leaves room unused that the
-    next does not fit into, small ones in pieces of LARGE_SHARE. MOST_LINED are, and those behind go at the pace of
-    these. What goes in a stream (docs/adr/0018) follows the piece before it no sooner than the stream allows. A
-    cool-down comes before all.
+    The calls are lined up as the limiter would admit them. Large calls are lined up one by one, because each leaves
+    room into which the next does not fit; small calls in pieces of LARGE_SHARE. At most MOST_LINED are lined up, and
+    the rest go at the pace of these. In a stream (docs/adr/0018) a piece follows the one before it no sooner than the
+    stream allows. A cool-down comes before all.
 
     Args:
-        crowded: More calls wait in their lane than a window admits, be they more than these.
+        crowded: More calls wait in their lane than a window admits, even if `calls` are fewer.
     """
     rate, capacity = counter.algorithm.rate_per_second, counter.algorithm.capacity
     if not rate:
@@ -50,7 +50,7 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
     for amount in lined:
         has_room_at = seconds(meter.line_up(cost_units(min(amount, capacity))))
         if stream and has_room_at > begins:
-            apart = stream.seconds_a_unit  # by then it has been full
+            apart = stream.seconds_a_unit  # by then the window has been full
         left -= amount
         passed = max(passed, has_room_at + left * apart)
     return max(begins, counter.sooner(begins + (passed - begins) * max(1.0, share)))

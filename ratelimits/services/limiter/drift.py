@@ -1,4 +1,4 @@
-"""Drift: where a provider says that less is left than our counter shows, because somebody else uses the quota too."""
+"""Drift: a provider says that less is left than our counter shows, because somebody else uses the quota too."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ratelimits.violated import violated_rules
 
 from .counters import OpenCounter, Place
 
-# Anthropic rounds the tokens that are left to the nearest thousand.
+# Anthropic rounds the remaining tokens to the nearest thousand.
 ROUNDED_TO = 1000
 MINUTE = 60.0
-MORE_PERCENT = 110  # who used some of it uses more before the next answer comes in
+MORE_PERCENT = 110  # others go on using it before the next answer comes in
 
 
 class Statement(NamedTuple):
-    """What a provider said of its quotas when it answered one of our calls."""
+    """A provider's statement about its quotas, in its answer to one of our calls."""
 
     subject: Subject
     quotas: tuple[StatedQuota, ...]
@@ -33,11 +33,12 @@ class Statement(NamedTuple):
 
 def rules_stated(statement: Statement) -> list[tuple[Rule, StatedQuota]]:
     """
-    Return the limits that stand for the quotas stated: of the same unit and window, and counted where a key is.
+    Return the limits that stand for the stated quotas: of the same unit and window, and counted where a key is.
 
-    A quota is one limit's alone: where several are of its unit, the one of the shortest window that knows models. Else
-    a minute's remainder would close an hour's limit, and one model's that of all. Shadow limits and those of a day are
-    left alone, and so are those that count several accounts together: the provider speaks of one.
+    A quota stands for a single limit. If several limits have its unit, it is the limit with the shortest window, and of
+    those one that tells models apart. Otherwise a minute's remainder would close an hour's limit, and one model's
+    remainder the limit of all models. Shadow limits and limits of a day are left alone. Limits that count several
+    accounts together are left alone, too: the provider speaks of one account.
     """
     rules = [
         rule
@@ -62,12 +63,12 @@ def take_drift(statements: Iterable[Statement], counters: Mapping[str, OpenCount
     """
     Correct locked counters by what others have used, where the provider says that less is left than we think.
 
-    What we granted after the provider spoke is in our count and not in its own, and so may be what is on its way to it.
-    That makes our room smaller and counts no call twice; what is missed shows in the next answer. Of several
-    statements about one counter the last counts. Nothing is ever given back.
+    Our count has calls that the provider's lacks: those granted after it spoke, and perhaps some on their way to it.
+    They make our room smaller, and no call counts twice. Use that is missed this way shows in the next answer. If
+    several statements are about one counter, the last counts. Nothing is ever given back.
 
-    A sliding window knows what is ours of the use it counts: the rest is kept free ahead, see `algorithms.others`. Any
-    other counter is charged with it, as much as leaves no more room than the provider says.
+    A sliding window knows how much of its use is ours. It keeps the rest free ahead, see `algorithms.others`. Any other
+    counter is charged so much that it has no more room than the provider says.
     """
     last: dict[str, tuple[OpenCounter, StatedQuota]] = {}
     for statement in statements:
@@ -99,7 +100,7 @@ def _width(rule: Rule) -> tuple[float, bool]:
 
 
 def _freed(rule: Rule, quota: StatedQuota, counter: OpenCounter) -> float:
-    """What its provider has freed since it spoke, which it does when a call begins, and we hear it when one ends."""
+    """What the provider may have freed since it spoke: it speaks as a call begins, and we hear it as the call ends."""
     return counter.algorithm.capacity * quota.age_seconds / (rule.window_seconds or MINUTE)
 
 

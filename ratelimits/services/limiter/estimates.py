@@ -1,4 +1,4 @@
-"""Learning what calls cost beyond what is known before they are made, such as the tokens of an answer."""
+"""Learning what calls cost beyond what is known before the call, such as the tokens of an answer."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ MIN_SAMPLES = 10
 MAX_SAMPLES = 200
 CACHE_SECONDS = 5.0
 
-# Kinds and models come from payloads: the cache must not grow with what producers make up.
+# Kinds and models come from payloads: the cache must not grow with names that producers make up.
 _MAX_CACHED = 10_000
 
 
 class Alike(NamedTuple):
     """
-    Which calls are taken to be like one another.
+    Calls that are taken to be like one another.
 
-    Of other projects nothing is learned: their answers would make these dear, and would show how long they are.
+    Nothing is learned from other projects: their answers would make these calls dear, and the length of their answers
+    would show.
 
     Attributes:
-        project: Whose calls they are, whomever their provider counts.
+        project: The project whose calls they are, whatever project their provider counts.
     """
 
     project: str
@@ -56,22 +57,22 @@ def learned_unknown(alike: Alike) -> float | None:
     """
     Return the p90 of the unknown part of recent calls; None while there are fewer than MIN_SAMPLES.
 
-    Read at most once in CACHE_SECONDS a process, and calls alike.
+    A process reads it at most once in CACHE_SECONDS for calls alike.
     """
     return _read(_id(alike), "samples", "p90")
 
 
 def learned_output(alike: Alike) -> float | None:
-    """Return the p90 of the output tokens of recent calls, as `learned_unknown` does; for limits that count output."""
+    """Return the p90 of the output tokens of recent calls, as `learned_unknown` does. For limits that count output."""
     return _read(_id(alike), "outputs", "output_p90")
 
 
 def with_cached(amounts: Amounts, alike: Alike) -> Amounts:
     """
-    Return what a call takes with the part of its input that a cache should have, where it does not say so itself.
+    Add to a call's amounts the part of its input that a cache should have, if the call does not state it itself.
 
-    That part is the p10 of recent calls, as `learned_unknown` is the p90. A limit of the input that no cache had
-    reserves the rest. A cache outlives such a limit's window: when it has lapsed, the window is empty.
+    That part is the p10 of recent calls, as `learned_unknown` is the p90. A limit that does not count cached input
+    reserves the rest. A cache outlives such a limit's window: when the cache has lapsed, the window is empty.
     """
     entered = amounts.get(INPUT_TOKENS)
     if not entered or CACHED_TOKENS in amounts:
@@ -82,8 +83,10 @@ def with_cached(amounts: Amounts, alike: Alike) -> Amounts:
 
 def measured_ratio(alike: Alike) -> float | None:
     """
-    Return how many times what was taken for known the known part of a call really is: the median of recent calls, such
-    as of a tokenizer that takes other tokens than the estimate; None while there are fewer than MIN_SAMPLES.
+    Return the ratio of the known part of a call to what was taken for it: the median of recent calls.
+
+    It differs from 1 where, for example, a tokenizer counts other tokens than the estimate. None while there are fewer
+    than MIN_SAMPLES.
     """
     ratios = CostEstimate.objects.filter(id=_id(alike)).values_list("ratios", flat=True).first()
     return median(ratios) if ratios and len(ratios) >= MIN_SAMPLES else None
@@ -92,13 +95,13 @@ def measured_ratio(alike: Alike) -> float | None:
 @dataclass(frozen=True, slots=True)
 class Typical:
     """
-    The means of the recent calls that are alike; None: fewer than MIN_SAMPLES are known.
+    The means of recent calls that are alike; None: fewer than MIN_SAMPLES are known.
 
     Attributes:
-        unknown: What they cost beyond what was known.
+        unknown: The cost beyond what was known.
         ratio: How many times as much the known part was.
         output: Their output tokens.
-        cached: Which part of their input a cache had.
+        cached: The part of their input that a cache had.
     """
 
     unknown: float | None = None
@@ -108,7 +111,7 @@ class Typical:
 
 
 def typical_calls(wanted: Collection[Alike]) -> dict[Alike, Typical]:
-    """Return what such calls typically cost: for forecasts, where limits go by the p90."""
+    """Return what such calls typically cost. For forecasts; limits go by the p90 instead."""
     rows = CostEstimate.objects.in_bulk({_id(alike) for alike in wanted})
     found = {}
     for alike in wanted:
@@ -124,14 +127,14 @@ def record_actuals(
     cached_shares: Sequence[Sample] = (),
 ) -> None:
     """
-    Add what calls really cost beyond what was known; of calls alike the last MAX_SAMPLES are kept.
+    Add what calls really cost beyond what was known. The last MAX_SAMPLES are kept for calls alike.
 
     Opens a transaction if there is none. Locks the rows of these calls, in id order, until it
-    ends: call it with no other lock held or to come, and a few seconds' samples at a time.
+    ends. Call it with no other lock held or to come, and with a few seconds' samples at a time.
 
     Args:
-        samples: (alike, cost of the unknown part) of each call, oldest first. Negative costs, of calls
-            that turned out cheaper than what was known, count as none.
+        samples: (alike, cost of the unknown part) of each call, oldest first. A negative cost, of a call
+            that turned out cheaper than what was known, counts as 0.
         ratios: (alike, real part of what was known) of each call, oldest first; see `measured_ratio`.
         outputs: (alike, output tokens) of each call, oldest first; see `learned_output`.
         cached_shares: (alike, part of the input that a cache had) of each call, likewise; see `with_cached`.

@@ -1,4 +1,4 @@
-"""How full limits are, and who used them: for screens. Reads without locks."""
+"""Gauges for screens: how full limits are, and who used them. Reads without locks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ratelimits.subjects import NOBODY
 from .counters import OpenCounter, counter_of, usage
 from .tallies import amount_of
 
-MOST_GAUGES = 200  # of one limit, those that changed last
+MOST_GAUGES = 200  # of one limit: the counters that changed last
 MOST_TALLIES_SUMMED = 100_000  # summed up for one list of users
 MOST_USERS_GAUGED = 10
 
@@ -32,17 +32,17 @@ class CounterGauge:
     The figures of one counter, in its limit's unit, by the database's clock.
 
     Attributes:
-        capacity: The cap without what pressure takes of it; a bucket's is what it lets through in a window.
+        capacity: The cap before pressure reduces it; for a bucket, what it lets through in a window.
         available: What may still go at this instant.
         percent: Of the cap; above 100 after a late charge or a lowered cap.
         share: The part of the cap that a ramp leaves open; 1: all.
         level: The highest threshold reached, in percent; 0: none.
         blocked_until: End of a cool-down; None: there is none.
         next_free_at: When one more call has room; None: now.
-        proposed_capacity: What the provider says the cap of this key is; None: nothing waits for an operator.
+        proposed_capacity: The cap of this key as the provider states it; None: no proposal waits for an operator.
         per_second: The pace at which a queue behind it drains; None: calls in flight set it.
-        override_ends_at: When the cap of this key comes back to what it was; None: it has none that ends.
-        opened: The counter that all of it was read from.
+        override_ends_at: When the cap of this key returns to what it was; None: it has no override that ends.
+        opened: The counter from which all of this was read.
     """
 
     counter_id: str
@@ -74,13 +74,13 @@ class CounterGauge:
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether it only watches: a shadow, until its provider refuses."""
+        """Whether it only watches: a shadow limit does, until its provider refuses."""
         return self.shadow and self.blocked_until is None
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Calls of one user or kind since a time, and what they took in the limit's unit."""
+    """The calls of one user or kind since a time, and what they took in the limit's unit."""
 
     name: str
     calls: int
@@ -93,7 +93,7 @@ class TopUsersOfLimit:
     Attributes:
         users: `project / user` as the provider sees them, the most first.
         kinds: Of handlers.
-        partial: There were more than MOST_TALLIES_SUMMED decisions, and the oldest are left out.
+        partial: There were more than MOST_TALLIES_SUMMED tallies, and the oldest are left out.
     """
 
     users: tuple[Used, ...]
@@ -113,10 +113,10 @@ def gauges(
     Return the gauges of counters, the fullest of each limit first.
 
     Args:
-        limit_ids, service: Of these limits only.
-        limit: Of this one, with the figures it has here, stored or not.
-        counter_ids: These counters only.
-        most: Counters of one limit; those that changed last are looked at.
+        limit_ids, service: Only counters of these limits.
+        limit: Only counters of this limit, with the figures that it has here, stored or not.
+        counter_ids: Only these counters.
+        most: Counters of one limit; the ones that changed last are read.
     """
     limits = Limit.objects.all()
     if limit is not None:
@@ -183,11 +183,11 @@ def top_users(
     limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MOST_USERS_GAUGED
 ) -> TopUsersOfLimit:
     """
-    Return who used a limit most, in its unit, by what was granted since then.
+    Return who used a limit most, in its unit, by the calls granted in the time `since`.
 
     Args:
-        key: Of one counter only.
-        since: Tallies are kept for a day.
+        key: Only one counter's calls.
+        since: At most a day, as tallies are kept no longer.
     """
     rows = tallies_of(limit, since=since)
     if key is not None:
@@ -207,7 +207,7 @@ def top_users(
 
 
 def tallies_of(limit: Limit, *, since: timedelta) -> QuerySet[CallTally]:
-    """The tallies of what a limit counts."""
+    """The tallies of the calls that a limit counts."""
     rows = CallTally.objects.filter(at__gte=Now() - since)
     for name in ("service", "kind"):
         if getattr(limit, name):
@@ -232,7 +232,7 @@ def _sums(rows: QuerySet[CallTally], limit: Limit, names: tuple[str, ...], most:
 
 
 def _conditions_of(key: str) -> dict[str, str]:
-    """What a key says of its calls: `project:acme/user:u/model:m`."""
+    """The conditions that a key such as `project:acme/user:u/model:m` sets for its calls."""
     named = dict(part.split(":", 1) for part in key.split("/") if ":" in part)
     conditions: dict[str, str] = {name: named[name] for name in ("project", "user", "model") if name in named}
     if conditions.get("user") == NOBODY:

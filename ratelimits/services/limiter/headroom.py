@@ -1,4 +1,4 @@
-"""How much room limits have right now, read without locks: for choosing lanes and for telling people why work waits."""
+"""The room of limits right now, read without locks: for choosing lanes, and for telling people why work waits."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ UNUSED = ("{}", None, "", 1.0, None)  # the columns of a counter that nobody has
 @dataclass(frozen=True, slots=True)
 class Headroom:
     """
-    What one subject's limits admit at an instant, if nobody else comes.
+    The room that one subject's limits have at an instant, if nobody else comes.
 
     Attributes:
-        calls: How many may go now. Where only tokens are counted and there are some, without end.
-        opens_at: When the next may go, seconds since 1970; not after `now` where some may go already.
+        calls: How many may go now. Unlimited where only tokens are counted and some are left.
+        opens_at: When the next call may go, seconds since 1970; not after `now` if some may go already.
         rate_per_second: The slowest pace at which these limits let calls through; None: none has a pace.
-        blocking: The limits without room, the one that takes longest first.
+        blocking: The limits without room; first the limit that takes longest.
         counters: The ids of all counters that apply.
-        paces: The calls a second that each of them lets through; None: it has no pace.
-        calls_each: The calls that each of them admits now.
+        paces: The calls a second that each counter lets through; None: it has no pace.
+        calls_each: The calls that each counter admits now.
         slowest: The limit whose pace is the slowest.
     """
 
@@ -69,8 +69,8 @@ def read_headroom(
 
     Args:
         tokens: What a call needs of token limits.
-        paced: Of calls from a queue, see `decide.Call`.
-        crowded: Those of the subjects of whom more calls wait than a window admits.
+        paced: The calls come from a queue, see `decide.Call`.
+        crowded: The subjects for which more calls wait than a window admits.
     """
     asked = set(subjects)
     pooled = {subject: [one.subject for one in alternatives_of(subject)] for subject in asked if is_pooled(subject)}
@@ -104,7 +104,7 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, pace
         rate = rate / max(tokens, 1)
     seen = _Seen(counter, rate, WITHOUT_END, now)
     if rule.shadow or rule.unit == ENQUEUED_TOKENS:
-        pass  # only a cool-down holds; and of what is enqueued a live call takes nothing
+        pass  # only a cool-down holds calls back; a live call takes nothing of what is enqueued
     elif never_fits(counter.algorithm, units):
         seen.calls, seen.opens_at = 0, math.inf
     elif not meter.room_for(units):
@@ -141,7 +141,7 @@ def _room(names: Sequence[str], seen: dict[str, _Seen], now: float, tokens: floa
 
 
 def _together(rooms: Sequence[Headroom], now: float) -> Headroom:
-    """The room of a pool: its members' added up. One without a member that calls may show never opens."""
+    """The room of a pool: the sum of its members' room. A pool without a member that calls may show never opens."""
     if not rooms:
         return Headroom(calls=0, opens_at=math.inf, now=now)
     first = min(rooms, key=lambda room: room.opens_at)

@@ -1,4 +1,4 @@
-"""What a call takes of a limit, before anybody knows what it costs."""
+"""The amount that a call takes of a limit before anybody knows its cost."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def needed(rule: Rule, key: str, call: Costly) -> float:
         whole = reserved_whole(rule.unit, call.cost, call.known_cost, call.amounts)
         if whole is not None:
             cost_units(whole)
-            # One that may bring more than the whole limit goes alone: its input decides whether it can never fit.
+            # A call that may bring more than the whole limit goes alone. Only its input decides whether it never fits.
             return max(call.known_cost or 0.0 if rule.unit == TOKENS else 0.0, min(whole, rule.algorithm(key).capacity))
     amount, known = estimate(rule.unit, call.cost, call.known_cost, call.amounts, counts_cached=rule.counts_cached)
-    cost_units(amount)  # what is no number must not pass for what is known of it
+    cost_units(amount)  # raises here, or a cost that is no number would pass as its known part
     return clamped(amount, known, rule.algorithm(key).capacity)

@@ -1,4 +1,4 @@
-"""What the limiter does while its database is out of reach: some limits let calls through, the others do not."""
+"""Behaviour while the limiter's database is out of reach: some limits let calls through, others do not."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class LimiterUnavailable(QueueOpsError):
 
 class Outage:
     """
-    Whether the database was out of reach lately.
+    Knows whether the database was out of reach lately.
 
-    While it is, one request in TRY_AGAIN_SECONDS goes to find out whether it is back; the others are not kept waiting
-    for a connection that takes seconds to fail.
+    While it is, one request in TRY_AGAIN_SECONDS tries whether it is back. The others do not wait for a connection that
+    takes seconds to fail.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Outage:
         self._next_try_at = 0.0
 
     def may_ask(self) -> bool:
-        """Say whether the caller should use the database; while an outage lasts, one at a time may."""
+        """Say whether the caller should use the database; during an outage one caller at a time may."""
         if not self._lasts:
             return True
         with self._lock:
@@ -63,10 +63,10 @@ def require_fail_open(subjects: Iterable[Subject]) -> None:
     """
     Return if these calls may go although nobody counts them.
 
-    Known are the limits that this process read last, however long ago. Shadow limits block nothing.
+    It goes by the limits that this process read last, however long ago. Shadow limits block nothing.
 
     Raises:
-        LimiterUnavailable: A limit that applies is fail-closed, or none that applies is known here.
+        LimiterUnavailable: A limit that applies is fail-closed, or this process knows no limit that applies.
     """
     known = last_known_rules()
     for subject in subjects:

@@ -1,4 +1,4 @@
-"""How the limits stand for a call, read without locks and charging nothing: for screens and forecasts."""
+"""How the limits stand for a call. For screens and forecasts: reads without locks and charges nothing."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class LimitForecast:
 
     Attributes:
         free_at: When the call has room, if nothing else comes; None: never, or when a call in flight ends.
-        cooled_until: End of a cool-down that lasts still.
-        why: Why it is cooled down, or why it never fits.
-        rate_per_second: At which a queue behind it drains; None: the calls set the pace.
+        cooled_until: End of a cool-down that still lasts.
+        why: Why the limit is cooled down, or why the call never fits.
+        rate_per_second: The pace at which a queue behind it drains; None: the calls set the pace.
         pressure: Part of the cap that is used since the provider pushed back; 1: all of it.
-        share: Part of that which a ramp leaves open, likewise.
+        share: Part of that which a ramp leaves open; 1: all of it.
     """
 
     rule: Rule
@@ -65,16 +65,16 @@ class LimitForecast:
 
     @property
     def noun(self) -> str:
-        """What it counts, for people."""
+        """Its unit as people call it."""
         return "calls" if self.per_call else NOUNS[self.rule.unit]
 
     @property
     def is_large(self) -> bool:
-        """Whether such calls leave room unused that the next does not fit into."""
+        """Whether such calls leave room unused into which the next does not fit."""
         return not self.per_call and self.needed > LARGE_SHARE * self.capacity
 
     def amount_of(self, call: Costly) -> float:
-        """What a call takes of this limit, in its unit."""
+        """The amount that a call takes of this limit, in its unit."""
         return 1.0 if self.per_call else needed(self.rule, self.key, call)
 
     def passed_at(self, calls: Calls, *, crowded: bool = False) -> float | None:
@@ -84,7 +84,7 @@ class LimitForecast:
 
 def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[LimitForecast, ...]]:
     """
-    Return what each call meets, shadow limits left out unless they cool down. One read of the counters for all.
+    Return the limits that each call meets, without shadow limits unless they cool down. Reads all counters at once.
 
     A pool's call meets the limits of the member that has room first.
 
@@ -104,7 +104,7 @@ def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[LimitForecas
 
 
 def _free_at(limits: Sequence[LimitForecast]) -> float:
-    """When the last of them has room; without end where nobody knows."""
+    """When the last of the limits has room; infinite if nobody knows."""
     return max((math.inf if limit.free_at is None else limit.free_at for limit in limits), default=0.0)
 
 

@@ -23,7 +23,7 @@ def write_tallies(granted: Sequence[Call], *, as_requests: bool = True) -> None:
     Add one row for each subject and kind among the calls.
 
     Args:
-        as_requests: False: they only take amounts, as a batch does that is enqueued, and are no calls.
+        as_requests: False: they only take amounts and are no calls, such as a batch that is enqueued.
     """
     if not granted:
         return
@@ -48,7 +48,7 @@ def write_tallies(granted: Sequence[Call], *, as_requests: bool = True) -> None:
 
 
 def _amounts(calls: Sequence[Call]) -> dict[str, float] | None:
-    """What calls take together, by unit; None where the cost says everything of each of them."""
+    """The sums of what calls take, by unit; None if the cost says everything about each of them."""
     if not any(call.amounts or call.known_cost is not None for call in calls):
         return None
     sums: dict[str, float] = defaultdict(float)
@@ -59,7 +59,7 @@ def _amounts(calls: Sequence[Call]) -> dict[str, float] | None:
 
 
 def amount_of(unit: str, *, counts_cached: bool) -> Combinable:
-    """Return the expression of what the calls of a tally took of a unit, as sum_tallies.sql has it."""
+    """Return the expression for what the calls of a tally took of a unit, as in sum_tallies.sql."""
     if unit in PER_CALL:
         return Cast("calls", FloatField())
     missing = Value(0.0) if unit == ENQUEUED_TOKENS else F("tokens")

@@ -1,4 +1,4 @@
-"""The decision in memory: which calls may go, and what each takes, over counters that somebody holds."""
+"""The decision in memory: which calls may go, and what each takes. The caller holds the counters."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Binding:
     Why a call cannot go now: one counter's figures, in its limit's unit.
 
     Attributes:
-        retry_at: When it has room, seconds since 1970, if nothing else comes; None: never.
-        cooling: The provider pushed back, or an operator did.
+        retry_at: When the counter has room, seconds since 1970, if nothing else comes; None: never.
+        cooling: The provider pushed back, or an operator cooled it down.
     """
 
     limit: str
@@ -43,22 +43,22 @@ class Binding:
 
 
 Kind = Literal["proceed", "defer", "retry", "reject"]
-Limits = Mapping[tuple[Subject, bool], tuple[Rule, ...]]  # by whom they count, and whether the call is paced
+Limits = Mapping[tuple[Subject, bool], tuple[Rule, ...]]  # by subject, and whether the call is paced
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """
-    What becomes of one call.
+    The decision about one call.
 
     Attributes:
         kind: `proceed`: every limit had room and was charged. `defer`: room will come. `retry`: the provider pushed
             back lately. `reject`: no wait helps.
         retry_at: Earliest time for `defer` and `retry`, seconds since 1970 by the database's clock.
         binding: The limit that takes longest to have room; None for `proceed`.
-        blocking: All that have none, the binding one first.
-        met: All that count a denied call: `blocking`, then those that have room.
-        credential: Of a pool's call that may go: the member that it was counted against.
+        blocking: All limits without room, the binding one first.
+        met: All limits that count a denied call: `blocking`, then the limits that have room.
+        credential: If a pool's call may go: the member against which it was counted.
         now: The database's clock after the locks.
         holds: A Charge was written for the call's holder.
     """
@@ -76,7 +76,7 @@ class Decision:
 
 @dataclass(slots=True)
 class _Asked:
-    """One call with its counters and what it takes of each, in millionths."""
+    """One call with its counters, and what it takes of each, in millionths of its unit."""
 
     call: Call
     needs: list[tuple[OpenCounter, int]] = field(default_factory=list)
@@ -91,15 +91,15 @@ def weigh(
     calls: Sequence[Call], limits: Limits, counters: Mapping[str, OpenCounter], now: float
 ) -> tuple[list[Decision], list[tuple[Call, list[Entry]]]]:
     """
-    Decide which of these calls may go now, in the order given, and charge those.
+    Decide which of these calls may go now, in the order given, and charge them.
 
-    A call that one counter refuses closes that counter for the calls behind it, so that small ones do not overtake a
-    large one; calls that do not touch it may still go. Calls without any limit proceed. A pool's call goes with the
-    member that has the most room for its weight; only if none takes it are their counters closed.
+    If a counter refuses a call, it is closed for the calls behind, so that small calls do not overtake a large one.
+    Calls that do not touch it may still go. Calls without any limit proceed. A pool's call goes with the member that
+    has the most room for its weight. The members' counters are closed only if no member takes it.
 
     Args:
-        limits: Those of each call, and of the members of each pool's.
-        counters: By id, at least those that the calls touch; changed in place.
+        limits: The limits of each call, and of each member if it is a pool's call.
+        counters: By id, at least the counters that the calls touch; changed in place.
 
     Returns:
         One decision a call, in order; and the calls that were charged, with what each will have to settle.
@@ -115,7 +115,7 @@ def weigh(
             entries = _charge(one)
             one.holds = bool(entries and call.holder)
             granted.append((one, entries))
-    free = Decision("proceed", now)  # of all that hold nothing: making one is dearer than a decision
+    free = Decision("proceed", now)  # shared by all calls that hold nothing: making one costs more than deciding
     return [_decision(one, free) for one in asked], [(one.call, entries) for one, entries in granted if one.needs]
 
 
@@ -129,10 +129,10 @@ def _alike(
     call: Call, limits: Limits, counters: Mapping[str, OpenCounter], known: dict[tuple[Subject, bool], _Asked]
 ) -> _Asked:
     """
-    What `_asked` finds, found out once for all calls of one subject that every limit counts one by one.
+    Return what `_asked` finds. If every limit counts one by one, it is found once for all calls of a subject.
 
     Args:
-        known: What was found out; changed in place.
+        known: What was found before, by subject and pace; changed in place.
     """
     place = call.subject, call.paced
     if (first := known.get(place)) is not None:
@@ -154,7 +154,7 @@ def _asked(call: Call, applicable: tuple[Rule, ...], counters: Mapping[str, Open
             one.malformed = error.message
             return one
         if not units and rule.unit != TOKENS:
-            continue  # it takes nothing of what this limit counts: neither its room nor its cool-down is its business
+            continue  # it takes nothing of this limit's unit, so the limit's room and cool-down do not matter to it
         if not rule.shadow and (reason := never_fits(counter.algorithm, units)):
             one.rejection = binding_of(counter, units, None, reason)
             return one
@@ -164,10 +164,10 @@ def _asked(call: Call, applicable: tuple[Rule, ...], counters: Mapping[str, Open
 
 def _chosen(call: Call, limits: Limits, counters: Mapping[str, OpenCounter], waiting: dict[str, float]) -> _Asked:
     """
-    A pool's call as the member's that it goes with, or that it waits for.
+    Turn a pool's call into a call of the member with which it goes, or for which it waits.
 
     Args:
-        waiting: How many calls wait for each member, less the heavier it is; changed in place.
+        waiting: How many calls wait for each member, divided by its weight; changed in place.
     """
     options: list[tuple[float, float, float, _Asked]] = []
     for other in call.alternatives:
@@ -184,7 +184,7 @@ def _chosen(call: Call, limits: Limits, counters: Mapping[str, OpenCounter], wai
             return one
     if not fitting:
         return options[0][3]
-    for *_, one in fitting:  # as one account's: smaller calls of the pool do not overtake
+    for *_, one in fitting:  # as for a single account: smaller calls of the pool must not overtake
         for counter, units in one.needs:
             counter.closed = counter.closed or _refuses(counter, units, one.call)
     _, weight, one = min(
@@ -199,7 +199,7 @@ def _chosen(call: Call, limits: Limits, counters: Mapping[str, OpenCounter], wai
 
 
 def _refuses(counter: OpenCounter, units: int, call: Call) -> bool:
-    """Whether a counter keeps such a call back now."""
+    """Whether a counter keeps this call back now."""
     if counter.blocked_until is not None:
         return True
     free = not counter.closed and counter.room_for(units, paced=call.paced, crowded=call.crowded)
@@ -207,7 +207,7 @@ def _refuses(counter: OpenCounter, units: int, call: Call) -> bool:
 
 
 def _units_of(call: Call, rule: Rule, key: str) -> int:
-    """What a call takes of a limit, in millionths of its unit."""
+    """The amount that a call takes of a limit, in millionths of its unit."""
     if rule.per_call:
         return MICRO
     return cost_units(needed(rule, key, call))
@@ -222,13 +222,13 @@ def _may_go(one: _Asked) -> bool:
         free = counter.blocked_until is None and not counter.closed
         if free and counter.room_for(units, paced=one.call.paced, crowded=one.call.crowded):
             continue
-        if counter.rule.shadow and counter.blocked_until is None:  # a provider's word holds, whoever watches
+        if counter.rule.shadow and counter.blocked_until is None:  # a provider's refusal holds even in shadow
             against.append(counter)
         else:
             refusing.append((counter, units))
     for counter, _ in refusing:
         counter.closed = True
-    for counter in against if not refusing else ():  # a call that waits asks again, and would be counted each time
+    for counter in against if not refusing else ():  # a waiting call asks again, and each time would count
         counter.denials += 1
     one.denied_by = refusing
     return not refusing
@@ -245,7 +245,7 @@ def _charge(one: _Asked) -> list[Entry]:
 
 
 def _decision(one: _Asked, free: Decision) -> Decision:
-    """What becomes of a call that was weighed; `free`: of one that goes and holds nothing."""
+    """The decision about a call that was weighed; `free`: the one for calls that go and hold nothing."""
     now = free.now
     if one.malformed:
         return Decision("reject", now, reason=one.malformed)
@@ -267,21 +267,21 @@ def _decision(one: _Asked, free: Decision) -> Decision:
 def _refusal(counter: OpenCounter, units: int, call: Call) -> Binding:
     at = counter.sooner(seconds(counter.meter.line_up(units)))
     if call.paced and counter.stream and counter.is_streamed(crowded=call.crowded) and counter.meter.room_for(units):
-        at = max(at, seconds(counter.stream.opens_at))  # there is room, and its stream has run ahead
+        at = max(at, seconds(counter.stream.opens_at))  # there is room, but its stream has run ahead
     if counter.blocked_until is not None:
         return binding_of(counter, units, max(at, counter.blocked_until), counter.blocked_reason, cooling=True)
     return binding_of(counter, units, max(at, counter.now), no_room(counter))
 
 
 def no_room(counter: OpenCounter) -> str:
-    """In words, without a figure of its own: jobs of one reason are put off together."""
+    """The reason in words, without figures that differ by call: jobs with one reason are put off together."""
     return f"{counter.rule.name} has no room" + (", paced by the ramp" if counter.share < 1 else "")
 
 
 def binding_of(
     counter: OpenCounter, units: int, retry_at: float | None, reason: str, *, cooling: bool = False
 ) -> Binding:
-    """A counter's figures as what binds a call of so many millionths."""
+    """Return a counter's figures as the reason that binds a call of so many millionths."""
     return Binding(
         limit=counter.rule.name,
         limit_id=counter.rule.id,

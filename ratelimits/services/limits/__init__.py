@@ -1,1 +1,1 @@
-"""Which limits there are, and how they are kept."""
+"""The limits that exist, and how they are stored and read."""

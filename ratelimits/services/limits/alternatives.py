@@ -1,8 +1,8 @@
 """
-A pool's calls: counted against any one of its members, each of which has limits' counters of its own.
+A pool's calls: each is counted against one of the members, and each member has counters of its own.
 
-A subject whose project is a pool's stands for all of them that are in for the project behind it. Where they
-have their room added up, it is as if the pool were one large account; where a call goes, one of them is chosen, see
+A subject whose project is a pool's stands for all members that are in for the project behind it. For forecasts their
+room is added up, as if the pool were one large account. When a call goes, one member is chosen, see
 ratelimits/services/limiter/choose.py.
 """
 
@@ -16,7 +16,7 @@ from ratelimits.subjects import Subject
 
 
 class Alternative(NamedTuple):
-    """One member of a pool: its credential, whom the provider counts where a call shows it, and whether it is tried."""
+    """One member of a pool: its credential, weight, the subject that its provider counts, whether it is on trial."""
 
     credential: str
     weight: float
@@ -29,7 +29,7 @@ def is_pooled(subject: Subject) -> bool:
 
 
 def alternatives_of(subject: Subject) -> tuple[Alternative, ...]:
-    """The members that a pool's call may be counted against, as they are now; none for any other call."""
+    """The members against which a pool's call may be counted, as they are now; none for any other call."""
     if not subject.project.startswith(MARK):
         return ()
     return tuple(
@@ -44,7 +44,7 @@ def alternatives_of(subject: Subject) -> tuple[Alternative, ...]:
 
 
 def counted_as(subject: Subject) -> Sequence[Subject]:
-    """Whom limits may count such a call against: a pool's members, which may be none, or else the subject itself."""
+    """The subjects against which limits may count a call: a pool's members, perhaps none; else the subject itself."""
     if not subject.project.startswith(MARK):
         return (subject,)
     return [one.subject for one in alternatives_of(subject)]

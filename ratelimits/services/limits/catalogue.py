@@ -26,12 +26,12 @@ from ratelimits.services.limits.alternatives import counted_as, is_pooled
 from ratelimits.subjects import OF_SERVICE, Subject, counter_id, counter_key
 
 LIMITS_KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
-LEAST_SEND_SECONDS = 0.5  # no worker on a busy machine can promise to be quicker, whatever a short window's slack is
+LEAST_SEND_SECONDS = 0.5  # no worker on a busy machine is sure to be quicker, however short the slack
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """`ends_at`: None: it stays."""
+    """Figures of one key instead of the limit's. `ends_at`: None: they stay."""
 
     capacity: float
     refill_per_second: float | None = None
@@ -44,7 +44,7 @@ class Rule:
     One limit, ready to be applied. The figures are those of `Limit`.
 
     Attributes:
-        ramp: That every limit follows after a resume; None: all of the cap is used.
+        ramp: The ramp that every limit follows after a resume; None: all of the cap is used.
     """
 
     id: int
@@ -77,7 +77,7 @@ class Rule:
     provider_quota: float | None = None
     overrides: Mapping[str, Override] = field(default_factory=dict)
     ramp: Ramp | None = None
-    # Algorithms made before, by the key of an override or "" for all others: making one checks its figures.
+    # Algorithms made before, by the key of an override, or "" for all others. Making one anew would check its figures.
     _made: dict[str, Algorithm] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -87,7 +87,7 @@ class Rule:
 
     @property
     def reserves_whole(self) -> bool:
-        """Whether its provider counts all the output that a call may bring, and gives nothing of it back."""
+        """Whether its provider counts all the output that a call may bring, and gives none of it back."""
         return self.reserves == Limit.Reserves.MAX
 
     @property
@@ -98,9 +98,9 @@ class Rule:
     @property
     def seconds_to_send(self) -> float | None:
         """
-        How long after its grant a call may be sent, for its provider to count it no later than this limit does.
+        How many seconds after its grant a call may be sent, so that its provider counts it no later than this limit.
 
-        Half the slack is for being sent late, the other half for the way to the provider.
+        Half the slack is for sending late, the other half for the way to the provider.
         """
         algorithm = self.algorithm("")
         if algorithm.counts_in_flight or algorithm.recovers_by_day:
@@ -128,7 +128,7 @@ class Rule:
         return not (self.shadow or self.hard_reset)
 
     def share(self, now: float) -> float:
-        """The part of the cap that a ramp leaves open. A smaller quota of a day would take calls away, not pace."""
+        """The part of the cap that a ramp leaves open. It leaves a day's quota whole: less would only lose calls."""
         return self.ramp.share(now) if self.ramp is not None and self.paces else 1.0
 
     def algorithm(self, key: str, pressure: float = 1.0, share: float = 1.0) -> Algorithm:
@@ -137,7 +137,7 @@ class Rule:
 
         Args:
             pressure: The part of the cap in use since its provider pushed back, above 0 to 1.
-            share: The part in use of a ramp, likewise.
+            share: The part that a ramp leaves open, likewise.
         """
         if pressure != 1.0 or share != 1.0:
             return self._algorithm(key, round(pressure, 3) * share)
@@ -187,12 +187,12 @@ def _ramp_now() -> Ramp | None:
     return found[0] if found else None
 
 
-RAMP_ID = 0  # as no limit has
+RAMP_ID = 0  # no limit has this id
 RAMP_LEASE_SECONDS = 600.0
 
 
 def _rule_of_ramp(ramp: Ramp) -> Rule:
-    """Paces each service that no limit does: its calls in flight, by what the executors can carry out."""
+    """The rule for services that no limit paces: it caps their calls in flight by what executors can carry out."""
     slots = Limit(
         name="ramp",
         scope=OF_SERVICE,
@@ -205,7 +205,7 @@ def _rule_of_ramp(ramp: Ramp) -> Rule:
 
 
 def overrides_of(limit_ids: Collection[int]) -> dict[int, dict[str, Override]]:
-    """Return what single keys have instead of their limit's figures, by limit."""
+    """Return the figures that single keys have instead of their limit's, by limit and key."""
     found: dict[int, dict[str, Override]] = {}
     for row in overrides_in_force(LimitOverride.objects.filter(limit_id__in=limit_ids)):
         found.setdefault(row.limit_id, {})[row.key] = Override(row.capacity, row.refill_per_second, row.ends_at)
@@ -214,9 +214,9 @@ def overrides_of(limit_ids: Collection[int]) -> dict[int, dict[str, Override]]:
 
 def overrides_in_force(rows: QuerySet[LimitOverride]) -> list[LimitOverride]:
     """
-    Overrides as they hold now, not to be saved: of one that is over, what its key has come back to.
+    Return overrides as they hold now, not to be saved. One that is over has the figures that hold after its end.
 
-    The end is compared by the database at each reading, so one ends on time also while nobody keeps house.
+    The database compares the end at each reading, so an override ends on time even while house-keeping does not run.
     """
     is_over = ExpressionWrapper(Q(ends_at__lte=Now()), output_field=BooleanField())
     read = rows.annotate(is_over=Coalesce(is_over, Value(value=False)))
@@ -224,14 +224,14 @@ def overrides_in_force(rows: QuerySet[LimitOverride]) -> list[LimitOverride]:
 
 
 def after_end(row: LimitOverride) -> LimitOverride | None:
-    """What its key has once an override is over; None: the limit's own figures."""
+    """The override that its key has after this one's end; None: the limit's own figures."""
     if row.comes_back_to is None:
         return None
     return LimitOverride(pk=row.pk, limit_id=row.limit_id, key=row.key, **row.comes_back_to)
 
 
 class _Kept:
-    """What this process last read."""
+    """The limits as this process last read them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -264,7 +264,7 @@ def rules_for(subject: Subject, *, queued: bool = False) -> tuple[Rule, ...]:
     Return the limits that count a call, by id.
 
     Args:
-        queued: It comes from a queue, whose executors a ramp paces where no limit does.
+        queued: It comes from a queue: a ramp paces its executors where no limit does.
     """
     known = rules()
     if (applied := _kept.by_subject.get(subject)) is None:
@@ -286,9 +286,12 @@ def seconds_to_send(subject: Subject) -> float | None:
 
 def windows_of(subject: Subject, *, in_tokens: bool = False) -> list[tuple[str, float]]:
     """
-    Return counter and capacity of each sliding window that counts a subject's calls one by one, or of each in tokens.
+    Return the counters and capacities of the sliding windows that count a subject's calls.
 
-    Of a pool it is one, as large as its members' smallest windows together; none where one of them has no window.
+    A pool has one, the sum of its members' smallest windows; none if a member has no window.
+
+    Args:
+        in_tokens: False: windows that count calls one by one; True: windows that count by cost.
     """
     if is_pooled(subject):
         members = [
@@ -313,10 +316,10 @@ def limited_services() -> frozenset[str]:
 @dataclass(frozen=True, slots=True)
 class CountedCalls:
     """
-    Whose calls some enabled limit counts.
+    The calls that some enabled limit counts.
 
     Attributes:
-        kinds: Those that a limit names.
+        kinds: The kinds that a limit names.
         of_any_service: Project and kind of the limits that name no service, each empty for all.
     """
 
@@ -325,17 +328,17 @@ class CountedCalls:
     of_any_service: frozenset[tuple[str, str]]
 
     def counts(self, service: str, *, project: str, kind: str) -> bool:
-        if service in self.services or not self.of_any_service:  # asked for each job of a batch
+        if service in self.services or not self.of_any_service:  # quick, as it runs for each job of a batch
             return service in self.services
         return any(of_project in ("", project) and of_kind in ("", kind) for of_project, of_kind in self.of_any_service)
 
     def kind_of(self, kind: str) -> str:
-        """What a subject tells of a job's kind."""
+        """The kind that a job's subject has: empty unless some limit names it."""
         return kind if kind in self.kinds else ""
 
 
 def counted() -> CountedCalls:
-    """Return whose calls limits count now."""
+    """Return which calls limits count now."""
     known = rules()
     return CountedCalls(
         services=limited_services(),
@@ -345,13 +348,13 @@ def counted() -> CountedCalls:
 
 
 def rule_of_ramp() -> Rule | None:
-    """Return what paces the queued calls that no limit does; None: nothing has to."""
+    """Return the ramp's rule for queued calls that no limit paces; None: there is no ramp."""
     rules()
     return _kept.of_ramp
 
 
 def last_known_rules() -> tuple[Rule, ...]:
-    """Return what was read last, however long ago, without asking the database."""
+    """Return the limits as read last, however long ago, without asking the database."""
     return _kept.rules
 
 

@@ -1,7 +1,7 @@
 """
 Limits to start with: the published defaults of some services, as files in ratelimits/fixtures/.
 
-A limit is known by its name. What an operator has made of it stays, unless its defaults are asked for again.
+A limit is known by its name. An operator's changes to it stay, unless its defaults are asked for again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from . import catalogue
 logger = logging.getLogger(__name__)
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-# Whose cap comes from the environment instead of the file.
+# The limits whose cap comes from the environment instead of the file.
 CAPACITY_SETTINGS = {"llm-requests": "rate_limit_rpm", "llm-tokens": "rate_limit_tpm"}
 
 
@@ -53,7 +53,7 @@ class LoadOutcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """
-    What became of one limit.
+    The outcome for one limit.
 
     Attributes:
         differing: The fields in which it differed from its defaults.
@@ -103,7 +103,7 @@ def load_limits_if_none() -> tuple[Loaded, ...]:
 
 
 def default_fields(name: str) -> list[dict[str, Any]]:
-    """Return the fields of each limit in one file, with the caps that the environment gives."""
+    """Return the fields of each limit in one file, with the caps from the environment."""
     rows = [row["fields"] for row in json.loads((FIXTURES / f"{name}.json").read_text(encoding="utf-8"))]
     for fields in rows:
         if setting := CAPACITY_SETTINGS.get(fields["name"]):
@@ -112,7 +112,7 @@ def default_fields(name: str) -> list[dict[str, Any]]:
 
 
 def unheeded_settings() -> list[str]:
-    """What the environment says of caps and the stored limits do not: it is read only when limits are loaded."""
+    """Return messages about caps in the environment that stored limits do not have: only loading limits reads them."""
     variables = {setting: declared_settings()[setting][0].variable for setting in CAPACITY_SETTINGS.values()}
     stored = dict(Limit.objects.filter(name__in=CAPACITY_SETTINGS).values_list("name", "capacity"))
     found = []
@@ -127,7 +127,7 @@ def unheeded_settings() -> list[str]:
 
 
 def tell_unheeded_settings() -> None:
-    """For the start of a process that serves or works."""
+    """Log these messages. For the start of a process that serves or works."""
     for line in unheeded_settings():
         logger.warning("%s", line)
 

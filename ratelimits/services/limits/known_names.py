@@ -1,7 +1,7 @@
 """
-Names that may be typed: which services, kinds and models there are, as far as anybody knows.
+Names that people may type: the known services, kinds and models.
 
-A limit or a pause may be made before the first job, so an unknown name is told of, never refused.
+A limit or a pause may be made before the first job, so an unknown name is reported and never refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _sources: dict[KnownName, list[Callable[[], Iterable[str]]]] = {
 
 
 def also_known(what: KnownName, names: Callable[[], Iterable[str]]) -> None:
-    """Have names asked from another part of the system, too. For its start."""
+    """Register another part of the system as a source of names. It calls this when it starts."""
     _sources[what].append(names)
 
 
@@ -47,12 +47,12 @@ def names_known(what: KnownName) -> set[str]:
 
 
 def suggested(*wanted: KnownName) -> list[str]:
-    """Of all of them together, what a field offers."""
+    """The names of all these kinds that a field offers, at most MOST_SUGGESTED."""
     return sorted({name for what in wanted for name in names_known(what)})[:MOST_SUGGESTED]
 
 
 def unheard_of(what: KnownName, name: str) -> list[str]:
-    """What is to be said of a name that nobody knows; nothing of one that is known, or empty."""
+    """Return a message about a name that nobody knows; none about a known or empty name."""
     if not name or name in (known := names_known(what)):
         return []
     return [_TOLD[what].format(name) + nearest(name, known)]

@@ -1,8 +1,8 @@
 """
-The ramp: after a resume every limit is used by a share that grows to all of it.
+The ramp: after a resume only a share of every limit is used, and it grows to all of it.
 
-It is prepared while nothing may start, begun in the transaction that lets work start, and then read with the limits:
-a process knows of it at most LIMITS_KEPT_SECONDS later. The clock is the database's.
+It is prepared while nothing may start, and begun in the transaction that lets work start. Processes read it with the
+limits, so each knows of it at most LIMITS_KEPT_SECONDS later. The clock is the database's.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class ShownRamp:
 
     @property
     def percent(self) -> int:
-        """Only all is 100."""
+        """The share in percent; 100 only once all is in use."""
         return min(99, round(self.share * 100)) if self.share < 1 else 100
 
 
 def ramp_now() -> ShownRamp | None:
     """Return the ramp; None: there is none, it has ended, or it waits for the pause to end."""
-    if rule_of_ramp() is None:  # read with the limits, which whoever shows a ramp shows too
+    if rule_of_ramp() is None:  # read with the limits, which the same screens show
         return None
     found = read_ramp()
     if found is None or found[0].started_at is None:
@@ -71,12 +71,12 @@ def prepare_ramp(*, over_seconds: float, slots: int, actor: str) -> None:
         raise InvalidRamp(f"A ramp takes from a second to a week, not {over_seconds:g} seconds.")
     figures = {"started_at": None, "over_seconds": over_seconds, "held_share": None, "slots": max(1, slots)}
     ResumeRamp.objects.update_or_create(pk=ResumeRamp.ONLY, defaults={**figures, "started_by": actor})
-    Counter.objects.filter(limit_id=RAMP_ID).delete()  # of the last ramp: nobody has settled what outlived it
+    Counter.objects.filter(limit_id=RAMP_ID).delete()  # of the last ramp: nobody settled the calls that outlived it
     announce_change()
 
 
 def begin_ramp() -> bool:
-    """Let the share grow from now on, in the caller's transaction; False: somebody has ended the ramp meanwhile."""
+    """Let the share grow from now on, in the caller's transaction; False: somebody ended the ramp meanwhile."""
     begun = ResumeRamp.objects.filter(started_at=None).update(started_at=Now())
     announce_change()
     return bool(begun)
@@ -94,7 +94,7 @@ def hold_ramp(*, actor: str, reason: str = "") -> ShownRamp:
 
 def continue_ramp(*, actor: str, reason: str = "") -> ShownRamp:
     """
-    Let a held share grow on, at the pace it had. One that grows is left as it is.
+    Let a held share grow on, at the pace it had. A ramp that grows is left as it is.
 
     Raises:
         NoRamp: None is on.
@@ -124,18 +124,18 @@ def end_ramp(*, actor: str, reason: str = "") -> None:
 
 
 def drop_ramp() -> None:
-    """Forget the ramp, in the caller's transaction, which tells of it."""
+    """Delete the ramp in the caller's transaction, which reports it."""
     if ResumeRamp.objects.all().delete()[0]:
         announce_change()
 
 
 def is_prepared() -> bool:
-    """Whether there is a ramp, be it still waiting for the pause to end."""
+    """Whether there is a ramp, even if it still waits for the pause to end."""
     return read_ramp() is not None
 
 
 def set_slots(count: int) -> None:
-    """Say how many calls all executors together can have in flight, which the share is of."""
+    """Say how many calls all executors together can have in flight. The ramp's share is a part of this number."""
     ResumeRamp.objects.exclude(slots=max(1, count)).update(slots=max(1, count))
 
 
@@ -154,7 +154,7 @@ def _change(action: str, change: Callable[[Ramp, float], dict[str, Any]], *, act
         )
         announce_change()
     shown = ramp_now()
-    if shown is None:  # it has reached its end in this moment
+    if shown is None:  # it has reached its end just now
         raise NoRamp
     return shown
 

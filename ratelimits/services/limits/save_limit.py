@@ -1,4 +1,4 @@
-"""What every change of a limit shares: finding it, refusing what is not sound, telling every process."""
+"""The steps of every change of a limit: finding it, refusing unsound figures, telling every process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SavedLimit:
     """
     Attributes:
         changed: The names of the fields that have another value now.
-        warnings: What the figures mean, where that may surprise.
+        warnings: What the figures mean, if that may surprise.
     """
 
     limit_id: int
@@ -37,7 +37,7 @@ def find_limit(limit_id: int, *, lock: bool = False) -> Limit:
     Raises:
         UnknownLimit.
     """
-    # Not for its key: an alert that refers to the limit would wait for it, with counters locked.
+    # Without locking its key: an alert that refers to the limit would wait for it, with counters locked.
     rows = Limit.objects.select_for_update(no_key=True) if lock else Limit.objects.all()
     limit = rows.filter(pk=limit_id).first()
     if limit is None:
@@ -46,7 +46,7 @@ def find_limit(limit_id: int, *, lock: bool = False) -> Limit:
 
 
 def figures_of(limit: Limit) -> dict[str, Any]:
-    """What can be changed of a limit, by the names of its fields."""
+    """The figures of a limit that can be changed, by the names of its fields."""
     return {name: value for name, value in model_to_dict(limit).items() if name in EDITABLE}
 
 
@@ -65,11 +65,11 @@ def announce_change() -> None:
     """Have every process read the limits again: this one now and at the commit, the others by NOTIFY."""
     notify(Channel.LIMITS)
     catalogue.forget()
-    # Between now and the commit another thread of this process may have read the old figures again.
+    # Until the commit another thread of this process may read the old figures again.
     transaction.on_commit(catalogue.forget)
 
 
 def project_of(key: str) -> str:
-    """The project that a counter's key is about, for the audit trail; empty: of no single one, or the provider's."""
+    """The project that a counter's key is about, for the audit trail; empty: no single one, or only the provider's."""
     name = key.removeprefix("project:").partition("/")[0] if key.startswith("project:") else ""
     return name if PROJECT_ID.fullmatch(name) else ""

@@ -18,13 +18,13 @@ from ratelimits.services.alerts.allowance_alerts import SEVERITIES
 from .holds import end_of, recount_periods
 
 PERIODS_AT_ONCE = 1_000
-LONGEST = {Budget.Period.DAY: timedelta(days=1, hours=2), Budget.Period.MONTH: timedelta(days=32)}  # with their clocks
-YOUNG = timedelta(minutes=2)  # calls that were under way when it was begun may have been counted without it
+LONGEST = {Budget.Period.DAY: timedelta(days=1, hours=2), Budget.Period.MONTH: timedelta(days=32)}  # with clock changes
+YOUNG = timedelta(minutes=2)  # calls under way at its beginning may not have been counted in it
 
 
 @transaction.atomic
 def _tell(after: int, now: datetime) -> tuple[int, int | None]:
-    """Tell of some periods behind this one; how many have another level now, and the last (None: none is left)."""
+    """Report some periods with ids above `after`. Return how many have another level now, and the last, if any."""
     untold = _untold(now).filter(pk__gt=after).select_related("budget").select_for_update(of=("self",))
     periods = list(untold.order_by("pk")[:PERIODS_AT_ONCE])
     openings, past, told = [], [], []
@@ -47,7 +47,7 @@ def _tell(after: int, now: datetime) -> tuple[int, int | None]:
 
 
 def _untold(now: datetime) -> QuerySet[BudgetPeriod]:
-    """Periods whose level may not be the one that people were told: most are far from it, and not read at all."""
+    """Periods whose level differs from the one that people were told; the others are not read at all."""
     hundredfold = ExpressionWrapper(F("spent") * 100, output_field=BigIntegerField())
     reached = Case(
         *(When(spent__gt=0, hundredfold__gte=F("budget__amount") * level, then=level) for level in reversed(LEVELS)),

@@ -1,4 +1,4 @@
-"""Budgets as claims know them, and what they are asked: reserved by an upper bound, all of a call's budgets or none."""
+"""Asking budgets for calls that are to go. Each reserves an upper bound: all of a call's budgets do, or none."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ratelimits.models import Budget, Via
 
 from .spend import Payer
 
-BUDGETS_KEPT_SECONDS = 0.5  # one that another process made holds at most this late
+BUDGETS_KEPT_SECONDS = 0.5  # a budget that another process made holds at most this late
 EXHAUSTED = "budget_exhausted"
 COST_UNKNOWN = "cost_unknown"
 
-# Why nobody knows what a call can cost at most.
+# Reasons why nobody knows what a call can cost at most.
 MISSING_PRICE = "missing_price"
 UNBOUNDED = "unbounded"  # nobody knows how much output it can bring
 UNCOUNTED = "uncounted"  # nobody knows how much its input is, such as of pictures
@@ -30,7 +30,7 @@ FOR_GOOD = frozenset({UNCOUNTED, UNSTATED})  # no price changes that
 
 @dataclass(frozen=True, slots=True)
 class BudgetRule:
-    """What of a budget says for whom it pays."""
+    """The fields of a budget that say for whom it pays."""
 
     id: int
     name: str
@@ -40,7 +40,7 @@ class BudgetRule:
     batch_id: UUID | None
 
     def key_of(self, payer: Payer) -> str | None:
-        """Under which key it pays for a call; None: it does not. The same as paying_periods.sql says."""
+        """The key under which it pays for a call; None: it does not pay. The same as in paying_periods.sql."""
         if payer.project != self.project:
             return None
         match self.scope:
@@ -59,7 +59,7 @@ class AskedMoney(NamedTuple):
 
     Attributes:
         most: What it can cost at most, in micro-units; None: nobody knows, see `why`.
-        hold_seconds: After which what it holds is lost, because its holder has crashed.
+        hold_seconds: After this time its holder has crashed, and its hold is lost.
     """
 
     job_id: UUID
@@ -89,11 +89,11 @@ class Standing(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Shortage:
     """
-    Why a budget does not let a call go.
+    The reason why a budget does not let a call go.
 
     Attributes:
         most: What the call needs; None: nobody knows what it can cost.
-        is_spent: What is settled alone leaves no room: no end of a call under way helps.
+        is_spent: Settled spend alone leaves no room: waiting for calls under way does not help.
     """
 
     budget: int
@@ -118,12 +118,12 @@ class Shortage:
 @dataclass(slots=True)
 class Weighed:
     """
-    What budgets said of calls.
+    The answers of budgets about calls.
 
     Attributes:
-        shortages: By job, of those that may not go.
-        places: By job, the periods of those that may.
-        room: Of each period, by id, what these leave.
+        shortages: By job, for calls that may not go.
+        places: By job, the ids of the periods, for calls that may go.
+        room: The room that these calls leave in each period, by id.
     """
 
     shortages: dict[UUID, Shortage] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Weighed:
     room: dict[int, int] = field(default_factory=dict)
 
     def take_more(self, job_id: UUID, amount: int) -> bool:
-        """Whether a call that may go can also cost so much more; if so, it is taken."""
+        """Take `amount` more for a call that may go, if all its budgets have room; say whether they had."""
         places = self.places[job_id]
         if any(self.room[place] < amount for place in places):
             return False
@@ -166,10 +166,10 @@ def _read() -> dict[str, tuple[BudgetRule, ...]]:
 
 def weigh_budgets(calls: Sequence[AskedMoney]) -> Weighed:
     """
-    Say which of these calls every budget of theirs has room for, in the order given; locks the budgets' periods.
+    Say for which of these calls all their budgets have room, in the order given. Locks the budgets' periods.
 
-    Nothing is taken yet: the caller's transaction tells `hold_money` which of them really go. A call that a budget has
-    no room for takes nothing of the others either, and smaller ones behind it may go.
+    Nothing is taken yet: the caller's transaction tells `hold_money` which calls really go. If one budget has no room
+    for a call, the call takes nothing of the others either, and smaller calls behind it may go.
     """
     wanted = {call.job_id: places_of(call.payer) for call in calls}
     at = min((call.at for call in calls), default=0.0)
@@ -193,7 +193,7 @@ def weigh_budgets(calls: Sequence[AskedMoney]) -> Weighed:
 
 
 def hold_money(calls: Sequence[AskedMoney], weighed: Weighed) -> None:
-    """Reserve what these calls can cost at most, in the transaction that has weighed them."""
+    """Reserve what these calls can cost at most, in the transaction that weighed them."""
     rows = [(period, call) for call in calls for period in weighed.places.get(call.job_id, ())]
     if not rows:
         return
@@ -218,13 +218,13 @@ def hold_money(calls: Sequence[AskedMoney], weighed: Weighed) -> None:
 
 
 def places_of(payer: Payer) -> list[tuple[BudgetRule, str]]:
-    """The budgets that pay for a call, each with the key under which it does."""
+    """The budgets that pay for a call, each with the key under which it pays."""
     found = ((rule, rule.key_of(payer)) for rule in budgets_of(payer.project))
     return [(rule, key) for rule, key in found if key is not None]
 
 
 def _lock(places: Sequence[tuple[int, str]], at: float) -> dict[tuple[int, str], Standing]:
-    """Lock the periods of budgets that a time lies in, and begin those that are missing; a budget may be gone."""
+    """Lock the periods of budgets in which a time lies, and begin missing periods; a budget may be gone."""
     if not places:
         return {}
     wanted = {
@@ -234,7 +234,7 @@ def _lock(places: Sequence[tuple[int, str]], at: float) -> dict[tuple[int, str],
     }
     rows = run_sql("ratelimits", "lock_budget_periods", {**wanted, "all_or_none": True})
     if not rows:
-        # With none locked: to begin one locks its budget, and whoever deletes that locks its periods after it.
+        # No period may be locked here. Beginning one locks its budget, and a deletion locks that before its periods.
         run_sql("ratelimits", "add_budget_periods", wanted)
         rows = run_sql("ratelimits", "lock_budget_periods", {**wanted, "all_or_none": False})
     return {(row[1], row[2]): Standing(*row) for row in rows}

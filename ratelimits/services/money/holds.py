@@ -1,8 +1,8 @@
 """
-The ends of calls that hold money of budgets: settled by their cost, or lost at the most that it can have been.
+The ends of calls that hold money of budgets: settled at their cost, or lost at the most that they can have cost.
 
-All who touch budgets lock in one order, or two would wait for each other: a budget, its periods by their ids, holds,
-rows of the ledger.
+All code that touches budgets locks in one order, or transactions would deadlock: a budget, its periods by their ids,
+holds, rows of the ledger.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ def end_holds(calls: Sequence[tuple[UUID, int]], *, paid: Sequence[tuple[Payer, 
     Take back what these calls, by job and token, hold, in the transaction that writes what they cost.
 
     Args:
-        paid: Whose calls, claimed when, it writes into the ledger next, those that hold nothing included.
+        paid: The payer and time of the claim of each call that the transaction writes into the ledger next, also of
+            calls that hold nothing.
 
     Returns:
-        The periods that are locked, for `record_calls`; None: there are no calls, and none was.
+        The periods that are locked, for `record_calls`; None: there are no calls, and no period was locked.
     """
     if not calls:
         return None
@@ -72,13 +73,13 @@ def end_holds(calls: Sequence[tuple[UUID, int]], *, paid: Sequence[tuple[Payer, 
 @transaction.atomic(savepoint=False)
 def lose_holds(calls: Sequence[tuple[UUID, int]], *, expired: int = 0) -> int:
     """
-    Count calls whose executors have crashed at the most that they can have cost: nobody knows whether they were made.
+    Count calls of crashed executors at the most that they can have cost: nobody knows whether they were made.
 
-    An answer that comes after all corrects it.
+    An answer that comes after all corrects the cost.
 
     Args:
-        calls: By job and token; one that holds nothing is left out.
-        expired: Most of those to count besides whose time is over.
+        calls: By job and token; a call that holds nothing is left out.
+        expired: How many other calls to count at most whose time is over.
     """
     rows = [_Lost(*row) for row in run_sql("ratelimits", "lose_budget_holds", {**_pairs(calls), "expired": expired})]
     if rows:
@@ -87,12 +88,12 @@ def lose_holds(calls: Sequence[tuple[UUID, int]], *, expired: int = 0) -> int:
 
 
 def lose_expired() -> int:
-    """Do so for calls whose time is over. For house-keeping; a few short statements where there are none."""
+    """Do what `lose_holds` does for calls whose time is over. For house-keeping; cheap if there are none."""
     return lose_holds((), expired=LOST_AT_ONCE)
 
 
 def held_by_budgets(calls: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], dict[str, float]]:
-    """Of calls that nobody has in memory, what budgets hold for each, `bound`, and since when, `claimed_at`."""
+    """Read, for calls that nobody has in memory, what budgets hold for each, `bound`, and since when, `claimed_at`."""
     rows = BudgetHold.objects.filter(job_id__in=[job for job, _ in calls]).order_by()
     wanted = set(calls)
     return {
@@ -103,14 +104,14 @@ def held_by_budgets(calls: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int],
 
 
 def losing_known(calls: Sequence[tuple[UUID, int]]) -> int:
-    """Do what `lose_holds` does, without a lock where none of these calls holds anything."""
+    """Do what `lose_holds` does, but without a lock if none of these calls holds anything."""
     held = BudgetHold.objects.filter(job_id__in=[job for job, _ in calls], lost=False)
     return lose_holds(calls) if calls and held.exists() else 0
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerDifference:
-    """A period whose sum was not that of its ledger."""
+    """A period whose sum differed from its ledger's."""
 
     period: int
     spent: int
@@ -119,9 +120,9 @@ class LedgerDifference:
 
 def recount_periods(*, since: datetime | None = None) -> list[LedgerDifference]:
     """
-    Set what was spent of each period to the sum of its ledger, and return what differed. A transaction a period.
+    Set the spend of each period to the sum of its ledger, and return the differences. Each period has a transaction.
 
-    A difference comes where a budget was made while calls under way did not know of it, or spend was priced later.
+    A period differs if its budget was made while calls under way did not know of it, or if spend was priced later.
 
     Args:
         since: Only periods that were begun after this; None: all.
@@ -136,7 +137,7 @@ def _recount(pk: int) -> LedgerDifference | None:
     period = BudgetPeriod.objects.select_for_update(of=("self",)).select_related("budget").filter(pk=pk).first()
     if period is None:
         return None
-    # A statement of its own after the lock: whoever wrote to the ledger before has added it to the sum by now.
+    # A statement of its own, after the lock: by now the sum has everything that was written to the ledger before.
     ledger = int(spent_of(period).aggregate(sum=Sum("money", default=0))["sum"])
     if ledger == period.spent:
         return None

@@ -35,8 +35,8 @@ FIELDS: Mapping[str, str] = {
     "cache_creation_input_token_cost": Price.Unit.WRITTEN_TOKENS,
     "input_cost_per_request": Price.Unit.REQUESTS,
 }
-# input_cost_per_token_above_200k_tokens_batches. What a cache keeps for an hour, and faster or slower service, has
-# fields of its own, which no job asks for.
+# input_cost_per_token_above_200k_tokens_batches. Caches kept for an hour and faster or slower service have other
+# fields. No job asks for them.
 FIELD = re.compile(rf"(?P<base>{'|'.join(FIELDS)})(_above_(?P<length>[^_]+)_tokens)?(?P<batches>_batches)?")
 LENGTH = re.compile(r"(\d{1,9})(k?)")
 MOST_MAP_BYTES = 100_000_000
@@ -50,7 +50,7 @@ class BadPriceMap(QueueOpsError):
 
 
 class Key(NamedTuple):
-    """What a price is for."""
+    """The calls and the unit that a price is for."""
 
     provider: str
     model: str
@@ -65,7 +65,7 @@ class Key(NamedTuple):
 
 
 class MapPrice(NamedTuple):
-    """For a million, in micro-units; and the most tokens of one call's output, where the map says it."""
+    """A price for a million, in micro-units; and the most output tokens of one call, if the map states it."""
 
     amount: int
     most_tokens: int | None = None
@@ -75,8 +75,8 @@ class MapPrice(NamedTuple):
 class ReadMap:
     """
     Attributes:
-        left_out: What was not taken, and why, by the map's name.
-        notes: What was taken and costs something else at times, by the map's name: what to look at.
+        left_out: By the map's name, why a model was not taken.
+        notes: By the map's name, what to look at where a model was taken but costs something else at times.
     """
 
     rates: dict[Key, MapPrice] = field(default_factory=dict)
@@ -88,10 +88,10 @@ class ReadMap:
 class LoadedPrices:
     """
     Attributes:
-        new: Of what had no price.
+        new: Prices of what had none.
         changed: With the price before.
-        kept: What an operator has set by hand, with that; the map has another price.
-        same: How many are as they were.
+        kept: Prices of the map, each with a different one that an operator set and that stays.
+        same: How many prices are as they were.
     """
 
     new: tuple[tuple[Key, MapPrice], ...]
@@ -114,16 +114,16 @@ def load_prices(
     actor: str,
 ) -> LoadedPrices:
     """
-    Store the prices of a map that are new or changed; all or nothing. What the map does not name keeps its prices.
+    Store the new and changed prices of a map; all or nothing. Models that the map does not name keep their prices.
 
-    What an operator has set by hand stays, too: a price for any length of the input stands for every length.
+    An operator's prices stay, too; an operator's price for any length of the input stands for every length.
 
     Args:
-        providers: Of these alone, as the map names them; none: all.
+        providers: Only these, as the map names them; none: all.
         services: By the map's provider, the services whose calls cost this; a provider that is not named is its own.
         dollars: What a US dollar is worth in the currency.
-        valid_from: From when on they hold; None: now.
-        replace: Take the map's price in place of one that was set by hand.
+        valid_from: The time from which they hold; None: now.
+        replace: Also replace prices that were set by hand.
 
     Raises:
         BadPriceMap
@@ -168,7 +168,7 @@ def read_map(
     services: Mapping[str, Collection[str]] | None = None,
     dollars: Decimal = Decimal(1),
 ) -> ReadMap:
-    """Take the prices out of a parsed map; what cannot be taken is told, and never guessed. Numbers are Decimals."""
+    """Read the prices of a parsed map. Entries that cannot be read are reported, not guessed. Numbers are Decimals."""
     read = ReadMap()
     for name, said in given.items():
         if name in NO_MODELS:
@@ -233,9 +233,9 @@ def _take(read: ReadMap, name: str, entry: Mapping[str, Any], services: Sequence
 
 def _by_length(entry: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the entry with what its tiers say as fields of their own: both ways to write it name the same.
+    Return the entry with its tiers as fields of their own: both ways to write them mean the same.
 
-    A tier holds for calls with more input than it begins at, and for all of such a call, as LiteLLM counts it:
+    A tier holds for calls with more input than its beginning, and for all of such a call. LiteLLM counts so in
     litellm_core_utils/llm_cost_calc/tiered_pricing.py of 1.110.
 
     Raises:
@@ -269,7 +269,7 @@ def _notes(given: Mapping[str, Any], found: Collection[Key]) -> Iterator[str]:
 
 
 def _amount(value: Any, dollars: Decimal) -> int | str:
-    """For a million, in micro-units; or why it is none."""
+    """Return the price for a million, in micro-units; or say why it is no price."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return "not a number"
     if value < 0:
@@ -282,7 +282,7 @@ def _amount(value: Any, dollars: Decimal) -> int | str:
 
 
 def _length(text: str | None) -> int | None:
-    """`200k`: 200,000; none is 0. None: it cannot be read."""
+    """Read `200k` as 200,000, and None as 0. Returns None for text that cannot be read."""
     if text is None:
         return 0
     found = LENGTH.fullmatch(text)
@@ -338,7 +338,7 @@ def _valid_at(moment: datetime, providers: Collection[str]) -> dict[Key, _Stored
 
 
 def _by_hand(stored: Mapping[Key, _Stored], key: Key) -> _Stored | None:
-    """What an operator has set of it, or for any length of the input where it has no price of its own."""
+    """The operator's price for a key, or else for any length of the input; None: there is none."""
     row = stored.get(key) or stored.get(key._replace(above_tokens=0))
     return row if row and row.by_hand else None
 

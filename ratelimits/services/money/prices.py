@@ -17,12 +17,12 @@ from ratelimits.costs import Usage
 from ratelimits.models import Price, QuotaAlert, Via
 from ratelimits.money import cost_of
 
-PRICES_KEPT_SECONDS = 5.0  # a price that another process stored is used this much later at most
+PRICES_KEPT_SECONDS = 5.0  # a price that another process stored is used at most this late
 MOST_MODELS_KEPT = 5_000
 
 
 class DatedPrice(NamedTuple):
-    """For a million, of calls from a time on that have more than so many input tokens; 0: of all."""
+    """A price for a million, for calls from a time on with more than so many input tokens; 0: for all."""
 
     valid_from: datetime
     above_tokens: int
@@ -32,7 +32,7 @@ class DatedPrice(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PriceList:
     """
-    The prices of one model by one way, as they were and are, by unit, the newest first.
+    The past and present prices of one model by one way, by unit, the newest first.
 
     Attributes:
         most_output: The most output tokens that one call can bring, as the newest price of output says.
@@ -42,15 +42,15 @@ class PriceList:
     most_output: int | None = None
 
     def at(self, moment: datetime, input_tokens: int = 0) -> dict[str, int]:
-        """The price of each unit that is valid then, of a call with so much input."""
+        """The price of each unit that is valid at `moment` for a call with so much input."""
         return {unit: by_length[max(by_length)] for unit, by_length in self._valid(moment, input_tokens)}
 
     def most_at(self, moment: datetime, most_input_tokens: float = math.inf) -> dict[str, int]:
-        """The highest price of each unit that is valid then, of calls with so much input at most."""
+        """The highest price of each unit that is valid at `moment` for calls with at most so much input."""
         return {unit: max(by_length.values()) for unit, by_length in self._valid(moment, most_input_tokens)}
 
     def length_below(self, input_tokens: float) -> int:
-        """The longest input with a price of its own that a call with so much is beyond; 0: none."""
+        """The highest `above_tokens` of a price that a call with so much input exceeds; 0: none."""
         lengths = {one.above_tokens for history in self.by_unit.values() for one in history}
         return max((length for length in lengths if length < input_tokens), default=0)
 
@@ -78,7 +78,7 @@ def price_of(provider: str, model: str, usage: Usage, *, via: str = Via.LIVE, at
         at: When it was made: the price that was valid then counts.
 
     Returns:
-        None: a price is missing, or its provider did not say what it used. Never to be taken for 0.
+        None: a price is missing, or its provider did not say what it used. Callers must not take None for 0.
     """
     return cost_of(usage, price_list(provider, model, via=via).at(at, usage.input_tokens or 0))
 
@@ -89,7 +89,7 @@ def price_list(provider: str, model: str, *, via: str = Via.LIVE) -> PriceList:
 
 
 def bills(provider: str) -> bool:
-    """Whether calls of a provider cost money: one of its models has a price. Read at most PRICES_KEPT_SECONDS ago."""
+    """Whether calls of a provider cost money, see `_billing`. Read at most PRICES_KEPT_SECONDS ago."""
     return provider in _billing()
 
 
@@ -114,12 +114,12 @@ def _read(provider: str, model: str, via: str) -> PriceList:
 @cached(_kept_billing, lock=_lock)
 @from_primary
 def _billing() -> frozenset[str]:
-    """Or one of its calls told what it used, and is waiting for a price."""
+    """The providers of which a model has a price, or a call with known use waits for a price."""
     unpriced = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.MISSING_PRICE, resolved_at=None)
     priced = Price.objects.order_by().values_list("provider", flat=True).distinct()
     return frozenset(priced) | frozenset(unpriced.values_list("figures__provider", flat=True))
 
 
 def now() -> datetime:
-    """The time from which a price holds that is stored at this moment."""
+    """The database's time: a price that is stored at this moment holds from then on."""
     return datetime.fromtimestamp(database_now(), UTC)

@@ -1,4 +1,4 @@
-"""What was spent, summed up from the ledger."""
+"""Reports of spend, summed up from the ledger."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ MOST_REPORT_DAYS = 400
 @dataclass(frozen=True, slots=True)
 class SpendSum:
     """
-    What some calls cost together.
+    The cost of some calls together.
 
     Attributes:
         money: In micro-units, of the calls that have a price.
-        unpriced: Calls that have none: what they cost is not in `money`.
-        unknown: Calls of which nobody knows what they cost; `money` has the most that it can be, `unknown_money` alone.
+        unpriced: Calls without a price: their cost is not in `money`.
+        unknown: Calls whose cost nobody knows. `money` includes the most that they can cost.
+        unknown_money: The most that the `unknown` calls can cost.
     """
 
     calls: int = 0
@@ -47,7 +48,7 @@ class SpendGroup:
 
     Attributes:
         key: The day, project, user, batch, or `provider/model`; empty: the calls had none.
-        provider, model, via: Of a group by model.
+        provider, model, via: Only in a group by model.
     """
 
     key: str
@@ -58,7 +59,7 @@ class SpendGroup:
 
 
 def spent_between(first: date, last: date, zone: tzinfo = UTC) -> QuerySet[Spend]:
-    """The calls of some whole days, the last one included."""
+    """The calls of some whole days, including the last."""
     begins = datetime.combine(first, time.min, zone)
     return Spend.objects.filter(at__gte=begins, at__lte=datetime.combine(last, time.max, zone))
 
@@ -68,7 +69,7 @@ def total(rows: QuerySet[Spend]) -> SpendSum:
 
 
 def grouped(rows: QuerySet[Spend], by: Grouping, zone: tzinfo = UTC) -> list[SpendGroup]:
-    """Sum up by day, the first first; or by something else, the dearest first, at most MOST_GROUPS."""
+    """Sum up by day, the earliest first; or by something else, the dearest first, at most MOST_GROUPS."""
     rows = rows.order_by()
     if by == "day":
         days = rows.annotate(day=TruncDate("at", tzinfo=zone)).values("day").annotate(**_SUMS).order_by("day")
@@ -85,20 +86,20 @@ def grouped(rows: QuerySet[Spend], by: Grouping, zone: tzinfo = UTC) -> list[Spe
 
 
 def spent_today_by_project() -> list[tuple[str, str, SpendSum]]:
-    """By project and provider, what was spent since midnight in UTC; at most MOST_GROUPS, the dearest first."""
+    """The spend by project and provider since midnight in UTC; at most MOST_GROUPS, the dearest first."""
     today = datetime.now(UTC).date()
     rows = spent_between(today, today).order_by().values("project_id", "provider").annotate(**_SUMS)
     return [(row["project_id"], row["provider"], _sum_of(row)) for row in rows.order_by(*_DEAREST)[:MOST_GROUPS]]
 
 
 def spent_on_jobs(job_ids: Collection[UUID]) -> dict[UUID, SpendSum]:
-    """What these jobs cost, all their calls together; a job that paid nothing is left out."""
+    """The cost of each of these jobs, all its calls together; a job that paid nothing is left out."""
     rows = Spend.objects.filter(job_id__in=job_ids).order_by().values("job_id").annotate(**_SUMS)
     return {row["job_id"]: _sum_of(row) for row in rows}
 
 
 def spent_on_batch(batch_id: UUID) -> SpendSum | None:
-    """What a batch's jobs cost; None: nothing was paid for."""
+    """The cost of a batch's jobs; None: nothing was paid for."""
     found = total(Spend.objects.filter(batch_id=batch_id))
     return found if found.calls else None
 

@@ -22,13 +22,13 @@ from ratelimits.services.alerts.alerts import resolve
 from .budget_alerts import subject_of
 from .budgets import forget
 
-WHOSE = ("scope", "user_id", "batch_id", "period", "time_zone")  # fixed: its periods count by them
+WHOSE = ("scope", "user_id", "batch_id", "period", "time_zone")  # fixed, because the budget's periods count by them
 FIGURES = ("name", "amount", "policy", "note", *WHOSE)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedBudget:
-    """`changed`: the names of the figures that have another value now."""
+    """A saved budget. `changed`: the names of the figures that have another value now."""
 
     id: int
     changed: tuple[str, ...]
@@ -39,10 +39,10 @@ def create_budget(
     project_id: str, figures: dict[str, Any], *, actor: str, reason: str = "", by_operator: bool = True
 ) -> SavedBudget:
     """
-    Give a project a budget. It counts what was spent in its period already, and holds half a second later everywhere.
+    Give a project a budget. It counts what was spent in its period already. Half a second later it holds everywhere.
 
     Args:
-        by_operator: And not by a key of the project: then none may change it.
+        by_operator: An operator makes it, and no key of the project may change it.
 
     Raises:
         InvalidBudget: Nothing was made.
@@ -69,11 +69,11 @@ def change_budget(
     by_operator: bool = True,
 ) -> SavedBudget:
     """
-    Change a budget's name, amount, policy or note; of whom and when it counts stays as it is.
+    Change a budget's name, amount, policy or note. The calls that it counts and its periods stay as they are.
 
     Args:
-        project_id: Whose it must be.
-        by_operator: What an operator changes is an operator's from then on.
+        project_id: The project whose budget it must be; None: any.
+        by_operator: A budget that an operator changes is an operator's from then on.
 
     Raises:
         UnknownBudget, InvalidBudget, OperatorsBudget, ProjectMoving, ProjectMoved: Nothing was changed.
@@ -137,7 +137,7 @@ def _require_sound(budget: Budget) -> None:
 
 
 def scope_faults(scope: str, *, project_id: str, user_id: UUID | None, batch_id: UUID | None) -> dict[str, list[str]]:
-    """What is wrong, by field, with whose budget it is to be; of another project's batch the same as of none."""
+    """Return faults of a budget's scope, by field. Another project's batch gives the same fault as an unknown one."""
     found = {}
     if (user_id is not None) != (scope == Budget.Scope.USER):
         found["user_id"] = ["Name the user of a budget of one user, and of no other."]

@@ -24,7 +24,7 @@ FILLED_AT_ONCE = 1_000
 
 
 class Payer(NamedTuple):
-    """Whose call it is."""
+    """The project, user and batch whose call it is."""
 
     project: str
     user_id: UUID | None
@@ -58,14 +58,14 @@ def record_calls(
     locked: Sequence[int] | None = None,
 ) -> None:
     """
-    Write calls and what they cost, in the caller's transaction; one that is written already stays as it is.
+    Write calls and what they cost, in the caller's transaction. A call that is written already stays as it is.
 
-    A model without a price has its alert, and the row waits for `price_unpriced`. Of a call whose provider left out
-    what it used, the most that it can have cost counts, as unknown.
+    A model without a price gets an alert, and the row waits for `price_unpriced`. If a provider left out what a call
+    used, the call counts as unknown, at the most that it can have cost.
 
     Args:
         bounds: By job and token, what calls can cost at most, where that is known.
-        locked: As of `write_ledger`.
+        locked: See `write_ledger`.
     """
     if not calls:
         return
@@ -97,7 +97,7 @@ def write_ledger(rows: Sequence[tuple[MadeCall, str, int | None]], *, locked: Se
     Write calls, each with its kind and what it cost in micro-units, in the caller's transaction.
 
     Args:
-        locked: The periods of budgets that it has locked; None: none yet. See `end_holds`.
+        locked: The periods of budgets that the transaction has locked; None: none yet. See `end_holds`.
     """
     calls = [call for call, _, _ in rows]
     run_sql(
@@ -127,7 +127,7 @@ def write_ledger(rows: Sequence[tuple[MadeCall, str, int | None]], *, locked: Se
 
 
 def tell_missing(models: dict[tuple[str, str, str], str]) -> None:
-    """Open the alert of models, each with its way, that have no price; once a model. By project that met it."""
+    """Open an alert for each model and way without a price. `models`: with the project that met it."""
     open_all(
         [
             Opening(
@@ -145,7 +145,7 @@ def tell_missing(models: dict[tuple[str, str, str], str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """`filled`: calls that have a price now; `left`: that still have none, as far as they were looked at."""
+    """`filled`: calls that have a price now; `left`: calls that still have none, of those that were looked at."""
 
     filled: int
     left: int
@@ -153,9 +153,9 @@ class Filled:
 
 def price_unpriced(*, actor: str, reason: str = "", most: int = 1_000_000) -> Filled:
     """
-    Price the calls that had no price, by the prices valid at their time; those that had one stay as they are.
+    Price the calls that had no price, by the prices valid at their time. Calls that had a price stay as they are.
 
-    Not to be called inside a transaction: each FILLED_AT_ONCE is one of its own.
+    Not to be called inside a transaction: each FILLED_AT_ONCE calls have a transaction of their own.
     """
     forget()
     filled = left = after = 0
@@ -195,12 +195,12 @@ def resolve_priced() -> int:
 
 
 def usage_of(row: Spend) -> Usage:
-    """What a row of the ledger says was used."""
+    """The use that a row of the ledger states."""
     return Usage(row.input_tokens, row.cached_tokens, row.output_tokens, row.tokens, row.requests, row.written_tokens)
 
 
 def _left_out(call: MadeCall) -> bool:
-    """Whether its model has prices, and its provider did not say how much was used."""
+    """Whether a call's model has prices, but its provider did not say how much was used."""
     at = datetime.fromtimestamp(call.at, UTC)
     return lacks_usage(call.usage, price_list(call.provider, call.model, via=call.via).at(at))
 

@@ -1,4 +1,4 @@
-"""How budgets stand, for people and for who waits for them."""
+"""How budgets stand, for people and for jobs that wait for them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 @dataclass(frozen=True, slots=True)
 class BudgetStanding:
     """
-    A budget, for one key, in the period that it is now.
+    A budget, for one key, in the current period.
 
     Attributes:
-        unknown: The part of `spent` of which nobody knows whether it was billed.
+        unknown: The part of `spent` that nobody knows to have been billed.
         ends_at: None: it never ends.
     """
 
@@ -41,14 +41,14 @@ class BudgetStanding:
 
     @property
     def percent(self) -> int:
-        """Of the amount, settled; rounded down."""
+        """The settled percentage of the amount, rounded down."""
         if self.budget.amount:
             return 100 * self.spent // self.budget.amount
         return 100 if self.spent else 0
 
 
 def begin_of(budget: Budget, moment: datetime) -> datetime:
-    """When the period began that a moment lies in; as period_start.sql says."""
+    """The beginning of the period in which a moment lies, as in period_start.sql."""
     if budget.period == Budget.Period.TOTAL:
         return BEGINNING
     zone = ZoneInfo(budget.time_zone)
@@ -57,14 +57,14 @@ def begin_of(budget: Budget, moment: datetime) -> datetime:
 
 
 def standing_of(budget: Budget, key: str = "") -> BudgetStanding:
-    """How it stands now."""
+    """How a budget stands now for one key."""
     starts_at = begin_of(budget, datetime.fromtimestamp(database_now(), UTC))
     row = BudgetPeriod.objects.filter(budget=budget, key=key, starts_at=starts_at).first()
     return _standing(budget, key, row, starts_at)
 
 
 def standings_of(budgets: Sequence[Budget]) -> dict[int, BudgetStanding]:
-    """How budgets stand now, by id; of one for each user, that of who has spent the most of it."""
+    """How budgets stand now, by id. A budget of each user stands as it does for the user who has spent the most."""
     now = datetime.fromtimestamp(database_now(), UTC)
     begins = {budget.pk: begin_of(budget, now) for budget in budgets}
     rows = BudgetPeriod.objects.filter(budget__in=begins, starts_at__in=set(begins.values()))
@@ -85,10 +85,10 @@ def _standing(
     budget: Budget, key: str, row: BudgetPeriod | None, starts_at: datetime, *, unsure: bool = True
 ) -> BudgetStanding:
     """
-    Of a period that nobody has asked yet the ledger says what was spent.
+    Return how a period stands. If it has no row yet, the ledger says what was spent.
 
     Args:
-        unsure: Its project has calls of which nobody knows what they cost.
+        unsure: The project has calls whose cost nobody knows.
     """
     period = row or BudgetPeriod(key=key, starts_at=starts_at)
     period.budget = budget
@@ -103,7 +103,7 @@ def _sum(rows: QuerySet[Spend]) -> int:
 
 
 def room_of(budget_id: int, key: str) -> int | None:
-    """What is left of a budget now, in micro-units; None: there is no such budget any more."""
+    """The rest of a budget now, in micro-units; None: the budget does not exist any more."""
     budget = Budget.objects.filter(pk=budget_id).first()
     if budget is None:
         return None

@@ -1,1 +1,1 @@
-"""Limits changed: by people, by what providers say, and on trial."""
+"""Changes of limits: by people, by what providers say, and on trial."""

@@ -19,7 +19,7 @@ from ratelimits.services.limits.save_limit import SavedLimit
 from .limits import create_limit, delete_limit, update_limit
 
 MOST_CALLS_AT_ONCE = 1_000_000
-LEASE_SECONDS = 86_400.0  # longer than any job runs; what a dead worker held comes back with the job's own lease
+LEASE_SECONDS = 86_400.0  # longer than any job runs; the job's own lease gives back what a dead worker held
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class AtOnce:
     One cap, as it stands.
 
     Attributes:
-        kind, service: Empty: of every one.
-        each_user: Each user of the project has so many; else all of it together.
-        used: Calls in flight now; of caps for each user the fullest's.
+        kind, service: Empty: every one.
+        each_user: Each user of the project may have so many; otherwise all users together.
+        used: Calls in flight now; if the cap is for each user, those of the user with the most.
     """
 
     limit_id: int
@@ -76,13 +76,13 @@ def set_at_once(
     reason: str = "",
 ) -> SavedLimit:
     """
-    Let at most so many calls of a project be in flight, or change how many. What is in flight already is not stopped.
+    Let at most so many calls of a project be in flight, or change how many. Calls in flight already are not stopped.
 
-    Locks the project, so that two who set the same cap make one limit.
+    Locks the project, so that two people who set the same cap make one limit.
 
     Args:
-        kind, service: Of these alone; both empty: of the whole project.
-        each_user: So many for each user.
+        kind, service: Only these calls; both empty: all calls of the project.
+        each_user: Each user may have so many.
 
     Raises:
         InvalidLimit: Nothing was changed.
@@ -112,10 +112,10 @@ def set_at_once(
 
 def remove_at_once(project_id: str, limit_id: int, *, actor: str, reason: str) -> None:
     """
-    Remove a cap: what it held back may go at once.
+    Remove a cap: calls that it held back may go at once.
 
     Raises:
-        UnknownLimit: It is no such cap of this project.
+        UnknownLimit: The project has no such cap.
         ReasonRequired: Nothing was removed.
     """
     if not _caps_of(project_id).filter(pk=limit_id).exists():

@@ -1,4 +1,4 @@
-"""Slowing down what a provider refused, and nothing else."""
+"""Slowing down the counters that a provider refused, and no others."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from .proposed_limits import Accepted, heed_accepted, propose_limits
 from .reserved_whole import REFUSALS_THAT_TELL, propose_whole, speaks_for_whole
 from .stated_caps import known_cap, note_stated_cap
 
-MOST_WINDOWS_COOLED = 2  # for which a refusal that states no delay cools at most
-MOST_DOUBLINGS = 5  # of the wait of a call that was refused again and again by itself: half an hour after a minute
-MUCH_ROOM = 0.1  # of a limit: where more of it was free, the provider counts otherwise or somebody else uses it too
-# A longer block by less than this, of a burst's later refusals, is no news for the log.
+MOST_WINDOWS_COOLED = 2  # the longest cool-down after a refusal without a stated delay
+MOST_DOUBLINGS = 5  # of the wait of a call that is refused again and again: from a minute to half an hour
+MUCH_ROOM = 0.1  # of a limit: if more was free, the provider counts otherwise, or somebody else uses it too
+# If a burst's later refusals prolong a block by less than this, it is no news for the log.
 NEWS_SECONDS = 1.0
 RESTATED_SECONDS = 5.0  # two answers about one moment differ by less
 MAX_REASON = 200
@@ -45,11 +45,11 @@ class Refusal(NamedTuple):
 
     Attributes:
         sent_at: When it was dispatched, seconds since 1970 by the database's clock.
-        cost: Of the call, in tokens, `known_cost` the part that was no guess, and `amounts` by unit; as in
+        cost: Of the call, in tokens. `known_cost` is the part that was no guess, `amounts` are by unit; see
             `decide.Call`.
-        ratio: How many times as many tokens the known part is by what other calls have shown; None: nobody knows.
-        times_before: It was refused: it may be the call that is too large, and not the pace.
-        label: What to call it in alerts, such as `job <id>`.
+        ratio: How many times as many tokens the known part has, as other calls have shown; None: nobody knows.
+        times_before: How often it was refused before: the call may be too large, and the pace right.
+        label: Its name in alerts, such as `job <id>`.
     """
 
     subject: Subject
@@ -66,15 +66,15 @@ class Refusal(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Cooling:
     """
-    What a refusal led to.
+    The effects of a refusal.
 
     Attributes:
         until: Seconds since 1970 by the database's clock; before it the call would be refused again.
         seconds: Until then, from now on.
-        counters: The ids that cool down; empty where no limit counts such calls, and none can be prepared, or where the
-            call alone has to wait.
-        never: Why no wait will help; empty: one may.
-        figures: Of that, by name.
+        counters: The ids of the counters that cool down. Empty if no limit counts such calls and none can be prepared,
+            or if only the call itself has to wait.
+        never: Why no wait will help; empty: a wait may help.
+        figures: The figures of `never`, by name.
     """
 
     until: float
@@ -87,12 +87,12 @@ class Cooling:
 @dataclass(slots=True)
 class _Cooled:
     """
-    A locked counter with what is to be stored.
+    A locked counter, with the changes to be stored.
 
     Attributes:
-        chance: By which its cool-down is spread: other counters, cooled by one hint, do not open with it.
-        hold: Of a delay that is longer than what is kept to without trying.
-        whole: How many refusals speak for a provider that counts calls whole, see `reserved_whole`.
+        chance: Spreads its cool-down: other counters that cool down by the same hint do not open with it.
+        hold: Of a delay that is longer than the limiter waits without trying.
+        whole: How many refusals suggest that the provider counts calls whole, see `reserved_whole`.
     """
 
     counter: OpenCounter
@@ -119,20 +119,21 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
     """
     Cool down and slow the counters whose quotas a provider says were exceeded; one answer a refusal, in order.
 
-    A minute's quota is blocked for the delay stated, and beyond a bound held, see `algorithms.hold`; without one until
-    our own count has room, at most two windows. Its pressure falls in proportion to what was refused, see
-    `algorithms.pressure`. A day's quota is blocked until its reset, however short the delay. A cap that the provider
-    states becomes a proposal or, where the limit learns caps, the cap. Nothing blocked is ever unblocked earlier.
+    A minute's quota is blocked for the stated delay; beyond a bound the delay is held, see `algorithms.hold`. If no
+    delay is stated, the quota is blocked until our own count has room, for at most two windows. Its pressure falls in
+    proportion to what was refused, see `algorithms.pressure`. A day's quota is blocked until its reset, however short
+    the delay. A cap that the provider states becomes a proposal or, if the limit learns caps, the cap. No block ever
+    ends earlier than before.
 
-    A refusal that says nothing of what it counts slows the limits that show no room; where none does, those of the
-    narrowest scope that count requests.
+    A refusal that does not say what it counts slows the limits that show no room. If none shows that, it slows the
+    limits of the narrowest scope that count requests.
 
-    Where no limit counts a call, one is prepared in shadow, see `proposed_limits`; what a shadow limit counts cools
-    down for as long as the provider says, or a minute. Every cool-down is spread a little, upwards.
+    If no limit counts a call, one is prepared in shadow, see `proposed_limits`. Counters of a shadow limit cool down
+    for as long as the provider says, or for a minute. Every cool-down is spread a little, upwards.
 
     Locks: the counters, in the order of their ids, all in one statement; then limits, where a cap is news.
-    Events: a line of the counter's log and an alert for each that was slowed or blocked anew; none in the audit trail,
-        which a provider that refuses for long would fill.
+    Events: a line of the counter's log and an alert for each counter that was slowed or blocked anew. The audit trail
+        has none, as a provider that refuses for long would fill it.
 
     Args:
         actor: `executor:<id>`, or who reports the refusal.
@@ -163,7 +164,7 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
         for meant in found:
             counter_id = meant.rule.counter_id(one.subject)
             if one.times_before and not meant.rule.per_call:
-                continue  # it may be this call that is too large: the others are not to pay for it once more
+                continue  # this call may be too large: the others must not pay for it once more
             _cool(cooled[counter_id], one, meant.violation)
             cooled[counter_id].subject, cooled[counter_id].label = one.subject, one.label
             ids.append(counter_id)
@@ -185,7 +186,7 @@ def _matched(refusals: Sequence[Refusal]) -> list[tuple[Refusal, list[Violated]]
 
 
 def _without_room(cooled: Mapping[str, _Cooled], refusal: Refusal, possible: Sequence[Violated]) -> list[Violated]:
-    """Those that show no room by our own count: of a refusal that names nothing, they are what was exceeded."""
+    """The limits without room by our own count: a refusal that names nothing is taken to mean these."""
     found = []
     for one in possible:
         counter = cooled[one.rule.counter_id(refusal.subject)].counter
@@ -212,14 +213,14 @@ def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
 
 def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
     counter = cooled.counter
-    if cooled.hold.until and _restates(cooled, refusal.push_back):  # a probe was refused, or a call of before the hold
+    if cooled.hold.until and _restates(cooled, refusal.push_back):  # a probe, or an earlier call, was refused
         cooled.hold = cooled.hold.refused(counter.now)
         cooled.blocked_until = max(cooled.blocked_until or 0.0, cooled.hold.next_at)
         cooled.violation = violation
         return
-    if not counter.rule.hard_reset and not counter.rule.shadow:  # nothing of a shadow limit's cap is in use
+    if not counter.rule.hard_reset and not counter.rule.shadow:  # a shadow limit's cap is not in use
         slowed = pushed_back(cooled.pressure, counter.now, refusal.sent_at, share=_share(counter, refusal))
-        is_first = slowed.changed_at != cooled.pressure.changed_at  # not each of a burst's
+        is_first = slowed.changed_at != cooled.pressure.changed_at  # the first refusal of a burst
         cooled.is_news |= is_first
         cooled.whole += is_first and speaks_for_whole(counter, refusal, much_room=MUCH_ROOM)
         cooled.pressure = slowed
@@ -237,12 +238,12 @@ def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
 
 
 def _restates(cooled: _Cooled, found: PushBack) -> bool:
-    """Whether a refusal leaves a hold as it is; one that asks for less ends it."""
+    """Whether a refusal leaves a hold as it is; a refusal that asks for less ends it."""
     return found.retry_after is None or cooled.counter.now + found.retry_after > cooled.hold.until - RESTATED_SECONDS
 
 
 def _hold(counter: OpenCounter, found: PushBack, violation: Violation, blocked_until: float) -> HeldDelay:
-    """What is held beyond the time that the counter is blocked for."""
+    """The hold for the part of a stated delay beyond `blocked_until`."""
     until = counter.now + (found.retry_after or 0.0)
     if violation.per_day or until <= blocked_until + RESTATED_SECONDS:
         return NO_HOLD
@@ -251,10 +252,10 @@ def _hold(counter: OpenCounter, found: PushBack, violation: Violation, blocked_u
 
 def _oversized(cooled: Mapping[str, _Cooled], refusal: Refusal, meant: Violated) -> Cooling | None:
     """
-    Say why a call can never fit its tokens, and tell operators; None: it may.
+    Say why a call's tokens can never fit, and tell operators; None: they may.
 
-    The provider says so itself, or it was refused when it was nearly alone in its window, and its known part, scaled
-    by what other calls of its model turned out to be, is above the cap.
+    They cannot fit if the provider says so itself. Otherwise two things must hold: the call was refused when it was
+    nearly alone in its window, and its known part times its measured ratio is above the cap.
     """
     counter = cooled[meant.rule.counter_id(refusal.subject)].counter
     if meant.rule.per_call:
@@ -297,7 +298,7 @@ def _was_alone(counter: OpenCounter, refusal: Refusal) -> bool:
 
 
 def _share(counter: OpenCounter, refusal: Refusal) -> float:
-    """The refused part of what was let through; all of it where our count showed room, so that it cannot be right."""
+    """The refused part of what was let through; 1 if our count showed much room, as it cannot be right then."""
     free = counter.meter.available() / MICRO
     if free > MUCH_ROOM * counter.algorithm.capacity:
         return 1.0
@@ -313,7 +314,7 @@ def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, 
         reset = counter.algorithm.reset_after(microseconds(now)) if rule.hard_reset else None
         if reset is not None:
             return reset / MICRO + rule.guard_seconds
-        return now + max(found.retry_after or 0.0, MOST_WINDOWS_COOLED * window)  # nobody here counts the day
+        return now + max(found.retry_after or 0.0, MOST_WINDOWS_COOLED * window)  # no limit here counts the day
     if found.retry_after is not None:
         is_proven = violation.per_day
         return now + (
@@ -368,13 +369,13 @@ def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) 
                 f"; {counter.rule.service} seems to count all that a call may bring: look at what the limit reserves"
             )
         alerts.tell_exceeded(counter.rule, counter.key, message=message, figures=figures)
-    else:  # calls go on at the provider's pace, and a person has one thing to decide
+    else:  # calls go on at the provider's pace, and people have only the proposal to decide
         severity = alerts.Severity.WARNING
         alerts.tell_exceeded(counter.rule, counter.key, message=told, figures=figures, severity=severity)
 
 
 def _too_high(counter: OpenCounter, stated_cap: float | None) -> str | None:
-    """Say that the provider allows less than the limit says, and how much; None: it does not."""
+    """Say that the provider allows less than the limit, and how much; None: it does not."""
     rule, cap = counter.rule, known_cap(counter.rule, counter.key)
     if stated_cap is None or stated_cap >= cap:
         return None
@@ -385,7 +386,7 @@ def _too_high(counter: OpenCounter, stated_cap: float | None) -> str | None:
 
 
 def _kept_state(cooled: _Cooled) -> dict[str, Any]:
-    """The counter's state, where what refusals left in it has changed."""
+    """The counter's state, if refusals changed what they keep in it."""
     counter = cooled.counter
     if cooled.hold == counter.hold and cooled.whole == counter.stored.get("whole", 0):
         return {}
@@ -421,7 +422,7 @@ def _figures(cooled: _Cooled, after: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_itself(refusal: Refusal) -> float:
-    """How long a call waits that no counter holds: longer each time, for it may be too large for ever."""
+    """How long a call waits if no counter holds it: longer each time, for it may be too large for ever."""
     seconds = (refusal.push_back.retry_after or MINUTE) * 2 ** min(refusal.times_before, MOST_DOUBLINGS)
     return spread(seconds, random.random())  # noqa: S311 - protects nothing
 

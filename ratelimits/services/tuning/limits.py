@@ -25,10 +25,10 @@ def create_limit(figures: Mapping[str, Any], *, actor: str, reason: str = "") ->
     Create a limit.
 
     Args:
-        figures: By the names of `Limit`'s fields; its defaults stand for what is left out.
+        figures: By the names of `Limit`'s fields; fields that are left out have its defaults.
 
     Raises:
-        InvalidLimit: Its `fields` say what is wrong with which; nothing was created.
+        InvalidLimit: Its `fields` say what is wrong with each; nothing was created.
     """
     limit, found = propose_limit(None, figures)
     require_sound(found)
@@ -51,7 +51,7 @@ def update_limit(
 
     Args:
         changes: By the names of `Limit`'s fields.
-        seen_at: The `updated_at` of what the caller looked at; None: whatever is stored now.
+        seen_at: The `updated_at` of the limit that the caller saw; None: change it as it is stored now.
 
     Raises:
         UnknownLimit, LimitChanged, InvalidLimit: Nothing was changed.
@@ -82,7 +82,7 @@ def update_limit(
 @transaction.atomic
 def delete_limit(limit_id: int, *, actor: str, reason: str) -> None:
     """
-    Delete a limit with its overrides, counters and alerts. What it held back may go at once.
+    Delete a limit with its overrides, counters and alerts. Calls that it held back may go at once.
 
     Locks the limit, then its counters in the order of their ids.
 
@@ -92,8 +92,8 @@ def delete_limit(limit_id: int, *, actor: str, reason: str) -> None:
     reason = required_reason(reason)
     limit = find_limit(limit_id, lock=True)
     before = {**figures_of(limit), "overrides": list(limit.overrides.values("key", "capacity", "refill_per_second"))}
-    # Decisions lock counters in this order, which is the database's only where it collates so; a DELETE alone would
-    # take them as they lie and could deadlock.
+    # Decisions lock counters in this order, whatever the database's collation. A DELETE alone would lock them as they
+    # are stored, and could deadlock.
     list(Counter.objects.filter(limit=limit).order_by(Collate("pk", "C")).select_for_update().values_list("pk"))
     limit.delete()
     trail.record(actor=actor, action="delete_limit", target=f"limit {before['name']}", before=before, reason=reason)

@@ -1,4 +1,4 @@
-"""Limits that refusals ask for: where none counts a refused call, one is prepared for an operator to look at."""
+"""Limits that refusals ask for: if none counts a refused call, one is prepared for an operator to look at."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ratelimits.subjects import Subject
 
 from .limits import delete_limit
 
-# Of a project: services come from payloads, and what is prepared must not grow with what producers make up.
+# For each project: services come from payloads, and prepared limits must not grow with names that producers make up.
 MOST_PROPOSED = 100
 KEEP_PROPOSED = timedelta(days=7)
 MOST_OF_A_NAME = 80
@@ -34,15 +34,15 @@ def propose_limits(refused: Iterable[tuple[Subject, PushBack]], *, accepted: Acc
     """
     Prepare a limit, in shadow, for each kind of refused call that no limit counts, in the caller's transaction.
 
-    It is of the project whose calls were refused, which alone is counted by it and may see it: its service may be an
-    address that nobody else is to know. It lets everything go, and its counters cool down after a refusal as any
-    others: calls wait in lanes and spend no attempts. Its figures are what the provider stated, or else what it
-    accepted in the minute before. It is an operator's to put in force; until one changes it, it is forgotten after
-    KEEP_PROPOSED without a refusal.
+    The limit belongs to the project whose calls were refused. It counts only this project, and only this project may
+    see it: its service may be an address that nobody else may know. It lets everything go, but its counters cool down
+    after a refusal as any others do. Calls then wait in lanes and spend no attempts. Its figures are those that the
+    provider stated, or else what the provider accepted in the minute before. An operator puts it in force. Until one
+    changes it, it is deleted after KEEP_PROPOSED without a refusal.
 
     Returns:
-        Whether there is a new one. None is added beyond MOST_PROPOSED of a project, nor where an operator has switched
-        it off.
+        Whether there is a new limit. None is added beyond MOST_PROPOSED of a project, nor where an operator has
+        switched it off.
     """
     wanted = {_name(subject): (subject, found) for subject, found in refused}
     known = set(Limit.objects.filter(name__in=wanted).values_list("name", flat=True))
@@ -54,8 +54,9 @@ def propose_limits(refused: Iterable[tuple[Subject, PushBack]], *, accepted: Acc
 
 
 def heed_accepted(rule: Rule, subject: Subject, accepted: Accepted) -> float:
-    """Note that a prepared limit was refused again: raise it to what was accepted before, and return its capacity."""
-    # Elsewhere a limit is locked before its counters. Whoever has it now wins: there will be another refusal.
+    """Note another refusal of a prepared limit: raise it to what was accepted before, and return its capacity."""
+    # The counters are locked already, and elsewhere a limit is locked before its counters. A locked limit is therefore
+    # skipped: another refusal will come.
     row = _prepared().select_for_update(skip_locked=True, no_key=True).filter(pk=rule.id).first()
     if row is None:
         return rule.capacity
@@ -69,9 +70,10 @@ def heed_accepted(rule: Rule, subject: Subject, accepted: Accepted) -> float:
 
 def forget_proposed() -> int:
     """
-    Delete prepared limits that nobody has put in force and no refusal has asked for again. Returns how many.
+    Delete prepared limits that nobody put in force and that no refusal asked for again. Returns how many.
 
-    Those of no project, as versions before made them, too: the next refusal prepares one of its own.
+    Prepared limits without a project, which earlier versions made, are deleted too: the next refusal prepares a
+    project's own.
     """
     is_old = Q(proposed_at__lt=Now() - KEEP_PROPOSED) | Q(project="")
     old = list(_prepared().filter(is_old).values_list("pk", flat=True))
@@ -81,7 +83,7 @@ def forget_proposed() -> int:
 
 
 def _with_room(owners: Mapping[str, str]) -> Iterator[str]:
-    """Of names with their projects those for which there is room, in their order."""
+    """Yield the names, in order, whose projects have room for another prepared limit. `owners`: project by name."""
     projects = set(owners.values())
     counted = _prepared().filter(project__in=projects).order_by().values_list("project").annotate(Count("pk"))
     taken = Counter(dict(counted))
@@ -92,7 +94,7 @@ def _with_room(owners: Mapping[str, str]) -> Iterator[str]:
 
 
 def _prepared() -> QuerySet[Limit]:
-    """Limits of refusals that nobody has changed since."""
+    """Limits that refusals prepared and nobody has put in force since."""
     return Limit.objects.filter(proposed_at__isnull=False, shadow=True)
 
 
@@ -138,7 +140,7 @@ def _figures(subject: Subject, found: PushBack, accepted: Accepted) -> dict[str,
 
 
 def _name(subject: Subject) -> str:
-    """The same for all calls that one such limit counts; legible, and a slug whatever the service is called."""
+    """The limit's name: the same for all calls that it counts, legible, and a slug whatever the service is called."""
     scope = "user" if subject.user else "project"
     parts = (subject.owner, subject.service, subject.call_type, scope, "model" if subject.model else "")
     legible = re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")

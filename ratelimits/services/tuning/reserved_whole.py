@@ -1,7 +1,7 @@
 """
-Limits whose provider counts all the output that a call may bring, whatever it brings: found out by refusals, proposed.
+Limits whose provider counts all the output that a call may bring, whatever it brings: found by refusals, and proposed.
 
-Such a provider says nothing of it in any header: it refuses while our own count shows room, for ever.
+No header of such a provider says so. Its only sign is that it keeps refusing while our own count shows room.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ratelimits.services.limiter.counters import OpenCounter, usage
 from ratelimits.services.limiter.needs import Costly, needed
 from ratelimits.services.limits.catalogue import Rule
 
-REFUSALS_THAT_TELL = 3  # each after a pause: those of one burst are one
+REFUSALS_THAT_TELL = 3  # each after a pause: the refusals of one burst count as one
 
 
 def speaks_for_whole(counter: OpenCounter, call: Costly, *, much_room: float) -> bool:
     """
     Whether a refusal would be right if its provider counted calls whole, and is wrong by our own count.
 
-    The calls before it are taken to be like it: of them only what they have used is known.
+    The calls before it are taken to be like it, as only their use is known.
 
     Args:
-        much_room: The part of a limit that is free where our count cannot be right.
+        much_room: The part of a limit; if more is free, our count cannot be right.
     """
     rule, key = counter.rule, counter.key
     if rule.shadow or rule.reserves_whole or rule.unit not in {TOKENS, OUTPUT_TOKENS}:
@@ -37,7 +37,8 @@ def speaks_for_whole(counter: OpenCounter, call: Costly, *, much_room: float) ->
 
 def propose_whole(rule: Rule, *, actor: str) -> bool:
     """Propose to count calls whole, in the caller's transaction. Returns whether it is news."""
-    # Elsewhere a limit is locked before its counters. Whoever has it now wins: there will be another refusal.
+    # The counters are locked already, and elsewhere a limit is locked before its counters. A locked limit is therefore
+    # skipped: another refusal will come.
     wanted = Limit.objects.filter(pk=rule.id, reserves=Limit.Reserves.USED, proposed_reserves="")
     limit = wanted.select_for_update(skip_locked=True, no_key=True).first()
     if limit is None:

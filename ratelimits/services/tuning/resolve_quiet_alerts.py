@@ -1,4 +1,4 @@
-"""Resolving alerts of counters that nobody uses any more: no decision comes that would notice."""
+"""Resolving alerts of counters that nobody uses any more, as no decision comes that would do so."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ OF_COUNTERS = (Kind.USAGE, Kind.EXCEEDED, Kind.UNLIMITED)
 
 def resolve_quiet_alerts(most: int = 500) -> int:
     """
-    Resolve usage and exceeded alerts whose counter has fallen 10 points below the threshold, or is gone, and those of
-    calls that no limit in force counted, once one does.
+    Resolve usage and exceeded alerts if their counter has fallen 10 points below the threshold, or is gone.
 
-    Reads the open alerts and their counters alone, `most` in a transaction, until all were looked at. A counter that
-    a decision holds is left to that decision or to the next round. An exceeded alert also waits until the cool-down
+    Also resolves alerts of calls that no limit in force counted, once a limit does.
+
+    Reads only the open alerts and their counters, `most` in a transaction, until all were looked at. A counter that a
+    decision has locked is left to that decision or to the next round. An exceeded alert also waits until the cool-down
     is over and the pressure has recovered.
 
     Returns:
@@ -41,7 +42,7 @@ def resolve_quiet_alerts(most: int = 500) -> int:
 
 @transaction.atomic
 def _resolve_some(opened: Sequence[QuotaAlert], by_id: dict[int, Rule]) -> int:
-    # In the order in which decisions lock, and without waiting for one.
+    # In the order in which decisions lock, and without waiting for a lock.
     locked = (
         Counter.objects.filter(pk__in={alert.subject for alert in opened})
         .order_by("pk")

@@ -1,4 +1,4 @@
-"""A limit as it would be: its figures checked, and what a change means for what is counted already."""
+"""A limit as it would be: its figures are checked, and a change is compared with the use counted already."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ COUNTERS_LOOKED_AT = 200  # the counters of a limit whose use is compared with a
 
 def propose_limit(limit_id: int | None, changes: Mapping[str, Any]) -> tuple[Limit, Findings]:
     """
-    Return a limit as it would be with these changes, not stored, and what is to be said of it.
+    Return a limit as it would be with these changes, not stored, and the findings about it.
 
-    A bucket of which only the provider's quota is given gets the figures that keep that quota.
+    If only the provider's quota is given for a bucket, the bucket gets figures that keep this quota.
 
     Args:
         limit_id: None: a limit to be created.
@@ -35,7 +35,7 @@ def propose_limit(limit_id: int | None, changes: Mapping[str, Any]) -> tuple[Lim
 
 
 def put_changes(limit: Limit, before: Mapping[str, Any] | None, changes: Mapping[str, Any]) -> Findings:
-    """Put changes into a limit and look it over. `before` None: it is a new one."""
+    """Put changes into a limit and check it. `before` None: it is a new limit."""
     unknown = sorted(set(changes) - EDITABLE)
     if unknown:
         return Findings(faults={name: ["A limit has no such figure."] for name in unknown})
@@ -54,7 +54,7 @@ def put_changes(limit: Limit, before: Mapping[str, Any] | None, changes: Mapping
 
 def _fill_in(limit: Limit) -> None:
     stated = {name for name in EDITABLE if getattr(limit, name) is not None}
-    algorithm = KINDS.get(limit.algorithm)  # an unknown one is told of as its field's fault
+    algorithm = KINDS.get(limit.algorithm)  # an unknown one is a fault of its field
     for name, value in algorithm.missing(limit, stated).items() if algorithm else ():
         setattr(limit, name, value)
 
@@ -80,7 +80,7 @@ def _field_faults(limit: Limit) -> Findings:
 
 
 def _warnings_of_names(limit: Limit, before: Mapping[str, Any]) -> list[str]:
-    """Names that are new to the limit and that nobody knows: it counts nothing by them."""
+    """Warn of new names in the limit that nobody knows: it would count nothing."""
     return [
         f"{told} Until then this limit counts nothing."
         for name in (KnownName.SERVICE, KnownName.KIND, KnownName.MODEL)
@@ -105,7 +105,7 @@ def _warnings_of_change(limit: Limit, before: Mapping[str, Any]) -> list[str]:
 
 
 def _fullest(limit: Limit) -> str | None:
-    """What is already used beyond the new cap."""
+    """Say how much is already used beyond the new cap; None: nothing is."""
     over = [gauge for gauge in gauges(limit=limit, most=COUNTERS_LOOKED_AT) if gauge.used > gauge.capacity > 0]
     if not over:
         return None

@@ -1,4 +1,4 @@
-"""What a limit would have done: its last hour played again through other figures."""
+"""Simulating a limit: its last hours are played again through other figures."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ratelimits.subjects import Subject
 
 from .review_limit import propose_limit
 
-MOST_HOURS = 24  # tallies are kept so long
-MOST_ROWS = 50_000  # sums of a second read; the newest
-MOST_CALLS_PLAYED = 20_000  # played one by one; more are played in groups of equal size
-MOST_GROUPS_PLAYED = 30_000  # at all, where the cap is too small for large groups: some 2 s for both sets of figures
-SMALLEST_SHARE = 0.02  # of a cap: a group is never larger, or it would not fit as its calls do
+MOST_HOURS = 24  # tallies are kept no longer
+MOST_ROWS = 50_000  # the newest sums of a second are read
+MOST_CALLS_PLAYED = 20_000  # one by one; more calls are played in groups of equal size
+MOST_GROUPS_PLAYED = 30_000  # in all, if the cap is too small for large groups: about 2 s for both sets of figures
+SMALLEST_SHARE = 0.02  # of a cap: the largest group; a larger one would not fit as its calls do
 
 
 class Measure(NamedTuple):
-    """What a limit counts of a call: a unit, and whether input that a cache had is part of it."""
+    """The measure by which a limit counts a call: a unit, and whether it includes input that a cache had."""
 
     unit: str
     cached: bool
@@ -43,7 +43,7 @@ class Tallied(NamedTuple):
 
     Attributes:
         asked_at: Whole seconds since 1970.
-        costs: Of one call, by what limits count.
+        costs: Of one call, by measure.
         waited_seconds: Summed over the calls.
     """
 
@@ -57,15 +57,15 @@ class Tallied(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SimulatedOutcome:
     """
-    What a set of figures made of the calls.
+    The outcome of the calls under one set of figures.
 
     Attributes:
         delayed: Calls that waited for this limit.
         total_wait_seconds: Summed over the calls.
-        p95_wait_seconds: Of all calls, those that did not wait included.
+        p95_wait_seconds: Of all calls, including calls that did not wait.
         longest_wait_seconds: Of one call.
         rejected: Calls that could never fit.
-        utilisation_percent: Of what the busiest key could have used while it was played; None: it has no pace.
+        utilisation_percent: How much of its pace the busiest key used while it was played; None: it has no pace.
         busiest_key: Empty where nothing was counted.
         unfinished: Calls that would have gone after the end of the time played.
     """
@@ -88,15 +88,15 @@ class Simulation:
     """
     The same calls under today's figures and under the proposed ones.
 
-    Both are played, as if this limit alone held calls back and from an empty counter, so the two can be compared.
-    Calls are played in the order in which they asked; a wait is exact to the second, because a tally keeps only the
-    mean of the calls it counts.
+    Both are played from an empty counter, as if only this limit held calls back, so the two can be compared.
+    Calls are played in the order in which they asked. A wait is exact only to the second, because a tally keeps the
+    mean of its calls.
 
     Attributes:
-        calls: That went out in the time played.
-        waited_seconds: What they really waited, for all limits and executors together.
+        calls: Calls that went out in the time played.
+        waited_seconds: How long they really waited, for all limits and executors together.
         played_in_groups_of: 1: each call by itself.
-        cut: There was more than is played at once; the oldest calls are left out.
+        cut: There were more calls than are played at once; the oldest are left out.
         warnings: What the proposed figures mean.
     """
 
@@ -116,7 +116,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     Play the calls of the last hours through a limit's figures as they are and as they would be.
 
     Args:
-        changes: As of `update_limit`. Empty: today's figures against themselves.
+        changes: As for `update_limit`. Empty: today's figures are compared with themselves.
         hours: At most 24.
 
     Raises:
@@ -131,7 +131,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     if UNTIL_THE_END & {today.unit, proposed.unit}:
         raise NotSimulable
     since = timedelta(hours=min(max(hours, 0.01), MOST_HOURS))
-    # Read once and for both: what only one of the two counts is no effect of the other's figures.
+    # Read once for both: calls that only one of the two counts must not look like an effect of the other's figures.
     rows = _read(today, proposed, since)
     group = _group_size(rows, (today, proposed))
     kept = _newest(rows[:MOST_ROWS], calls=MOST_GROUPS_PLAYED * group)
@@ -156,7 +156,7 @@ def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[st
     Return what each key of a limit was asked for, in whole seconds and in the order of asking.
 
     Args:
-        group: So many calls become one of their summed cost; what is left of a second is a smaller one.
+        group: So many calls are asked for together; the rest of a second makes a smaller group.
     """
     rule = rule_of(limit)
     seconds: dict[str, dict[tuple[int, float], int]] = defaultdict(lambda: defaultdict(int))
@@ -164,7 +164,7 @@ def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[st
         if rule.applies_to(row.subject):
             cost = 1.0 if rule.per_call else row.costs[_counted_by(limit)]
             if not cost and limit.unit != TOKENS:
-                continue  # as the limiter does: it takes nothing of what this limit counts
+                continue  # the limiter does not count it either: it takes nothing of this unit
             seconds[rule.key(row.subject)][row.asked_at, cost] += row.calls
     return {
         key: [
@@ -177,7 +177,7 @@ def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[st
 
 
 def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
-    """Sum the tallies up by the second of asking, the newest first, apart only where one of the two counts apart."""
+    """Sum tallies up by the second of asking, the newest first. Calls that neither limit tells apart share a sum."""
     both = (today, proposed)
     names = [name for name in ("project", "user") if any(name in limit.scope for limit in both)]
     if "project" not in names and any(limit.project for limit in both):
@@ -243,7 +243,7 @@ def _play(
 
 
 def _utilisation(played: Replay, per_second: float | None) -> float | None:
-    """How much of its pace a key used from its first call to its last; a burst may use more than the pace."""
+    """The percentage of its pace that a key used from its first call to its last; a burst counts as at most 100."""
     if not per_second or not played.departures:
         return None
     elapsed = max(played.departures[-1][0] - played.departures[0][0], 60.0)
@@ -251,7 +251,7 @@ def _utilisation(played: Replay, per_second: float | None) -> float | None:
 
 
 def _percentile(waits: Sequence[tuple[float, int]], share: float) -> float:
-    """The wait that so large a share of the calls did not exceed."""
+    """The wait that this share of the calls did not exceed."""
     wanted = share * sum(calls for _, calls in waits)
     counted = 0
     for wait, calls in waits:
@@ -262,7 +262,7 @@ def _percentile(waits: Sequence[tuple[float, int]], share: float) -> float:
 
 
 def _newest(rows: Sequence[Tallied], *, calls: int) -> list[Tallied]:
-    """The first of the rows, newest first, that sum up to no more calls than that; at least one."""
+    """The first rows, newest first, that add up to at most `calls` calls; at least one row."""
     kept: list[Tallied] = []
     for row in rows:
         calls -= row.calls
@@ -279,7 +279,7 @@ def _group_size(rows: Sequence[Tallied], limits: Sequence[Limit]) -> int:
 
 
 def _share_of_cap(rows: Sequence[Tallied], limit: Limit, calls: int) -> int:
-    """How many of the mean call make up SMALLEST_SHARE of a limit's cap."""
+    """How many mean calls make up SMALLEST_SHARE of a limit's cap."""
     cost = sum(row.costs[_counted_by(limit)] * row.calls for row in rows)
     each = cost / calls if calls and limit.unit not in PER_CALL else 1.0
     return int(limit.capacity * (100 - limit.headroom_percent) / 100 * SMALLEST_SHARE / max(each, 1e-6))

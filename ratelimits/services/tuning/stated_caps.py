@@ -27,13 +27,13 @@ MOST_PROPOSALS_SHOWN = 200
 
 def note_stated_cap(rule: Rule, key: str, cap: float, *, actor: str) -> bool:
     """
-    Keep a cap that a provider stated for one key, in the caller's transaction that has locked the key's counter.
+    Keep a cap that a provider stated for one key, in the caller's transaction, which has locked the key's counter.
 
-    It becomes the counter's `proposed_capacity` or, where the limit learns caps, what that key has: the limit's own
-    figures where it counts all together, and otherwise an override of the key alone, for others may have other caps.
-    A cap that the limit cannot keep, such as one too small for a bucket, stays a proposal.
+    The cap becomes the counter's `proposed_capacity`. If the limit learns caps, the key gets it at once. A limit that
+    counts all together takes it as its own figures. Otherwise it becomes an override of the key alone, as other keys
+    may have other caps. A cap that the limit cannot keep, such as one too small for a bucket, stays a proposal.
 
-    Locks: the limit, unless somebody else has.
+    Locks: the limit, unless another transaction has locked it.
 
     Returns:
         Whether it was news.
@@ -60,15 +60,17 @@ def note_stated_cap(rule: Rule, key: str, cap: float, *, actor: str) -> bool:
 
 
 def is_known_cap(rule: Rule, key: str, cap: float) -> bool:
-    """Whether a cap that is stated for one key is the one that it has."""
+    """Whether a key already has the cap that is stated for it."""
     return math.isclose(cap, known_cap(rule, key))
 
 
 @transaction.atomic
 def accept_proposal(counter_id: str, *, actor: str, reason: str = "") -> SavedLimit:
     """
-    Take over the cap that the provider stated for a counter's key: as an override of that key, or as the limit's own
-    where it counts all together; as the window's cap, or as the bucket that keeps it.
+    Take over the cap that the provider stated for a counter's key.
+
+    It becomes an override of the key, or the limit's own figures if the limit counts all together. A window takes it as
+    its cap; a bucket gets the figures that keep it.
 
     Raises:
         UnknownLimit, NothingProposed.
@@ -87,7 +89,7 @@ def accept_proposal(counter_id: str, *, actor: str, reason: str = "") -> SavedLi
 @transaction.atomic
 def decline_proposal(counter_id: str, *, actor: str, reason: str) -> None:
     """
-    Keep the cap and forget the one that the provider stated for a counter's key, until it states one again.
+    Keep the cap, and forget the cap that the provider stated for a counter's key, until it states one again.
 
     Raises:
         UnknownLimit, NothingProposed, ReasonRequired: Nothing was changed.
@@ -106,7 +108,7 @@ def decline_proposal(counter_id: str, *, actor: str, reason: str) -> None:
 
 
 def proposals_of(limits: Sequence[Limit]) -> dict[int, list[Counter]]:
-    """Return the counters, by limit, for whose keys a provider has stated a cap that waits for an operator."""
+    """Return, by limit, the counters with a stated cap that waits for an operator."""
     found: dict[int, list[Counter]] = {}
     rows = Counter.objects.filter(limit__in=limits, proposed_capacity__isnull=False).order_by("-proposed_at")
     for counter in rows[:MOST_PROPOSALS_SHOWN]:
@@ -115,13 +117,13 @@ def proposals_of(limits: Sequence[Limit]) -> dict[int, list[Counter]]:
 
 
 def told_of_cap(counter: str) -> QuerySet[QuotaAlert]:
-    """The open alert that the provider states another cap for a counter."""
+    """The open alert that says that the provider states another cap for a counter."""
     alerts = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.EXCEEDED, subject=counter, resolved_at=None)
     return alerts.filter(severity=QuotaAlert.Severity.WARNING)
 
 
 def _proposal(counter_id: str) -> tuple[Limit, Counter, float]:
-    """Lock the limit, then the counter, as all do."""
+    """Lock the limit, then the counter, as everywhere."""
     named = Counter.objects.filter(pk=counter_id).first()
     if named is None:
         raise NothingProposed
@@ -133,13 +135,13 @@ def _proposal(counter_id: str) -> tuple[Limit, Counter, float]:
 
 
 def _forget(limit_id: int, key: str) -> None:
-    """Whoever has taken or declined it has dealt with what was told of it."""
+    """Delete a proposal and resolve its alert, once somebody has accepted or declined it."""
     resolve(told_of_cap(subjects.counter_id(limit_id, key)))
     Counter.objects.filter(limit_id=limit_id, key=key).update(proposed_capacity=None, proposed_at=None)
 
 
 def known_cap(rule: Rule, key: str) -> float:
-    """The cap that a key has, as its provider would state it."""
+    """A key's cap, as its provider would state it."""
     own = rule.overrides.get(key)
     is_bucket = rule.algorithm(key).is_bucket
     if own is not None and not is_bucket:
@@ -154,7 +156,8 @@ def known_cap(rule: Rule, key: str) -> float:
 
 
 def _learn(rule: Rule, key: str, cap: float, *, actor: str) -> bool:
-    # Elsewhere a limit is locked before its counters. Whoever has it now wins: the provider will state its cap again.
+    # The counter is locked already, and elsewhere a limit is locked before its counters. A locked limit is therefore
+    # skipped: the provider will state its cap again.
     limit = Limit.objects.select_for_update(skip_locked=True, no_key=True).filter(pk=rule.id, learns_caps=True).first()
     if limit is None:
         return False

@@ -1,4 +1,4 @@
-"""House-keeping: what the limiter keeps only for a while."""
+"""House-keeping: deleting what the limiter keeps only for a while."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ DELETED_AT_ONCE = 50_000
 
 def forget_old() -> int:
     """
-    Delete tallies after a day, answers after theirs, and what refusals did, counters nobody used and limits nobody put
-    in force after a week, a bounded number of each.
+    Delete what is old, a bounded number of each kind.
 
-    A counter whose limit remembers for longer than a week stays for as long. Counters that are locked are left alone.
+    Tallies and answers are kept for a day. The log of refusals, counters that nobody used, and limits that nobody put
+    in force are kept for a week. A counter stays longer if its limit remembers for longer. Locked counters are left
+    alone.
 
     Returns:
         How many rows were deleted.
@@ -42,8 +43,9 @@ def forget_old() -> int:
 
 def forget_usage(*, months: int = 1000) -> int:
     """
-    Delete users' months that began before QUEUEOPS_USAGE_RETENTION_DAYS, each whole with its events, and reservations
-    as old; at most so many months, and DELETED_AT_ONCE reservations.
+    Delete users' months that began more than QUEUEOPS_USAGE_RETENTION_DAYS ago, each with all its events.
+
+    Also deletes reservations that are as old. At most `months` months and DELETED_AT_ONCE reservations.
 
     Returns:
         How many rows were deleted.
@@ -56,13 +58,13 @@ def forget_usage(*, months: int = 1000) -> int:
 
 @transaction.atomic
 def _forget_counters() -> int:
-    # Locked first, waiting for none: a DELETE takes rows as they lie, and decisions in the order of their ids.
+    # Locked first, without waiting: a DELETE locks rows as they are stored, but decisions lock them by their ids.
     names = list(_worthless().select_for_update(skip_locked=True).values_list("pk", flat=True)[:DELETED_AT_ONCE])
     return Counter.objects.filter(pk__in=names).delete()[0]
 
 
 def _worthless() -> QuerySet[Counter]:
-    """Counters that say no more than one that does not exist."""
+    """Counters that say no more than a counter that does not exist."""
     idle = Counter.objects.filter(updated_at__lt=Now() - KEEP_IDLE_COUNTERS, alert_level=0, proposed_at=None)
     idle = idle.exclude(blocked_until__gt=Now())
     for limit in Limit.objects.annotate(largest=Max("overrides__capacity")):
@@ -73,7 +75,7 @@ def _worthless() -> QuerySet[Counter]:
 
 
 def _remembers(limit: Limit, capacity: float) -> timedelta:
-    """How long a use counts at the most: until its window is over, its place is freed or its bucket is full again."""
+    """How long a use counts at most: until its window is over, its place is freed or its bucket is full again."""
     filled = capacity / limit.refill_per_second if limit.refill_per_second else 0.0
     return timedelta(
         seconds=min(LONGEST_IDLE_SECONDS, max(2 * (limit.window_seconds or 0), limit.lease_seconds, filled))

@@ -1,4 +1,4 @@
-"""Overrides that end: tidied away when they are over, and told of beforehand where work leans on one."""
+"""Overrides that end: people are told beforehand if work needs one, and it is removed once it is over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHOLE = 100.0
 
 
 def watch_overrides() -> None:
-    """End what is due, and tell of those that end soon and whose key uses more than it may then."""
+    """End overrides that are due. Warn of an override that ends soon if its key uses more than it may afterwards."""
     if not LimitOverride.objects.filter(ends_at__isnull=False).exists():
         reconcile(QuotaAlert.Kind.OVERRIDE, [])
         return
@@ -59,7 +59,7 @@ def _figures(row: LimitOverride, then: CounterGauge) -> dict[str, object]:
 
 
 def _after(rule: Rule, row: LimitOverride) -> Rule:
-    """The rule as it will be."""
+    """The rule as it will be after an override's end."""
     others = {key: own for key, own in rule.overrides.items() if key != row.key}
     if (then := after_end(row)) is not None:
         others[row.key] = Override(then.capacity, then.refill_per_second)

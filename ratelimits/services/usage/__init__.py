@@ -1,1 +1,1 @@
-"""What users reserve and use of their allowances."""
+"""Allowances of users: reserving, using and reporting."""

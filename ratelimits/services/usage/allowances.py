@@ -27,8 +27,8 @@ class SavedAllowance:
     """
     Attributes:
         changed: The names of the figures that have another value now.
-        months: How many users' months, of this and later ones, have another quota now.
-        warnings: What the change means, where that may surprise.
+        months: How many users' months, current or later, have another quota now.
+        warnings: What the change means, if that may surprise.
     """
 
     changed: tuple[str, ...]
@@ -49,7 +49,7 @@ def set_allowance(
     reason: str = "",
 ) -> SavedAllowance:
     """
-    Give a project's users an allowance, or change it; from now on, and in the current month.
+    Give a project's users an allowance, or change it; from now on, also for the current month.
 
     Args:
         quota: For each user and month, in the unit.
@@ -81,7 +81,7 @@ def set_override(
     project_id: str, user_id: UUID, *, quota: int, note: str = "", actor: str, reason: str = ""
 ) -> SavedAllowance:
     """
-    Give one user another quota than the project's others; from now on, and in the current month.
+    Give one user a quota of their own; from now on, also for the current month.
 
     Raises:
         NoAllowance, InvalidAllowance: Nothing was changed.
@@ -106,7 +106,7 @@ def set_override(
 
 @transaction.atomic
 def remove_override(project_id: str, user_id: UUID, *, actor: str, reason: str = "") -> bool:
-    """Let one user have the project's quota again, also in the current month. Returns whether there was another."""
+    """Let one user have the project's quota again, also in the current month. Returns whether they had another."""
     _lock(project_id)
     override = AllowanceOverride.objects.filter(project_id=project_id, user_id=user_id).first()
     if override is None:
@@ -119,7 +119,7 @@ def remove_override(project_id: str, user_id: UUID, *, actor: str, reason: str =
 
 
 def _lock(project_id: str) -> None:
-    """Changes of one project's quotas follow one another."""
+    """Lock a project's quotas, so that changes of them follow one another."""
     if Project.objects.select_for_update(no_key=True).filter(pk=project_id).first() is None:
         raise InvalidAllowance(fields={"project_id": ["There is no such project."]})
 
@@ -138,7 +138,7 @@ def _set_quotas(project_id: str) -> int:
 
 
 def _is_zone(name: str) -> bool:
-    """Whether the database, which decides the month, knows it, and Python, which tells when it ends."""
+    """Whether a zone is known to the database, which decides the month, and to Python, which tells when it ends."""
     if name not in available_timezones():
         return False
     try:

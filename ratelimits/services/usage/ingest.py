@@ -24,7 +24,7 @@ from .standings import MonthStanding, standings
 
 class Status(StrEnum):
     ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"  # an event of this id was counted before; what this one says otherwise is not looked at
+    DUPLICATE = "duplicate"  # an event of this id was counted before; differences from it are ignored
     OVER_LIMIT = "over_limit"  # counted, and beyond the quota
     REJECTED = "rejected"  # not counted
 
@@ -57,7 +57,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`reason`: a key of MESSAGES where the event was rejected, else empty, as `message`."""
+    """`reason`: a key of MESSAGES if the event was rejected, else empty; `message` likewise."""
 
     event_id: UUID
     status: Status
@@ -70,7 +70,7 @@ class Ingested:
     """
     Attributes:
         results: One an event, in the order given.
-        standings: Of every user with an event that was not rejected, after it.
+        standings: Of every user with an event that was not rejected, after these events.
     """
 
     results: list[Result]
@@ -79,7 +79,7 @@ class Ingested:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An event that the ledger did not have, and the month and units that it counts in."""
+    """An event that the ledger did not have, with its month and its amount."""
 
     event: Reported
     month: MonthKey
@@ -94,8 +94,8 @@ def ingest(events: Sequence[Reported], *, project_id: str, only_user: UUID | Non
     counted is rejected by itself.
 
     Args:
-        only_user: Events of another user are rejected; None: of any of the project's.
-        actor: The operator whom the audit trail names with the events that are new; empty: no entry.
+        only_user: Events of other users are rejected; None: any user of the project may have events.
+        actor: The operator whom the audit trail names with the new events; empty: no entry.
 
     Raises:
         NoAllowance, ProjectMoving, ProjectMoved: Nothing was counted.
@@ -105,7 +105,7 @@ def ingest(events: Sequence[Reported], *, project_id: str, only_user: UUID | Non
         counted = iter(_count(own, project_id=project_id, actor=actor))
     results = [next(counted) if only_user in {None, event.user_id} else _foreign(event) for event in events]
     told = {event.user_id: None for event, one in zip(events, results, strict=True) if one.status != Status.REJECTED}
-    # After the commit: the months' locks are what other transactions wait for.
+    # Read after the commit, as other transactions wait for the locks on the months.
     return Ingested(results, standings(project_id, told) if told else [])
 
 
@@ -114,7 +114,7 @@ def _foreign(event: Reported) -> Result:
 
 
 def _count(events: Sequence[Reported], *, project_id: str, actor: str) -> list[Result]:
-    """The locking order of everything here: events by id, reservations by id, months by project, user and month."""
+    """Count events. All code here locks events by id, reservations by id, then months by project, user and month."""
     results: list[Result] = []
     new: list[_Entry] = []
     for event, (fault, is_new, month, amount) in zip(events, _insert(events, project_id=project_id), strict=True):
@@ -179,7 +179,7 @@ def _record(new: Sequence[_Entry], *, project_id: str, actor: str) -> None:
 
 
 def _confirm(new: Sequence[_Entry], *, project_id: str) -> list[Ended]:
-    """End the reservations that new events name; returns those that were active."""
+    """End the reservations that new events name; returns the ones that were active."""
     named = {(one.event.reservation_id, one.event.user_id): None for one in new if one.event.reservation_id}
     if not named:
         return []
@@ -203,9 +203,9 @@ def _beyond_quota(
     months: Mapping[MonthKey, MonthState],
 ) -> set[UUID]:
     """
-    Go through new events as if they had come one by one; return those for whose cost there was no room.
+    Go through new events as if they had come one by one; return the events for whose cost there was no room.
 
-    What an event uses of its own reservation has room whatever else is used and reserved.
+    An event always has room for as much as its own reservation holds, whatever else is used and reserved.
     """
     unused: dict[tuple[UUID | None, UUID], Ended] = {(held.id, held.month[1]): held for held in released}
     room = {
@@ -214,7 +214,7 @@ def _beyond_quota(
     }
     over = set()
     for one in new:
-        # Of its own user: an event may name another's, which it does not end and must not take from the one that does.
+        # Only its own user's: an event that names another user's reservation does not end it, and must not use it up.
         held = unused.pop((one.event.reservation_id, one.event.user_id), None)
         if held:
             room[held.month] += held.amount

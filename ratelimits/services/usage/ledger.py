@@ -1,4 +1,4 @@
-"""Whether months hold the sums of their events and reservations; making them so; correcting what was counted."""
+"""Checking months against the sums of their events and reservations, repairing them, and correcting what was used."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Difference:
     One user's month that does not hold its sums.
 
     Attributes:
-        used: What the month says; `events`: the sum of its events.
-        reserved: What the month says; `reservations`: the sum of its active reservations.
+        used: As the month says; `events`: the sum of its events.
+        reserved: As the month says; `reservations`: the sum of its active reservations.
     """
 
     project_id: str
@@ -54,7 +54,7 @@ class LedgerCheck:
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """`used`: of the month, afterwards."""
+    """`used`: the month's use after the correction."""
 
     event_id: UUID
     used: int
@@ -62,7 +62,7 @@ class Corrected:
 
 def check_ledger(project_id: str | None = None) -> LedgerCheck:
     """
-    Compare every month of a project, or of all, with the events and active reservations behind it.
+    Compare every month of one project, or of all projects, with the events and active reservations behind it.
 
     Reads the whole ledger in one snapshot and locks nothing.
     """
@@ -75,7 +75,7 @@ def repair_ledger(project_id: str | None = None, *, actor: str, reason: str) -> 
     Set every month that differs to its sums; events and reservations are the truth and stay as they are.
 
     Returns:
-        What differed. Each month is in the audit trail with what it says now.
+        The months that differed. The audit trail has each of them with its new figures.
 
     Raises:
         ReasonRequired.
@@ -93,12 +93,12 @@ def correct(project_id: str, user_id: UUID, month: str, amount: int, *, actor: s
     Add an event that corrects what was used in a month.
 
     Args:
-        month: YYYY-MM, at the latest the current one.
+        month: YYYY-MM, at the latest the current month.
         amount: In the allowance's unit; negative: less was used.
 
     Raises:
         NoAllowance, ReasonRequired.
-        InvalidCorrection: Less than nothing would have been used, or there is no such month.
+        InvalidCorrection: The use would fall below 0, or there is no such month.
     """
     reason = required_reason(reason)
     if not MONTH.match(month) or month > standing(project_id, user_id).month:
@@ -106,7 +106,7 @@ def correct(project_id: str, user_id: UUID, month: str, amount: int, *, actor: s
     if not 0 < abs(amount) <= MAX_QUOTA:
         raise InvalidCorrection(fields={"amount": [f"Correct by at least 1 and at most {MAX_QUOTA:,}."]})
     key = (project_id, user_id, month)
-    before = change_months({key: MonthChange()})[key].used  # makes the row if need be, and locks it
+    before = change_months({key: MonthChange()})[key].used  # adds the row if it is missing, and locks it
     if before + amount < 0:
         raise InvalidCorrection(fields={"amount": [f"Only {before:,} was used."]})
     event = UsageEvent.objects.create(
@@ -129,7 +129,7 @@ def correct(project_id: str, user_id: UUID, month: str, amount: int, *, actor: s
 @transaction.atomic
 def _recount(differences: Sequence[Difference], *, actor: str, reason: str) -> None:
     keys = [(one.project_id, one.user_id, one.month) for one in differences]
-    change_months({key: MonthChange() for key in keys})  # makes the rows that are missing, and locks all in order
+    change_months({key: MonthChange() for key in keys})  # adds missing rows, and locks all in order
     rows = run_sql(
         "ratelimits",
         "recount_months",

@@ -1,4 +1,4 @@
-"""The one way in which what was used and released reaches its months."""
+"""Changing months: all use and all releases reach their months in this way."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MonthKey = tuple[str, UUID, str]  # project, user, YYYY-MM
 @dataclass(slots=True)
 class MonthChange:
     """
-    What one transaction changes in one month.
+    The change of one month by one transaction.
 
     Attributes:
-        used: Added to what is used.
-        released: Taken from what is reserved: of reservations that this transaction has ended.
-        expired: How many of these nobody confirmed in time.
+        used: To be added to the use.
+        released: To be taken from what is reserved, for reservations that this transaction has ended.
+        expired: How many of these reservations nobody confirmed in time.
     """
 
     used: int = 0
@@ -37,7 +37,7 @@ class MonthState(NamedTuple):
 
 
 def change_months(changes: Mapping[MonthKey, MonthChange]) -> dict[MonthKey, MonthState]:
-    """Change months in one statement, which locks them in one order; returns what they hold now."""
+    """Change months in one statement, which locks them in one order; returns their new states."""
     if not changes:
         return {}
     parameters = {

@@ -1,4 +1,4 @@
-"""Giving back what reservations hold: each is ended once, and what it held leaves its month in the same transaction."""
+"""Ending reservations: each ends once, and its month gives back what it held in the same transaction."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Ended(NamedTuple):
 class Cancelled:
     """
     Attributes:
-        status: Of the reservation now: cancelled, or how it had ended before.
-        released: This call gave back what it held.
+        status: Of the reservation now: cancelled, or as it had ended before.
+        released: Whether this call gave back what it held.
         remaining, resets_at: Of its user's current month, afterwards; None: the project has no allowance any more.
     """
 
@@ -57,14 +57,14 @@ def cancel(
     reservation_id: UUID, *, project_id: str, only_user: UUID | None = None, actor: str = "", reason: str = ""
 ) -> Cancelled:
     """
-    Give back what a reservation holds. One that has ended before stays as it ended.
+    Give back what a reservation holds. A reservation that has ended before stays as it ended.
 
     Args:
-        only_user: Whose reservation it must be; None: anybody's of the project.
+        only_user: The user whose reservation it must be; None: any user of the project.
         actor: The operator whom the audit trail names if this releases it; empty: no entry.
 
     Raises:
-        UnknownReservation: There is none of that id, project and user.
+        UnknownReservation: No reservation has that id, project and user.
         ProjectMoving, ProjectMoved: Nothing was given back.
     """
     refuse_writes(project_id)
@@ -90,10 +90,10 @@ def expire_reservations(*, rounds: int = 10) -> int:
     """
     End active reservations whose time is over, EXPIRED_AT_ONCE in a transaction; the rest is for the next sweep.
 
-    Those of a month that holds less than they do stay active until the ledger is repaired.
+    If a month holds less than its reservations do, these stay active until the ledger is repaired.
 
     Returns:
-        How many.
+        How many were ended.
     """
     total = 0
     broken: set[MonthKey] = set()
@@ -132,10 +132,10 @@ def end_reservations(
     named: Sequence[tuple[UUID, UUID | None]], *, project_id: str, status: UsageReservation.Status
 ) -> list[Ended]:
     """
-    End those of the reservations that are active; what they held is still to be given back.
+    End the active ones among the named reservations. The caller still has to give back what they held.
 
     Args:
-        named: Ids, each once, with the user whose it must be; None: anybody's.
+        named: Ids, each once, with the user whose reservation it must be; None: any user.
     """
     given = {
         "project_id": project_id,
@@ -147,7 +147,7 @@ def end_reservations(
 
 
 def give_back(ended: Sequence[Ended], *, expired: bool = False) -> None:
-    """Take from their months what reservations held that were just ended, in the transaction that ended them."""
+    """Take from the months what ended reservations held, in the transaction that ended them."""
     changes: dict[MonthKey, MonthChange] = {}
     for one in ended:
         change = changes.setdefault(one.month, MonthChange())

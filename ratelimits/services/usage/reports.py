@@ -1,4 +1,4 @@
-"""What users used of their allowances: month by month, day by day, and who used the most."""
+"""Reports of users' use of their allowances: month by month, day by day, and the users with the most use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ratelimits.models import Allowance, AllowanceOverride, UsageEvent, UsageTra
 from ratelimits.models.allowance import NEAR, PASSED
 
 MOST_USES_SUMMED = 100_000  # summed up for the days of a month
-MOST_USERS_READ = 200_000  # of a month, among whom the first are looked for
+MOST_USERS_READ = 200_000  # of a month; the top users are looked for among these
 MOST_USERS_LISTED = 20
 MOST_USERS_COUNTED = 10_000  # users of a project; beyond it a page says "more than"
 MOST_NEAR = 100_000  # users near their quota, of all projects
@@ -27,7 +27,7 @@ MOST_NEAR = 100_000  # users near their quota, of all projects
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """What a user used in one month, in the allowance's unit. `quota` None: nothing was used, so nothing is kept."""
+    """A user's use in one month, in the allowance's unit. `quota` None: nothing was used, so nothing is kept."""
 
     month: str
     quota: int | None = None
@@ -37,7 +37,7 @@ class Month:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """`over` is the part of `amount` that came when the quota was used up."""
+    """A user's use on one day. `over` is the part of `amount` that came when the quota was used up."""
 
     day: date
     amount: int = 0
@@ -49,7 +49,7 @@ class Day:
 class Days:
     """
     Attributes:
-        corrected: What operators added or took back, which no day has.
+        corrected: The amount that operators added or took back; it counts on no day.
         partial: There were more than MOST_USES_SUMMED events, and the oldest are left out.
     """
 
@@ -62,9 +62,9 @@ class Days:
 class TopUsersOfMonth:
     """
     Attributes:
-        users: Who used the most, the first first.
-        count, used: Of all that were looked at.
-        partial: There were more than MOST_USERS_READ users; those who came last are left out.
+        users: The users with the most use, in order.
+        count, used: Of all users that were looked at.
+        partial: There were more than MOST_USERS_READ users; the latest are left out.
     """
 
     users: tuple[UsageTracking, ...]
@@ -93,10 +93,10 @@ def months_of_user(project_id: str, user_id: UUID, *, until: str, count: int = 1
 
 def days_of_month(project_id: str, user_id: UUID, month: str, zone: ZoneInfo) -> Days:
     """
-    Sum up a user's events by the day that they came on.
+    Sum up a user's events by the day on which they occurred.
 
-    An event of a reservation counts in the reservation's month, so one may have come after its last day; it is told
-    with that day.
+    An event of a reservation counts in the reservation's month. If it occurred before or after that month, it counts on
+    the month's first or last day.
     """
     first = date.fromisoformat(f"{month}-01")
     days = [first + timedelta(days=place) for place in range(monthrange(first.year, first.month)[1])]
@@ -118,7 +118,7 @@ def days_of_month(project_id: str, user_id: UUID, month: str, zone: ZoneInfo) ->
 
 
 def top_users_of_month(project_id: str, month: str, *, most: int = MOST_USERS_LISTED) -> TopUsersOfMonth:
-    """Return who used the most of a project's allowance in a month."""
+    """Return the users who used the most of a project's allowance in a month."""
     rows = UsageTracking.objects.filter(project_id=project_id, month_year=month)
     read, partial = _first(rows, MOST_USERS_READ)
     summed = read.aggregate(count=Count("pk"), used=Sum("used", default=0))
@@ -138,7 +138,7 @@ def months_until(month: str, count: int) -> list[str]:
 
 
 def current_month(zone: str) -> str:
-    """The month it is there now."""
+    """The current month in a zone, `YYYY-MM`."""
     return f"{timezone.now().astimezone(ZoneInfo(zone)):%Y-%m}"
 
 
@@ -148,7 +148,7 @@ def was_used(project_id: str, month: str) -> bool:
 
 
 def users_beyond(project_id: str, month: str, quota: int) -> int:
-    """How many of those with everybody's quota have used or reserved more than this; MOST_USERS_COUNTED + 1 at most."""
+    """How many users with the project's quota use and reserve more than `quota`; at most MOST_USERS_COUNTED + 1."""
     own = AllowanceOverride.objects.filter(project_id=project_id, user_id=OuterRef("user_id"))
     rows = UsageTracking.objects.filter(project_id=project_id, month_year=month)
     beyond = rows.annotate(taken=F("used") + F("reserved")).filter(~Exists(own), taken__gt=quota).order_by()
@@ -156,7 +156,7 @@ def users_beyond(project_id: str, month: str, quota: int) -> int:
 
 
 def users_of_allowances(allowances: Sequence[Allowance]) -> dict[str, Users]:
-    """Count the users of the month that it is for each project now, with two statements a month."""
+    """Count the users of each project's current month, with two statements for each month."""
     by_month: dict[str, list[str]] = {}
     for one in allowances:
         by_month.setdefault(current_month(one.time_zone), []).append(one.pk)
@@ -169,7 +169,7 @@ def users_of_allowances(allowances: Sequence[Allowance]) -> dict[str, Users]:
 
 
 def _first(rows: QuerySet[Any], most: int, *, newest: bool = False) -> tuple[QuerySet[Any], bool]:
-    """So many of the rows by id, the oldest or the newest; and whether there are more."""
+    """Return at most `most` rows, the oldest or the newest by id, and whether there are more."""
     rows = rows.order_by()
     beyond = rows.order_by("-pk" if newest else "pk").values_list("pk", flat=True)[most : most + 1].first()
     if beyond is None:
@@ -186,7 +186,7 @@ def _some_users(month: str, projects: Sequence[str]) -> Iterable[tuple[str, int]
 
 
 def _near(month: str) -> dict[tuple[str, bool], int]:
-    """By project, and whether they are over: how many users come near their quota, of MOST_NEAR looked at."""
+    """Count users near their quota, by project and whether they are over it; reads at most MOST_NEAR of them."""
     read, _ = _first(UsageTracking.objects.filter(month_year=month, level__gte=NEAR), MOST_NEAR)
     over = Case(When(level=PASSED, then=True), default=False)
     counted = read.annotate(over=over).values_list("project_id", "over").annotate(count=Count("pk"))

@@ -23,10 +23,10 @@ from ratelimits.months import month_end
 class Reserved:
     """
     Attributes:
-        month: YYYY-MM: what the reservation counts in, whenever it is used.
+        month: YYYY-MM, in which the reservation counts, whenever it is used.
         remaining: Of the month's quota, at that time; never below 0.
-        over_limit: It passes the quota, which the policy allows.
-        replayed: The idempotency key was used before; this is what it got then.
+        over_limit: It exceeds the quota, and the policy allows that.
+        replayed: The idempotency key was used before; this is the reservation it got then.
     """
 
     reservation_id: UUID
@@ -46,8 +46,8 @@ def reserve(
     """
     Reserve an amount of the user's current month until it is confirmed by an event, cancelled, or expires.
 
-    Under the strict policy what is used and reserved never exceeds the quota by a reservation. The same key gets the
-    same reservation again, whatever became of it.
+    Under the strict policy no reservation makes use and reservations exceed the quota. The same key gets the same
+    reservation again, whatever became of it.
 
     Args:
         amount: At least 1, in the allowance's unit.
@@ -71,7 +71,7 @@ def reserve(
                 after={"user_id": user_id, "month": month, "amount": amount},
                 project_id=project_id,
             )
-    # Out of that transaction: a refusal is counted, and then raised.
+    # Outside that transaction, so that the refusal is counted before it is raised.
     if reservation_id is None:
         raise _refusal(project_id, user_id, amount, month=month, zone=zone, quota=quota)
     if (owner, held) != (user_id, amount):
@@ -103,7 +103,7 @@ def _reserve(project_id: str, user_id: UUID, amount: int, key: str | None) -> li
         try:
             with transaction.atomic():
                 return run_sql("ratelimits", "reserve_usage", asked)
-        except IntegrityError:  # somebody has reserved with this key meanwhile, and is read the next time
+        except IntegrityError:  # the key has a reservation meanwhile, which the next round reads
             continue
     raise _key_reused(key)  # by another user, whose rows this caller may not see
 
@@ -115,6 +115,6 @@ def _key_reused(key: str | None) -> IdempotencyKeyReused:
 def _refusal(project_id: str, user_id: UUID, amount: int, *, month: str, zone: str, quota: int) -> QuotaExceeded:
     counted = {"project_id": project_id, "user_id": user_id, "month_year": month, "quota": quota}
     [(left,)] = run_sql("ratelimits", "count_refusal", counted)
-    # Somebody may have released some since; a client that is refused must not be told that there is enough.
+    # Some may have been released since, but a client that is refused must not be told that there is enough.
     remaining = max(0, min(left, amount - 1))
     return QuotaExceeded(remaining=remaining, resets_at=month_end(month, zone), quota=quota)

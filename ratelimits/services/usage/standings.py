@@ -1,4 +1,4 @@
-"""What users have of the current month."""
+"""How users stand in the current month."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MonthStanding:
 
     Attributes:
         month: YYYY-MM, by the database's clock, in the allowance's zone.
-        remaining: The quota less what is used and reserved; never below 0.
+        remaining: The quota less use and reservations; never below 0.
         resets_at: When the next month begins.
     """
 
@@ -37,7 +37,7 @@ class MonthStanding:
 
 def standing(project_id: str, user_id: UUID) -> MonthStanding:
     """
-    What a user has of the current month. Makes no row for one who has used nothing.
+    Return how a user stands in the current month. Adds no row for a user who has used nothing.
 
     Raises:
         NoAllowance.
@@ -47,7 +47,7 @@ def standing(project_id: str, user_id: UUID) -> MonthStanding:
 
 def standings(project_id: str, user_ids: Collection[UUID]) -> list[MonthStanding]:
     """
-    As `standing`, of several users, in their order; each is to be named once.
+    Return how several users stand, in their order; name each user once. See `standing`.
 
     Raises:
         NoAllowance.

@@ -1,4 +1,4 @@
-"""What the users of each project have used of the current month together."""
+"""The use of each project's users together in the current month."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ratelimits.models.allowance import LEVELS, PASSED
 @dataclass(slots=True)
 class UsageTotals:
     """
-    One project's, in its allowance's unit.
+    The totals of one project, in its allowance's unit.
 
     Attributes:
-        users: How many there are by the level that they have reached; see UsageTracking.
+        users: How many there are, by the level that they have reached; see UsageTracking.
         quota: Of these users together.
-        refused: Reservations refused for want of room; `expired`: that nobody confirmed in time.
+        refused: Reservations refused for want of room; `expired`: reservations that nobody confirmed in time.
     """
 
     users: dict[int, int] = field(default_factory=lambda: dict.fromkeys((0, *LEVELS, PASSED), 0))
@@ -29,7 +29,7 @@ class UsageTotals:
 
 
 def usage_totals() -> dict[str, UsageTotals]:
-    """By project, of those that have an allowance. Reads every user's current month."""
+    """The totals of each project with an allowance. Reads every user's current month."""
     totals: dict[str, UsageTotals] = {}
     for project, level, users, *sums in run_sql("ratelimits", "sum_usage", {}):
         total = totals.setdefault(project, UsageTotals())

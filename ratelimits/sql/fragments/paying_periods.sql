@@ -1,4 +1,4 @@
--- The periods `period` of budgets that pay for a call `job`, of `payer` and `payer_batch` (a user and a batch), made `at`.
+-- The periods `period` of budgets that pay for a call `job` of `payer` and `payer_batch` (user and batch), made `at`.
 JOIN ratelimits_budget AS budget ON budget.project_id = job.project_id
 JOIN ratelimits_budgetperiod AS period
   ON period.budget_id = budget.id AND period.starts_at = {{period_start budget}}

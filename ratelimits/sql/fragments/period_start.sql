@@ -1,2 +1,2 @@
--- When the period of a budget began that a time `at` lies in.
+-- The beginning of a budget's period in which a time `at` lies.
 CASE WHEN job.period = 'total' THEN 'epoch'::timestamptz ELSE date_trunc(job.period, at, job.time_zone) END
