@@ -1,4 +1,4 @@
-"""What can go wrong. Decide by the class or by `code`; messages are for people and may change."""
+"""The client's errors. Decide by the class or by `code`; messages are for people and may change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Unreachable(ClientError):
 
 class WaitTimeout(ClientError, TimeoutError):
     """
-    What was waited for has not ended in time; it goes on.
+    The job, batch or operation has not ended in time; it goes on.
 
     Attributes:
         latest: The Job or Batch as it was last seen; None if it never was.
@@ -146,7 +146,7 @@ class ProjectMoved(InvalidRequest):
 
     @property
     def address(self) -> str:
-        """Of the other installation; empty: whoever moved it did not say."""
+        """The address of the other installation; empty: whoever moved the project did not say."""
         return str(self.details.get("address", ""))
 
 

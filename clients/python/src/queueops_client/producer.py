@@ -53,12 +53,12 @@ class QueueOps:
     """
     A project's work, through one of its keys. Any number of threads may share one.
 
-    What may be repeated without harm is sent again after a lost connection, a lost answer, a 429 or a 503: every
-    request here is, because each that changes something carries an Idempotency-Key or is harmless to repeat.
-    Every method raises ApiError (by its subclasses) and Unreachable.
+    Every request here is sent again after a lost connection, a lost answer, a 429 or a 503. That does no harm: each
+    that changes something carries an Idempotency-Key or is harmless to repeat. Every method raises ApiError (by its
+    subclasses) and Unreachable.
 
     Args:
-        base_url: Of the installation: `https://queue.example.org`.
+        base_url: The installation's: `https://queue.example.org`.
         key: A producer key or a user's token, or a function that returns one.
         timeout: Seconds without a byte.
         retry: How long requests are sent again; a minute by default.
@@ -182,7 +182,8 @@ class QueueOps:
 
     def waiting(self, batch: Id | AnyBatch) -> list[dict[str, Any]]:
         """
-        What holds a batch: waiting jobs that share their limits together, those with the most jobs first, at most five.
+        Return what holds a batch: waiting jobs that share their limits together, the largest group first, at most five
+        groups.
 
         Each has user, jobs, more (there are more than were looked at), reasons and last_starts_at; see the reference.
         """
@@ -230,13 +231,14 @@ class QueueOps:
         Iterate over what became of each job of a batch so far, in the order in which they were submitted.
 
         Jobs that have not ended come too, without a result. A requeued job comes as its latest successor, at the end.
-        Of a batch that made no job, as the keys of all its lines are known, those of the batches come that have them.
+        If a batch made no job because the keys of all its lines were known, the jobs of the batches that have these
+        keys come.
         """
         return self._iterate(self._calls.results(batch))
 
     def result(self, job: Id | Job | Result) -> Any:
         """
-        What a job's handler returned, however large: also where the job's record has `stored_result` instead.
+        Return what a job's handler returned, however large: also where the job's record has `stored_result` instead.
 
         Raises:
             NotFound: There is no such job.
@@ -257,8 +259,8 @@ class QueueOps:
         """
         Iterate over what happens to a job, batch or operation, until it has ended.
 
-        By a websocket, which is opened again after a loss and resumes where it was; by asking where there is none.
-        The first update shows how things are, the last one the end. Of a batch's events at most 200 a second come.
+        It uses a websocket, which is opened again after a loss and resumes where it was; where there is none, it asks.
+        The first update shows how things are, the last one the end. A batch sends at most 200 events a second.
 
         Args:
             events: False: only how things are, at most once a second.
@@ -310,7 +312,7 @@ class QueueOps:
         return self._run(self._calls.cancel_job(job, reason))
 
     def cancel_jobs(self, jobs: Iterable[Id | Job], *, reason: str = "") -> Moved:
-        """Cancel those of at most 10,000 jobs that have not ended."""
+        """Cancel jobs, at most 10,000, except those that have ended."""
         return self._run(self._calls.cancel_jobs(jobs, reason))
 
     def retry_job(

@@ -1,4 +1,4 @@
-"""What the server tells, as frozen dataclasses. Fields that a newer server adds are in `raw`."""
+"""The server's answers, as frozen dataclasses. Fields that a newer server adds are in `raw`."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ class ForecastWay(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast(Record):
     """
-    What a batch would be if it were submitted now.
+    A forecast of a batch, if it were submitted now.
 
     Attributes:
         accepted: False: its submission would be refused because of what is rejected.
@@ -282,7 +282,7 @@ class Forecast(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Record):
     """
-    What became of one job of a batch.
+    The outcome of one job of a batch.
 
     Attributes:
         result: What its handler returned; None until it has completed, and where `stored_result` is set.
@@ -355,7 +355,7 @@ class Fire(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule(Record):
     """
-    What a project submits again and again.
+    A repeated submission of a project.
 
     Attributes:
         jobs: Each as in its submission.
@@ -517,7 +517,7 @@ class Operation(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry(Record):
     """
-    What a person or key changed, with its secrets masked.
+    A change that a person or key made, with its secrets masked.
 
     Attributes:
         moved: How many rows it changed.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from queueops_client.errors import ApiError, TooManyRequests, Unreachable
 
-# What a proxy answers for a server that is away, and the server for a database that is.
+# A proxy answers these for a server that is away, and the server for a database that is away.
 PASSING = frozenset({502, 503, 504})
 
 
@@ -38,10 +38,10 @@ class Retry:
         self, error: ApiError | Unreachable, *, repeat: int, elapsed: float, is_safe: bool
     ) -> float | None:
         """
-        How long to wait before sending the request again; None: give up.
+        Return how many seconds to wait before sending the request again; None: give up.
 
-        What may have been carried out is sent again only if that is safe. What never arrived, or was refused
-        for its rate, always is. The server's Retry-After is never undercut.
+        A request that may have been carried out is sent again only if that is safe. One that never arrived, or was
+        refused for its rate, always may be. The server's Retry-After is never undercut.
 
         Args:
             elapsed: Seconds since the first attempt began.

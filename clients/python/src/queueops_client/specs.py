@@ -1,4 +1,4 @@
-"""What is submitted: single jobs, and streams of them laid down in a file until they are accepted."""
+"""Submissions: single jobs, and streams of them laid down in a file until they are accepted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OnFailure: TypeAlias = Literal["cancel", "run", "hold"]
 
 class JobOptions(TypedDict, total=False):
     """
-    What a job may have besides its kind and payload.
+    The options of a job besides its kind and payload.
 
     Attributes:
         idempotency_key: Of the work itself: a second job with it is never created, in any batch.
@@ -69,7 +69,7 @@ class JobOptions(TypedDict, total=False):
 
 class ScheduleOptions(TypedDict, total=False):
     """
-    What a schedule may have besides its name, cron text and jobs.
+    The options of a schedule besides its name, cron text and jobs.
 
     Attributes:
         time_zone: Whose clock the cron text goes by, such as Europe/Berlin; UTC where it is left out.
@@ -88,7 +88,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class ScheduleChanges(ScheduleOptions, total=False):
-    """What of a schedule is to be changed; what is left out stays as it is."""
+    """Changes to a schedule; fields that are left out stay as they are."""
 
     name: str
     cron: str
@@ -97,7 +97,7 @@ class ScheduleChanges(ScheduleOptions, total=False):
 
 class EndedJobs(TypedDict, total=False):
     """
-    Which ended jobs a webhook is told of: those that fit all that is given. Nothing given is every job.
+    A webhook is told of the ended jobs that fit all given fields; of every job if none is given.
 
     Attributes:
         kinds: One of these.
@@ -116,7 +116,7 @@ class EndedJobs(TypedDict, total=False):
 
 class WebhookOptions(TypedDict, total=False):
     """
-    What a webhook may have besides its address.
+    The options of a webhook besides its address.
 
     Attributes:
         enabled: Switched off, it gets nothing.
@@ -134,14 +134,14 @@ class WebhookOptions(TypedDict, total=False):
 
 
 class WebhookChanges(WebhookOptions, total=False):
-    """What of a webhook is to be changed; what is left out stays as it is. A filter replaces the whole one."""
+    """Changes to a webhook; fields that are left out stay as they are. A filter replaces the whole filter."""
 
     url: str
 
 
 class WindowOptions(TypedDict, total=False):
     """
-    What a maintenance window may have: `begins_at` and `ends_at`, or `weekdays`, `since` and `until`.
+    The options of a maintenance window: `begins_at` and `ends_at`, or `weekdays`, `since` and `until`.
 
     Attributes:
         begins_at, ends_at: Once: from when to when; None, in a change: it has none any more.

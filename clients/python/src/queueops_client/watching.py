@@ -1,8 +1,8 @@
 """
 Watching a job or batch until it ends, over a websocket where there is one and by asking where there is not.
 
-The truth is what a GET answers: it comes first, and again whenever a socket is lost, so that neither the end nor an
-error is missed however the connection fails. The socket only makes updates come at once.
+The truth is what a GET answers. It comes first, and again whenever a socket is lost: neither the end nor an error is
+missed, however the connection fails. The socket only makes updates come at once.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ RETURNING = Retry(cap_seconds=5.0)  # soon, and yet not all clients of a restart
 @dataclass(frozen=True, slots=True)
 class Update:
     """
-    One thing that watching tells.
+    One piece of news of what is watched.
 
     Attributes:
-        kind: `state`: the subject as it is now; `event`: something happened to one of its jobs, and the subject
-            is as it was last known; `lost`: the server is not reached for the moment.
+        kind: `state`: the subject as it is now. `event`: something happened to one of its jobs, and the subject is as
+            it was last known. `lost`: the server is not reached for the moment.
         is_live: Whether it came over a socket.
         problem: Why the server is not reached.
     """
@@ -197,7 +197,7 @@ class Watch:
                     is_first = False
 
     def _is_anew(self, message: dict[str, Any]) -> bool:
-        """Whether the server is of another epoch than what was told; then all of that is forgotten."""
+        """Whether the server is of another epoch than the news so far; then all of it is forgotten."""
         epoch = message.get("epoch", "")
         if epoch == self.epoch:
             return False

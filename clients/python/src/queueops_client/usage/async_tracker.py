@@ -32,7 +32,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class AsyncUse:
-    """What `AsyncUsageTracker.use` returns: `async with` begins the use and writes down how it ended."""
+    """The result of `AsyncUsageTracker.use`: `async with` begins the use and writes down how it ended."""
 
     def __init__(self, tracker: AsyncUsageTracker, usage: Usage) -> None:
         self._tracker = tracker

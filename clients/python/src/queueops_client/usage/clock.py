@@ -61,5 +61,5 @@ def as_text(moment: float) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """Of an ISO 8601 text."""
+    """Return an ISO 8601 text as seconds since 1970."""
     return datetime.fromisoformat(text).timestamp()

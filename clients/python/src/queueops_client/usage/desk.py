@@ -1,4 +1,4 @@
-"""What happens around a use, as steps for a blocking and an asynchronous tracker alike."""
+"""The work around a use, as steps for a blocking and an asynchronous tracker alike."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Desk:
             try:
                 yield from self._reserve(usage, key=usage.event_id)
             except QuotaExceeded:
-                # What this outbox holds back may be what is missing: less was used than had been reserved for it.
+                # The missing units may be held back by this outbox, if less was used than had been reserved for it.
                 if not (yield from self._settle_up()):
                     raise
                 # Under another key: under the same one the reservation that was given back would be answered again.
@@ -186,7 +186,7 @@ class Desk:
             self.outbox.begin(usage.intent, _always)
 
     def _reserve(self, usage: Usage, *, key: str) -> Steps[None]:
-        """Under a key of the use's own, so that a request that is repeated reserves once."""
+        """Reserve under a key of the use's own, so that a repeated request reserves once."""
         intent = usage.intent
         versions = self.outbox.versions()
         amount = max(1, cost_of(intent.estimate or 0, usage.unit))

@@ -49,8 +49,8 @@ class OutboxFile:
         Raises:
             OutboxFailed: The file cannot be used. Nothing of the block was written.
         """
-        # The cursor is closed before the lock is let go: a statement that still stood open would keep the connection
-        # open, too, when a fork closes it, and the child would inherit its locks.
+        # The cursor is closed before the lock is let go. A statement that still stood open would keep the connection
+        # open, too, when a fork closes it. The child would then inherit its locks.
         with self._lock, _in_words(self.path), closing((self._connection or self._open()).cursor()) as db:
             _patiently(lambda: db.execute("BEGIN IMMEDIATE"))
             try:

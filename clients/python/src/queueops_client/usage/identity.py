@@ -1,4 +1,4 @@
-"""Whose use is counted, as the server will see it."""
+"""The user whose use is counted, as the server will see it."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of a row; `status`: sent, rejected, or ready to be sent again."""
+    """The outcome of a row; `status`: sent, rejected, or ready to be sent again."""
 
     event_id: str
     status: str
@@ -240,7 +240,7 @@ class Outbox:
             db.execute("DELETE FROM balance WHERE size = 0 AND unsettled = 0")
 
     def versions(self) -> dict[str, int]:
-        """Of every user's standing; asked for before a request whose answer is taken in."""
+        """Return the version of every user's standing. It is asked for before a request whose answer is taken in."""
         with self._file.transaction() as db:
             return dict(db.execute("SELECT user_id, version FROM standing").fetchall())
 
@@ -256,7 +256,7 @@ class Outbox:
         return int(count)
 
     def releases(self) -> list[str]:
-        """Reservations to give back; those that have ended by themselves are forgotten."""
+        """Return reservations to give back; reservations that have ended by themselves are forgotten."""
         with self._file.transaction() as db:
             db.execute("DELETE FROM release WHERE held_until <= ?", [self._clock.now()])
             return [row[0] for row in db.execute("SELECT reservation_id FROM release")]
