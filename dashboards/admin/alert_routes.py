@@ -135,7 +135,9 @@ def check_target(channel: str, target: str) -> None:
 
 
 def shown_of(channel: str, target: str) -> str:
-    """What may be seen of a target that lets everybody post who knows it: its host, and its last four characters."""
+    """
+    Return the visible part of a target, its host and last four characters: anybody who knows it all may post to it.
+    """
     host = "" if channel == Channel.PAGERDUTY else f"{urlsplit(target).netloc.rpartition('@')[2]}/"
     return f"{host}…{target[-SHOWN_CHARACTERS:]}"
 

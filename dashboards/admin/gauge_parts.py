@@ -98,7 +98,7 @@ def gauge_bar(gauge: CounterGauge) -> SafeString:
 
 
 def marks(gauge: CounterGauge) -> SafeString:
-    """What is unusual about a counter: full, cooled down, slowed, only watching."""
+    """Return what is unusual about a counter: full, cooled down, slowed, only watching."""
     found: list[SafeString] = []
     if gauge.blocked_until is not None:
         words = format_html("<span>cooled down, ends {}</span>", showing.ago(gauge.blocked_until))

@@ -52,7 +52,7 @@ class LimitForm(AskingForm):
         return SIMULATE in self.data and self.stored is not None
 
     def figures(self) -> dict[str, Any]:
-        """What the service is given."""
+        """Return the figures for the service."""
         blank = Limit()
         return {
             name: getattr(blank, name) if value is None and name in DEFAULTED else value

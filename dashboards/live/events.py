@@ -15,7 +15,7 @@ from queueops.core.values.masking import masked, masked_text
 
 from . import messages
 
-# What may be watched: a job, a batch, a project, a user within a project, everything.
+# A thing that may be watched: a job, a batch, a project, a user within a project, everything.
 Group = tuple[Literal["job", "batch", "project", "user", "ops"], str]
 
 OPS: Group = ("ops", "")
@@ -89,7 +89,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """What an operator wants to see of the feed; None: all of it."""
+    """An operator's choice of what to see of the feed; None: any."""
 
     project: str | None = None
     service: str | None = None

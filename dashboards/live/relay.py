@@ -70,12 +70,12 @@ class Relay:
     One process's reader of the log.
 
     It reads every event that became visible since its last read, by comparing snapshots, whatever the order in which
-    their transactions committed. NOTIFY only makes it look sooner. What it lost while the database was away it reads
-    when it is back; an event may then come twice.
+    their transactions committed. NOTIFY only makes it look sooner. Once the database is back after an outage, it reads
+    what it missed; an event may then come twice.
 
-    Where the database lacks what it has read, it was put back to an earlier moment: everything is paused,
-    in a new epoch. There, as in one that somebody else began, it begins anew. A standby lacks what has not come to it
-    yet: while the connection leads to one, the database is away.
+    A database that lacks what the relay has read was put back to an earlier moment: everything is paused, in a new
+    epoch. In that epoch, as in one that somebody else began, the relay begins anew. A standby lacks what has not come
+    to it yet: while the connection leads to one, the database counts as away.
 
     Attributes:
         cursor: All events up to this one were handed over.
@@ -119,7 +119,7 @@ class Relay:
         """
         Wait until it follows the log; False when the database does not let it within a few seconds.
 
-        What becomes visible before it has begun is handed over to nobody.
+        Events that become visible before it has begun are handed over to nobody.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(BEGIN_SECONDS):

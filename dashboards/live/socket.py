@@ -17,7 +17,7 @@ from .messages import CloseCode, Kind
 from .subjects import LiveSubject
 from .viewer import Viewer
 
-# Daphne takes whatever it is given and keeps it in memory until the client reads, so what was not acknowledged is
+# Daphne takes all that it is given and keeps it in memory until the client reads. Therefore unacknowledged messages are
 # bounded here.
 MESSAGE_WINDOW = 500  # messages
 WINDOW_BYTES = 1_000_000
@@ -130,7 +130,7 @@ class LiveSocket:
             self._states = 0
 
     def begin_anew(self, epoch: str) -> None:
-        """What was sent is of a log that is not this one: it gets a snapshot, and from there on what comes."""
+        """Forget what was sent: it was of another log. The socket gets a snapshot, and from there on what comes."""
         self._epoch = epoch
         self._is_anew = True
         self._sent.clear()
@@ -200,8 +200,8 @@ class LiveSocket:
         """
         Once a second: ping, and close where nobody answers.
 
-        Time in which the process stood still does not count: what clients said meanwhile has yet to be read, and all of
-        them would be closed for its own silence.
+        Time in which the process stood still does not count. Clients' messages from that time have yet to be read;
+        otherwise all of them would be closed for the process's own silence.
         """
         now = time.monotonic()
         if self.closing is not None:

@@ -1,4 +1,4 @@
-"""Sockets of whom nobody knows yet: a small part of a process, in which those who sign in at once find room."""
+"""Sockets of unknown clients. They get a small part of a process, in which clients that sign in at once find room."""
 
 from __future__ import annotations
 

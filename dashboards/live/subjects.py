@@ -1,4 +1,4 @@
-"""What a socket may be opened on: who may, what it shows, and what it missed."""
+"""The subjects of sockets: who may open one, what it shows, and what it missed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Refused(Exception):
 @dataclass(frozen=True, slots=True)
 class LiveSubject:
     """
-    What one or more sockets watch.
+    The subject of one or more sockets.
 
     Attributes:
         key: Sockets with the same key are shown the same data.

@@ -20,10 +20,10 @@ _patient_threads = ThreadPoolExecutor(2, thread_name_prefix="live-patient")
 
 async def in_thread(work: Callable[[], Result], *, patiently: bool = False) -> Result:
     """
-    Carry out what may be done twice in one of few threads, and give its database connection back.
+    Do work that may be done twice in one of few threads, and give its database connection back.
 
-    It is begun again, once, where its connection had died in the pool: after a restart of the database that would
-    refuse every new socket until the last dead connection has been tried.
+    It is begun again, once, if its connection had died in the pool. Otherwise, after a restart of the database, every
+    new socket would be refused until the last dead connection has been tried.
 
     Args:
         patiently: In threads that may hang without keeping any other socket waiting.

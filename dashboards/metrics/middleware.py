@@ -76,7 +76,10 @@ class Monitoring:
 
 
 def may_read_metrics(request: HttpRequest) -> bool:
-    """Whoever shows the token; where none is set, whoever is on this machine and not behind a proxy on it."""
+    """
+    Whether the request shows the token; if none is set, whether it comes from this machine and not through a proxy on
+    it.
+    """
     expected = settings.QUEUEOPS.metrics_token
     if expected:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")

@@ -51,7 +51,7 @@ class _Migrations:
 
 @dataclass(slots=True)
 class ReadinessProbe:
-    """One process's."""
+    """The readiness of one process."""
 
     migrations: _Migrations = field(default_factory=_Migrations)
 

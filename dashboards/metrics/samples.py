@@ -1,4 +1,4 @@
-"""What is exported, read from the database in bounded reads: every web process tells the same."""
+"""The exported samples, read from the database in bounded reads: every web process tells the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many screens ask for within seconds, read once for all of them in a process."""
+"""Reads once in a process what many screens ask for within seconds."""
 
 from __future__ import annotations
 

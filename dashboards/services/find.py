@@ -161,7 +161,7 @@ def _kinds(text: str, found: Found) -> Iterator[Hit]:
 
 
 def _keys(text: str, found: Found) -> Iterator[Hit]:
-    # Of a key that was pasted whole the database has its first characters.
+    # The database has only a key's first characters, but people may paste a whole key.
     wanted = Q(prefix__startswith=text[:KEY_PREFIX_LENGTH]) | Q(name__icontains=text)
     for key in ProducerKey.objects.filter(wanted).order_by("pk")[:MOST_OF_A_SORT]:
         yield Hit(str(key), key.project_id, _page("tenancy_producerkey", key))

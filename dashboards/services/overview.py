@@ -1,5 +1,5 @@
 """
-What both front pages show, read once: how much there is, what holds it back, who works.
+The data of both front pages, read once: how much there is, what holds it back, who works.
 
 The dashboard and the admin's first page say the same because both read it here.
 """

@@ -24,11 +24,11 @@ def tiles(
     Return the tiles in the order they are shown.
 
     Each has `id`, `label`, `value` (null: unknown or none), `unit`, `hint` (what is counted), `tone` (empty: as it
-    should be), `spark` (the last 15 minutes) and `href`; some have `since`, a moment that the screen counts from, in
-    place of a value, and `more`: there are more than `value`.
+    should be), `spark` (the last 15 minutes) and `href`. Some have `since` in place of a value, a moment that the
+    screen counts from. Some have `more`: there are more than `value`.
 
     Args:
-        held: Jobs that wait for an outage to end; their state is that of those that wait for quota.
+        held: Jobs that wait for an outage to end; their state is that of jobs that wait for quota.
     """
     lately = rates_now()
     apart = told_apart(counts, held)
