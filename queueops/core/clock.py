@@ -1,8 +1,9 @@
 """
 The one clock that counts: the database's.
 
-Whatever is compared with a stored time (a lease, a schedule, a window, an expiry) is read by what stands here: SQL by
-`{{now}}`, `{{clock_now}}` or `{{statement_now}}`, the ORM by `Now`. So a test can move time for all of them at once.
+The time that is compared with a stored one (a lease, a schedule, a window, an expiry) comes from this module alone. SQL
+takes it from `{{now}}`, `{{clock_now}}` or `{{statement_now}}`, the ORM from `Now`. A test can thus move time for all
+of them at once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ CLOCKS = {"now": "now()", "clock_now": "clock_timestamp()", "statement_now": "st
 
 
 def with_clocks(statement: str) -> str:
-    """A statement that stands in code, with its clocks filled in; those of files have them from `load_sql`."""
+    """Fill in the clocks of a statement that stands in code; `load_sql` does so for statements of files."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: CLOCKS[found[1]], statement)
 
 

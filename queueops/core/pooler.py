@@ -53,7 +53,7 @@ def are_sessions_shared() -> bool:
 
 
 def _backend(one: psycopg.Connection[tuple[object, ...]]) -> int | None:
-    """None: the pooler has no session for it now."""
+    """Return the number of the server's process; None: the pooler has no session for the connection now."""
     one.pgconn.send_query(b"SELECT pg_backend_pid()")
     found = None
     while True:

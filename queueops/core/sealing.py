@@ -144,7 +144,7 @@ def seal_bytes(content: bytes) -> bytes:
 
 def open_bytes(content: bytes) -> bytes:
     """
-    What `seal_bytes` was given; other content is as it was.
+    Return the content that `seal_bytes` was given; other content is returned as it is.
 
     Raises:
         SealedAway
@@ -191,7 +191,9 @@ def open_text(text: str) -> str:
 
 
 def shown_json(text: str) -> str:
-    """`open_json` for whoever reads in this context; what is not theirs, or has no key, says so in its place."""
+    """
+    Open JSON as `open_json` does, for the reader of this context. A value that is not theirs, or has no key, says so.
+    """
     if MARK not in text or (show := _showing()) is None:
         return text
     return _in_json(text, show)

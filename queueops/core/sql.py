@@ -1,10 +1,11 @@
 """
 Hot and locking SQL lives in files: `<app>/sql/<verb>_<noun>.sql`.
 
-What several statements say alike stands once, in `<app>/sql/fragments/<name>.sql`, as of a table `job`: `{{name}}` is
-that text with bare columns, `{{name parked}}` as of `parked`. What follows from an enumeration is written from it, and
-given a name by `define_fragments`; the clocks of `clock.py` are fragments of every app. A statement has variants where
-one of its fragments has: `name@variant` stands in for `name` there.
+Text that several statements share is a fragment. It stands in `<app>/sql/fragments/<name>.sql`, with columns of a table
+`job`. A statement writes `{{name}}` for that text with bare columns, `{{name parked}}` for the text with columns of
+`parked`. Code writes the fragments that follow from an enumeration; `define_fragments` names them. The clocks of
+`clock.py` are fragments of every app. A statement has variants where one of its fragments has: `name@variant` stands in
+for `name` there.
 """
 
 import re
@@ -108,7 +109,7 @@ def run_sql_as(
 
 
 def _by_name(row: type[Row], cursor: Any) -> RowMaker[Row]:
-    """What psycopg's class_row does; of a named tuple without a dictionary a row."""
+    """Do what psycopg's class_row does; for a named tuple, without making a dictionary a row."""
     names = [column.name for column in cursor.description or ()]
     fields = getattr(row, "_fields", ())[: len(names)]
     if len(names) == 1 or set(fields) != set(names):

@@ -77,7 +77,7 @@ def is_wanted() -> bool:
 
 
 def trouble() -> str:
-    """What keeps spans that are wanted from being sent; empty: nothing."""
+    """Return what keeps wanted spans from being sent; empty: nothing."""
     if not is_wanted():
         return ""
     protocol = next((os.environ[name] for name in PROTOCOLS if os.environ.get(name)), "http/protobuf")
@@ -93,7 +93,7 @@ def trouble() -> str:
 
 @cache
 def tracer() -> Tracer | None:
-    """What makes this process's spans; None: they are not wanted, or cannot be sent, which is logged once."""
+    """Return the maker of this process's spans; None: they are not wanted, or cannot be sent, which is logged once."""
     if not is_wanted():
         return None
     if cause := trouble():
@@ -191,7 +191,7 @@ def _submitting(made: Tracer, name: str, attributes: Attributes) -> Iterator[Sub
 
 
 def carried(jobs: int) -> list[str | None] | None:
-    """What so many jobs carry of the submission that is under way, one after the other; None: nothing."""
+    """Return what each of so many new jobs carries of the submission under way; None: none of them carries anything."""
     submission = _submission.get()
     if submission is None or submission.traceparent is None or not submission.left:
         return None

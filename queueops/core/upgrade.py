@@ -36,8 +36,9 @@ def is_migrated() -> bool:
 
 def ensure_upgradable(database: Any) -> None:
     """
-    Ask before Django looks: it applies a migration as a whole or takes it for applied as a whole, and where a database
-    has a part of what one replaces, it stops with a traceback, or makes again what is there.
+    Check the applied migrations before Django does. Django applies a migration as a whole, or takes it for applied as a
+    whole. If a database has only a part of what a migration replaces, Django stops with a traceback, or makes again
+    what is there.
 
     Args:
         database: One of Django's connections.

@@ -1,8 +1,8 @@
 """
 `python -m queueops.core.embedded.guard DIRECTORY`: stops the embedded server when its last user was killed.
 
-A user that ends in order stops the server itself. One that is killed cannot; the kernel drops its lock, for which this
-process waits, at no cost. Whoever keeps the server running starts it again if it was killed.
+A user that ends in order stops the server itself. A user that is killed cannot; the kernel drops its lock, for which
+this process waits, at no cost. The process that keeps the server running starts the guard again if it was killed.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""What the embedded server needs of the machine: binaries, a user to run as, directories it can reach."""
+"""The embedded server's needs of the machine: binaries, a user to run as, directories it can reach."""
 
 import contextlib
 import hashlib

@@ -54,8 +54,8 @@ class OutboundFailed(QueueOpsError):
     """
     An outbound call got no complete answer.
 
-    `outcome` is `not_sent` while no connection had been made, `unknown` from then on, and `answered`, with
-    `answered_status`, where the answer came and cannot be read; `reason` is a FailureReason.
+    `outcome` is `not_sent` while no connection had been made, and `unknown` from then on. It is `answered`, with
+    `answered_status`, if the answer came and cannot be read. `reason` is a FailureReason.
     """
 
     code = "outbound_failed"
@@ -77,7 +77,7 @@ class OutboundResponse:
 
 class CallNotes:
     """
-    What the calls of one context came to.
+    The outcome of the calls of one context.
 
     Attributes:
         answers: Of each its status and the bytes of its body; a status of 0: nobody answered.

@@ -21,7 +21,7 @@ from .policy import OutboundPolicy, OutboundRefused
 
 @dataclass(slots=True)
 class Passage:
-    """What one request may do, and how far it got."""
+    """The policy of one request, and how far the request got."""
 
     host: str
     policy: OutboundPolicy

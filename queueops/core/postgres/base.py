@@ -1,6 +1,6 @@
 """
-Django's PostgreSQL backend, whose transactions begin with the settings of the block they are in, whose errors tell what
-a server cannot do for now, and whose pool hands out no connection that is known to have ended.
+Django's PostgreSQL backend, changed in three ways. Transactions begin with the settings of the block they are in.
+Errors tell what a server cannot do for now. The pool hands out no connection that is known to have ended.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _execute(execute: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _last_row(ran: psycopg.Cursor[Any]) -> Any:
-    """Of the last statement of several that went in one message."""
+    """Return the row of the last of several statements that went in one message."""
     while ran.nextset():
         pass
     return ran.fetchone()

@@ -1,8 +1,8 @@
 """
 Settings of PostgreSQL that hold for every statement of a block and outlast no transaction.
 
-A connection of a pool serves many projects. What is set for a session would stay with it and show the next request
-the rows of the one before; what is set for a transaction ends with it, also when the process dies.
+A connection of a pool serves many projects. A setting of the session would stay and show the next request the rows of
+the one before. A setting of the transaction ends with it, also when the process dies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Settings = tuple[tuple[str, str], ...]
 @dataclass(frozen=True, slots=True)
 class Guard:
     """
-    What each transaction of a block asks as it begins, before anything else.
+    A question that each transaction of a block asks as it begins, before anything else.
 
     Attributes:
         statement: Goes in the message that begins the transaction; a row of it refuses the transaction.
@@ -84,7 +84,7 @@ def local_settings(settings: Settings | None) -> Iterator[None]:
 
 def of_the_block(used: Any) -> AbstractContextManager[None]:
     """
-    What one statement needs around it to run under its block's settings: nothing, or a transaction of its own.
+    Return the context in which one statement runs under its block's settings: an empty one, or its own transaction.
 
     Raises:
         UnscopedStatement: The open transaction has others: it was begun elsewhere, or the first one of the block ended.

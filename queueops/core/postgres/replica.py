@@ -108,12 +108,14 @@ def off_primary(read: Callable[[], Value]) -> Value:
 
 
 def on_primary(read: Callable[[], Value]) -> Value:
-    """`off_primary` for those who must see what was just written."""
+    """Stands in for `off_primary` where a reader must see what was just written."""
     return read()
 
 
 def from_primary(read: Callable[Given, Value]) -> Callable[Given, Value]:
-    """Of a read that the process keeps for its decisions: also amidst a read off the primary it asks the primary."""
+    """
+    Decorate a read that the process keeps for its decisions: it asks the primary, also amidst a read off the primary.
+    """
 
     @functools.wraps(read)
     def reading(*args: Given.args, **kwargs: Given.kwargs) -> Value:

@@ -1,8 +1,8 @@
 """
 Connections that end themselves where nobody answers any more.
 
-The kernel ends a line whose packets are lost. A peer that takes them and passes nothing on (a proxy, a balancer whose
-server has gone) looks like a long statement, so the server is asked on another line whether it works at one.
+The kernel ends a line whose packets are lost. A peer that takes packets and passes nothing on (a proxy, a balancer
+whose server has gone) looks like a long statement. Therefore another line asks the server whether it works at one.
 """
 
 from __future__ import annotations

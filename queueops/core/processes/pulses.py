@@ -25,10 +25,10 @@ _STRIDE = _PLACE_BYTES // 8
 
 class Pulse(NamedTuple):
     """
-    What one process has told last.
+    The last news of one process.
 
     Attributes:
-        started_at: Of the process, seconds since 1970: it tells it from another with its number.
+        started_at: When the process started, in seconds since 1970. This tells it from another process with its number.
         owner: The executor that it hosts.
         beat_at, worked_at: Of its pump and of its handlers' loop; seconds of the monotonic clock.
         is_in_trouble: The database failed it last, so its pump may stand still without being stuck.
@@ -76,7 +76,10 @@ class Pulses:
                 self.set(place, _PID, 0)
 
     def take(self, pid: int, owner: UUID, started_at: float) -> int | None:
-        """A place, filled in; None: there is none. Those of the dead are taken last: nobody may have told of them."""
+        """
+        Fill in a place and return it; None: there is none. The places of dead processes are taken last: perhaps nobody
+        has told of their death yet.
+        """
         places = [(pid + step) % PLACES for step in range(PLACES)]
         free = next((place for place in places if not self.get(place, _PID)), None)
         if free is None:

@@ -25,7 +25,7 @@ class FileInStore(NamedTuple):
 
 
 class Store(Protocol):
-    """Files by name; a name has slashes. What fails raises StoreError or OSError."""
+    """Files by name; a name has slashes. A failure raises StoreError or OSError."""
 
     def check(self, *, writing: bool) -> None:
         """

@@ -58,7 +58,7 @@ Moment = Annotated[
     AfterValidator(with_storable_offset),
     Field(json_schema_extra={"pattern": PATTERN}),
 ]
-# To keep: in UTC its offset does not matter, and whoever reads it again can.
+# A moment to be stored: its offset does not matter in UTC, and it can be read again.
 MomentInUTC = Annotated[datetime, BeforeValidator(_written_out), AfterValidator(_with_offset), AfterValidator(in_utc)]
 
 _MOMENT: TypeAdapter[datetime] = TypeAdapter(Moment)

@@ -47,7 +47,7 @@ def elements(text: str) -> list[str] | None:
 
 def say_the_same(one: Any, other: Any) -> bool:
     """
-    Whether two values mean the same to who reads numbers as doubles.
+    Whether two values mean the same to a reader of numbers as doubles.
 
     jsonb gives 6.02214076e23 back as 602214076000000000000000: a number that is no double, beside the double it was.
     """

@@ -26,14 +26,14 @@ def reader_for(request: HttpRequest) -> RowReader:
     """How a page may read what it shows: off the primary, unless it acts or its visitor did just now."""
     if request.method not in SAFE_METHODS or COOKIE in request.COOKIES:
         return on_primary
-    # Who they are and what they may do is the primary's word, and kept with the request from here on.
+    # The primary says who they are and what they may do; the request keeps it from here on.
     if request.user.is_authenticated and not request.user.is_superuser:
         request.user.get_all_permissions()
     return off_primary
 
 
 def may_lag(view: Callable[Concatenate[Any, HttpRequest, Given], HttpResponse]) -> Any:
-    """Of a view of a screen: what its page shows is read as `reader_for` says."""
+    """Decorate a view of a screen: what its page shows is read as `reader_for` says."""
 
     @functools.wraps(view)
     def reading(screen: Any, request: HttpRequest, *args: Given.args, **kwargs: Given.kwargs) -> HttpResponse:

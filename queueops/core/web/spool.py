@@ -21,7 +21,7 @@ ADDRESS_SHARE = 4  # and one address so much of that
 
 
 class SignInFirst(QueueOpsError):
-    """So large a body needs a key, a token or a session that is good."""
+    """A body this large needs a key, a token or a session that is good."""
 
     code = "not_authenticated"
     status = 401

@@ -141,7 +141,7 @@ class StoppingServer(daphne.server.Server):
         ]
 
     def _open_sockets(self) -> list[Any]:
-        """Those whose client has not yet agreed to the end, which it is told of here."""
+        """Tell each client that the socket ends, and return the sockets whose client has not yet agreed to it."""
         sockets = [
             protocol
             for protocol, details in self.connections.items()
