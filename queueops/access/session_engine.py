@@ -14,7 +14,7 @@ _DIGEST_CHARACTERS = 40  # as the column has them
 
 
 class SessionStore(db.SessionStore):
-    """What is not overridden here, the asynchronous half, would find no session."""
+    """Only the synchronous half is overridden: the asynchronous one would find no session."""
 
     def exists(self, session_key: str) -> bool:
         return super().exists(_stored(session_key))

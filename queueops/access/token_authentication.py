@@ -1,4 +1,4 @@
-"""Who calls with a personal token. Only views that name this class take one: today the assistant's address."""
+"""Authentication by a personal token. Only views that name this class take one: today the assistant's address."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
 How many accounts at a provider stand behind what a limit counts together.
 
-What a provider says of a quota is about the account whose key the call showed, and about no other. Credentials of one
-quota project are one account; each that names none may be one of its own.
+A provider's words about a quota concern the account whose key the call showed, and no other. Credentials of one quota
+project are one account; each that names none may be one of its own.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Which projects have their payloads encrypted, and the columns of models that hold what is.
+The projects whose payloads are encrypted, and the columns of models that hold encrypted content.
 
 Rows keep what they were written as until `encrypt_payloads` has been over them: both kinds are read at any time.
 """
@@ -29,7 +29,7 @@ _known: dict[str, tuple[bool, float]] = {}
 
 
 class CannotRead(QueueOpsError):
-    """What is encrypted cannot be read here, so nothing can be done with it; nor can it be written again."""
+    """The encrypted content cannot be read here: nothing can be done with it, and it cannot be written again."""
 
     code = "payload_unreadable"
     status = 409
@@ -41,7 +41,7 @@ def note_encrypted(project_id: str, *, is_on: bool) -> None:
 
 
 def is_encrypted(project_id: str) -> bool:
-    """Whether what is written of a project's payloads is to be sealed; read at most every SETTING_KNOWN_SECONDS."""
+    """Whether a project's payloads are to be sealed when they are written; read at most every SETTING_KNOWN_SECONDS."""
     is_on, until = _known.get(project_id, (False, 0.0))
     if time.monotonic() < until:
         return is_on
@@ -73,7 +73,7 @@ class Concealing:
 
 
 def may_read_encrypted(user: AbstractBaseUser | AnonymousUser) -> bool:
-    """Whether a person may read what is encrypted; who is nobody calls with a key, whose own rules hold."""
+    """Whether a person may read encrypted content. A user who is nobody calls with a key, whose own rules hold."""
     return not user.is_authenticated or bool(getattr(user, "has_perm", lambda _: False)(DECRYPT))
 
 
@@ -123,6 +123,8 @@ class SealedTextField(models.TextField):  # type: ignore[type-arg]
 
 
 def _refuse_stand_in(value: Any) -> None:
-    """What stands for a value that could not be shown must not take its place for good."""
+    """
+    Refuse to store the text that stands in for a value that could not be shown: it would replace the value for good.
+    """
     if isinstance(value, str) and value.startswith(sealing.STANDS_IN):
         raise CannotRead

@@ -61,7 +61,7 @@ def members_of(pool: str, project: str = "") -> tuple[PoolMember, ...]:
     """
     Return the members that calls may show, as read at most MEMBERS_KEPT_SECONDS ago.
 
-    Where none is left, those that have rested are on trial.
+    If no member is left, the members that have rested are on trial.
 
     Args:
         project: Whose calls; empty: without looking at what is out for one project alone.

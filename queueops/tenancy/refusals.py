@@ -1,5 +1,5 @@
 """
-What providers refused credentials of pools for, and which credentials that takes out.
+Providers' refusals of credentials in pools, and the credentials that these take out.
 
 A refusal is evidence against its credential until a call that began after it is accepted: then it was the job's own.
 Evidence is read, never summed up in a row: processes that add to it at once lose none of it. docs/adr/0051 says why

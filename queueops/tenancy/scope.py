@@ -1,4 +1,4 @@
-"""Whose rows the statements of a block may see and write, as the database itself enforces it: row_security.py."""
+"""Confines the statements of a block to the rows of a project or user, as the database enforces it: row_security.py."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def for_everyone() -> Iterator[None]:
     """
     Lift the confinement of `acting_for` within the block.
 
-    For figures that follow from everyone's work, such as a place in a queue, and for marks of the whole log: nothing
-    of another project's rows may leave the block but a number or a time.
+    Use it for figures that follow from everyone's work, such as a place in a queue, and for marks of the whole log.
+    Nothing of another project's rows may leave the block but a number or a time.
     """
     with local_settings(None):
         yield

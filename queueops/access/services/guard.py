@@ -105,7 +105,7 @@ def known_name(account: str) -> str:
 
 
 def locked_names() -> list[str]:
-    """Those who are locked now, by account or by address."""
+    """Return the accounts and addresses that are locked now."""
     rows = SignInCount.objects.filter(forget_at__gt=Now()).order_by("account", "address")
     return sorted({row.account or row.address for row in rows if row.failures >= limit_of(row)})
 
@@ -125,7 +125,9 @@ def state_of(row: SignInCount) -> str:
 
 
 def _rows(purpose: SignInCount.Purpose, account: str, address: str, browser: str) -> list[tuple[str, str, int]]:
-    """What is counted: account, address, limit. Always in this order, or two attempts could wait for each other."""
+    """
+    Return what is counted: account, address, limit. The order is fixed, or two attempts could wait for each other.
+    """
     config = settings.QUEUEOPS
     if purpose == Purpose.PASSWORD and browser:
         return [(account, f"{KNOWN_BROWSER}{browser}", config.lockout_failures)]

@@ -34,7 +34,7 @@ from . import second_factor
 NAME = "QueueOps"
 MOST_PASSKEYS = 10  # of one person
 ADDING, SHOWING = "passkey_being_added", "passkey_asked_for"  # in the session
-# What an answer that is none makes the library raise.
+# The library raises these for an answer that is none.
 BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, AssertionError, NotImplementedError)
 
 
@@ -173,7 +173,7 @@ def remove(user: User, passkey_id: int, *, actor: str) -> str:
 
 
 def _server(request: HttpRequest) -> Fido2Server:
-    """Of the host that was asked for: a passkey answers no other, and this takes answers of no other page."""
+    """Return the server of the requested host: a passkey answers no other, and this takes answers of no other page."""
     own = f"{request.scheme}://{request.get_host()}"
     host = request.get_host().rpartition(":")[0] or request.get_host()
     return Fido2Server(PublicKeyCredentialRpEntity(id=host, name=NAME), verify_origin=lambda origin: origin == own)

@@ -46,10 +46,11 @@ def welcome(claims: dict[str, Any]) -> User:
     """
     Return the account of somebody for whom the provider vouches, with the roles that the provider gives now.
 
-    Who comes for the first time gets an account; an existing one only with QUEUEOPS_OIDC_LINK_BY_EMAIL. Of roles, those
-    that QUEUEOPS_OIDC_ROLES names are given and taken; others are left as they were given here. Who has lost all of
-    them is no longer staff, which ends what is open in every browser. Groups that the provider left out are not none:
-    Entra ID leaves out those of somebody who is in very many. Then nobody is let in, and no role is taken.
+    The first sign-in makes an account, or with QUEUEOPS_OIDC_LINK_BY_EMAIL takes an existing one. Roles that
+    QUEUEOPS_OIDC_ROLES names are given and taken; other roles stay as they were given here. Somebody who has lost all
+    of the named roles is no longer staff, which ends their sessions in every browser. A missing claim of groups does
+    not mean that there are none: Entra ID leaves it out for somebody in very many groups. Then the sign-in is refused,
+    and no role is taken.
 
     Raises:
         NoRole, GroupsMissing, AccountInactive

@@ -1,5 +1,5 @@
 """
-What is asked of the provider that vouches for staff (OpenID Connect), and what of its answer is believed.
+Asks the provider that vouches for staff (OpenID Connect), and decides which of its answers to believe.
 
 Authlib carries out the code flow with state, nonce and PKCE, and checks the ID token.
 """
@@ -26,7 +26,7 @@ KNOWN_SECONDS = 600  # the discovery document and keys; a key that is not known 
 # A provider may publish `none` or HS256 too: the first proves nothing, the second would take public keys for secrets.
 ALGORITHMS = ("RS256", "ES256", "PS256", "RS384", "RS512", "ES384", "ES512", "PS384", "PS512", "EdDSA")
 NEEDED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-# What a provider that answers nonsense makes the library raise.
+# The library raises these for a provider's nonsense.
 NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 FAULTS = {
     "iss": "It is another issuer's.",
@@ -63,7 +63,7 @@ class SignInStale(QueueOpsError):
 
 
 class BadIdToken(QueueOpsError):
-    """What the provider says about you cannot be believed. Tell your administrator."""
+    """The provider's answer about you cannot be believed. Tell your administrator."""
 
     code = "bad_id_token"
     status = 403

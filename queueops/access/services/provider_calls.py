@@ -29,8 +29,9 @@ PASSED_ON = ("Accept", "Authorization", "Content-Type", "User-Agent")
 
 class GuardedSession(OAuth2Session):  # type: ignore[misc] # the library has no types
     """
-    Of Authlib, with every call made by OutboundClient: bounded in bytes and as a whole in time, and to no inner address
-    but the issuer's own host and QUEUEOPS_OIDC_PRIVATE_TARGETS. Reads follow redirects, each of them guarded alike.
+    Authlib's session, with every call made by OutboundClient: bounded in bytes, and as a whole in time. Inner addresses
+    are closed but for the issuer's own host and QUEUEOPS_OIDC_PRIVATE_TARGETS. Reads follow redirects, each of them
+    guarded alike.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -39,7 +40,7 @@ class GuardedSession(OAuth2Session):  # type: ignore[misc] # the library has no 
             self.mount(scheme, _Guard())
 
     def get_redirect_target(self, resp: Response) -> None:
-        """None: what the guard has not followed is the answer."""
+        """Return None: a redirect that the guard has not followed is the answer."""
 
 
 class _Guard(BaseAdapter):

@@ -1,4 +1,4 @@
-"""Second factors: set up, shown when signing in, taken away. What changes one is in the audit trail."""
+"""Second factors: set up, shown when signing in, taken away. Their changes are in the audit trail."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SecondFactorUnreadable(QueueOpsError):
 @dataclass(frozen=True, slots=True)
 class Shown:
     """
-    What somebody showed as second factor.
+    The second factor that somebody showed.
 
     Attributes:
         recovery_codes_left: None when it was a code of the app.
@@ -78,7 +78,7 @@ def authenticator_of(user: Any) -> Authenticator | None:
 
 
 def factors_of(user: Any) -> list[int | str]:
-    """What a session may have shown as second factor, one for each that somebody has; empty: they have none."""
+    """Return an identifier for each second factor that somebody has; a session names the one it has shown by it."""
     if not getattr(user, "pk", None):
         return []
     authenticator, keys = authenticator_of(user), getattr(user, "passkey_ids", None)

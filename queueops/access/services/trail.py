@@ -15,7 +15,7 @@ FAILURE_SECONDS = 3600.0
 
 
 class FailureBudget:
-    """So many of something in a window of time that begins with the first."""
+    """Allow MOST_FAILURES_TOLD of something in FAILURE_SECONDS, which begin with the first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

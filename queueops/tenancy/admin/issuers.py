@@ -79,7 +79,7 @@ def _try_token(ids: Sequence[int], *, actor: str, token: str) -> VerbOutcome:
 
 
 def _told(token: str) -> str:
-    """What a token says of itself, for whoever has to find the mistake."""
+    """Return what a token says of itself, for whoever has to find the mistake."""
     try:
         header, claims = read_unverified(token)
     except InvalidToken:
@@ -228,5 +228,5 @@ class IssuerAdmin(QueueAdmin):
 
 
 def _audited(issuer: Issuer) -> dict[str, Any]:
-    """What the audit trail keeps; the secret is no part of it."""
+    """Return what the audit trail keeps; the secret is no part of it."""
     return {name: getattr(issuer, name) for name in AUDITED}

@@ -1,4 +1,4 @@
-"""Who calls the API: a producer with a key, an end user with a token, an operator, or anybody where that is allowed."""
+"""The API's callers: a producer with a key, an end user with a token, an operator, or anybody where that is allowed."""
 
 from __future__ import annotations
 
@@ -194,8 +194,8 @@ class AnonymousAuthentication(BaseAuthentication):
     """
     Nobody in particular, reading what a project shows to everybody.
 
-    Only where the view says `for_anonymous`; anywhere else, and for other projects, the answer is that of a request
-    without credentials, so that it does not tell which projects there are.
+    This needs a view that says `for_anonymous`. Anywhere else, and for other projects, the answer is that of a request
+    without credentials: it does not tell which projects there are.
     """
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:

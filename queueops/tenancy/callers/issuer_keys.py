@@ -1,8 +1,8 @@
 """
 The public keys that issuers publish (JWKS): fetched, kept, and fetched again when a token names one that is not known.
 
-They are kept in the issuer's row, so that all web processes share one fetch and one cool-down, a restart while the
-endpoint is down loses nothing, and an operator sees what is in use.
+They are kept in the issuer's row. All web processes thus share one fetch and one cool-down, a restart while the
+endpoint is down loses nothing, and an operator sees the keys in use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_JWKS_BYTES = 256_000
 MAX_PUBLISHED_KEYS = 50
 LEAST_RSA_BITS, MOST_RSA_BITS = 2048, 8192  # below: broken; above: each check takes milliseconds
 
-# What is kept of a published key, by its type; anything else, a private part above all, is left out.
+# The parts of a published key that are kept, by its type. Anything else, a private part above all, is left out.
 PUBLIC_PARTS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y")}
 ALGORITHMS = {"RSA": "RS256", "EC": "ES256"}
 
@@ -263,7 +263,7 @@ def _seat() -> Iterator[None]:
 
 
 def _claim_fetch(issuer: KnownIssuer) -> bool:
-    """Whether this is to fetch: nobody has within the cool-down."""
+    """Whether this process is to fetch: nobody has done so within the cool-down."""
     row = Issuer.objects.filter(pk=issuer.id, jwks_url=issuer.jwks_url)
     rested = Q(jwks_tried_at=None) | Q(jwks_tried_at__lt=Now() - timedelta(seconds=COOL_DOWN_SECONDS))
     return bool(row.filter(rested).update(jwks_tried_at=Now(), jwks_error=""))

@@ -1,4 +1,4 @@
-"""What people changed about the row that a page shows, from the audit trail."""
+"""People's changes to the row that a page shows, from the audit trail."""
 
 from __future__ import annotations
 
