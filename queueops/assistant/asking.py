@@ -22,7 +22,7 @@ from .errors import ApiRefused
 
 
 class _Known(BaseAuthentication):
-    """Who calls was found out when the tool's own request came in."""
+    """Gives the caller who was found out when the tool's own request came in."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller

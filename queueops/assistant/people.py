@@ -17,7 +17,7 @@ DESCRIBED = {"type": "string", "description": "Where to look, as the tool `proje
 
 
 def with_project(tool: Tool) -> dict[str, Any]:
-    """What a tool takes of a person's assistant."""
+    """Return the schema of the arguments that a person's assistant gives to a tool."""
     schema = tool.given.model_json_schema()
     if tool.for_people:
         return schema

@@ -111,8 +111,8 @@ class Connections:
     """
     Syslog over TCP (RFC 6587) or TLS (RFC 5425), each message with its length before it.
 
-    Syslog has no acknowledgement, and what the kernel has taken may never be read. So a connection is closed after each
-    batch, and the collector's own end of it, which comes when it has read ours, is waited for.
+    Syslog has no acknowledgement, and the collector may never read what the kernel has taken. Therefore a connection is
+    closed after each batch. The collector closes its own end once it has read everything, and `send` waits for that.
     """
 
     host: str

@@ -54,7 +54,7 @@ def refuse_unknown(request: Request, known: set[str]) -> None:
 
 
 class FilterSet(django_filters.FilterSet):
-    """Of every list."""
+    """The base of every list's filters."""
 
 
 class _ChoicesField(BaseCSVField):
@@ -110,6 +110,6 @@ class _TruthField(forms.Field):
 
 
 class TruthFilter(django_filters.BooleanFilter):
-    """Django's takes whatever it does not know for no filter at all."""
+    """Refuses unknown values, which Django's filter takes for no filter at all."""
 
     field_class = _TruthField

@@ -281,8 +281,8 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     """
     Yield lines as `lines_of` does.
 
-    Of a line longer than any job may be only its beginning comes. The service refuses that beginning for its length, so
-    the error names the line and memory stays bounded.
+    A line longer than any job may be is cut to its beginning. The service refuses that beginning for its length: the
+    error names the line, and memory stays bounded.
     """
     limit = max_job_bytes() + 1  # one more than the service takes
     rest, is_cut, is_first = b"", False, True

@@ -1,4 +1,4 @@
-"""What all API views share: the caller, its needs, no content negotiation, lists."""
+"""The base of all API views: the caller, its needs, no content negotiation, lists."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ SEEN_AT = "seen_at"
 
 class AskingForm(forms.ModelForm):  # type: ignore[type-arg]
     """
-    Of a row that has `updated_at`. Subclasses fill `warnings` and `asks_first` in `clean`.
+    A form of a row that has `updated_at`. Subclasses fill `warnings` and `asks_first` in `clean`.
 
     Attributes:
         stored: The row as it is; None for a new one.

@@ -53,7 +53,7 @@ class OnePage(TypedChangeList):
         return rows
 
     def place_of(self, row: Any) -> Any:
-        """What `start_of` reads."""
+        """Return a row's key, which `start_of` reads from the address."""
         return row.pk
 
     def prepare_rows(self, rows: list[Any]) -> None:

@@ -34,7 +34,7 @@ MOST_LISTED_COUNTED = 10_000  # rows of a list that nothing but its own default 
 BEFORE = "before"
 LONGEST_NUMBER = 19  # a bigint's digits
 
-# Of the list's address, what is no filter.
+# Parameters of a list's address that are no filters.
 NOT_FILTERS = ("before", "p", "o", "all")
 # An id is made by a web process's clock, created_at by the database's.
 CLOCK_SLACK = timedelta(hours=1)
@@ -119,8 +119,8 @@ class BoundedChangeList(TypedChangeList):
         known = self.model_admin.count_rows(wanted)
         if known is not None or wanted:
             return None if known is None else f"{known:,}"
-        # What the list shows where no filter is chosen, such as open ones alone; the planner's estimate is of all rows,
-        # and as old as the last analyze.
+        # Without a chosen filter, a list may show some rows alone, such as open ones: they are counted. The planner's
+        # estimate is of all rows, and as old as the last analyze.
         counted = self.queryset.order_by()[: MOST_LISTED_COUNTED + 1].count()
         return f"{counted:,}" if counted <= MOST_LISTED_COUNTED else f"more than {MOST_LISTED_COUNTED:,}"
 
@@ -205,7 +205,7 @@ class CreatedFilter(RangeDateTimeFilter):
 
 
 class BoundedListMixin(QueueAdmin):
-    """What an admin of a big table says about its list. Ids are UUIDv7, or `key_of` and `time_of_key` know others."""
+    """The list in the admin of a big table. Ids are UUIDv7; `key_of` and `time_of_key` are overridden for others."""
 
     sortable_by: tuple[str, ...] = ()
     list_defer: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What screens show of receivers of messages, webhooks and routes of alerts, and what they offer for them."""
+"""The columns and actions of screens for receivers of messages: webhooks and routes of alerts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def sent_again(sent: int, *, left: int) -> VerbOutcome:
 
 
 def takes(row: Any) -> SafeString | str:
-    """Of a receiver: `arrive`; `paused 3 h ago: it accepted nothing for three days`; `none accepted since …`."""
+    """
+    Return a receiver's state: `arrive`; `paused 3 h ago: it accepted nothing for three days`; `none accepted since …`.
+    """
     if row.paused_at:
         became = "paused" if row.is_silent else "switched off"
         because = row.get_paused_because_display()

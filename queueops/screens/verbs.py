@@ -33,7 +33,7 @@ MOST_ROWS_NAMED = 10  # rows named on the page that asks
 @dataclass(frozen=True, slots=True)
 class VerbOutcome:
     """
-    What a service did.
+    The outcome of a service.
 
     Attributes:
         report: Replaces the sentence made of the two numbers.

@@ -1,4 +1,4 @@
-"""What `check --deploy` and `doctor` say of an installation in production."""
+"""The checks of an installation in production, for `check --deploy` and `doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What queues and gateways are publicly known to get wrong, and the tests that show that it cannot happen here."""
+"""The publicly known faults of queues and gateways, and the tests that show that they cannot happen here."""
 
 from __future__ import annotations
 

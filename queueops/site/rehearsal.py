@@ -163,7 +163,7 @@ def _carry_out(lines: Sequence[Mapping[str, Any]], address: str, *, most: int, s
 
 
 def _foresee(lines: Iterable[Mapping[str, Any]]) -> SubmissionForecast:
-    """Of the whole file, with as many slots as this installation's workers have, whether they run or not."""
+    """Forecast the whole file, with as many slots as this installation's workers have, whether they run or not."""
     slots = settings.QUEUEOPS.workers * settings.QUEUEOPS.executor_slots
     own = {"host": PROJECT, "pid": 0, "process_started_at": 0.0, "cluster_pid": 0}
     worker = Executor.objects.create(slots=slots, **own)

@@ -1,4 +1,6 @@
-"""Whose a credential is, for turns and room at the door of the web process. What it opens is asked for later, anew."""
+"""
+The owner of a credential, for turns and room at the door of the web process. Its permissions are asked for later, anew.
+"""
 
 from __future__ import annotations
 

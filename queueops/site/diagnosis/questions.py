@@ -1,4 +1,4 @@
-"""What `manage.py doctor` looks at: one function a question, each with an answer and what to do."""
+"""The questions of `manage.py doctor`: one function each, which returns the answer and what to do."""
 
 from collections.abc import Callable, Iterator
 

@@ -25,7 +25,7 @@ Cursor = psycopg.Cursor[tuple[Any, ...]]
 Say = Callable[[str], object]
 
 SAID_EVERY = 5.0  # seconds
-# What shows a value as text alike on both sides.
+# Settings that show a value as the same text on both sides.
 ALIKE = """
 SET LOCAL TimeZone = 'UTC';
 SET LOCAL DateStyle = 'ISO';
@@ -64,7 +64,7 @@ class MoveError(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class Ciphers:
-    """What opens secrets here, and seals them there; None: there are no keys."""
+    """The ciphers that open secrets here and seal them there; None: there are no keys."""
 
     here: MultiFernet | None
     there: MultiFernet | None
@@ -148,7 +148,7 @@ def look(cursor: Cursor, statements: Statements) -> Copied:
 
 def look_at_watched(cursor: Cursor, project_id: str, *, lock: bool = False) -> dict[str, list[tuple[Any, ...]]]:
     """
-    What people may change while a project is copied, secrets as they are sealed: a number and a sum of each sort.
+    Return a number and a sum of each sort that people may change while a project is copied; secrets as they are sealed.
 
     Args:
         lock: Wait for changes that are being made, and let none be made until the transaction ends.

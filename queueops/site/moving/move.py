@@ -1,9 +1,10 @@
 """
 Moving a project to another installation: pause, copy, verify, switch.
 
-One transaction there takes all rows; it commits after this side has said that the project lives there. So whatever
-stops a move leaves nothing there, and no moment has two installations that carry out the same jobs. Cut off between the
-two commits the project runs nowhere, and the same command finishes: nothing changes a project here that has moved.
+One transaction there takes all rows; it commits after this side has said that the project lives there. A move that is
+stopped thus leaves nothing there, and at no moment do two installations carry out the same jobs. After a cut between
+the two commits the project runs nowhere. The same command then finishes the move: nothing changes a project here that
+has moved.
 """
 
 from __future__ import annotations
@@ -264,7 +265,9 @@ def _look_for_changes(project_id: str, seen: dict[str, Any], *, lock: bool = Fal
 
 @contextmanager
 def _told_before_the_commit() -> Iterator[None]:
-    """What the database refuses before the commit, such as a deadlock with somebody's change, has switched nothing."""
+    """
+    Report that an error of the database before the commit, such as a deadlock with somebody's change, switched nothing.
+    """
     try:
         yield
     except (psycopg.Error, Error) as error:

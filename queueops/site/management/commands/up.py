@@ -125,7 +125,7 @@ class Command(BaseCommand):
         return children
 
     def _watch(self, server: EmbeddedServer | None) -> Any:
-        """What is done each second: the address is told once it answers, and PostgreSQL is kept running."""
+        """Return what is done each second: the address is told once it answers, and PostgreSQL is kept running."""
         is_open = False
 
         def ensure() -> None:
