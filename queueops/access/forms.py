@@ -13,7 +13,7 @@ from .services.guard import SignInLocked
 
 
 class SignInForm(AuthenticationForm):  # type: ignore[misc]  # unfold has no types
-    """Unfold's, and it says when the account is locked."""
+    """Unfold's form, which also says when the account is locked."""
 
     request: HttpRequest
 

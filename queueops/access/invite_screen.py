@@ -1,4 +1,4 @@
-"""*Invite*: what makes a colleague who signs in."""
+"""*Invite*: makes the account of a colleague who signs in by a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What signing in keeps: authenticators, passkeys, recovery codes, and how often somebody failed."""
+"""The rows of signing in: authenticators, passkeys, recovery codes, and how often somebody failed."""
 
 from __future__ import annotations
 

@@ -94,7 +94,8 @@ def gives_password(request: HttpRequest) -> bool:
 
 def prove(request: HttpRequest, user: User, given: dict[str, Any]) -> None:
     """
-    Have somebody who is signed in show once more who they are, or an open session found would change how they sign in.
+    Have somebody who is signed in prove again who they are. Otherwise a stranger at an open session could change how
+    they sign in.
 
     Raises:
         WrongPassword, SignInLocked, SignInAgain

@@ -46,7 +46,7 @@ def batch_id(caller: Caller, given: str) -> UUID:
 
 def limit_of(given: str) -> Limit:
     """
-    By name or id: limits are the installation's.
+    Find a limit by name or id: limits are the installation's.
 
     Raises:
         ApiRefused

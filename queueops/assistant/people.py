@@ -1,4 +1,7 @@
-"""People's assistants: one token for all projects that its owner sees, so that each tool is told in which to look."""
+"""
+People's assistants: one token for all projects that its owner sees. Each tool is therefore told in which project to
+look.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def in_project(caller: Caller, tool: Tool, arguments: dict[str, Any]) -> tuple[C
     """
     Return who asks, in the project that a person's assistant names, and the tool's own arguments.
 
-    A project that somebody is not shown is answered as one that there is not.
+    A project that somebody may not see is answered like one that does not exist.
 
     Raises:
         ProjectRequired, UnknownProject, ProjectMoved

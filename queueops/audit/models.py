@@ -44,7 +44,9 @@ class AuditEntry(TrailEntry):
 
 
 class ProjectAuditEntry(TrailEntry):
-    """A view of the trail: what the project changed for which a transaction acts, and all that the API may read."""
+    """
+    A view of the trail: the changes of the project for which a transaction acts. The API may read nothing else of it.
+    """
 
     class Meta(TrailEntry.Meta):
         managed = False

@@ -73,7 +73,7 @@ def send_new(
     """
     Send what has not arrived yet, as far as it is certain that no entry with a smaller id can still appear.
 
-    Outside of a transaction: one of ours would keep the trail from settling.
+    Call it outside of a transaction: our own would keep the trail from settling.
 
     Args:
         seconds: After which no other batch is begun.
@@ -113,12 +113,12 @@ def lag_of(target: str) -> Lag:
 
 
 def lag_seconds(target: str) -> float:
-    """For how long the oldest entry that has not arrived has waited; one row is read, however many wait."""
+    """Return how long the oldest entry that has not arrived has waited; one row is read, however many wait."""
     return _oldest_seconds(AuditStream.objects.filter(target=target).first())
 
 
 def standstill(target: str) -> Standstill:
-    """Since when a target takes nothing though entries wait; reads two rows, however many wait."""
+    """Return since when a target takes nothing although entries wait; reads two rows, however many wait."""
     row = AuditStream.objects.filter(target=target).first()
     if row is None:
         return Standstill(0.0, "")

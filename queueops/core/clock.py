@@ -27,7 +27,10 @@ def with_clocks(statement: str) -> str:
 
 
 class Now(functions.Now):
-    """Django's, where it is compared or stored. A column's default has Django's own: it is real in any case."""
+    """
+    Django's Now, for times that are compared or stored. A column's default uses Django's own: its time is real in any
+    case.
+    """
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
         return self.as_sql(compiler, connection, **context, template=CLOCKS["statement_now"])
@@ -54,5 +57,5 @@ def database_moment() -> datetime:
 
 
 def foretold(at: float) -> datetime:
-    """A time that was reckoned, in seconds since 1970; LATEST where a limit lets so little through that none comes."""
+    """A reckoned time, in seconds since 1970; LATEST if a limit lets so little through that the time never comes."""
     return datetime.fromtimestamp(at, UTC) if at < LATEST.timestamp() else LATEST

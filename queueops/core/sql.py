@@ -44,7 +44,7 @@ def load_sql(package: str, name: str, variant: str = "") -> str:
     Args:
         package: Dotted name of the app, `jobs`.
         name: File name without its suffix, `claim_jobs`.
-        variant: Whose fragments stand in for the others.
+        variant: The variant whose fragments stand in for the others.
     """
     text = _without_header(package, name)
     while "{{" in text:  # a fragment may hold others
@@ -134,7 +134,9 @@ def _run(
 
 @cache
 def _numbered(package: str, name: str, variant: str) -> tuple[bytes, tuple[str, ...]]:
-    """A statement with $1, $2 ... and the names of these; psycopg would rewrite one of over 4 kB at each run."""
+    """
+    Return a statement with $1, $2 ..., and their names; psycopg would rewrite a statement of over 4 kB at each run.
+    """
     names: dict[str, int] = {}
     text = re.sub(
         r"%(?:%|\((\w+)\)s)",

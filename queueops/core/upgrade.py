@@ -17,7 +17,7 @@ LAST_WITH_THE_CHAIN = "a74cac7"
 
 def missing_migrations() -> list[str]:
     """
-    Which migrations are still to be applied, as `jobs.0001_initial`.
+    Return the migrations that are still to be applied, as `jobs.0001_initial`.
 
     Raises:
         UnsuitableDatabase: as `ensure_upgradable`

@@ -1,4 +1,4 @@
-"""How lists are narrowed. Parameters that are not known, empty, or given twice, are refused: none may widen a list."""
+"""The filters of lists. Parameters that are unknown, empty, or given twice are refused: none may widen a list."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ CLOCK_SLACK = timedelta(hours=1)
 
 
 def _label_of(spec: Any, value: str) -> str:
-    """A filter's own word for a value; one that lists what is there has values alone."""
+    """Return a filter's own word for a value; a filter that lists the values in use has no words."""
     pairs = (one for one in getattr(spec, "lookup_choices", ()) if isinstance(one, tuple | list))
     return next((str(label) for choice, label in pairs if str(choice) == value), value)
 
@@ -112,7 +112,7 @@ class BoundedChangeList(TypedChangeList):
 
     @cached_property
     def everything(self) -> str | None:
-        """How many rows the list has, in words, where this page is not all of them and somebody knows."""
+        """Return in words how many rows the list has, if this page is not all of them and the number is known."""
         if self.query or (self.is_first_page and self.older_link is None):
             return None
         wanted = {name: values[-1] for name, values in self.get_filters_params().items() if values and values[-1]}
@@ -218,7 +218,7 @@ class BoundedListMixin(QueueAdmin):
         return None
 
     def count_rows(self, wanted: Mapping[str, str]) -> int | None:
-        """How many rows these conditions have, where counters know; None: they don't."""
+        """Return how many rows these conditions have, if counters know; None: they don't."""
         return None
 
     def in_order(self, wanted: Mapping[str, str]) -> bool:
@@ -226,7 +226,7 @@ class BoundedListMixin(QueueAdmin):
         return False
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Any]:
-        """The rows of which the newest WINDOW are looked at; only conditions that an index (…, id) serves."""
+        """Return the rows of which the newest WINDOW are looked at; only conditions that an index (…, id) serves."""
         rows: QuerySet[Any] = self.model.objects.order_by()
         return rows
 

@@ -17,7 +17,7 @@ from .verbs import Verb, VerbOutcome
 
 
 class HowManyForm(OptionalReasonForm):
-    """Says what it is about before it is confirmed."""
+    """Says what the action is about before it is confirmed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Secrets that are shown once, and the screens of what is issued."""
+"""Secrets that are shown once, and the screens of issued things."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """
-Backing the database up, and restoring it, so that what is restored is what was there: counted and compared.
+Backs the database up, and restores it: what is restored is counted and compared with what was there.
 
 A dump by itself is no backup. Row security, which confines the login role too, makes pg_restore leave out foreign
-keys: here they come before it. Work that was done after the backup would be done again: so everything is paused in the
-transaction that restores.
+keys: here they come before it. Work that was done after the backup would be done again. Therefore everything is paused
+in the transaction that restores.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Manifest:
         taken_at: The moment it shows, ISO 8601 in UTC.
         size: Of the dump, in bytes.
         rows: By table.
-        structure: Of each sort how many there are, and a checksum over their definitions.
-        under_way: Jobs that were running: whether their calls went through the backup cannot know.
+        structure: By sort, how many there are, and a checksum over their definitions.
+        under_way: Jobs that were running: the backup cannot know whether their calls went through.
     """
 
     format: int

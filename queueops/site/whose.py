@@ -17,7 +17,7 @@ from queueops.tenancy.models import ProducerKey, digest_of
 
 def whose(shown: ShownCredential) -> str | None:
     """
-    A `LookUp`. A project's keys, and the tokens of its users, are its own together.
+    A `LookUp`. A project's keys and the tokens of its users count as the project.
 
     Raises:
         CannotTell: The database does not answer, or the keys of a token's issuer would have to be fetched.

@@ -95,7 +95,7 @@ SELECT relname FROM pg_class
 
 
 def tenant_tables() -> list[str]:
-    """Tables with rows of projects: those that name theirs, and those whose rows belong to one that does."""
+    """Return the tables with rows of projects: their rows name the project, or belong to a row that does."""
     described = [model._meta for model in apps.get_models(include_auto_created=True)]  # noqa: SLF001 - documented
     found = {one.model for one in described if any(field.column == "project_id" for field in one.concrete_fields)}
     while children := {one.model for one in described if one.model not in found and _belongs_to(one, found)}:
@@ -144,7 +144,7 @@ def ensure_projects_are_kept_apart() -> None:
 
 @checks.register(checks.Tags.database)
 def row_security_check(*, databases: Collection[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
-    """Silent while migrations are to come: `migrate` asks first, and may be about to put right what is wrong."""
+    """Silent while migrations are to come: `migrate` asks first, and may be about to put the faults right."""
     if not databases or not is_migrated():
         return []
     return [checks.Error(text, id="tenancy.E001") for text in unsafe()]

@@ -161,7 +161,7 @@ def also_rotate(model: Any) -> None:
 
 
 def also_warn(check: Callable[[Credential], str | None]) -> None:
-    """Have the form of credentials show what a check says of one that was saved; None: nothing."""
+    """Have the form of credentials show what a check says of a saved credential; None: nothing."""
     if check not in CHECKS:
         CHECKS.append(check)
 
@@ -236,7 +236,7 @@ class Account(NamedTuple):
 
 
 def find_accounts(names: Collection[str]) -> dict[str, Account]:
-    """Return what the credentials, and pools of them, that exist stand for, by name."""
+    """Return the accounts behind those of the credentials and pools that exist, by name."""
     if not names:
         return {}
     rows = Credential.objects.filter(name__in=set(names))
@@ -255,7 +255,7 @@ def base_url_of(name: str | None) -> str:
 
 
 def find_principals(names: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Return whom the provider counts, name -> (quota_project, quota_user), of the credentials that exist."""
+    """Return whom the provider counts, name -> (quota_project, quota_user), for the credentials that exist."""
     return {name: account.principals for name, account in find_accounts(names).items()}
 
 
@@ -280,7 +280,7 @@ def usable_by(project_id: str | None) -> dict[str, UsableCredential]:
 
 
 def without_batches(project_id: str | None) -> frozenset[tuple[str, str]]:
-    """Return of which credentials and models that a project may use the server takes no batches; "": of every model."""
+    """Return the usable credentials of a project, and their models, whose server takes no batches; "": every model."""
     rows = CredentialSetting.objects.filter(takes=CredentialSetting.Takes.NO_BATCHES, credential__projects=project_id)
     return frozenset(rows.order_by().values_list("credential__name", "model"))
 

@@ -1,7 +1,7 @@
 """
 The projects whose payloads are encrypted, and the columns of models that hold encrypted content.
 
-Rows keep what they were written as until `encrypt_payloads` has been over them: both kinds are read at any time.
+Rows stay as they were written until `encrypt_payloads` has been over them: both kinds are read at any time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from queueops.core.errors import QueueOpsError
 
 from .models import Project
 
-SETTING_KNOWN_SECONDS = 5.0  # after a change some process may write for so long as it was set before
+SETTING_KNOWN_SECONDS = 5.0  # for so long after a change, a process may still write as it was set before
 DECRYPT = "tenancy.decrypt_project"
 
 _known: dict[str, tuple[bool, float]] = {}
@@ -36,7 +36,7 @@ class CannotRead(QueueOpsError):
 
 
 def note_encrypted(project_id: str, *, is_on: bool) -> None:
-    """Remember what somebody has read of a project, who had to ask the database anyway."""
+    """Remember the setting of a project, for a caller who had to ask the database anyway."""
     _known[project_id] = (is_on, time.monotonic() + SETTING_KNOWN_SECONDS)
 
 
@@ -51,15 +51,15 @@ def is_encrypted(project_id: str) -> bool:
 
 
 def forget_encrypted() -> None:
-    """Read anew what was known: a change was made here."""
+    """Read the setting anew: a change was made here."""
     _known.clear()
 
 
 class Concealing:
     """
-    Middleware: who has a session sees what is encrypted with the permission for it alone. After SessionLimits.
+    Middleware: people with a session see encrypted content only with the permission for it. After SessionLimits.
 
-    Keys see it, as they sent it. The permission is asked for where something encrypted is met: elsewhere this is free.
+    Keys see it, as they sent it. The permission is asked for when encrypted content is met: otherwise this is free.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:

@@ -23,7 +23,7 @@ PROJECT = f"(SELECT nullif(current_setting('{PROJECT_SETTING}', true), ''))"
 USER = f"(SELECT nullif(current_setting('{USER_SETTING}', true), '')::uuid)"
 
 OF_PROJECT = f"project_id = {PROJECT}"
-# The project shows itself to everybody: of all others the anonymous role sees not even the name.
+# The project shows itself to everybody: the anonymous role does not even see the names of other projects.
 OF_SHOWN_PROJECT = f"{OF_PROJECT} AND EXISTS (SELECT FROM tenancy_project AS shown WHERE shown.id = {PROJECT})"
 OF_USER = f"{OF_PROJECT} AND ({USER} IS NULL OR user_id = {USER})"
 
@@ -63,7 +63,7 @@ def show_rows(view: str, table: str, rows: str, names: Sequence[str]) -> RunSQL:
     Let the API read these rows of a table through a view, where the table itself must show it less.
 
     The view reads with the rights of its owner, who sees every row: only its condition confines it. It is no barrier
-    (`security_barrier`): as one it would be planned by itself, and a page of it would read all of its rows.
+    (`security_barrier`): a barrier would be planned by itself, and a page of it would read all of its rows.
 
     Args:
         names: Of the columns.

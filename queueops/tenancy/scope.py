@@ -47,7 +47,10 @@ def acting_for(project_id: str, user_id: UUID | None = None, *, role: str = API_
 
 @contextmanager
 def reading_for(project_id: str, user_id: UUID | None = None, *, role: str = API_ROLE) -> Iterator[None]:
-    """As `acting_for`, in one transaction, or each read would be one of its own; of a project on its way, too."""
+    """
+    Do as `acting_for` does, in one transaction: otherwise each read would have its own. Reads a project on its way,
+    too.
+    """
     with _confined_to(project_id, user_id, role), transaction.atomic():
         yield
 

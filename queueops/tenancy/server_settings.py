@@ -1,9 +1,9 @@
 """
 The settings that the server behind a credential takes, where other servers of its kind take others.
 
-It is learned from refusals that name a field, for one credential, address and model, and is a row that operators see
-and may delete. A process goes by what it has learned itself from the next call on, and by what others have once it has
-read their rows.
+A setting is learned from a refusal that names a field, for one credential, address and model. It is a row that
+operators see and may delete. A process goes by its own lessons from the next call on, and by others' once it has read
+their rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _own: TTLCache[SettingPlace, frozenset[str]] = TTLCache(MOST_LESSONS, KEPT_SECON
 
 def note(place: SettingPlace, takes: str, reason: str) -> None:
     """
-    Go by it from the next call on, and have `write_noted` write it down. Asks no database.
+    Go by a lesson from the next call on, and have `write_noted` write it down. Asks no database.
 
     Args:
         takes: One of `CredentialSetting.Takes`.

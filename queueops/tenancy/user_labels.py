@@ -48,7 +48,7 @@ def labels_of(project_id: str, users: Iterable[UUID]) -> dict[UUID, str]:
 
 def in_words(names: Iterable[str], *, project_id: str = "") -> dict[str, str]:
     """
-    Each name as people know it: `acme / Ada` for `acme / 6f9f1b0e-…`, where that user is called so.
+    Return each name as people know it: `acme / Ada` for `acme / 6f9f1b0e-…`, if that user is called so.
 
     Args:
         project_id: Whose users they are, where the names do not begin with it. Empty: a user whom two projects call

@@ -116,7 +116,7 @@ def invite_again(asks: User, user: User, *, base: str) -> Invited:
     user = User.objects.select_for_update(of=("self",)).get(pk=user.pk)
     if not is_waited_for(user):
         raise NothingToInvite
-    # Whoever has the link has the account: an administrator must not win more than is theirs by inviting again.
+    # The holder of the link has the account: an administrator must not win more rights by inviting again.
     if not asks.is_superuser and not user.get_all_permissions() <= asks.get_all_permissions():
         raise RoleNotYours
     user.password = make_password(None)

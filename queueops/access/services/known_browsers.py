@@ -36,7 +36,7 @@ def remember(response: HttpResponse, request: HttpRequest, user: User) -> HttpRe
 
 
 def known_to(request: HttpRequest | None, username: str) -> str:
-    """The name of the browser, if whoever has this name has signed in with it; else empty."""
+    """Return the name of the browser, if the person of this name has signed in with it; else empty."""
     text = request.COOKIES.get(COOKIE, "") if request is not None else ""
     if not text:
         return ""

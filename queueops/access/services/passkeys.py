@@ -1,7 +1,7 @@
 """
 Passkeys (WebAuthn): added, shown as second factor, removed. The library is python-fido2.
 
-A challenge lies in the session, is used up by whatever answers it, and is met by a passkey once.
+A challenge lies in the session. Any answer uses it up, and a passkey can meet it once.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def begin_adding(request: HttpRequest, user: User, name: str) -> None:
 
 
 def being_added(request: HttpRequest) -> dict[str, Any] | None:
-    """The name of the passkey that is being added, and what to ask the browser for."""
+    """Return the name of the passkey that is being added, and what to ask the browser for."""
     found: dict[str, Any] | None = request.session.get(ADDING)
     return found
 
@@ -120,7 +120,9 @@ def add(request: HttpRequest, user: User, answer: Any, *, actor: str) -> Passkey
 
 
 def ask_for(request: HttpRequest, user: User) -> str:
-    """Keep a challenge for the passkeys of somebody in the session; what to ask the browser for, or empty: none."""
+    """
+    Keep a challenge for somebody's passkeys in the session. Return what to ask the browser for; empty: they have none.
+    """
     credentials = _credentials(user)
     if not credentials:
         return ""
@@ -134,7 +136,8 @@ def show(request: HttpRequest, user: User, answer: Any) -> Passkey | None:
     """
     Return the passkey that answered the challenge; None: it is wrong, or it answered before.
 
-    The write is guarded, so that of two requests with one answer one is let in, and a copy whose count lags is not.
+    The write is guarded: one of two requests with the same answer is let in, and a copied passkey whose count lags is
+    not.
     """
     state = request.session.pop(SHOWING, None)
     if state is None:

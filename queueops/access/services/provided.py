@@ -70,7 +70,7 @@ def welcome(claims: dict[str, Any]) -> User:
 
 
 def roles_of(claims: dict[str, Any]) -> set[str]:
-    """The names of the roles that somebody's groups give."""
+    """Return the names of the roles that somebody's groups give."""
     told = at(claims, settings.QUEUEOPS.oidc_group_claim)
     groups = [told] if isinstance(told, str) else told if isinstance(told, list) else []
     named = {role for group, role in settings.QUEUEOPS.oidc_roles if group in groups}
@@ -111,7 +111,7 @@ def _same_address(claims: dict[str, Any]) -> User | None:
     address = claims.get("email")
     if not settings.QUEUEOPS.oidc_link_by_email or not address or claims.get("email_verified") is not True:
         return None
-    # Never a superuser's: whoever hands out addresses at the provider would own the installation.
+    # Never a superuser's account: the person who hands out addresses at the provider would own the installation.
     found = User.objects.filter(email__iexact=address, is_superuser=False, identities=None)[:2]
     return found[0] if len(found) == 1 else None
 

@@ -85,7 +85,7 @@ def sign_in_address(request: HttpRequest, callback: str) -> HttpResponse:
 
 def claims_of(request: HttpRequest) -> dict[str, Any]:
     """
-    Return what the provider says of who comes back from it. The state is used up, whatever follows.
+    Return what the provider says of the person who comes back from it. The state is used up in any case.
 
     Raises:
         ProviderUnreachable, ProviderRefused, SignInStale, BadIdToken
@@ -137,7 +137,7 @@ def discovered() -> dict[str, Any]:
 
 
 def at(claims: Any, path: str) -> Any:
-    """A claim by its name, or by a path whose dots lead into objects; None: there is none."""
+    """Return a claim by its name, or by a path whose dots lead into objects; None: there is none."""
     if isinstance(claims, dict) and path in claims:  # names with dots in them exist: https://example.org/groups
         return claims[path]
     name, _, rest = path.partition(".")
@@ -145,7 +145,7 @@ def at(claims: Any, path: str) -> Any:
 
 
 def _completed(client: Any, token: dict[str, Any]) -> dict[str, Any]:
-    """With what the provider tells at its userinfo address alone, when the groups are not in the token."""
+    """Add what the provider tells only at its userinfo address, if the groups are not in the token."""
     claims = dict(token["userinfo"])
     if at(claims, settings.QUEUEOPS.oidc_group_claim) is not None or "userinfo_endpoint" not in client.server_metadata:
         return claims

@@ -1,4 +1,4 @@
-"""How the provider of single sign-on is called: by the guarded way out, under the library that speaks its protocol."""
+"""Calls the provider of single sign-on by the guarded way out, under the library that speaks its protocol."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def tell_failure(what: str, name: str, *, attempt: int, locks: bool) -> None:
 
     Args:
         what: `password`, `code` or `key`.
-        name: As the counts have it: one that nobody has is a digest.
-        attempt: How many it was since the count began.
+        name: As the counts have it: a digest if no account has this name.
+        attempt: Its number since the count began.
     """
     if _failures.take():
         action = "lock_sign_in" if locks else "fail_sign_in"

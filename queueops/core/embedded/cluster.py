@@ -2,9 +2,8 @@
 PostgreSQL 18 from a Python package, for installations that set no DATABASE_URL.
 
 One server belongs to one data directory. Every process that needs it calls `use()`: the first
-starts it, later ones find it running, the last to leave stops it. A process that is killed leaves
-too, because what counts users is a file lock that the kernel drops; where it was the last, the guard
-(guard.py) stops the server.
+starts it, later ones find it running, the last to leave stops it. A process that is killed leaves too: users are
+counted by a file lock, which the kernel drops. If it was the last, the guard (guard.py) stops the server.
 
 The package's own start is not used. It trusts a left-over pid file whose number now belongs to a stranger. It gives up
 after 10 s, although recovery after a crash may take longer. It opens the permissions of every parent directory. The

@@ -166,8 +166,8 @@ def parse_target(text: str, *, policy: OutboundPolicy) -> URL:
     """
     Return the URL to call, without its fragment, having checked all that needs no name look-up.
 
-    Its path and query are as they were given: of a signed URL another spelling is another URL. Only what no URL may
-    hold, such as a letter that is no ASCII, is percent-encoded.
+    Its path and query are as they were given: another spelling of a signed URL is another URL. Only characters that no
+    URL may hold, such as letters outside ASCII, are percent-encoded.
 
     Raises:
         OutboundRefused: No absolute http(s) URL, credentials in it, an odd spelling of an address
@@ -201,7 +201,7 @@ def _as_given(text: str, url: URL) -> URL:
 
 
 def ascii_of(text: str) -> str:
-    """Percent-encode what no URL may hold, and nothing else."""
+    """Percent-encode the characters that no URL may hold, and nothing else."""
     return quote(text, safe=_IN_URLS, errors="surrogateescape")
 
 

@@ -51,7 +51,7 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
         """Change the settings of the open transaction."""
         self.applied = settings
         changed = settings or unset(instead_of or ())
-        # A broken transaction takes no statement, and what rolls it back takes the settings back too.
+        # A broken transaction takes no statement, and its rollback takes the settings back too.
         if changed and self.connection.info.transaction_status != TransactionStatus.INERROR:
             self._run(set_statement(changed))
 
@@ -64,7 +64,8 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
             raise psycopg.OperationalError("the database did not answer a moment ago")
         connection = super().get_new_connection(conn_params)
         if self.pool and _has_news(connection):
-            # An idle server says only that it ends, and it ends for all. Each would fail a request of its own.
+            # An idle server says only that it ends, and it ends for all connections: each would fail a request of its
+            # own.
             self.pool.drain()
             self.pool.putconn(connection)
             connection = super().get_new_connection(conn_params)
@@ -79,7 +80,7 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
             self.distrust_pool()
 
     def distrust_pool(self) -> None:
-        """Replace the pool's connections: those in use when they come back."""
+        """Replace the pool's connections; a connection in use is replaced when it comes back."""
         pool, now = self.pool, time.monotonic()
         if pool and now - getattr(pool, "distrusted_at", float("-inf")) >= DISTRUST_SECONDS:
             pool.distrusted_at = now

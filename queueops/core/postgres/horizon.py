@@ -1,5 +1,5 @@
 """
-Transactions that stay open keep the database from clearing deleted rows away; these, and the rows that have piled up.
+Reads which transactions stay open and keep the database from clearing deleted rows away, and how many have piled up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OpenTransaction(NamedTuple):
         pid: Of its backend; 0: it is prepared, and belongs to none.
         who: What its client calls itself, or the account.
         state: As pg_stat_activity has it; `prepared`.
-        query: Its last statement, the first 200 characters; of a prepared one its name.
+        query: The first 200 characters of its last statement; the name of a prepared transaction.
     """
 
     pid: int

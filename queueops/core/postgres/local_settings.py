@@ -66,8 +66,8 @@ def local_settings(settings: Settings | None) -> Iterator[None]:
     """
     Run each transaction that begins in the block with these settings; None: with the session's own.
 
-    In a transaction that is open already they are set at once, and taken back when the block ends. A thread that the
-    block starts is outside of it, unless it runs in a copy of the context.
+    In a transaction that is already open, the settings are made at once, and taken back when the block ends. A thread
+    that the block starts is outside of it, unless it runs in a copy of the context.
     """
     open_one: Any = connection if connection.connection is not None and not connection.autocommit else None
     before = _wanted.get()
@@ -98,7 +98,7 @@ def of_the_block(used: Any) -> AbstractContextManager[None]:
 
 @contextmanager
 def _alone(alias: str) -> Iterator[None]:
-    """Not guarded: it reads, maybe what a transaction that was let in has written and committed."""
+    """Not guarded: it reads, perhaps rows that a transaction has written and committed after it was let in."""
     with guarded(None), transaction.atomic(using=alias):
         yield
 
@@ -117,5 +117,5 @@ def begin_statement(settings: Settings, guard: Guard | None) -> bytes:
 
 
 def unset(settings: Settings) -> tuple[tuple[str, str | None], ...]:
-    """NULL gives a parameter of the server the session's value back; our own have none."""
+    """NULL gives a parameter of the server its value of the session again; our own parameters have none."""
     return tuple((name, "none" if name == "role" else "" if "." in name else None) for name, _ in settings)

@@ -22,7 +22,7 @@ _WORDS = (
     # Counts of tokens are no secrets, in text as in JSON.
     r"|token(?!(?:s|_?count|_?limit|_?budget|_?usage)[\w-]{0,40}+[\"'\\]{0,9}+\s{0,3}+[=:]\s{0,3}+[\d.,]{1,20}+(?!\w))"
     r"|(?:api|access|private|subscription|signing|encryption|account|shared|master|functions?)[-_]?key"
-    # As headers are called; of a table, a cache or a request it is none.
+    # Names of headers; the key of a table, a cache or a request is no secret.
     r"|-key(?<!idempotency-key)(?<!primary-key)(?<!foreign-key)(?<!unique-key)(?<!public-key)(?<!cache-key)"
     r"(?<!sort-key)(?![a-z])"
 )
@@ -82,7 +82,7 @@ _MASKS: tuple[tuple[re.Pattern[str], str, tuple[str, ...]], ...] = (
     (_PASSWORD_IN_URL, "{}@", ("://",)),
 )
 PIECE = 1 << 14  # characters that are gone through in one call, which no other thread interrupts: some 10 ms
-BEGUN = 1 << 12  # of its end that the next piece goes through, too: something may begin there and end after it
+BEGUN = 1 << 12  # characters of its end that the next piece searches, too: a secret may begin there and end after it
 
 
 def masked_text(text: str, *, mask: str = MASK) -> str:
@@ -160,7 +160,9 @@ def _hidden(value: Any) -> Any:
 
 
 def _is_figures(value: Any) -> bool:
-    """Whether it is a number, or numbers by name such as the `tokens` of a forecast. A list may be a secret's bytes."""
+    """
+    Whether a value is a number, or numbers by name such as the `tokens` of a forecast. A list may be a secret's bytes.
+    """
     if isinstance(value, dict):
         return all(_is_figures(item) for item in value.values())
     return value is None or isinstance(value, (bool, int, float))

@@ -67,7 +67,7 @@ class Askers:
     """
     Names by the credentials that are shown with a request; used from one event loop.
 
-    Only for turns and room, never for access, so that what was found is believed for a while.
+    The names are for turns and room only, never for access: an answer is therefore believed for a while.
     """
 
     def __init__(self, look_up: LookUp | None = None) -> None:
@@ -158,7 +158,7 @@ _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"cookie"})
 
 
 def cost_of(scope: Mapping[str, Any]) -> float:
-    """Return what a request costs, in small ones: a list costs as its page is long."""
+    """Return what a request costs, in small requests: the cost of a list goes by the length of its page."""
     _, found, rest = scope["query_string"].partition(b"page_size=")
     rows = rest.partition(b"&")[0][:9]
     return 1 + int(rows) / 50 if found and rows.isdigit() else 1

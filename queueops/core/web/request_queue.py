@@ -1,4 +1,4 @@
-"""Which request a web process carries out next: a bounded queue in which those who ask take turns."""
+"""The choice of a web process's next request: a bounded queue in which askers take turns."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Overloaded(QueueOpsError):
 class _Asker:
     """
     Attributes:
-        due: Where it stands on the queue's scale of costs: who stands lowest is next.
-        is_known: By a credential; the others have turns by their addresses, in a part of all places.
+        due: Its place on the queue's scale of costs: the asker with the lowest is next.
+        is_known: By a credential; other askers have turns by their addresses, in a part of all places.
     """
 
     due: float
@@ -143,10 +143,10 @@ class RequestQueue:
     def _make_room(self, place: _Place, askers: Sequence[_Asker]) -> None:
         """
         Raises:
-            Overloaded: It is this one that there is no room for.
+            Overloaded: There is no room for this request.
         """
         longest = max(askers, key=lambda one: len(one.waiting))
-        # Where its own line is as long as any it is the one to go: nobody is sent away for it.
+        # If its own line is as long as any other, this request goes: no other is sent away for it.
         own = self._askers[place.asker]
         loser = place if len(longest.waiting) <= len(own.waiting) else longest.waiting[-1]
         self._take_out(loser)

@@ -1,5 +1,5 @@
 """
-Daphne with what guards against bodies where the bytes arrive.
+Daphne with guards against bodies where the bytes arrive.
 
 The cap in ASGI (body_cap.py) comes too late under daphne. Daphne spools the whole body, then queues all of it in
 memory, before the application sees the first byte.

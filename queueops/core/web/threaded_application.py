@@ -96,11 +96,11 @@ class ThreadedApplication(ASGIHandler):
         except BaseException:
             body.close()
             raise
-        # A context of the request's own, or what one request activates would stay with the thread.
+        # The request has its own context: otherwise settings that it activates would stay with the thread.
         until = Patience(self._request_seconds)
         work = threads.submit(contextvars.copy_context().run, self._respond, scope, body, until)
         loop = asyncio.get_running_loop()
-        # By the thread's end, and not by ours: when the server gives up on us the thread still runs.
+        # Called at the thread's end, and not at ours: when the server gives up on us, the thread still runs.
         work.add_done_callback(lambda _: _call_on(loop, over))
         leaving = asyncio.ensure_future(_tell_when_disconnected(receive, until))
         try:
@@ -126,7 +126,7 @@ class ThreadedApplication(ASGIHandler):
 
     def _respond(self, scope: Any, body: IO[bytes], until: Patience) -> HttpResponseBase:
         patience.set(until)
-        # Closed here: were it closed when the client leaves, what reads it would fail like a bug of ours.
+        # Closed here: if it were closed when the client leaves, its reader would fail as by a bug of ours.
         with body:
             request, refused = self.create_request(scope, body)
             if refused is not None or request is None:

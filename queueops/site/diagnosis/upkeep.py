@@ -83,7 +83,7 @@ def examine_retention() -> DoctorFinding:
 
 
 def examine_tasks() -> DoctorFinding:
-    """Tasks that workers refused lately, such as a duty of a version that they are not."""
+    """Look for tasks that workers refused lately, such as a duty of another version."""
     if scalar("SELECT to_regclass('django_q_task')") is None:
         return DoctorFinding("tasks", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
     lately = Now() - timedelta(seconds=RECENT_FAILURE_SECONDS)

@@ -74,7 +74,7 @@ def epoch_of(cursor: Cursor) -> str:
 
 
 def check_installations(here: Cursor, there: Cursor) -> None:
-    """Raise MoveError unless both are installations of one version, and two."""
+    """Raise MoveError unless both are installations of one version, and not the same installation."""
     [(whole,)] = there.execute(TABLES).fetchall()
     if not whole:
         raise MoveError("The other database has no QueueOps: run manage.py migrate there.")
@@ -92,7 +92,7 @@ def is_there(project: Project, there: Cursor) -> bool:
     Whether this project is in the other installation already.
 
     Raises:
-        MoveError: Another project of its id is.
+        MoveError: Another project of its id is there.
     """
     rows = there.execute("SELECT created_at FROM tenancy_project WHERE id = %s", [project.pk]).fetchall()
     if not rows:

@@ -71,8 +71,8 @@ VALUES (%s, %s, 'move_project', %s, %s, %s, '', '')
 class Outcome:
     """
     Attributes:
-        rows: That were moved, or would be, by their sort.
-        stored, stored_bytes: Of the jobs, those whose results are in the result store, and the size of these.
+        rows: The rows that were moved, or would be, by their sort.
+        stored, stored_bytes: Jobs whose results are in the result store, and the size of these results.
         finished: An earlier call had moved it: there was nothing left to do.
         unserved: What keeps its jobs from being carried out there, in a sentence; empty: nothing does.
     """
@@ -152,7 +152,7 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
 
 def abort_move(project_id: str, *, url: str = "") -> bool:
     """
-    Let a project go on here whose move was cut off.
+    Let a project whose move was cut off go on here.
 
     Args:
         url: Of the other database: needed where the project is said to have moved, to see that it did not come there.
@@ -190,7 +190,7 @@ def _begin(project_id: str, target: str) -> bool:
 
 
 def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: Say) -> None:
-    """Until nothing of it runs, and what began before it was closed has ended."""
+    """Wait until nothing of the project runs, and requests that began before it was closed have ended."""
     [(closed,)] = here.execute("SELECT clock_timestamp()").fetchall()
     until, told = time.monotonic() + wait_seconds, time.monotonic() - SAID_EVERY
     while True:
@@ -210,7 +210,10 @@ def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: S
 
 
 def _all_is_noted(project_id: str) -> bool:
-    """Whether webhooks that hear of jobs know of all that ended: their end is not looked for in the other's log."""
+    """
+    Whether webhooks that hear of jobs know of all ended ones: the other installation does not look for their end in its
+    log.
+    """
     if not Webhook.objects.filter(project=project_id, enabled=True, hears_jobs=True).exists():
         return True
     upto = FlowCursor.objects.filter(pk=flow.EVENT_LOG).values("counted")
@@ -224,7 +227,7 @@ def _switch(project_id: str, address: str, moment: datetime, *, seen: dict[str, 
     """Say here that the project lives there, unless something came in or was changed since the copy's moment."""
     with transaction.atomic(durable=True), _told_before_the_commit():
         _look_for_changes(project_id, seen, lock=True)
-        # Waits for those who hold the project since they changed it, as the audit trail has them do.
+        # Waits for transactions that hold the project since they changed it, as the audit trail makes them do.
         Project.objects.select_for_update().get(pk=project_id)
         since = {"project_id": project_id, "created_at__gt": moment}
         came = {

@@ -200,7 +200,7 @@ WATCHED = tuple(
     }
 )
 
-# Tables that know projects, or hold what belongs to some, and stay: with the reason that people are told.
+# Tables that know projects, or hold rows of some, and stay: with the reason that people are told.
 STAYS: Mapping[str, str] = {
     "access_personaltoken": "personal tokens: people make others there",
     "jobs_auditentry": "the audit trail: it is append-only, and tells what was done here",

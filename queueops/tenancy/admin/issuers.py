@@ -150,7 +150,7 @@ class IssuerAdmin(QueueAdmin):
         return super().get_queryset(request).defer("secret")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Issuer | None = None) -> tuple[str, ...]:
-        # Users are known by what it is called, and their work is the project's.
+        # Users are known by the issuer's name, and their work is the project's.
         return (*self.readonly_fields, "project", "issuer") if obj else self.readonly_fields
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:

@@ -80,7 +80,7 @@ def key_of(issuer: KnownIssuer, kid: str | None, *, may_fetch: bool = True) -> P
     Return the key that a token names; None: its issuer has no such key.
 
     An unknown name, or keys that are no longer fresh, cost at most one fetch in COOL_DOWN_SECONDS, in all processes
-    together. Only who has no key waits for a fetch that another has begun.
+    together. Only a caller without a key waits for a fetch that another has begun.
 
     Raises:
         IssuerKeysUnavailable: The issuer's keys are not known, or too old, or are being fetched elsewhere; or they
@@ -109,7 +109,7 @@ def _are_usable(issuer: KnownIssuer) -> bool:
 
 
 def _find(issuer: KnownIssuer, kid: str | None) -> PublishedKey | None:
-    """The key of that name; a token that names none is taken to mean the only key there is."""
+    """Return the key of that name; a token that names none is taken to mean the only key there is."""
     if kid is None:
         named = issuer.jwks if len(issuer.jwks) == 1 else []
     else:
@@ -134,7 +134,7 @@ def fetch_keys(issuer_id: int, jwks_url: str) -> int:
     except QueueOpsError as error:
         row.update(jwks_error=error.message[:300])
         raise
-    # Guarded by the address: keys of one that was replaced meanwhile must not come back.
+    # Guarded by the address: keys of an address that was replaced meanwhile must not come back.
     row.update(jwks=jwks, jwks_fetched_at=Now(), jwks_error="")
     return len(jwks)
 
@@ -215,14 +215,14 @@ def _fetch(jwks_url: str) -> bytes:
 
 
 def give_connection_back() -> None:
-    """Or a slow endpoint would keep the pool's connections from all other requests."""
+    """Otherwise a slow endpoint would keep the pool's connections from all other requests."""
     if not connection.in_atomic_block:
         connection.close()
 
 
 def _refreshed(issuer: KnownIssuer, *, may_wait: bool) -> KnownIssuer:
     """
-    Return the issuer with the keys it has once they were fetched, by this or by another.
+    Return the issuer with its keys once they were fetched, by this request or by another.
 
     Raises:
         IssuerKeysUnavailable: Too many wait already, or the fetch did not end in time.

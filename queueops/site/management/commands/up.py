@@ -145,7 +145,7 @@ class Command(BaseCommand):
         return ensure
 
     def _introduce(self, operator: OperatorAccount) -> None:
-        """Say at once whose account there is: its password is shown this once, whatever becomes of the web process."""
+        """Say at once which account was made: its password is shown only this once, also if the web process fails."""
         if operator.password is not None:
             password = f"{operator.password}  (shown this once; only its hash is stored)"
         else:
