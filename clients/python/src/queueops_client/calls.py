@@ -249,7 +249,9 @@ class Calls:
             yield from self._list(f"/batches/{id_of(one)}/results/", Result, {}, page_size=100)
 
     def audit(self, filters: Body) -> Steps[None]:
-        """Emit entries until there are no more now: oldest first, the server always has a cursor to go on from."""
+        """
+        Emit entries until there are no more now. With the oldest first, the server always has a cursor to go on from.
+        """
         params: dict[str, Any] = {"page_size": PAGE_SIZE, **_plain(filters)}
         while True:
             answer = yield from self.request("GET", "/audit/", params=params)

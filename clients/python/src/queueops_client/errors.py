@@ -60,9 +60,9 @@ class ApiError(ClientError):
     The server answered with an error.
 
     Attributes:
-        code: The server's; `http_502` and the like where what answered was not QueueOps.
+        code: The server's; `http_502` and the like if the answer was not QueueOps'.
         status: Of HTTP.
-        fields: What is wrong where in the input.
+        fields: The faults of the input, by field.
         details: Figures.
         retry_after: Seconds after which it is worth while to ask again, where the server said so.
     """
@@ -189,6 +189,6 @@ def _wrong(fields: Mapping[str, list[str]]) -> str:
 
 
 def error_type(code: str, status: int) -> type[ApiError]:
-    """The class for an error of the server: by its code, or else by its status."""
+    """Return the class for an error of the server: by its code, or else by its status."""
     by_family = ServerError if status >= 500 else InvalidRequest if status >= 400 else ApiError  # noqa: PLR2004
     return OF_CODE.get(code) or OF_STATUS.get(status) or by_family

@@ -2,7 +2,7 @@
 One request and its answer, without any input or output: what to send, when again, what an answer means.
 
 Everything the client does is written once, as a generator of steps: Send, Pause, Emit, or a function of no arguments.
-`transport` takes the steps, one kind of it by blocking and one by awaiting, and sends back what came of each.
+`transport` takes the steps, in one kind by blocking and in one by awaiting, and sends back the outcome of each.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ PASSING = frozenset({502, 503, 504})
 @dataclass(frozen=True, slots=True)
 class Retry:
     """
-    Truncated exponential backoff with full jitter: before the n-th repeat a random time up to
-    min(cap, base * 2^(n-1)), so that clients that failed together do not come back together.
+    Truncated exponential backoff with full jitter: before the n-th repeat a random time up to min(cap, base * 2^(n-1)).
+    Clients that failed together thus do not come back together.
 
     Attributes:
         budget_seconds: No repeat begins later than this after the first attempt; 0: never repeat.
         draw: From 0 to 1.
-        told: Hears of each repeat, before its pause: why, and which it is, counted from 1.
+        told: Called before the pause of each repeat, with the reason and the repeat's number, counted from 1.
     """
 
     budget_seconds: float = 60.0

@@ -29,13 +29,14 @@ class JobOptions(TypedDict, total=False):
     Attributes:
         idempotency_key: Of the work itself: a second job with it is never created, in any batch.
         user_id: The end user on whose behalf the call is made.
-        unique_key: While a job with it, of the kind, or with `unique_in="project"` of any, has not ended, no second one
-            is created. `if_pending`: `keep` that one as it is, or `replace` its work where it has not begun.
-        debounce_seconds: Begin when so long nothing was submitted with the unique_key; each submission replaces the job
-            that waits, and puts it off, `debounce_most_seconds` after the first at most.
+        unique_key: No second job with it is created while one has not ended: one of the same kind, or with
+            `unique_in="project"` of any kind. `if_pending`: `keep` that job as it is, or `replace` its work if it has
+            not begun.
+        debounce_seconds: Begin when nothing was submitted with the unique_key for so long. Each submission replaces the
+            waiting job and puts it off, to at most `debounce_most_seconds` after the first.
         scheduled_at: Not before then; or `delay_seconds` from now.
         expires_at: Fails if it still waits then.
-        complete_by: By when it is wanted: what has time goes by a batch of its provider, at half the price.
+        complete_by: By when it is wanted: a job with time enough goes by a batch of its provider, at half the price.
         via: `live`, `batch`, or `auto`: by batch where the deadline allows it.
         retry_policy, cost, model: Instead of the handler's own.
         tags: To find it by, in the admin and in `jobs(tags=...)`: at most 20.
@@ -73,7 +74,7 @@ class ScheduleOptions(TypedDict, total=False):
 
     Attributes:
         time_zone: Whose clock the cron text goes by, such as Europe/Berlin; UTC where it is left out.
-        missed: Of fires that are late: `once` makes one for all, `all` the newest `most_missed`, `skip` none.
+        missed: For late fires: `once` makes one for all, `all` makes the newest `most_missed`, `skip` makes none.
         jitter_seconds: Each fire is late by less than that.
         ends_at: It does not fire later; None: it has no end.
         reason: For the audit trail.
@@ -120,7 +121,7 @@ class WebhookOptions(TypedDict, total=False):
 
     Attributes:
         enabled: Switched off, it gets nothing.
-        batches: It is told that batches ended; so it is where this is left out.
+        batches: Whether it is told that batches ended; true if left out.
         jobs: Which ended jobs it is told of; `{}` is every job, None none.
         most_jobs: Ended jobs of one message, 1 to 200.
         reason: For the audit trail.
@@ -289,7 +290,7 @@ class Spool:
             self.add(job)
 
     async def fill_async(self, jobs: AsyncJobs) -> None:
-        """Add all of them, as `add`, and let other tasks have their turn."""
+        """Add all of them as `add` does, and let other tasks have their turn."""
         if isinstance(jobs, AsyncIterable):
             async for job in jobs:
                 self.add(job)

@@ -66,7 +66,7 @@ def watch_of(
     events: bool,
     patience_seconds: float,
 ) -> Watch:
-    """A Watch of what the transport reaches; the line is closed by the caller, in the end."""
+    """Return a Watch over this transport; the caller closes the line in the end."""
     return Watch(
         calls=Calls(NEVER),
         line=line,
@@ -213,8 +213,8 @@ class Watch:
             yield from self._tell(Event.of({**message["event"], "skipped": message.get("skipped", 0)}))
             return
         if is_first and self.events and (self.has_listened or 0 < self.cursor < cursor):
-            # The events between the last one told and this snapshot; until they come, the older cursor holds.
-            # Where a socket was lost, also from the same cursor: it lags behind what was told.
+            # Asks for the events between the last one told and this snapshot; until they come, the older cursor holds.
+            # After a lost socket it asks from the same cursor, too: the cursor lags behind the events that were told.
             yield partial(self.line.say, {"resume": self.cursor, "epoch": self.epoch})
         elif kind != "stats":
             self.cursor = max(self.cursor, cursor)

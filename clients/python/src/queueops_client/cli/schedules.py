@@ -202,7 +202,7 @@ def delete(session: Session, *, schedule: str, reason: str, yes: bool) -> None:
 
 
 def _found(queue: QueueOps, given: Id) -> Schedule:
-    """By its id, or else by its name."""
+    """Find a schedule by its id, or else by its name."""
     try:
         return queue.schedule(given)
     except InvalidRequest:

@@ -88,7 +88,7 @@ class Session:
         raise BadConfiguration("There is no key: set QUEUEOPS_KEY, or name a file with --key-file.")
 
     def say(self, text: str) -> None:
-        """For people, on standard output; nothing with --json."""
+        """Print a line for people on standard output; nothing with --json."""
         if not self.as_json:
             self.out.print(clean(text))
 
@@ -97,7 +97,7 @@ class Session:
         self.err.print(clean(text))
 
     def give(self, data: Any) -> None:
-        """One line of JSON on standard output, whatever the mode."""
+        """Print one line of JSON on standard output, in any mode."""
         sys.stdout.write(json.dumps(data, ensure_ascii=False, default=str) + "\n")
         sys.stdout.flush()
 

@@ -55,7 +55,7 @@ class Pace:
     When to try again after a failure: truncated exponential backoff with full jitter, never before Retry-After.
 
     Attributes:
-        paused: Why trying again will not help by itself, though it is done: the token may be renewed.
+        paused: Why a new try alone will not help. It is tried all the same, because the token may be renewed.
     """
 
     def __init__(self, retry: Retry | None = None) -> None:
@@ -119,7 +119,7 @@ class Flusher:
 
     def keep_flushing(self, *, every_seconds: float) -> Steps[None]:
         """
-        Send for ever what there is to send.
+        Send, for ever, the rows that are to be sent.
 
         Args:
             every_seconds: How long rows gather before they are sent together.
@@ -147,7 +147,7 @@ class Flusher:
             try:
                 settled = yield from self._send(rows, refused)
                 if refused and not any(one.status == "sent" for one in settled):
-                    # A server that takes nothing at all is itself what is wrong.
+                    # If the server takes nothing at all, the fault is its own.
                     raise refused[0][1]
                 settled += self._set_apart(refused)
             finally:

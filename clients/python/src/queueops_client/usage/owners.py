@@ -46,7 +46,7 @@ class Owner:
             self._path.unlink()
 
     def forget(self) -> None:
-        """Let go of the file without a word to others: what a forked child does with its parent's seat."""
+        """Let go of the file without a word to others, as a forked child does with its parent's seat."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
