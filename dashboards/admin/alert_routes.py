@@ -176,7 +176,7 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
         return False  # messages on their way name it; switch it off instead
 
     def save_model(self, request: HttpRequest, obj: AlertRoute, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        obj.go_on()  # whoever saves it has looked at it; what failed is sent again by its own button
+        obj.go_on()  # the person who saves it has looked at it; failed messages are sent again by their own button
         super().save_model(request, obj, form, change)
 
     def audited(self, obj: AlertRoute) -> Mapping[str, Any]:

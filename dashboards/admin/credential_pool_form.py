@@ -1,4 +1,4 @@
-"""The form of a pool of credentials: what its members must have in common, and what apart."""
+"""The form of a pool of credentials, which checks what its members must have in common, and what must differ."""
 
 from __future__ import annotations
 

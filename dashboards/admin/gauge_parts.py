@@ -17,7 +17,7 @@ from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.validation import KINDS, NOUNS, figure
 
 WHOLE = 100.0
-COUNTERS_OF_A_LIST = 50  # of each limit, those that changed last, of which the fullest is shown
+COUNTERS_OF_A_LIST = 50  # of each limit, the counters that changed last, of which the fullest is shown
 
 
 @dataclass(frozen=True, slots=True)

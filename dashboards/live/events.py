@@ -1,4 +1,4 @@
-"""One event on its way from the log to those who watch."""
+"""One event on its way from the log to its watchers."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class Event:
 
     @cached_property
     def masked_body(self) -> str:
-        """For people, whose lines nobody asks whether they may read what is encrypted."""
+        """For people: on their sockets nobody asks whether they may read encrypted content."""
         with opened_if(lambda: False):
             data = None if self.data is None else json.dumps(masked(json.loads(shown_json(self.data))))
             return self._body(message=masked_text(shown_text(self.message)), data=data)
 
     @cached_property
     def outline(self) -> str:
-        """For overviews of much work: no secrets, and nothing of its content."""
+        """For overviews of much work: without secrets, and without the work's content."""
         with opened_if(lambda: False):
             return self._body(message=masked_text(shown_text(self.message)), data=None)
 

@@ -14,7 +14,7 @@ MAX_THREADS = 4  # of the pool's connections, so that sockets leave most of them
 Result = TypeVar("Result")
 
 _threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="live")
-# For what waits for others than the database: the keys of an issuer may take seconds.
+# For work that waits for others than the database: the keys of an issuer may take seconds.
 _patient_threads = ThreadPoolExecutor(2, thread_name_prefix="live-patient")
 
 
@@ -49,7 +49,7 @@ async def in_thread(work: Callable[[], Result], *, patiently: bool = False) -> R
 
 
 def _had_died() -> bool:
-    """Say whether the thread's connection is broken; then the pool's others are looked at, and broken ones replaced."""
+    """Say whether the thread's connection is broken. If so, the pool's others are checked, and broken ones replaced."""
     if connection.connection is None or not connection.connection.closed:
         return False
     pool = getattr(connection, "pool", None)

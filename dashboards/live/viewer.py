@@ -68,7 +68,7 @@ class Viewer:
         return int(self.identity.removeprefix(TOKEN).partition(":")[0])
 
     def reading(self) -> AbstractContextManager[None]:
-        """For a block that reads what the viewer is shown: the database gives it no other project's or user's rows."""
+        """Return the context for a block that reads what the viewer is shown: the database gives it no others' rows."""
         return nullcontext() if self.project_id is None else reading_for(self.project_id, self.user_id)
 
     def sees(self, *, project_id: str) -> bool:
@@ -131,7 +131,7 @@ def viewer_of_token(token: str) -> Viewer | None:
 
 
 def narrowed(viewer: Viewer, *, project_id: str | None, user_id: UUID | None) -> Viewer | None:
-    """The viewer looking at one project, or at one user's work in it; None when that is not the viewer's to see."""
+    """Return the viewer confined to one project, or to one user's work in it; None when the viewer may not see it."""
     project_id = project_id or viewer.project_id
     if project_id is None or not viewer.sees(project_id=project_id):
         return None
@@ -201,7 +201,7 @@ def _viewer_of(key: ProducerKey, *, session_key: str) -> Viewer | None:
 
 
 def user_of(session: SessionBase) -> Any | None:
-    """The account that the session is signed in with, as django.contrib.auth judges it."""
+    """Return the account that the session is signed in with, as django.contrib.auth judges it."""
     request = HttpRequest()
     request.session = session
     user: AbstractBaseUser | AnonymousUser = get_user(request)

@@ -1,4 +1,4 @@
-"""Open alerts for the dashboard: those of the queue, then the newest of single users, who may be a great many."""
+"""Open alerts for the dashboard: the queue's, then the newest of single users, who may be a great many."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ProjectOverview:
 
 
 def read_project(project_id: str) -> ProjectOverview:
-    """Read what holds a project, without locks and in bounded statements; nothing of another project is told."""
+    """Read the holds of a project, without locks and in bounded statements; nothing of another project is told."""
     counts = project_counts(project_id)
     paused = _pauses_of(project_id, counts)
     silent = list(_breakers_of(project_id)[:MOST_SILENT])

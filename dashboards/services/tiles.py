@@ -1,4 +1,4 @@
-"""The dashboard's figures: what waits, runs and fails now, and how fast."""
+"""The dashboard's figures: how much waits, runs and fails now, and how fast."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def tiles(
 
 
 def _jobs(state: str, counts: Mapping[str, int]) -> dict[str, Any]:
-    """The tile of a state; of the one in progress, that of all that run."""
+    """Return the tile of a state; the tile of jobs in progress counts all that run."""
     runs, shown = state in RUNNING, SHOWN[state]
     count = sum(counts[one] for one in RUNNING) if runs else counts[state]
     is_outage = state == OUTAGE

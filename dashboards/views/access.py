@@ -72,7 +72,7 @@ def producer_of(request: HttpRequest) -> Viewer | None:
 def _user_id(text: str) -> UUID:
     """
     Raises:
-        SuspiciousOperation: It is no id; taken for none at all it would show everybody's work.
+        SuspiciousOperation: It is no id; if it were ignored, the page would show everybody's work.
     """
     try:
         return UUID(text)

@@ -176,7 +176,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    """Forget the key; whoever is signed in to the admin stays so."""
+    """Forget the key; somebody signed in to the admin stays signed in."""
     request.session.pop(sessions.PRODUCER_KEY, None)
     if request.user.is_authenticated:
         return HttpResponseRedirect(reverse("me"))
