@@ -16,7 +16,7 @@ from . import second_factor
 BEGAN_AT, SEEN_AT = "began_at", "seen_at"
 SECOND_FACTOR = "second_factor"  # which of them was shown when signing in
 BY_PROVIDER = "provider"  # in its place: the provider has asked for a second factor
-FRESH_SECONDS = 600  # a sign-in so long ago proves who somebody without a password here is
+FRESH_SECONDS = 600  # a sign-in within this time proves who somebody without a password here is
 PRODUCER_KEY = "producer_key"  # the key's id: producers without an account
 TOUCH_SECONDS = 60  # the row is written no more often
 

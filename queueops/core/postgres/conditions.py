@@ -99,7 +99,7 @@ def standing_condition() -> type[ServerCondition] | None:
 
 
 def try_to_write() -> type[ServerCondition] | None:
-    """Write a few pages that nobody keeps; return the condition that prevents it; None: nothing does."""
+    """Write a few pages that nobody keeps; return the condition of the server that prevents it; None: none does."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(TRIAL)

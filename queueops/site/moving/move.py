@@ -211,8 +211,7 @@ def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: S
 
 def _all_is_noted(project_id: str) -> bool:
     """
-    Whether webhooks that hear of jobs know of all ended ones: the other installation does not look for their end in its
-    log.
+    Whether webhooks that hear of jobs know of all ended jobs: the other installation does not look for them in its log.
     """
     if not Webhook.objects.filter(project=project_id, enabled=True, hears_jobs=True).exists():
         return True

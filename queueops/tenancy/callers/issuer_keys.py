@@ -215,7 +215,7 @@ def _fetch(jwks_url: str) -> bytes:
 
 
 def give_connection_back() -> None:
-    """Otherwise a slow endpoint would keep the pool's connections from all other requests."""
+    """Give the connection back: otherwise a slow endpoint would keep the pool's connections from all other requests."""
     if not connection.in_atomic_block:
         connection.close()
 
