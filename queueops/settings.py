@@ -1,4 +1,4 @@
-"""Django's settings. What an installation may change comes from the environment: core/env/."""
+"""Django's settings. The settings that an installation may change come from the environment: core/env/."""
 
 import logging
 import os
@@ -138,13 +138,13 @@ STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / ".static"
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 WHITENOISE_USE_FINDERS = True  # no collectstatic step between a clone and a running admin
-# What `make site` built, at /docs/. Served as it is: nothing of an installation is in it.
+# The site that `make site` built, served at /docs/ as it is: nothing of an installation is in it.
 SITE_ROOT = BASE_DIR / ".site"
 if SITE_ROOT.is_dir():
     WHITENOISE_ROOT = SITE_ROOT
     WHITENOISE_INDEX_FILE = True
 
-# A body is capped before Django sees it (core/body_cap.py); what passes is streamed or bounded.
+# A body is capped before Django sees it (core/web/body_cap.py); one that passes is streamed or bounded.
 DATA_UPLOAD_MAX_MEMORY_SIZE = None
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
 

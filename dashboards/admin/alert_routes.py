@@ -135,7 +135,9 @@ def check_target(channel: str, target: str) -> None:
 
 
 def shown_of(channel: str, target: str) -> str:
-    """What may be seen of a target that lets everybody post who knows it: its host, and its last four characters."""
+    """
+    Return the visible part of a target, its host and last four characters: anybody who knows it all may post to it.
+    """
     host = "" if channel == Channel.PAGERDUTY else f"{urlsplit(target).netloc.rpartition('@')[2]}/"
     return f"{host}…{target[-SHOWN_CHARACTERS:]}"
 
@@ -174,7 +176,7 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
         return False  # messages on their way name it; switch it off instead
 
     def save_model(self, request: HttpRequest, obj: AlertRoute, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        obj.go_on()  # whoever saves it has looked at it; what failed is sent again by its own button
+        obj.go_on()  # the person who saves it has looked at it; failed messages are sent again by their own button
         super().save_model(request, obj, form, change)
 
     def audited(self, obj: AlertRoute) -> Mapping[str, Any]:

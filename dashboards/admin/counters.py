@@ -84,7 +84,7 @@ class CounterAdmin(ReadOnlyMixin, PageAdmin):
         return WithGauges
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Counter]:
-        # The join leaves out what a deleted limit's last decisions have left behind.
+        # The join leaves out counters that a deleted limit's last decisions have left behind.
         return Counter.objects.select_related("limit").order_by("pk")
 
     def get_search_results(

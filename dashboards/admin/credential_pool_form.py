@@ -1,4 +1,4 @@
-"""The form of a pool of credentials: what its members must have in common, and what apart."""
+"""The form of a pool of credentials, which checks what its members must have in common, and what must differ."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _principals(credential: Credential) -> tuple[str, str]:
 
 
 def audited(pool: CredentialPool) -> dict[str, Any]:
-    """What the audit trail keeps of a pool."""
+    """Return what the audit trail keeps of a pool."""
     members = pool.members.select_related("credential").order_by("credential__name")
     return {
         "name": pool.name,

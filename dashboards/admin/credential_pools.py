@@ -173,7 +173,7 @@ def _stands(member: CredentialPoolMember) -> SafeString | str:
 
 
 def _room(member: CredentialPoolMember) -> str:
-    """What its limits let through now, of each sort of call that they count; for jobs of no user."""
+    """Say how much of each sort of call the credential's limits let through now, for jobs of no user."""
     credential = member.credential
     counted = {(rule.call_type, rule.model) for rule in rules() if rule.service == credential.service}
     subjects = {

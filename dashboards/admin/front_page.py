@@ -25,7 +25,7 @@ CHANGES = {"ends": "Ends", "clears": "Clears", "asks": "A probe asks"}
 
 
 def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """What templates/admin/index.html shows; nothing for people who may not see jobs."""
+    """Add what templates/admin/index.html shows; nothing for people who may not see jobs."""
     if not request.user.has_perm("jobs.view_job"):
         return context
     overview = read_overview()

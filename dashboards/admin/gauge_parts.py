@@ -17,7 +17,7 @@ from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.validation import KINDS, NOUNS, figure
 
 WHOLE = 100.0
-COUNTERS_OF_A_LIST = 50  # of each limit, those that changed last, of which the fullest is shown
+COUNTERS_OF_A_LIST = 50  # of each limit, the counters that changed last, of which the fullest is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def gauge_bar(gauge: CounterGauge) -> SafeString:
 
 
 def marks(gauge: CounterGauge) -> SafeString:
-    """What is unusual about a counter: full, cooled down, slowed, only watching."""
+    """Return what is unusual about a counter: full, cooled down, slowed, only watching."""
     found: list[SafeString] = []
     if gauge.blocked_until is not None:
         words = format_html("<span>cooled down, ends {}</span>", showing.ago(gauge.blocked_until))

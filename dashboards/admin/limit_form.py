@@ -22,7 +22,7 @@ from ratelimits.services.tuning.simulate import Simulation, simulate
 from ratelimits.validation import check_override
 
 SIMULATE = "_simulate"
-DEFAULTED = ("guard_seconds", "lease_seconds", "headroom_percent")  # left empty, they are what a new limit has
+DEFAULTED = ("guard_seconds", "lease_seconds", "headroom_percent")  # left empty, these fields are those of a new limit
 STRONG_FACTOR = 2.0  # a cap raised or lowered by more than this is confirmed
 
 
@@ -52,7 +52,7 @@ class LimitForm(AskingForm):
         return SIMULATE in self.data and self.stored is not None
 
     def figures(self) -> dict[str, Any]:
-        """What the service is given."""
+        """Return the figures for the service."""
         blank = Limit()
         return {
             name: getattr(blank, name) if value is None and name in DEFAULTED else value

@@ -1,4 +1,4 @@
-"""What people do to limits and counters besides editing figures."""
+"""People's actions on limits and counters besides editing figures."""
 
 from __future__ import annotations
 

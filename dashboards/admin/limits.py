@@ -79,7 +79,9 @@ class OverrideInline(TabularInline):  # type: ignore[misc]
 
 
 def _read_by(name: str) -> str:
-    """The condition, in the browser, under which an algorithm reads a figure. Who may only read has no such choice."""
+    """
+    Return the browser's condition under which an algorithm reads a figure. It holds on a page without that choice, too.
+    """
     chosen = (f"algorithm == '{algorithm}'" for algorithm, made in KINDS.items() if name in made.reads)
     return " || ".join(("typeof algorithm == 'undefined'", *chosen))
 

@@ -33,7 +33,7 @@ from .viewer import Viewer, narrowed, viewer_of_cookies, viewer_of_key, viewer_o
 logger = logging.getLogger(__name__)
 
 SIGN_IN_SECONDS = 5.0
-MAX_MESSAGES_PER_SECOND = 600  # of one client; above MESSAGE_WINDOW, for those that acknowledge each message
+MAX_MESSAGES_PER_SECOND = 600  # of one client; above MESSAGE_WINDOW, for clients that acknowledge each message
 RESUME_SECONDS = 1.0  # between two of them
 
 Opener = Callable[[Viewer], LiveSubject]
@@ -139,7 +139,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def open(self, find: Callable[[], Viewer | None], *, may_fail: bool, patiently: bool = False) -> None:
         """
-        Open what is watched, if somebody is found who may; `may_fail`: nobody found is no reason to close yet.
+        Open the subject, if a viewer who may see it is found; `may_fail`: if none is found, the socket stays open for
+        now.
         """
         try:
             opened = await in_thread(partial(self.look_up, find), patiently=patiently)
@@ -240,7 +241,10 @@ class BatchConsumer(JobConsumer):
 
 
 class MeConsumer(LiveConsumer):
-    """A project's work: the key's own, or the one that staff name; `?user=` narrows it to one user's. A user's own."""
+    """
+    A project's work: of the key's project, or the one that staff name; `?user=` narrows it to one user. Or a user's
+    own.
+    """
 
     def opener(self) -> Opener:
         query = parse_qs(self.scope["query_string"].decode("latin1"), keep_blank_values=True)
@@ -276,7 +280,7 @@ class OpsConsumer(LiveConsumer):
 
 
 class UnknownConsumer(AsyncWebsocketConsumer):
-    """An address where nothing is: refused before the handshake ends."""
+    """An unknown address: refused before the handshake ends."""
 
     async def connect(self) -> None:
         await self.close()

@@ -1,4 +1,4 @@
-"""One event on its way from the log to those who watch."""
+"""One event on its way from the log to its watchers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queueops.core.values.masking import masked, masked_text
 
 from . import messages
 
-# What may be watched: a job, a batch, a project, a user within a project, everything.
+# A thing that may be watched: a job, a batch, a project, a user within a project, everything.
 Group = tuple[Literal["job", "batch", "project", "user", "ops"], str]
 
 OPS: Group = ("ops", "")
@@ -59,14 +59,14 @@ class Event:
 
     @cached_property
     def masked_body(self) -> str:
-        """For people, whose lines nobody asks whether they may read what is encrypted."""
+        """For people: on their sockets nobody asks whether they may read encrypted content."""
         with opened_if(lambda: False):
             data = None if self.data is None else json.dumps(masked(json.loads(shown_json(self.data))))
             return self._body(message=masked_text(shown_text(self.message)), data=data)
 
     @cached_property
     def outline(self) -> str:
-        """For overviews of much work: no secrets, and nothing of its content."""
+        """For overviews of much work: without secrets, and without the work's content."""
         with opened_if(lambda: False):
             return self._body(message=masked_text(shown_text(self.message)), data=None)
 
@@ -89,7 +89,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """What an operator wants to see of the feed; None: all of it."""
+    """An operator's choice of what to see of the feed; None: any."""
 
     project: str | None = None
     service: str | None = None

@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 
 MAX_SOCKETS = 1_000  # of a process, signed in
 MAX_OF_ONE = 400  # of one account, or of all keys and users of a project
-MAX_OF_USER = 20  # of one end user: there are many, and they need not know each other
+MAX_OF_USER = 20  # of one end user: a project has many, and they need not know each other
 STATS_SECONDS = 1.0
 ROUND_SECONDS = 0.1
 BEAT_SECONDS = 1.0
 ACCESS_RECHECK_SECONDS = 4.0
 REST_SHARE = 4.0  # reading states may take a fifth of one thread: 300 watched jobs must not take all of it
-# Each message sent lets go of the interpreter's lock, and gets it back from a thread that computes no sooner than this.
-# With Python's own 5 ms 2,000 events a second were half a second late.
+# Each message sent lets go of the interpreter's lock. A thread that computes gives it back no sooner than after this
+# time. With Python's own 5 ms, 2,000 events a second were half a second late.
 SWITCH_SECONDS = 0.0005
 
 
@@ -85,11 +85,11 @@ class Hub:
         """
         Send the snapshot, and from then on what comes.
 
-        The socket is among those that get events, held back, before the cursor and the data are read: whatever
-        becomes visible later than the data is among them.
+        The socket gets events, held back, before the cursor and the data are read: events that become visible later
+        than the data are among them.
 
         Raises:
-            Refused: There are too many sockets, of whoever looks or at all, or the database does not answer.
+            Refused: There are too many sockets, of this viewer or at all, or the database does not answer.
             DatabaseError
         """
         self._count(socket.viewer)
@@ -140,7 +140,8 @@ class Hub:
 
     async def resume(self, socket: LiveSocket, since: int, epoch: str | None) -> None:
         """
-        Send the events after a cursor, or a fresh snapshot when that is too much, or it is of another epoch or of none.
+        Send the events after a cursor. Send a fresh snapshot if they are too many, or the cursor is of another epoch or
+        of none.
         """
         socket.hold()
         cursor = self.relay.cursor
@@ -156,7 +157,7 @@ class Hub:
             DatabaseError
         """
         async with watched.reading:
-            # One that is a moment old will do where many look at the same and it is sent every second anyway.
+            # A snapshot that is a moment old will do if many look at the same and it is sent every second anyway.
             is_fresh = watched.subject.every_seconds <= STATS_SECONDS > time.monotonic() - watched.read_at
             if watched.newest is None or not is_fresh:
                 await self._read(watched)
@@ -246,7 +247,7 @@ class Hub:
                 socket.beat()
 
     async def _recheck(self) -> None:
-        """Close the sockets of those who signed out, or lost their key or their permission."""
+        """Close the sockets of viewers who signed out, or lost their key or their permission."""
         sockets = [socket for watched in self._all() for socket in watched.sockets]
         viewers = {socket.viewer for socket in sockets}
         allowed = await in_thread(partial(still_allowed_of, viewers)) if viewers else set[Viewer]()
@@ -280,7 +281,7 @@ async def _again_and_again(one: Callable[[], Awaitable[Any]], seconds: float) ->
             logger.warning("live data: the database does not answer: %s", str(error).strip())
             await asyncio.sleep(1.0)
         except Exception:
-            # Whatever it is, all sockets depend on this round.
+            # Any error is caught: all sockets depend on this round.
             logger.exception("live data: unexpected error")
             with suppress(asyncio.TimeoutError):
                 await asyncio.sleep(1.0)

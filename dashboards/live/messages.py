@@ -53,7 +53,7 @@ def dumped(data: Mapping[str, Any]) -> str:
 
 def whole(kind: Kind, cursor: Cursor, data: str) -> str:
     """
-    A message whose data replaces all that was known of the subject.
+    Return a message whose data replaces all that was known of the subject.
 
     Args:
         data: From `dumped`.
@@ -70,7 +70,7 @@ def event(cursor: Cursor, body: str, *, skipped: int = 0) -> str:
     """
     Args:
         body: From `event_body`: the same for every socket.
-        skipped: Events that the socket's filter let through and that were left out since its last one.
+        skipped: How many events the socket's filter let through and were left out since its last one.
     """
     left_out = f'"skipped":{skipped},' if skipped else ""
     return f'{{"type":"event",{_place(cursor)},{left_out}"event":{body}}}'

@@ -1,4 +1,4 @@
-"""Whether a websocket comes from our own pages: browsers open them to anywhere, and send the cookie along."""
+"""Whether a websocket comes from our own pages: browsers open websockets to anywhere, and send the cookie along."""
 
 from __future__ import annotations
 

@@ -70,12 +70,12 @@ class Relay:
     One process's reader of the log.
 
     It reads every event that became visible since its last read, by comparing snapshots, whatever the order in which
-    their transactions committed. NOTIFY only makes it look sooner. What it lost while the database was away it reads
-    when it is back; an event may then come twice.
+    their transactions committed. NOTIFY only makes it look sooner. Once the database is back after an outage, it reads
+    what it missed; an event may then come twice.
 
-    Where the database lacks what it has read, it was put back to an earlier moment: everything is paused,
-    in a new epoch. There, as in one that somebody else began, it begins anew. A standby lacks what has not come to it
-    yet: while the connection leads to one, the database is away.
+    A database that lacks what the relay has read was put back to an earlier moment: everything is paused, in a new
+    epoch. In that epoch, as in one that somebody else began, the relay begins anew. A standby lacks what has not come
+    to it yet: while the connection leads to one, the database counts as away.
 
     Attributes:
         cursor: All events up to this one were handed over.
@@ -119,7 +119,7 @@ class Relay:
         """
         Wait until it follows the log; False when the database does not let it within a few seconds.
 
-        What becomes visible before it has begun is handed over to nobody.
+        Events that become visible before it has begun are handed over to nobody.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(BEGIN_SECONDS):
@@ -149,13 +149,13 @@ class Relay:
             except (psycopg.Error, DatabaseError) as error:
                 logger.warning("the relay lost the database: %s", str(error).strip())
             except Exception:
-                # Whatever it is, without this thread every socket of the process would stand still for ever.
+                # Any error is caught: without this thread every socket of the process would stand still for ever.
                 logger.exception("unexpected error in the relay")
             time.sleep(retry_seconds * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnects
             retry_seconds = min(LAST_RETRY_SECONDS, retry_seconds * 2)
 
     def _connected(self) -> Connection:
-        # The pool's connections come and go, and behind one a LISTEN would be somebody else's.
+        # The pool's connections come and go, and behind a pooler a LISTEN would be somebody else's.
         connection = connect_directly(application_name="queueops relay")
         try:
             if settings.QUEUEOPS.listen:  # else a pooler may hand the session to somebody else
@@ -178,8 +178,8 @@ class Relay:
             self._begin(connection, place)
             self._call(self._lost)
         else:
-            # The server may have crashed and given transaction ids again, so what the old snapshot says of them
-            # may be wrong now: everything after the cursor counts as unseen.
+            # The server may have crashed and given transaction ids again. The old snapshot may be wrong about them now:
+            # everything after the cursor counts as unseen.
             self._seen = ""
 
     def _is_another(self, place: _Place) -> bool:
@@ -211,7 +211,7 @@ class Relay:
         [(self._seen, *_)] = self._rows(connection, after=newest, until=None, most=0)
 
     def _read(self, connection: Connection) -> None:
-        """Hand over what became visible, page by page as of one snapshot."""
+        """Hand over the events that became visible, page by page as of one snapshot."""
         place = _place(connection)
         if self._is_another(place):
             self._begin_anew(connection, place)
@@ -222,7 +222,7 @@ class Relay:
         if not self._groups:
             [(snapshot, oldest, *_)] = self._rows(connection, after=self._low.id, until=None, most=0)
             if self._groups:
-                return  # whoever came meanwhile may have looked before that snapshot
+                return  # a watcher who came meanwhile may have looked before that snapshot
             self._note(*_newest(connection))
             self._move_on(snapshot, oldest)
             return
@@ -263,7 +263,7 @@ class Relay:
             self._call(lambda: self._deliver(watched, cursor))
 
     def _call(self, function: Callable[[], None]) -> None:
-        """Have the event loop call it, and wait: what it has not taken yet must not pile up."""
+        """Have the event loop call a function, and wait: calls that it has not taken yet must not pile up."""
         done = threading.Event()
 
         def call() -> None:

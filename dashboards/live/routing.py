@@ -1,4 +1,4 @@
-"""Where the websockets are, and which application takes what a server receives."""
+"""The addresses of the websockets, and the application that takes what a server receives."""
 
 from __future__ import annotations
 

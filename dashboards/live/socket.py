@@ -1,4 +1,4 @@
-"""One socket's side of the stream: what it is sent, and what it is spared when it is slow."""
+"""One socket's side of the stream: the messages that it is sent, and those that it is spared when it is slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .messages import CloseCode, Kind
 from .subjects import LiveSubject
 from .viewer import Viewer
 
-# Daphne takes whatever it is given and keeps it in memory until the client reads, so what was not acknowledged is
+# Daphne takes all that it is given and keeps it in memory until the client reads. Therefore unacknowledged messages are
 # bounded here.
 MESSAGE_WINDOW = 500  # messages
 WINDOW_BYTES = 1_000_000
@@ -81,7 +81,7 @@ class LiveSocket:
         return self._behind_since is not None
 
     def hold(self) -> None:
-        """Keep events back from here on: what is read now is sent before them."""
+        """Keep events back from here on: data that is read now is sent before them."""
         self._held = self._held or []
 
     def release(self, kind: Kind, cursor: Cursor, data: str, *, missed: Sequence[Event] = ()) -> None:
@@ -89,7 +89,7 @@ class LiveSocket:
         Send the whole state that was read since `hold`, then the events that were held.
 
         Args:
-            missed: Events after the cursor that were there before `hold`; sent before those.
+            missed: Events after the cursor that were there before `hold`; sent before the held events.
         """
         if self._is_of_the_past(cursor):
             self.fall_behind()
@@ -106,7 +106,7 @@ class LiveSocket:
 
     def replay(self, missed: Sequence[Event], *, since: int, cursor: Cursor) -> None:
         """
-        Send events that were read since `hold`, then those that were held.
+        Send events that were read since `hold`, then the held events.
 
         Args:
             since: The cursor before the first of them. All but the last carry it, in case the client leaves halfway.
@@ -123,14 +123,14 @@ class LiveSocket:
         self._offer_all(held)
 
     def fall_behind(self) -> None:
-        """Events were lost to it: it gets the state as soon as there is room."""
+        """Note that events were lost to the socket: it gets the state as soon as there is room."""
         self._held = None
         if self._behind_since is None:
             self._behind_since = time.monotonic()
             self._states = 0
 
     def begin_anew(self, epoch: str) -> None:
-        """What was sent is of a log that is not this one: it gets a snapshot, and from there on what comes."""
+        """Forget what was sent: it was of another log. The socket gets a snapshot, and from there on what comes."""
         self._epoch = epoch
         self._is_anew = True
         self._sent.clear()
@@ -185,7 +185,8 @@ class LiveSocket:
         Free the window up to the cursor; False when no message had it yet.
 
         Args:
-            epoch: Of the cursor; one of before, on its way when the epoch changed, frees nothing. None: not told.
+            epoch: Of the cursor. A cursor of an earlier epoch, on its way when the epoch changed, frees nothing. None:
+                not told.
         """
         if cursor > self._newest_cursor:
             return False
@@ -200,8 +201,8 @@ class LiveSocket:
         """
         Once a second: ping, and close where nobody answers.
 
-        Time in which the process stood still does not count: what clients said meanwhile has yet to be read, and all of
-        them would be closed for its own silence.
+        Time in which the process stood still does not count. Clients' messages from that time have yet to be read;
+        otherwise all of them would be closed for the process's own silence.
         """
         now = time.monotonic()
         if self.closing is not None:
@@ -222,7 +223,7 @@ class LiveSocket:
             self._write(messages.PING)
 
     def close(self, refusal: CloseCode, detail: str) -> None:
-        """Say why, and close; what waits is not sent any more."""
+        """Say why, and close; waiting messages are not sent any more."""
         if self.closing is None:
             self.closing = refusal
             self._queue.clear()

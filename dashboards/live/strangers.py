@@ -1,10 +1,10 @@
-"""Sockets of whom nobody knows yet: a small part of a process, in which those who sign in at once find room."""
+"""Sockets of unknown clients. They get a small part of a process, in which clients that sign in at once find room."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-MOST_STRANGERS = 200  # of a process; they are beside those that are signed in
+MOST_STRANGERS = 200  # of a process; they are beside the sockets that are signed in
 MOST_OF_ADDRESS = 50  # an office behind one address signs in within a second, too
 
 PutOut = Callable[[], None]
@@ -14,8 +14,8 @@ class Strangers:
     """
     Lives on the event loop.
 
-    Where there is no room the one that has waited longest goes, of the address with the most, and not the one that
-    comes: whoever has a credential shows it at once, and is a stranger no more.
+    If there is no room, the socket that has waited longest goes, of the address with the most, and not the one that
+    comes. A client with a credential shows it at once, and is a stranger no more.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Strangers:
     def enter(self, address: str, put_out: PutOut) -> None:
         """
         Args:
-            put_out: Called once, without a word to `leave`, if this one is to make room.
+            put_out: Called once, without a call of `leave`, if this socket is to make room.
         """
         own = self._by_address.setdefault(address, {})
         own[put_out] = None

@@ -1,4 +1,4 @@
-"""What a socket may be opened on: who may, what it shows, and what it missed."""
+"""The subjects of sockets: who may open one, what it shows, and what it missed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .relay import LOOK_BACK
 from .viewer import Viewer
 
 MAX_MISSED = 400  # events sent again; a client that missed more gets a snapshot
-# How far back the log is searched, where it has no index for what is watched. It is beyond the first cursor that a
-# process gives while an old transaction lasts, or nobody could resume from that one.
+# How far back the log is searched for a subject without an index. It is beyond the first cursor that a process gives
+# while an old transaction lasts: otherwise nobody could resume from that cursor.
 MAX_MISSED_IDS = 2 * LOOK_BACK
 OPS_EVENTS_PER_SECOND = 50
 EVENTS_PER_SECOND = 200
@@ -49,7 +49,7 @@ class Refused(Exception):
 @dataclass(frozen=True, slots=True)
 class LiveSubject:
     """
-    What one or more sockets watch.
+    The subject of one or more sockets.
 
     Attributes:
         key: Sockets with the same key are shown the same data.
@@ -98,7 +98,7 @@ class LiveSubject:
 def open_job(viewer: Viewer, pk: UUID) -> LiveSubject:
     """
     Raises:
-        Refused: There is no such job, or it is another project's or user's: an id does not tell which.
+        Refused: There is no such job, or it is another project's or user's: the answer does not tell which.
     """
     with viewer.reading():
         if not Job.objects.filter(pk=pk, **_of(viewer)).exists():

@@ -14,16 +14,16 @@ MAX_THREADS = 4  # of the pool's connections, so that sockets leave most of them
 Result = TypeVar("Result")
 
 _threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="live")
-# For what waits for others than the database: the keys of an issuer may take seconds.
+# For work that waits for others than the database: the keys of an issuer may take seconds.
 _patient_threads = ThreadPoolExecutor(2, thread_name_prefix="live-patient")
 
 
 async def in_thread(work: Callable[[], Result], *, patiently: bool = False) -> Result:
     """
-    Carry out what may be done twice in one of few threads, and give its database connection back.
+    Do work that may be done twice in one of few threads, and give its database connection back.
 
-    It is begun again, once, where its connection had died in the pool: after a restart of the database that would
-    refuse every new socket until the last dead connection has been tried.
+    It is begun again, once, if its connection had died in the pool. Otherwise, after a restart of the database, every
+    new socket would be refused until the last dead connection has been tried.
 
     Args:
         patiently: In threads that may hang without keeping any other socket waiting.
@@ -49,7 +49,7 @@ async def in_thread(work: Callable[[], Result], *, patiently: bool = False) -> R
 
 
 def _had_died() -> bool:
-    """Say whether the thread's connection is broken; then the pool's others are looked at, and broken ones replaced."""
+    """Say whether the thread's connection is broken. If so, the pool's others are checked, and broken ones replaced."""
     if connection.connection is None or not connection.connection.closed:
         return False
     pool = getattr(connection, "pool", None)

@@ -1,4 +1,4 @@
-"""Who looks: a signed-in person, the holder of a producer key or an end user, and what of it still holds."""
+"""Viewers: a signed-in person, the holder of a producer key or an end user, and whether that still holds."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Viewer:
 
     @property
     def counted_with(self) -> str:
-        """Whose sockets are counted together: an account's, or those of a project by whatever key or token."""
+        """Sockets with this name are counted together: an account's, or those of a project by whatever key or token."""
         return self.identity if self.is_staff else f"project:{self.project_id}"
 
     @property
@@ -64,11 +64,11 @@ class Viewer:
 
     @property
     def issuer_id(self) -> int:
-        """Of whoever came with a token."""
+        """The issuer of the token with which the viewer came."""
         return int(self.identity.removeprefix(TOKEN).partition(":")[0])
 
     def reading(self) -> AbstractContextManager[None]:
-        """For a block that reads what the viewer is shown: the database gives it no other project's or user's rows."""
+        """Return the context for a block that reads what the viewer is shown: the database gives it no others' rows."""
         return nullcontext() if self.project_id is None else reading_for(self.project_id, self.user_id)
 
     def sees(self, *, project_id: str) -> bool:
@@ -77,9 +77,10 @@ class Viewer:
 
 def viewer_of_session(session: SessionBase) -> Viewer | None:
     """
-    Whom the session stands for: a member of staff who may view jobs, or else the key it was signed in with.
+    Return the viewer of a session: a member of staff who may view jobs, or else the key it was signed in with.
 
-    None of what an expired key, a deactivated account, a changed password or a session that is over left behind counts.
+    A session that an expired key, a deactivated account or a changed password left behind does not count, nor does one
+    that is over.
     """
     user = user_of(session)
     if not sessions.stands(session, user):
@@ -99,14 +100,14 @@ def viewer_of_session(session: SessionBase) -> Viewer | None:
 
 
 def viewer_of_key(key: str) -> Viewer | None:
-    """Whom a producer key stands for; None when it is unknown, expired or revoked, or may not read."""
+    """Return the viewer of a producer key; None when it is unknown, expired or revoked, or may not read."""
     found = ProducerKey.objects.usable().filter(digest=digest_of(key)).first()
     return _viewer_of(found, session_key="") if found else None
 
 
 def viewer_of_token(token: str) -> Viewer | None:
     """
-    Whom a user's token stands for; None when it is not valid, or its issuer's users may not read.
+    Return the viewer of a user's token; None when it is not valid, or its issuer's users may not read.
 
     Raises:
         ExpiredToken
@@ -130,7 +131,7 @@ def viewer_of_token(token: str) -> Viewer | None:
 
 
 def narrowed(viewer: Viewer, *, project_id: str | None, user_id: UUID | None) -> Viewer | None:
-    """The viewer looking at one project, or at one user's work in it; None when that is not the viewer's to see."""
+    """Return the viewer confined to one project, or to one user's work in it; None when the viewer may not see it."""
     project_id = project_id or viewer.project_id
     if project_id is None or not viewer.sees(project_id=project_id):
         return None
@@ -147,7 +148,7 @@ def still_allowed(viewer: Viewer) -> bool:
 
 
 def still_allowed_of(viewers: Collection[Viewer]) -> set[Viewer]:
-    """Those of the viewers who still may look: one query for all keys, one for all tokens, one for each session."""
+    """Return the viewers who still may look: one query for all keys, one for all tokens, one for each session."""
     return {*_with_session(viewers), *_with_key(viewers), *_with_token(viewers)}
 
 
@@ -200,7 +201,7 @@ def _viewer_of(key: ProducerKey, *, session_key: str) -> Viewer | None:
 
 
 def user_of(session: SessionBase) -> Any | None:
-    """The account that the session is signed in with, as django.contrib.auth judges it."""
+    """Return the account that the session is signed in with, as django.contrib.auth judges it."""
     request = HttpRequest()
     request.session = session
     user: AbstractBaseUser | AnonymousUser = get_user(request)

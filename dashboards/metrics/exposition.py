@@ -23,7 +23,7 @@ kept_samples: CachedRead[list[Sample]] = CachedRead(read_samples, seconds=SAMPLE
 
 
 class DatabaseCollector(Collector):
-    """Reads when it is asked: nothing is counted in this process, so that several of them agree."""
+    """It reads when it is asked: nothing is counted in this process, so that several processes agree."""
 
     def collect(self) -> Iterator[Family]:
         return families([*kept_samples.get(), *read_process()])

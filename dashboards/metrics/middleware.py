@@ -29,8 +29,8 @@ class Monitoring:
     """
     Answers before anything else looks at the request.
 
-    Probes name a container's address as their host and come without TLS: the host check would refuse them, and a
-    redirect send them elsewhere. No session is opened, and nothing is read but the token.
+    Probes name a container's address as their host and come without TLS. The host check would refuse them, and a
+    redirect would send them elsewhere. No session is opened, and nothing is read but the token.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -76,7 +76,9 @@ class Monitoring:
 
 
 def may_read_metrics(request: HttpRequest) -> bool:
-    """Whoever shows the token; where none is set, whoever is on this machine and not behind a proxy on it."""
+    """
+    Whether the request shows the token. If none is set, whether it comes from this machine, and through no proxy on it.
+    """
     expected = settings.QUEUEOPS.metrics_token
     if expected:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")

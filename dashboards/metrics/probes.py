@@ -24,7 +24,7 @@ class Readiness:
     Attributes:
         reasons: Why it is not ready, in words that tell nothing of addresses or accounts; empty: it is.
         executors: Workers that renewed lately. No reason: a web process accepts work while there are none.
-        warnings: What does not keep it from accepting work, and a person should know.
+        warnings: Faults that do not keep it from accepting work, and that a person should know.
     """
 
     reasons: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Readiness:
 
 @dataclass(slots=True)
 class _Migrations:
-    """Comparing takes tens of milliseconds, and what is applied stays applied: asked until they are."""
+    """Comparing takes tens of milliseconds, and an applied migration stays applied: asked only until all are."""
 
     are_applied: bool = False
 
@@ -51,7 +51,7 @@ class _Migrations:
 
 @dataclass(slots=True)
 class ReadinessProbe:
-    """One process's."""
+    """The readiness of one process."""
 
     migrations: _Migrations = field(default_factory=_Migrations)
 

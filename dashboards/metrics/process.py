@@ -1,4 +1,4 @@
-"""What this web process alone knows: its websockets, how far they lag, and the requests before its threads."""
+"""Samples that this web process alone knows: its websockets, how far they lag, and the requests before its threads."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def _websockets() -> list[Sample]:
 
 
 def _age_of_what_lies_above(cursor: int) -> float:
-    """Of the oldest event that was not handed over, or waits for an open transaction with a lower id."""
+    """Return the age of the oldest event that was not handed over, or waits for an open transaction with a lower id."""
     oldest = JobEvent.objects.filter(pk__gt=cursor).order_by("pk").values_list("created_at", flat=True).first()
     return max(0.0, (timezone.now() - oldest).total_seconds()) if oldest else 0.0

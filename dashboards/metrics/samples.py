@@ -1,4 +1,4 @@
-"""What is exported, read from the database in bounded reads: every web process tells the same."""
+"""The exported samples, read from the database in bounded reads: every web process tells the same."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_COUNTERS_SAMPLED = 100  # of one limit
 FULL_PERCENT = 100
 TOTALS_SECONDS = 60.0  # of allowances: a sum over every user's current month
 TABLES_WITH_DEAD_ROWS = 5
-MOST_PROJECTS = 50  # asked for their oldest ready job, those with the most queued first
+MOST_PROJECTS = 50  # asked for their oldest ready job, the projects with the most queued first
 
 
 kept_totals = CachedRead(usage_totals, seconds=TOTALS_SECONDS)
@@ -58,8 +58,8 @@ class Histogram(NamedTuple):
 
     Attributes:
         bounds: Upper bounds of the bins, in the metric's unit.
-        counts: Of each bin, not cumulated, and of what lies above the last bound.
-        total: The sum of what was measured.
+        counts: Of each bin, not cumulated, and of the values above the last bound.
+        total: The sum of the measured values.
     """
 
     metric: str
@@ -73,7 +73,7 @@ Sample = Value | Histogram
 
 
 def read_samples() -> list[Sample]:
-    """Everything that the database knows; what this process alone knows is process.py's."""
+    """Return everything that the database knows; process.py has what this process alone knows."""
     return [
         *_flow(),  # from the primary: Prometheus takes a counter that steps back for one that began anew
         *off_primary(lambda: [*_depths(), *_allowances(), *_pools()]),
@@ -201,7 +201,7 @@ def _objectives() -> Iterator[Sample]:
 
 def _executors() -> Iterator[Sample]:
     rows = list(Executor.objects.all())
-    # Each exists at 0 as well: of what is not there a rule never becomes true, and nobody is paged.
+    # Each exists at 0 as well: a rule about a missing sample never becomes true, and nobody is paged.
     found = Tally((str(row.role), health_of(row)) for row in rows)
     for role in Executor.Role.values:
         for health in get_args(Health):

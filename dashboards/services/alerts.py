@@ -1,4 +1,4 @@
-"""Open alerts for the dashboard: those of the queue, then the newest of single users, who may be a great many."""
+"""Open alerts for the dashboard: the queue's, then the newest of single users, who may be a great many."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _GRAVITY = {QuotaAlert.Severity.CRITICAL: 0, QuotaAlert.Severity.WARNING: 1, Quo
 
 
 def open_alerts() -> Sequence[QuotaAlert]:
-    """Of the queue those that nobody looks after first, then the gravest, then the newest; then those of users."""
+    """
+    Return the queue's alerts: first those that nobody looks after, then the gravest, then the newest. Then come users'
+    alerts.
+    """
     severities = [When(severity=severity, then=Value(place)) for severity, place in _GRAVITY.items()]
     gravity = Case(*severities, output_field=IntegerField())
     seen = Case(When(acknowledged_at=None, then=Value(0)), default=Value(1), output_field=IntegerField())

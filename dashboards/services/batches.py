@@ -1,4 +1,4 @@
-"""Batches as cards with progress: those that are open, and those that ended just now."""
+"""Batches as cards with progress: open ones, and batches that ended just now."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from jobs.states import SHOWN_VERDICTS
 from .wire import iso, link
 
 MOST_BATCHES_OPEN = 12
-LOOKED_BACK = 30  # newest batches, among which those that ended lately are found
+LOOKED_BACK = 30  # newest batches, among which recently ended ones are found
 ENDED_LATELY = timedelta(minutes=10)
 MOST_BATCHES_SHOWN = 16
 
 
 def batch_rows(rows: BatchQuerySet | None = None, *, links: bool = True) -> list[dict[str, Any]]:
     """
-    Return cards of the open batches and those that ended lately, the newest first, with two reads of each index.
+    Return cards of open and of recently ended batches, the newest first, with two reads of each index.
 
     Args:
-        rows: Of these only.
+        rows: The batches to choose from.
         links: To the admin; producers have no use for them.
     """
     everything = Batch.objects.all() if rows is None else rows

@@ -1,4 +1,4 @@
-"""What many screens ask for within seconds, read once for all of them in a process."""
+"""Reads once in a process what many screens ask for within seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CachedRead(Generic[Value]):
     """
     The value of a read, kept for a while.
 
-    One caller reads while the others get what was known; only the first callers wait for each other.
+    One caller reads while the others get the value from before; only the first callers wait for each other.
     """
 
     def __init__(self, read: Callable[[], Value], *, seconds: float) -> None:

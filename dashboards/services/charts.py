@@ -1,4 +1,4 @@
-"""What charts and sparklines draw: the flow's points as columns of numbers."""
+"""The data of charts and sparklines: the flow's points as columns of numbers."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _column(points: Sequence[FlowPoint], value_of: Callable[[FlowPoint], float |
 
 
 def _thinned(column: Column) -> Column:
-    """At most SPARK_POINTS: of each group the highest, so that a peak is not lost."""
+    """Return at most SPARK_POINTS: the highest of each group, so that a peak is not lost."""
     size = max(1, -(-len(column) // SPARK_POINTS))
     groups = [
         [value for value in column[start : start + size] if value is not None] for start in range(0, len(column), size)

@@ -10,7 +10,7 @@ from queueops.core.values.masking import masked_text
 from .wire import iso
 
 MOST_FEED_SHOWN = 40
-EVENTS_LOOKED_AT = 2000  # newest events, of which those that fit are shown
+EVENTS_LOOKED_AT = 2000  # newest events, of which the fitting ones are shown
 LONGEST_MESSAGE = 300
 
 
@@ -21,7 +21,7 @@ def newest_events(
     Return events as the live protocol has them, with their job's kind, the newest first.
 
     Args:
-        project, service, state: Only events of these; those that fit are looked for among the newest.
+        project, service, state: Only events of these; they are looked for among the newest events.
     """
     newest = JobEvent.objects.order_by("-id")
     looked_at = EVENTS_LOOKED_AT if project or service or state else most

@@ -48,7 +48,7 @@ _DECORATION = re.compile(r"^(?:…|\.\.\.)|^key:(?=qo_)")
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """`about`: what it belongs to, or how it is. `key`: of the one row that it is; empty: it is a list."""
+    """`about`: what the hit belongs to, or its state. `key`: of its one row; empty: it is a list."""
 
     title: str
     about: str
@@ -100,9 +100,9 @@ def find(term: str, viewer: MaySee) -> Found:
 
 def _jobs(text: str, found: Found) -> Iterator[Hit]:
     projects = list(Project.objects.values_list("pk", flat=True)[:PROJECTS_PROBED])
-    # By id afterwards: with an order the planner might walk the table for the key.
+    # Sorted by id afterwards: for an ORDER BY the planner might walk the table for the key.
     keyed = Job.objects.filter(project_id__in=projects, idempotency_key=text).order_by().ids()
-    ids = list(keyed[:MOST_OF_A_SORT])  # also of what looks like an id: many producers make their keys of some
+    ids = list(keyed[:MOST_OF_A_SORT])  # also for a text that looks like an id: many producers make their keys of ids
     if identifier := _uuid(text):
         ids.append(identifier)
     elif ending := _ending(text):
@@ -115,7 +115,7 @@ def _jobs(text: str, found: Found) -> Iterator[Hit]:
 
 
 def _tags_of(rows: Callable[[], Any], screen: str, what: str) -> Finder:
-    """By tags in full: the one job or batch that has it, or the list of them."""
+    """Find by tags in full: the one job or batch that has the tag, or the list of them."""
 
     def finder(text: str, found: Found) -> Iterator[Hit]:
         for name in tags_meant(text):
@@ -161,7 +161,7 @@ def _kinds(text: str, found: Found) -> Iterator[Hit]:
 
 
 def _keys(text: str, found: Found) -> Iterator[Hit]:
-    # Of a key that was pasted whole the database has its first characters.
+    # The database has only a key's first characters, but people may paste a whole key.
     wanted = Q(prefix__startswith=text[:KEY_PREFIX_LENGTH]) | Q(name__icontains=text)
     for key in ProducerKey.objects.filter(wanted).order_by("pk")[:MOST_OF_A_SORT]:
         yield Hit(str(key), key.project_id, _page("tenancy_producerkey", key))
@@ -205,12 +205,12 @@ def _uuid(text: str) -> UUID | None:
 
 
 def _ending(text: str) -> bytes | None:
-    """The bytes that an id ends with, as a list shows them."""
+    """Return the bytes that an id ends with, as a list shows them."""
     return bytes.fromhex(text) if re.fullmatch(rf"[0-9a-fA-F]{{{2 * ENDING_BYTES}}}", text) else None
 
 
 def _ids_by_ending(ending: bytes) -> tuple[list[UUID], datetime | None]:
-    """The newest jobs whose ids end so, and how far back they were looked for; None: to the first."""
+    """Return the newest jobs whose ids have this end, and how far back they were looked for; None: to the first."""
     until, before = time.monotonic() + LOOK_SECONDS, None
     while True:
         rows = run_sql("jobs", "find_by_ending", {"before": before, "most": IDS_AT_ONCE, "ending": ending})

@@ -1,4 +1,4 @@
-"""Limits in use, for the dashboard: how full, what waits behind them, what they hold back."""
+"""Limits in use, for the dashboard: how full they are, what waits behind them, and what they hold back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ Candidate = tuple[Rule, CounterGauge, Queue, datetime | None]
 
 def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
     """
-    Return the gauges to show, what holds work back first, then the fullest, shadows last; and what is held back.
+    Return the gauges to show, and what is held back. Gauges that hold work back come first, then the fullest, shadows
+    last.
 
     A few statements, however many limits there are.
     """
@@ -65,7 +66,8 @@ def _first(gauges: Sequence[CounterGauge], queues: Mapping[str, Queue]) -> list[
 
 def _frees_last(candidates: Sequence[Candidate]) -> set[str]:
     """
-    The counters that hold work back: of each lane that waits, the one that has room for all of it last.
+    Return the counters that hold work back: for each waiting lane, the counter that is the last to have room for all of
+    it.
 
     Work behind several full limits starts when the last of them frees up; that the others are full holds nothing.
     """

@@ -46,7 +46,7 @@ def me_snapshot(viewer: Viewer) -> dict[str, Any]:
     jobs, batches = Job.objects.of_project(viewer.project_id), Batch.objects.of_project(viewer.project_id)
     letters = DeadLetter.objects.of_project(viewer.project_id).order_by("-created_at")
     if viewer.user_id is None:
-        # Those of a batch have their place there, but a producer of single jobs has nothing else.
+        # Jobs of a batch are counted at the batch, but a producer of single jobs has no other counts.
         shown["counts"] = project_counts(viewer.project_id)
         shown["held_by_outage"] = count_held(viewer.project_id)
         shown["scheduled"] = (later := count_scheduled(viewer.project_id)).jobs

@@ -22,7 +22,7 @@ kept_objectives = CachedRead(standing_objectives, seconds=OBJECTIVES_KEPT_SECOND
 
 
 def objective_rows() -> list[dict[str, Any]]:
-    """Those with the least of their budget left first; at most MOST_OBJECTIVES_SHOWN."""
+    """Return the objectives with the least of their budget left first; at most MOST_OBJECTIVES_SHOWN."""
     standings = sorted(kept_objectives.get(), key=lambda one: 1 if one.budget_left is None else one.budget_left)
     return [_row(one) for one in standings[:MOST_OBJECTIVES_SHOWN]]
 

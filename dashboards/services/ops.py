@@ -24,7 +24,7 @@ from .tiles import tiles
 from .wire import iso
 
 MOST_PAUSES_SHOWN = 6
-MOST_PROJECTS = 50  # asked for their oldest ready job, those with the most queued first
+MOST_PROJECTS = 50  # asked for their oldest ready job, the projects with the most queued first
 
 
 def ops_snapshot() -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """
-What both front pages show, read once: how much there is, what holds it back, who works.
+The data of both front pages, read once: how much there is, what holds it back, who works.
 
 The dashboard and the admin's first page say the same because both read it here.
 """
@@ -62,10 +62,10 @@ Counts = Mapping[str, int]
 class Overview:
     """
     Attributes:
-        everybody: Jobs by state. `by_project`: those of each project, the one with the most unfinished first.
+        everybody: Jobs by state. `by_project`: the same for each project, the one with the most unfinished jobs first.
         silent: Open breakers, the oldest first. `held`: jobs that wait for them.
         scheduled: Jobs that wait for their time.
-        alerts: Open ones, those that nobody looks after first. `silences`: of which nobody is told.
+        alerts: Open alerts, first those that nobody looks after. `silences`: those of which nobody is told.
         limits: As the dashboard shows them.
         people: Names of actors that are accounts, by the actor.
         findings: What there is to say, the gravest first; never nothing.
@@ -149,7 +149,7 @@ _windows_ahead = CachedRead(
 
 
 def address_of(finding: Finding) -> str:
-    """The page that shows what a finding speaks of."""
+    """Return the page that shows the subject of a finding."""
     match finding.page:
         case "alert":
             return link("ratelimits_quotaalert", finding.key)

@@ -1,4 +1,4 @@
-"""What both front pages show, of one project alone: for those who may see no other."""
+"""The data of both front pages for one project alone: for people who may see no other."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ProjectOverview:
 
 
 def read_project(project_id: str) -> ProjectOverview:
-    """Read what holds a project, without locks and in bounded statements; nothing of another project is told."""
+    """Read the holds of a project, without locks and in bounded statements; nothing of another project is told."""
     counts = project_counts(project_id)
     paused = _pauses_of(project_id, counts)
     silent = list(_breakers_of(project_id)[:MOST_SILENT])
@@ -73,7 +73,9 @@ def read_project(project_id: str) -> ProjectOverview:
 
 
 def alerts_of(project_id: str) -> list[QuotaAlert]:
-    """Open alerts about the project or the whole installation, the newest first; of those that are read."""
+    """
+    Return open alerts about the project or the whole installation, newest first, among the MOST_ALERTS_READ newest.
+    """
     rows = QuotaAlert.objects.filter(resolved_at=None).order_by("-opened_at", "-pk")[:MOST_ALERTS_READ]
     return [alert for alert in rows if not alert.projects or project_id in alert.projects]
 
@@ -96,7 +98,7 @@ def _breakers_of(project_id: str) -> QuerySet[ServiceBreaker]:
 
 
 def _pauses_of(project_id: str, counts: dict[str, int]) -> list[ShownPause]:
-    """Those of the project, and of all others those that cover waiting jobs of it."""
+    """Return the pauses of the project, and the others that cover waiting jobs of it."""
     switches = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
     shown = shown_pauses(switches, {project_id: counts}, names_of(one.paused_by for one in switches))
     return [

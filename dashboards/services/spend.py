@@ -1,4 +1,4 @@
-"""What was spent today, for tiles and metrics."""
+"""Today's spending, for tiles and metrics."""
 
 from __future__ import annotations
 

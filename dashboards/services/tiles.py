@@ -1,4 +1,4 @@
-"""The dashboard's figures: what waits, runs and fails now, and how fast."""
+"""The dashboard's figures: how much waits, runs and fails now, and how fast."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def tiles(
     Return the tiles in the order they are shown.
 
     Each has `id`, `label`, `value` (null: unknown or none), `unit`, `hint` (what is counted), `tone` (empty: as it
-    should be), `spark` (the last 15 minutes) and `href`; some have `since`, a moment that the screen counts from, in
-    place of a value, `more`: there may be more than `value`, and `until`, a moment that goes with the value.
+    should be), `spark` (the last 15 minutes) and `href`. Some have `since` in place of a value, a moment that the
+    screen counts from. Some have `more`: there may be more than `value`. Some have `until`, a moment beside the value.
 
     Args:
         apart: See `states.told_apart`.
@@ -102,7 +102,7 @@ def _scheduled(apart: Mapping[str, int], part: Scheduled) -> dict[str, Any]:
 
 
 def _jobs(state: str, counts: Mapping[str, int]) -> dict[str, Any]:
-    """The tile of a state; of the one in progress, that of all that run."""
+    """Return the tile of a state; the tile of jobs in progress counts all that run."""
     runs, shown = state in RUNNING, SHOWN[state]
     count = sum(counts[one] for one in RUNNING) if runs else counts[state]
     is_outage = state == OUTAGE

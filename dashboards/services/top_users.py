@@ -1,4 +1,6 @@
-"""Who used the limits most in the last hour. Too slow for every second: asked for by itself, about twice a minute."""
+"""
+The top users of the limits in the last hour. Too slow for every second: asked for by itself, about twice a minute.
+"""
 
 from __future__ import annotations
 

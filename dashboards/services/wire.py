@@ -1,4 +1,4 @@
-"""How moments and addresses look in what screens are sent."""
+"""The form of moments and addresses in the data of screens."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def iso(moment: datetime | None) -> str | None:
 
 
 def link(screen: str, identifier: object) -> str:
-    """The admin's page of one row: `link("jobs_batch", id)`."""
+    """Return the address of one row's page in the admin: `link("jobs_batch", id)`."""
     return reverse(f"admin:{screen}_change", args=[quote(str(identifier))])
 
 
 def list_link(screen: str, **chosen: str) -> str:
-    """The admin's list of a kind of row, with filters chosen."""
+    """Return the address of the admin's list of a kind of row, with filters chosen."""
     address = reverse(f"admin:{screen}_changelist")
     return f"{address}?{urlencode(chosen)}" if chosen else address
 

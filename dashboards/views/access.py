@@ -1,4 +1,4 @@
-"""Who may see a page or its data, and what is answered to those who may not."""
+"""Access to pages and their data, and the answer to people who have none."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def operators_data(permission: str = MAY_VIEW) -> Callable[[Page[Given]], Page[G
 
 
 def producer_of(request: HttpRequest) -> Viewer | None:
-    """Whose work the producers' page shows: the key's project; for staff the project and user they chose."""
+    """Return whose work the producers' page shows: the key's project; for staff the project and user they chose."""
     viewer = viewer_of_session(request.session)
     if viewer is None:
         return None
@@ -72,7 +72,7 @@ def producer_of(request: HttpRequest) -> Viewer | None:
 def _user_id(text: str) -> UUID:
     """
     Raises:
-        SuspiciousOperation: It is no id; taken for none at all it would show everybody's work.
+        SuspiciousOperation: It is no id; if it were ignored, the page would show everybody's work.
     """
     try:
         return UUID(text)
@@ -81,6 +81,6 @@ def _user_id(text: str) -> UUID:
 
 
 def may(request: HttpRequest, *permissions: str) -> dict[str, bool]:
-    """What of these the person may do, by the permission's last word: `{"pause_work": True}`."""
+    """Return which of these the person may do, by the permission's last word: `{"pause_work": True}`."""
     user: Any = request.user
     return {name.rpartition(".")[2]: user.has_perm(name) for name in permissions}

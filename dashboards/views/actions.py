@@ -1,4 +1,4 @@
-"""What operators do from the dashboard: the admin's own verbs, answered as JSON."""
+"""Operators' actions on the dashboard: the admin's own verbs, answered as JSON."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def steer_ramp(request: HttpRequest, verb: str) -> HttpResponse:
 @require_POST
 @operators_data("jobs.pause_work")
 def pause_everything(request: HttpRequest) -> HttpResponse:
-    """Nothing new starts until it is resumed; who may do it and its audit entry are those of any pause."""
+    """Nothing new starts until it is resumed. The permission and the audit entry are those of any pause."""
     form = OptionalReasonForm(request.POST, rows=[])
     if not form.is_valid():
         return JsonResponse(_faults(form), status=400)

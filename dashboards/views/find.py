@@ -1,4 +1,4 @@
-"""The page that finds whatever has a name or an id."""
+"""The page that finds everything with a name or an id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .access import operators_page
 @require_safe
 @operators_page
 def page(request: HttpRequest) -> HttpResponse:
-    """Lists what matches `q`; where that is one thing alone, goes there."""
+    """List the matches of `q`; if there is only one, go there."""
     term = request.GET.get("q", "")
     found = find(term, request.user)
     if found.only:

@@ -64,7 +64,7 @@ def page(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def me_data(request: HttpRequest) -> HttpResponse:
-    """What `/ws/v1/me` sends, for those whose socket fails."""
+    """Return what `/ws/v1/me` sends, for people whose socket fails."""
     viewer = producer_of(request)
     if viewer is None:
         return JsonResponse(NOT_SIGNED_IN, status=401)
@@ -93,7 +93,9 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
 @never_cache
 @require_safe
 def job_data(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """What the page of a job shows; secrets are masked, as on all pages: people look over each other's shoulders."""
+    """
+    Return what the page of a job shows. Secrets are masked, as on all pages: people look over each other's shoulders.
+    """
     viewer = producer_of(request)
     if viewer is None:
         return JsonResponse(NOT_SIGNED_IN, status=401)
@@ -174,7 +176,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    """Forget the key; whoever is signed in to the admin stays so."""
+    """Forget the key; somebody signed in to the admin stays signed in."""
     request.session.pop(sessions.PRODUCER_KEY, None)
     if request.user.is_authenticated:
         return HttpResponseRedirect(reverse("me"))

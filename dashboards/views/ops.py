@@ -45,7 +45,7 @@ def dashboard(request: HttpRequest) -> HttpResponse:
 @require_safe
 @operators_data()
 def ops_data(request: HttpRequest) -> HttpResponse:
-    """What `/ws/v1/ops` sends, for those whose socket fails: the snapshot with its cursor."""
+    """Return what `/ws/v1/ops` sends, for people whose socket fails: the snapshot with its cursor."""
     cursor = log_cursor()
     data = ops_snapshot()
     return JsonResponse({"type": "snapshot", **cursor.answer(), "at": data["at"], "data": data})

@@ -42,7 +42,7 @@ class SuperusersOnly(QueueOpsError):
 def _reset(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     """
     Raises:
-        SuperusersOnly: Whoever learns a password must not win a superuser's account by an administrator's.
+        SuperusersOnly: An administrator's stolen password must not open a superuser's account.
     """
     asks = User.objects.get(pk=actor.removeprefix("user:"))
     if not asks.is_superuser and User.objects.filter(pk__in=ids, is_superuser=True).exists():

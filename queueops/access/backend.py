@@ -22,7 +22,9 @@ ONLY = "superusers"
 
 
 def may_use_password(user: Any) -> bool:
-    """Whether somebody signs in with a password; superusers always may, or nobody could when the provider is down."""
+    """
+    Whether somebody may sign in with a password. Superusers always may, or nobody could when the provider is down.
+    """
     return bool(user.has_usable_password() and (user.is_superuser or settings.QUEUEOPS.password_sign_in != ONLY))
 
 
@@ -50,7 +52,7 @@ class GuardedBackend(ModelBackend):
             raise PermissionDenied from locked  # no other backend is asked
 
     def get_user(self, user_id: Any) -> User | None:
-        # With the second factors, or every request of a session would read them by queries of their own.
+        # Read with the second factors: otherwise every request of a session would read them by queries of their own.
         keys = ArraySubquery(Passkey.objects.filter(user=OuterRef("pk")).values("pk"))
         user = User.objects.select_related("authenticator").annotate(passkey_ids=keys).filter(pk=user_id).first()
         return user if user and self.user_can_authenticate(user) else None

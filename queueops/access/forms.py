@@ -1,4 +1,4 @@
-"""What is asked when somebody signs in or changes the second factor."""
+"""Forms for signing in and for changing the second factor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .services.guard import SignInLocked
 
 
 class SignInForm(AuthenticationForm):  # type: ignore[misc]  # unfold has no types
-    """Unfold's, and it says when the account is locked."""
+    """Unfold's form, which also says when the account is locked."""
 
     request: HttpRequest
 
@@ -57,7 +57,7 @@ class PasswordForm(forms.Form):
 
 
 class PasskeyForm(forms.Form):
-    """What the browser gave for a challenge; passkey.js fills it in."""
+    """The browser's answer to a challenge; passkey.js fills it in."""
 
     credential = forms.JSONField(widget=forms.HiddenInput, error_messages={"required": "Your browser gave no passkey."})
 
@@ -72,6 +72,6 @@ class NewPasskeyForm(PasswordForm):
 
 
 class NamedPasskeyForm(forms.Form):
-    """Of somebody who has no password here."""
+    """For somebody who has no password here."""
 
     name = NewPasskeyForm.base_fields["name"]

@@ -1,4 +1,4 @@
-"""*Invite*: what makes a colleague who signs in."""
+"""*Invite*: makes a colleague's account with a role, and the link by which they sign in first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What signing in keeps: authenticators, passkeys, recovery codes, and how often somebody failed."""
+"""The rows of signing in: authenticators, passkeys, recovery codes, and how often somebody failed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RecoveryCode(models.Model):
 
 
 class Identity(models.Model):
-    """Whom a provider (OpenID Connect) knows an account as. Its name or address there may change, this does not."""
+    """An account's identity at a provider (OpenID Connect). Its name or address there may change, this does not."""
 
     user = models.ForeignKey(User, models.CASCADE, related_name="identities")
     issuer = models.CharField(max_length=500, editable=False)
@@ -81,7 +81,9 @@ class Identity(models.Model):
 
 
 class PersonalToken(models.Model):
-    """What an assistant acts with for one of the staff: it opens what their role opens. Only its digest is stored."""
+    """
+    The token of an assistant that acts for one of the staff: it opens what their role opens. Only its digest is stored.
+    """
 
     user = models.ForeignKey(User, models.CASCADE, related_name="personal_tokens", editable=False)
     name = models.CharField(max_length=200, help_text="Who or what uses it.")

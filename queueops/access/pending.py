@@ -26,7 +26,7 @@ def begin(request: HttpRequest, user: User, goes_on_to: str) -> None:
 
 
 def user_of(request: HttpRequest) -> User | None:
-    """Return who it is; None when nobody is, it took too long, or the password changed meanwhile."""
+    """Return who is about to sign in; None when nobody is, it took too long, or the password changed meanwhile."""
     pending: dict[str, Any] = request.session.get(KEY) or {}
     if not pending or time.time() - pending["at"] >= LASTS_SECONDS:
         return None

@@ -24,7 +24,7 @@ GOES_ON_TO = "provider_goes_on_to"  # in the session, while somebody is at the p
 
 
 class _Wanted(RedirectURLMixin):
-    """Where somebody wants to go: an address of this host."""
+    """Return where somebody wants to go: an address of this host."""
 
     next_page = "admin:index"
 
@@ -33,7 +33,7 @@ class _Wanted(RedirectURLMixin):
 
 
 def _provider_page(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """Answers what goes wrong with a page that says so; nobody is signed in by it."""
+    """Answers an error with a page that says so; nobody is signed in by it."""
 
     @wraps(view)
     def page(request: HttpRequest) -> HttpResponse:

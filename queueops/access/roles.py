@@ -1,4 +1,4 @@
-"""What the roles may do with accounts; docs/reference/roles.md."""
+"""The roles' permissions for accounts; docs/reference/roles.md."""
 
 from __future__ import annotations
 

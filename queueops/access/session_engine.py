@@ -1,4 +1,4 @@
-"""Django's sessions in the database, under a digest of their keys: whoever reads the table can take over none."""
+"""Django's sessions in the database, under a digest of their keys: a reader of the table can take over none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGEST_CHARACTERS = 40  # as the column has them
 
 
 class SessionStore(db.SessionStore):
-    """What is not overridden here, the asynchronous half, would find no session."""
+    """Only the synchronous half is overridden: the asynchronous one would find no session."""
 
     def exists(self, session_key: str) -> bool:
         return super().exists(_stored(session_key))
@@ -37,7 +37,7 @@ class SessionStore(db.SessionStore):
         return row
 
     def _validate_session_key(self, key: str | None) -> bool:
-        # A cookie is anybody's text: one that PostgreSQL cannot hold would end in an error of ours.
+        # A cookie is anybody's text: a text that PostgreSQL cannot hold would end in an error of ours.
         return key is not None and len(key) >= 8 and _KEY_CHARS.issuperset(key)  # noqa: PLR2004 - as Django has it
 
 

@@ -71,7 +71,7 @@ def second_factor_page(request: HttpRequest) -> HttpResponse:
 
 
 def person(request: HttpRequest) -> User | None:
-    """Who is signed in to the admin, or about to be and owing a second factor."""
+    """Return who is signed in to the admin, or is about to be and still has to set up a second factor."""
     if admin.site.has_permission(request) and isinstance(request.user, User):
         return request.user
     user = pending.user_of(request)
@@ -85,13 +85,17 @@ def _form(request: HttpRequest, step: str) -> forms.Form | None:
 
 
 def gives_password(request: HttpRequest) -> bool:
-    """Who is about to be signed in has shown it a moment ago, and who comes from the provider may have none."""
+    """
+    Whether a step asks for the password. Somebody about to be signed in gave it a moment ago; somebody from the
+    provider may have none.
+    """
     return request.user.is_authenticated and may_use_password(request.user)
 
 
 def prove(request: HttpRequest, user: User, given: dict[str, Any]) -> None:
     """
-    Have somebody who is signed in show once more who they are, or an open session found would change how they sign in.
+    Have somebody who is signed in prove again who they are. Otherwise a stranger at an open session could change how
+    they sign in.
 
     Raises:
         WrongPassword, SignInLocked, SignInAgain

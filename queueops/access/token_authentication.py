@@ -1,4 +1,4 @@
-"""Who calls with a personal token. Only views that name this class take one: today the assistant's address."""
+"""Authentication by a personal token. Only views that name this class take one: today the assistant's address."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class PersonalTokenAuthentication(BaseAuthentication):
     """
     `Authorization: Bearer qp_…`: its owner, with the permissions that their role gives now, in no project yet.
 
-    It is looked up on every request and never cached, so that a revoked one, or one of an account that was closed, is
-    refused at once.
+    The token is looked up on every request and never cached: a revoked token, or one of a closed account, is refused at
+    once.
     """
 
     def authenticate(self, request: Request) -> tuple[AbstractUser, Caller] | None:

@@ -1,4 +1,4 @@
-"""Signing in: the password, then the second factor of those who have one or must have one."""
+"""Signing in: the password, then the second factor of people who have or must have one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SignIn(LoginView):
 
 
 class SignOut(LogoutView):
-    """The admin's, and it leads to the provider's."""
+    """Sign out of the admin, which then leads to the provider's page."""
 
     template_name = "admin/access/signed_out.html"
 
@@ -71,7 +71,7 @@ class SignOut(LogoutView):
 
 def past_first_factor(request: HttpRequest, user: User, goes_on_to: str, *, vouched: bool = False) -> HttpResponse:
     """
-    Sign somebody in whose password was right, or whom the provider knows, or ask for a second factor first.
+    Sign in somebody whose password was right, or whom the provider knows; or ask for a second factor first.
 
     Args:
         vouched: The provider has asked for a second factor.
@@ -124,7 +124,7 @@ def _show(request: HttpRequest, user: User, given: dict[str, Any]) -> int | str:
     """
     if "credential" in given:
         owner = user.get_username()
-        # Nobody guesses a signature: wrong codes of others do not keep the owner's passkey out.
+        # A signature cannot be guessed: wrong codes of others do not keep the owner's passkey out.
         passkey = passkeys.show(request, user, given["credential"])
         if passkey is None:
             guarded(Purpose.CODE, lambda: None, account=owner)
@@ -154,7 +154,7 @@ def check_code(user: User, code: str) -> second_factor.Shown:
 
 
 def sign_in(request: HttpRequest, user: User, factor: int | str) -> HttpResponse:
-    """Sign somebody in who has shown both factors, and go where they wanted to."""
+    """Sign in somebody who has shown both factors, and go where they wanted to."""
     goes_on_to = pending.goes_on_to(request)
     del request.session[pending.KEY]
     login(request, user)

@@ -1,4 +1,4 @@
-"""Having the API's own views answer: their scopes, confinement, filters and errors are the tools'."""
+"""Has the API's own views answer: the tools thus have their scopes, confinement, filters and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .errors import ApiRefused
 
 
 class _Known(BaseAuthentication):
-    """Who calls was found out when the tool's own request came in."""
+    """Gives the caller who was found out when the tool's own request came in."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -78,6 +78,6 @@ def _request(method: str, query: Mapping[str, Any], body: Mapping[str, Any] | No
 
 
 def _own_host() -> str:
-    """One of ours: lists put it into links, which nobody follows here."""
+    """A host of our own: lists put it into links, which nobody follows here."""
     named = next((host for host in settings.ALLOWED_HOSTS if host != "*"), "localhost")
     return named.removeprefix(".")

@@ -1,4 +1,4 @@
-"""Confirmations: what a preview hands out, and what alone lets a change be made."""
+"""Confirmations: a preview hands them out, and only with one a change can be made."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SALT = "queueops.assistant.confirmation"
 
 
 def give(caller: Caller, tool: str, arguments: dict[str, Any], seen: Any) -> str:
-    """Sign what was shown: to whom, of which tool and arguments, and what there was then. Writes nothing."""
+    """Sign what was shown: to whom, by which tool and arguments, and the state then. Writes nothing."""
     return dumps([_digest(caller, tool, arguments, seen), secrets.token_hex(16)], salt=SALT)
 
 
 def take(confirmation: str, caller: Caller, tool: str, *, arguments: dict[str, Any], seen: Any) -> None:
     """
-    Use a confirmation up, in a transaction of its own: of two at once one goes on, and what fails after it is previewed
-    again.
+    Use a confirmation up, in a transaction of its own. One of two calls at once goes on. A change that fails afterwards
+    must be previewed again.
 
     Raises:
         ConfirmationExpired, ConfirmationUsed

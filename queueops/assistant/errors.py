@@ -1,4 +1,4 @@
-"""What the assistant's tools refuse, besides what the API refuses."""
+"""Errors of the assistant's tools, besides those of the API."""
 
 from queueops.core.errors import QueueOpsError, error_body
 

@@ -1,4 +1,4 @@
-"""What of the caller's project an argument means: ids in full or as lists show them, and names."""
+"""Finds what an argument means in the caller's project: an id in full or as lists show it, or a name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ratelimits.models import Limit
 
 from .errors import Ambiguous, nothing_found
 
-# What a project's key may find; people, keys and credentials are the operators'.
+# A project's key may find these; people, keys and credentials are for operators.
 _OF_A_PROJECT = frozenset({"jobs.view_job", "jobs.view_batch", "ratelimits.view_limit"})
 
 
@@ -46,7 +46,7 @@ def batch_id(caller: Caller, given: str) -> UUID:
 
 def limit_of(given: str) -> Limit:
     """
-    By name or id: limits are the installation's.
+    Find a limit by name or id: limits are the installation's.
 
     Raises:
         ApiRefused

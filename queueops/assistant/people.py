@@ -1,4 +1,7 @@
-"""People's assistants: one token for all projects that its owner sees, so that each tool is told in which to look."""
+"""
+People's assistants: one token for all projects that its owner sees. Each tool is therefore told in which project to
+look.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ DESCRIBED = {"type": "string", "description": "Where to look, as the tool `proje
 
 
 def with_project(tool: Tool) -> dict[str, Any]:
-    """What a tool takes of a person's assistant."""
+    """Return the schema of the arguments that a person's assistant gives to a tool."""
     schema = tool.given.model_json_schema()
     if tool.for_people:
         return schema
@@ -28,7 +31,7 @@ def in_project(caller: Caller, tool: Tool, arguments: dict[str, Any]) -> tuple[C
     """
     Return who asks, in the project that a person's assistant names, and the tool's own arguments.
 
-    A project that somebody is not shown is answered as one that there is not.
+    A project that somebody may not see is answered like one that does not exist.
 
     Raises:
         ProjectRequired, UnknownProject, ProjectMoved

@@ -35,7 +35,7 @@ Answer = tuple[int, dict[str, str], bytes]
 def server_for(caller: Known) -> Server[Any]:
     """
     Args:
-        caller: Who asks; called for each tool, and raises where they may not any more.
+        caller: Returns who asks; called for each tool, and raises if they may not ask any more.
     """
 
     async def list_tools(_context: Any, _given: Any) -> ListToolsResult:

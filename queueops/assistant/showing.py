@@ -1,4 +1,4 @@
-"""What a tool tells, as an assistant is shown it: bounded, masked, and what is data marked as data."""
+"""A tool's answer as an assistant is shown it: bounded, masked, and with data marked as data."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ IS_DATA = (
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
     """
-    What a tool found.
+    A tool's answer.
 
     Attributes:
         says: The tool's own words. Of stored texts it holds none but ids, codes and numbers.
-        data: What JSON can write.
+        data: Anything that JSON can write.
         masks: Whether secrets in it are hidden; not where it holds figures alone, whose names sound like secrets.
     """
 

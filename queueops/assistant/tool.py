@@ -1,4 +1,4 @@
-"""What a tool is, and which there are."""
+"""The tools of the assistant, and how a function becomes one."""
 
 from __future__ import annotations
 

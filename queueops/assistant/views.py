@@ -25,7 +25,7 @@ POST = frozenset({"POST"})
 
 
 class AssistantView(CallerView):
-    """Each tool confines itself: those that write have transactions of their own."""
+    """Each tool confines itself: tools that write have transactions of their own."""
 
     needs: ClassVar = {"POST": READ}
     unconfined = POST

@@ -31,5 +31,5 @@ class AuditedMixin(QueueAdmin):
         )
 
     def audited(self, obj: Any) -> Mapping[str, Any]:
-        """What the audit trail keeps of a row; nothing secret."""
+        """Return what the audit trail keeps of a row; it holds no secret."""
         return model_to_dict(obj)

@@ -1,4 +1,4 @@
-"""What people and keys changed."""
+"""The audit trail: changes that people and keys made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 
 class TrailEntry(models.Model):
-    """What a person or key changed."""
+    """A change that a person or key made."""
 
     id = models.BigAutoField(primary_key=True)
     project_id = models.CharField(max_length=63, blank=True)
@@ -44,7 +44,9 @@ class AuditEntry(TrailEntry):
 
 
 class ProjectAuditEntry(TrailEntry):
-    """A view of the trail: what the project changed for which a transaction acts, and all that the API may read."""
+    """
+    A view of the trail: the changes of the project for which a transaction acts. The API may read nothing else of it.
+    """
 
     class Meta(TrailEntry.Meta):
         managed = False

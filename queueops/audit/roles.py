@@ -1,4 +1,4 @@
-"""Who sees the audit trail; docs/reference/roles.md."""
+"""The roles that see the audit trail; docs/reference/roles.md."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
 Where the audit trail can be sent.
 
-A sink returns once what it was given has arrived: written through to the disk, or read by the collector to the end of
-the connection. Where that is not certain it raises OSError, and everything is sent again.
+A sink returns once the entries have arrived: written through to the disk, or read by the collector to the end of the
+connection. If that is not certain it raises OSError, and everything is sent again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SentEntry:
 
     Attributes:
         text: JSON in ASCII, without a line break.
-        short: The same without what was before and after, for where it must not be longer.
+        short: The same without the values before and after, for messages that must not be longer.
     """
 
     text: str
@@ -91,7 +91,7 @@ class AppendedFile:
 
 @dataclass(frozen=True, slots=True)
 class Datagrams:
-    """Syslog over UDP (RFC 5426): whether one arrives nobody knows."""
+    """Syslog over UDP (RFC 5426): nobody knows whether a message arrives."""
 
     host: str
     port: int
@@ -111,8 +111,8 @@ class Connections:
     """
     Syslog over TCP (RFC 6587) or TLS (RFC 5425), each message with its length before it.
 
-    Syslog has no acknowledgement, and what the kernel has taken may never be read. So a connection is closed after each
-    batch, and the collector's own end of it, which comes when it has read ours, is waited for.
+    Syslog has no acknowledgement, and the collector may never read what the kernel has taken. Therefore a connection is
+    closed after each batch. The collector closes its own end once it has read everything, and `send` waits for that.
     """
 
     host: str
@@ -136,7 +136,7 @@ class Connections:
             line_to.shutdown(socket.SHUT_WR)
             while line_to.recv(4096):
                 pass
-            # A collector that died has ended the connection, too, but not taken what came after.
+            # A collector that died has ended the connection, too, but has not taken the later messages.
             left = array.array("i", [0])
             fcntl.ioctl(line_to.fileno(), termios.TIOCOUTQ, left)
             if left[0]:
@@ -155,7 +155,9 @@ def _framed(messages: Sequence[bytes]) -> bytes:
 
 
 def _unsealed(sealed: ssl.SSLSocket) -> socket.socket:
-    """The connection below, once ours is closed in TLS; a collector that ends its side without a word ends it, too."""
+    """
+    Return the connection below, once ours is closed in TLS. A collector that ends its side without a word ends it, too.
+    """
     try:
         return sealed.unwrap()
     except ssl.SSLEOFError:

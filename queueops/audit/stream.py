@@ -73,7 +73,7 @@ def send_new(
     """
     Send what has not arrived yet, as far as it is certain that no entry with a smaller id can still appear.
 
-    Outside of a transaction: one of ours would keep the trail from settling.
+    Call it outside of a transaction: our own would keep the trail from settling.
 
     Args:
         seconds: After which no other batch is begun.
@@ -107,18 +107,18 @@ def send_new(
 
 
 def lag_of(target: str) -> Lag:
-    """What has not arrived, and for how long."""
+    """Return how many entries have not arrived, and for how long the oldest has waited."""
     row = AuditStream.objects.filter(target=target).first()
     return Lag(_waiting(row).count(), _oldest_seconds(row), row.fault if row else "")
 
 
 def lag_seconds(target: str) -> float:
-    """For how long the oldest entry that has not arrived has waited; one row is read, however many wait."""
+    """Return how long the oldest entry that has not arrived has waited; one row is read, however many wait."""
     return _oldest_seconds(AuditStream.objects.filter(target=target).first())
 
 
 def standstill(target: str) -> Standstill:
-    """Since when a target takes nothing though entries wait; reads two rows, however many wait."""
+    """Return since when a target takes nothing although entries wait; reads two rows, however many wait."""
     row = AuditStream.objects.filter(target=target).first()
     if row is None:
         return Standstill(0.0, "")
@@ -159,10 +159,11 @@ def settled_id(until: float) -> int:
     """
     Return the id up to which every entry that will ever be there is visible; 0: not known before the time is over.
 
-    Ids come out of a sequence and commit out of order. The default of the column gives a transaction its own id before
-    an entry's, so whichever is younger than one taken after the sequence was read has greater ids of entries.
+    Ids come out of a sequence and commit out of order. The column's default gives a transaction its own id before it
+    takes an id for an entry. A transaction id is taken here after the sequence was read: every younger transaction has
+    greater ids of entries.
 
-    Outside of a transaction: one that waits with an id of its own keeps others that wait from going on.
+    Call it outside of a transaction: one that waits here with an id of its own keeps other waiting ones from going on.
     """
     last, xid = _number(LAST_ID), _number(TAKE_XID)
     while _number(OLDEST_UNFINISHED) < xid:  # inside of one, its own is the oldest

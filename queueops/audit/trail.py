@@ -34,15 +34,14 @@ def record(
     project_id: str | Collection[str] = "",
 ) -> AuditEntry:
     """
-    Write one entry in the caller's transaction, so that it stays exactly when the change does; with the address of who
-    asks.
+    Write one entry, with the caller's address, in the caller's transaction: it stays exactly when the change does.
 
     Args:
         action: Verb first, `cancel_jobs`.
         target: `<model> <id>`, or how many of what.
         before, after: What DjangoJSONEncoder can write. Nothing secret.
         moved: Rows changed; 0 when the call found nothing to do.
-        project_id: Empty when the change is of no project; of several the entry names none.
+        project_id: Empty when the change is of no project, or of several.
 
     Raises:
         ProjectMoved: Somebody has changed a project that lives in another installation.

@@ -1,8 +1,9 @@
 """
 The one clock that counts: the database's.
 
-Whatever is compared with a stored time (a lease, a schedule, a window, an expiry) is read by what stands here: SQL by
-`{{now}}`, `{{clock_now}}` or `{{statement_now}}`, the ORM by `Now`. So a test can move time for all of them at once.
+The time that is compared with a stored one (a lease, a schedule, a window, an expiry) comes from this module alone. SQL
+takes it from `{{now}}`, `{{clock_now}}` or `{{statement_now}}`, the ORM from `Now`. A test can thus move time for all
+of them at once.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ CLOCKS = {"now": "now()", "clock_now": "clock_timestamp()", "statement_now": "st
 
 
 def with_clocks(statement: str) -> str:
-    """A statement that stands in code, with its clocks filled in; those of files have them from `load_sql`."""
+    """Fill in the clocks of a statement that stands in code; `load_sql` does so for statements of files."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: CLOCKS[found[1]], statement)
 
 
 class Now(functions.Now):
-    """Django's, where it is compared or stored. A column's default has Django's own: it is real in any case."""
+    """
+    Django's Now, for times that are compared or stored. A column's default uses Django's own: its time is real in any
+    case.
+    """
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
         return self.as_sql(compiler, connection, **context, template=CLOCKS["statement_now"])
@@ -53,5 +57,5 @@ def database_moment() -> datetime:
 
 
 def foretold(at: float) -> datetime:
-    """A time that was reckoned, in seconds since 1970; LATEST where a limit lets so little through that none comes."""
+    """A reckoned time, in seconds since 1970; LATEST if a limit lets so little through that the time never comes."""
     return datetime.fromtimestamp(at, UTC) if at < LATEST.timestamp() else LATEST

@@ -26,7 +26,7 @@ PATIENCE = {
 def database_settings(url: str, *, prepare: bool = False) -> dict[str, Any]:
     """
     Return Django's DATABASES entry for `postgresql://user:password@host:port,host:port/name?option=value`, as libpq
-    reads it: of several hosts it takes the first that answers and is what `target_session_attrs` asks for.
+    reads it. From several hosts libpq takes the first that answers and is what `target_session_attrs` asks for.
 
     CONN_MAX_AGE is 0 because under daphne a kept connection belongs to a thread that never comes
     back; the web process pools instead.
@@ -59,8 +59,8 @@ def use_connection_pool(max_size: int) -> None:
     """
     Pool this process's connections.
 
-    Only for the web process, which never forks: django-q2's sentinel forks replacements later, the pool's
-    sockets end up in both processes, and each reads the other's rows.
+    Only for the web process, which never forks. In a worker, django-q2's sentinel forks replacements later: the pool's
+    sockets would be in both processes, and each would read the other's rows.
     """
     from django.db import connections
 

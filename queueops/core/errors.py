@@ -86,7 +86,7 @@ def fields_of(error: ValidationError, prefix: str = "", *, known: Collection[str
     Return what is wrong with each field, by its path: the `fields` of an error of ours.
 
     Args:
-        known: The fields that there are: of one that is not among them the nearest is told.
+        known: The fields that there are. For any other field the message names the nearest of them.
     """
     found: dict[str, list[str]] = {}
     for item in error.errors(include_url=False, include_context=False, include_input=False):

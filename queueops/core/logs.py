@@ -1,7 +1,7 @@
 """
 Log lines: text for people, or one JSON object a line for collectors. Neither ever shows a secret.
 
-Who a line is about is said once, where the work begins (`tell_of`), and is on every line that the work writes.
+The code that begins a piece of work says once who it is about (`tell_of`). Every line that the work writes repeats it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ POOLED = (
 
 def ensure_session_is_ours() -> None:
     """
-    Where LISTEN is on, which needs a session to itself.
+    Refuse shared sessions if LISTEN is on, which needs a session to itself.
 
     Raises:
         UnsuitableDatabase: Sessions are shared.
@@ -32,8 +32,9 @@ def ensure_session_is_ours() -> None:
 
 def are_sessions_shared() -> bool:
     """
-    Ask on two connections in turn which process of the server answers: where they share one, or one's changes, sessions
-    are shared. Without a pooler the connection knows its process from the handshake, and that is all that is asked.
+    Ask on two connections in turn which process of the server answers. If they share a process, or a connection's
+    process changes, sessions are shared. Without a pooler, the process is the one that the handshake named, and nothing
+    more is asked.
     """
     connection.ensure_connection()
     raw = connection.connection
@@ -43,7 +44,8 @@ def are_sessions_shared() -> bool:
         mine: set[int] = set()
         others: set[int] = set()
         for _ in range(ROUNDS):
-            # The second twice: a pooler that deals two sessions out in turn would give each always the same.
+            # The second is asked twice: a pooler that deals out two sessions in turn would always give each connection
+            # the same.
             for one, seen in ((first, mine), (second, others), (second, others)):
                 backend = _backend(one)
                 if backend is None:
@@ -53,7 +55,7 @@ def are_sessions_shared() -> bool:
 
 
 def _backend(one: psycopg.Connection[tuple[object, ...]]) -> int | None:
-    """None: the pooler has no session for it now."""
+    """Return the number of the server's process; None: the pooler has no session for the connection now."""
     one.pgconn.send_query(b"SELECT pg_backend_pid()")
     found = None
     while True:

@@ -1,4 +1,4 @@
-"""The runbooks of docs/runbooks/, made into HTML for those who answer an alert."""
+"""The runbooks of docs/runbooks/, made into HTML for people who answer an alert."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Values that only keys of the settings open: payloads, results and what carries pieces of them.
+Values that only keys of the settings open: payloads, results and texts that carry pieces of them.
 
 A sealed value is a token in the place of the value: `queueops!sealed!<key's name>!<Fernet token>`, in JSON as a string.
-What is inside is JSON. A text may have tokens among other words; whoever opens it puts each value where its token was.
+The sealed content is JSON. A text may have tokens among other words; opening it puts each value where its token was.
 
 Nobody outside may write a token: with one copied from a dump, a producer could have it opened. `defused` sees to that.
 """
@@ -64,7 +64,7 @@ _may_open: ContextVar[Opening | None] = ContextVar("may_open", default=_always)
 
 @contextmanager
 def opened_if(allowed: Opening) -> Iterator[None]:
-    """In the block models show what is sealed only where `allowed` says so; it is asked when something is met."""
+    """In the block, models show sealed values only if `allowed` says so; it is asked when a sealed value is met."""
     token = _may_open.set(allowed)
     try:
         yield
@@ -74,7 +74,7 @@ def opened_if(allowed: Opening) -> Iterator[None]:
 
 @contextmanager
 def left_sealed() -> Iterator[None]:
-    """In the block models have tokens as they are stored, for what writes them somewhere else."""
+    """In the block, models have tokens as they are stored, for code that writes them somewhere else."""
     token = _may_open.set(None)
     try:
         yield
@@ -108,7 +108,7 @@ def is_sealed(text: str) -> bool:
 
 
 def is_whole_sealed(text: str) -> bool:
-    """Whether JSON text is one token; a payload is an object else."""
+    """Whether JSON text is one token; otherwise a payload is an object."""
     return text.startswith(f'"{MARK}')
 
 
@@ -144,7 +144,7 @@ def seal_bytes(content: bytes) -> bytes:
 
 def open_bytes(content: bytes) -> bytes:
     """
-    What `seal_bytes` was given; other content is as it was.
+    Return the content that `seal_bytes` was given; other content is returned as it is.
 
     Raises:
         SealedAway
@@ -166,13 +166,13 @@ def shown_bytes(content: bytes) -> bytes:
 
 
 def seal_text(text: str) -> str:
-    """`seal_value` of a text, of which an empty one has nothing to hide."""
+    """Seal a text as `seal_value` does; an empty text has nothing to hide."""
     return seal_value(text) if text else text
 
 
 def open_json(text: str) -> str:
     """
-    JSON text with each token's value in its place.
+    Return JSON text with each token's value in its place.
 
     Raises:
         SealedAway
@@ -182,7 +182,7 @@ def open_json(text: str) -> str:
 
 def open_text(text: str) -> str:
     """
-    A text with what was sealed in it.
+    Return a text with its sealed values opened.
 
     Raises:
         SealedAway
@@ -191,7 +191,9 @@ def open_text(text: str) -> str:
 
 
 def shown_json(text: str) -> str:
-    """`open_json` for whoever reads in this context; what is not theirs, or has no key, says so in its place."""
+    """
+    Open JSON as `open_json` does, for the reader of this context. A value that is not theirs, or has no key, says so.
+    """
     if MARK not in text or (show := _showing()) is None:
         return text
     return _in_json(text, show)
@@ -205,7 +207,7 @@ def shown_text(text: str) -> str:
 
 
 def defused(text: str) -> str:
-    """A text from outside, which no reader takes for a sealed one, or for one that is kept elsewhere."""
+    """Return a text from outside so that no reader takes it for a sealed one, or for one that is kept elsewhere."""
     if MARKS not in text:
         return text
     return text.replace(MARK, MARK.replace("!", " ")).replace(STORED, STORED.replace("!", " "))
@@ -218,7 +220,7 @@ def keys_in(text: str) -> set[str]:
 
 def reseal(text: str) -> str:
     """
-    Seal what is sealed in a text, or in JSON text, with the newest key; what has it stays as it is.
+    Seal the sealed values of a text, or of JSON text, with the newest key. Values that have that key stay as they are.
 
     Raises:
         SealedAway, PayloadKeysMissing

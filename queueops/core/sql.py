@@ -1,10 +1,11 @@
 """
 Hot and locking SQL lives in files: `<app>/sql/<verb>_<noun>.sql`.
 
-What several statements say alike stands once, in `<app>/sql/fragments/<name>.sql`, as of a table `job`: `{{name}}` is
-that text with bare columns, `{{name parked}}` as of `parked`. What follows from an enumeration is written from it, and
-given a name by `define_fragments`; the clocks of `clock.py` are fragments of every app. A statement has variants where
-one of its fragments has: `name@variant` stands in for `name` there.
+Text that several statements share is a fragment. It stands in `<app>/sql/fragments/<name>.sql`, with columns of a table
+`job`. A statement writes `{{name}}` for that text with bare columns, `{{name parked}}` for the text with columns of
+`parked`. Code writes the fragments that follow from an enumeration; `define_fragments` names them. The clocks of
+`clock.py` are fragments of every app. A statement has variants where one of its fragments has: `name@variant` stands in
+for `name` there.
 """
 
 import re
@@ -43,7 +44,7 @@ def load_sql(package: str, name: str, variant: str = "") -> str:
     Args:
         package: Dotted name of the app, `jobs`.
         name: File name without its suffix, `claim_jobs`.
-        variant: Whose fragments stand in for the others.
+        variant: The variant whose fragments stand in for the others.
     """
     text = _without_header(package, name)
     while "{{" in text:  # a fragment may hold others
@@ -108,7 +109,7 @@ def run_sql_as(
 
 
 def _by_name(row: type[Row], cursor: Any) -> RowMaker[Row]:
-    """What psycopg's class_row does; of a named tuple without a dictionary a row."""
+    """Do what psycopg's class_row does; for a named tuple, without making a dictionary a row."""
     names = [column.name for column in cursor.description or ()]
     fields = getattr(row, "_fields", ())[: len(names)]
     if len(names) == 1 or set(fields) != set(names):
@@ -133,7 +134,9 @@ def _run(
 
 @cache
 def _numbered(package: str, name: str, variant: str) -> tuple[bytes, tuple[str, ...]]:
-    """A statement with $1, $2 ... and the names of these; psycopg would rewrite one of over 4 kB at each run."""
+    """
+    Return a statement with $1, $2 ..., and their names; psycopg would rewrite a statement of over 4 kB at each run.
+    """
     names: dict[str, int] = {}
     text = re.sub(
         r"%(?:%|\((\w+)\)s)",

@@ -1,7 +1,7 @@
 """
 Spans by OpenTelemetry, where the extra `queueops[otel]` is installed and OTEL_* variables name an exporter.
 
-Without them nothing of it is imported, and what stands here answers that there is nothing to do.
+Without them nothing of OpenTelemetry is imported, and the functions here answer that there is nothing to do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 HEADERS = ("traceparent", "tracestate")
 SYSTEM = "queueops"
-# Of one submission: a batch of 100,000 jobs would be half a million spans of one trace, which nobody can look at.
+# Per submission: a batch of 100,000 jobs would be half a million spans of one trace, which nobody can look at.
 MOST_TRACED = 100
 FLUSH_MS = 3_000  # what a process waits for its collector when it ends
 
@@ -39,7 +39,7 @@ Attributes = Mapping[str, str | int | float | bool]
 @dataclass(slots=True)
 class Submission:
     """
-    One that is under way.
+    A submission under way.
 
     Attributes:
         traceparent: What its jobs carry; None: nobody samples it.
@@ -77,7 +77,7 @@ def is_wanted() -> bool:
 
 
 def trouble() -> str:
-    """What keeps spans that are wanted from being sent; empty: nothing."""
+    """Return what keeps wanted spans from being sent; empty: nothing."""
     if not is_wanted():
         return ""
     protocol = next((os.environ[name] for name in PROTOCOLS if os.environ.get(name)), "http/protobuf")
@@ -93,7 +93,7 @@ def trouble() -> str:
 
 @cache
 def tracer() -> Tracer | None:
-    """What makes this process's spans; None: they are not wanted, or cannot be sent, which is logged once."""
+    """Return the maker of this process's spans; None: they are not wanted, or cannot be sent, which is logged once."""
     if not is_wanted():
         return None
     if cause := trouble():
@@ -107,7 +107,7 @@ def tracer() -> Tracer | None:
 
 @cache
 def _provider() -> TracerProvider:
-    """The process's own, or the one that its code has set up before."""
+    """Return the process's own provider, or the one that its code has set up before."""
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http import trace_exporter
     from opentelemetry.sdk.resources import Resource
@@ -128,7 +128,7 @@ def _provider() -> TracerProvider:
     ):
         about["service.name"] = SYSTEM
     provider = TracerProvider(resource=Resource.create(about))
-    # A release that does not look here takes its own encoder, which is dearer and no worse.
+    # A release of OpenTelemetry that does not look here takes its own encoder, which is slower and no worse.
     trace_exporter.encode_spans = otlp.encode_spans  # type: ignore[attr-defined]
     provider.add_span_processor(BatchSpanProcessor(trace_exporter.OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
@@ -191,7 +191,7 @@ def _submitting(made: Tracer, name: str, attributes: Attributes) -> Iterator[Sub
 
 
 def carried(jobs: int) -> list[str | None] | None:
-    """What so many jobs carry of the submission that is under way, one after the other; None: nothing."""
+    """Return what each of so many new jobs carries of the submission under way; None: none of them carries anything."""
     submission = _submission.get()
     if submission is None or submission.traceparent is None or not submission.left:
         return None

@@ -17,7 +17,7 @@ LAST_WITH_THE_CHAIN = "a74cac7"
 
 def missing_migrations() -> list[str]:
     """
-    Which migrations are still to be applied, as `jobs.0001_initial`.
+    Return the migrations that are still to be applied, as `jobs.0001_initial`.
 
     Raises:
         UnsuitableDatabase: as `ensure_upgradable`
@@ -36,8 +36,9 @@ def is_migrated() -> bool:
 
 def ensure_upgradable(database: Any) -> None:
     """
-    Ask before Django looks: it applies a migration as a whole or takes it for applied as a whole, and where a database
-    has a part of what one replaces, it stops with a traceback, or makes again what is there.
+    Check the applied migrations before Django does. Django applies a migration as a whole, or takes it for applied as a
+    whole. If a database has only a part of what a migration replaces, Django stops with a traceback, or makes again
+    what is there.
 
     Args:
         database: One of Django's connections.

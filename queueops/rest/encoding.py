@@ -26,7 +26,7 @@ def body_of(request: Request, *, limit_bytes: int, source: IO[bytes] | None = No
     Return the body to be read, inflated where it is gzip.
 
     Args:
-        limit_bytes: Of the inflated body. What comes in is capped before Django sees it (core/body_cap.py).
+        limit_bytes: Of the inflated body. The compressed body is capped before Django sees it (core/web/body_cap.py).
         source: Where the body is kept, if it is to be read from there.
 
     Raises:
@@ -43,7 +43,7 @@ def body_of(request: Request, *, limit_bytes: int, source: IO[bytes] | None = No
 
 
 class _Inflated(io.RawIOBase):
-    """Holds no more than a block of either side, however much a bomb would make of it."""
+    """It holds no more than a block of the compressed and of the inflated body, however large a bomb would become."""
 
     def __init__(self, source: Any, limit_bytes: int) -> None:
         self._source = source
@@ -89,8 +89,8 @@ class CompressedAnswers(GZipMiddleware):
     """
     Compresses the API's JSON where the client takes gzip, and nothing else.
 
-    The length of a compressed page tells of a secret in it to whoever can have a guess shown beside it (BREACH). Pages
-    hold a CSRF token and show what addresses say; the API's answers hold no secret that is shown twice.
+    The length of a compressed page tells of a secret in it to an attacker who can have a guess shown beside it
+    (BREACH). Pages hold a CSRF token and show what addresses say; the API's answers hold no secret that is shown twice.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

@@ -1,4 +1,4 @@
-"""How lists are narrowed. Parameters that are not known, empty, or given twice, are refused: none may widen a list."""
+"""The filters of lists. Parameters that are unknown, empty, or given twice are refused: none may widen a list."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def refuse_unknown(request: Request, known: set[str]) -> None:
 
 
 class FilterSet(django_filters.FilterSet):
-    """Of every list."""
+    """The base of every list's filters."""
 
 
 class _ChoicesField(BaseCSVField):
@@ -110,6 +110,6 @@ class _TruthField(forms.Field):
 
 
 class TruthFilter(django_filters.BooleanFilter):
-    """Django's takes whatever it does not know for no filter at all."""
+    """Refuses unknown values, which Django's filter takes for no filter at all."""
 
     field_class = _TruthField

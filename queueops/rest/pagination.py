@@ -23,7 +23,9 @@ EXAMPLE_CURSOR = "MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx"
 
 
 def fitting(sizes: Iterable[int]) -> int:
-    """How many rows of these bytes make a page of at most QUEUEOPS_MAX_PAGE_MB; the first one does, however large."""
+    """
+    Return how many rows of these bytes make a page of at most QUEUEOPS_MAX_PAGE_MB; the first row is always in it.
+    """
     count = total = 0
     for size in sizes:
         total += size
@@ -37,8 +39,8 @@ class NewestFirst(BasePagination):
     """
     Ordered by -id; the cursor is the last id shown, so rows that arrive meanwhile shift nothing.
 
-    A view whose rows may be large says by its `weight`, an expression, how many bytes one has: a page ends before they
-    are too many.
+    A view whose rows may be large gives a row's bytes by its `weight`, an expression: a page ends before the bytes are
+    too many.
     """
 
     parameters = frozenset({"cursor", "page_size"})

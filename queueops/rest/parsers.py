@@ -86,7 +86,7 @@ def read_document(request: Request, *, limit_bytes: int | None = None) -> bytes:
 
     Raises:
         UnsupportedMediaType, UnsupportedEncoding, IncompleteBody, MalformedGzip
-        BodyTooLarge: Also where no server in front has cut the body off, and of what gzip makes of it.
+        BodyTooLarge: Also if no server in front has cut the body off, and for the inflated body.
     """
     limit = limit_bytes or max_job_bytes()
     try:
@@ -109,7 +109,7 @@ def parse_document(raw: bytes, *, any_number: bool = False) -> Any:
     Parse UTF-8, with or without its mark. Texts may hold NUL characters, and a number that is too large is infinite.
 
     Args:
-        any_number: Also NaN and infinity, which whoever takes it refuses where they stand.
+        any_number: Also NaN and infinity, which the caller refuses where they stand.
 
     Raises:
         MalformedJSON: With line and column.
@@ -140,7 +140,7 @@ def parse_json(raw: bytes, *, any_number: bool = False) -> Any:
     Parse strictly: UTF-8, no NaN or infinity, no NUL character, no lone surrogates.
 
     Args:
-        any_number: As `parse_document`; NUL characters are left to whoever takes it, too.
+        any_number: As `parse_document`; NUL characters are left to the caller, too.
 
     Raises:
         MalformedJSON: With line and column.
@@ -208,10 +208,10 @@ def parse_query_as(model: type[Model], given: Mapping[str, str]) -> Model:
 
 def digest_of(request: Request, raw: bytes, *, path: str = "") -> str:
     """
-    Digest what decides the meaning of a request: method, address and body.
+    Digest the parts that decide the meaning of a request: method, address and body.
 
     Args:
-        path: Instead of the request's address, where several mean the same.
+        path: Replaces the request's address, if several addresses mean the same.
     """
     return _started_digest(request, raw, path).hexdigest()
 
@@ -236,13 +236,13 @@ def spool_lines(request: Request, *, enough: int) -> SpooledLines:
     """
     Keep the body where it can be read twice, while digesting it and counting its lines.
 
-    A gzip body is kept as it came and inflated twice: what a bomb makes of it is never on the disk.
+    A gzip body is kept as it came and inflated twice: an inflated bomb is never on the disk.
 
     Raises:
         UnsupportedEncoding, IncompleteBody, MalformedGzip
         MalformedJSON: It is UTF-16.
         BodyTooLarge: Inflated it has more than QUEUEOPS_MAX_BODY_MB.
-        ClientLeft, OutOfTime: So while the lines are read.
+        ClientLeft, OutOfTime: Also while the lines are read.
     """
     digest = _started_digest(request, b"")
     kept = _kept_aside(request)
@@ -281,8 +281,8 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     """
     Yield lines as `lines_of` does.
 
-    Of a line longer than any job may be only its beginning comes. The service refuses that beginning for its length, so
-    the error names the line and memory stays bounded.
+    A line longer than any job may be is cut to its beginning. The service refuses that beginning for its length: the
+    error names the line, and memory stays bounded.
     """
     limit = max_job_bytes() + 1  # one more than the service takes
     rest, is_cut, is_first = b"", False, True

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says besides what the views' types say: errors, headers, examples, security."""
+"""Adds to the OpenAPI document what the views' types do not say: errors, headers, examples, security."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class OperatorSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-
 
 
 def describe_requests(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """What the types of the views do not say of every request: no parameter is empty, and which bodies may be."""
+    """Say what the views' types do not say of every request: no parameter is empty, and some bodies may be."""
     for methods in result["paths"].values():
         for described in methods.values():
             for parameter in described.get("parameters", ()):

@@ -1,4 +1,4 @@
-"""What all API views share: the caller, its needs, no content negotiation, lists."""
+"""The base of all API views: the caller, its needs, no content negotiation, lists."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class AlwaysJSON(BaseContentNegotiation):
 
 class CallerView(APIView):
     """
-    Closed to end users and to those without credentials, unless a view says otherwise.
+    Closed to end users and to callers without credentials, unless a view says otherwise.
 
     Attributes:
         for_users: An end user sees and changes here nothing but what is theirs.
-        for_anonymous: Whoever names a project that shows itself to everybody may read here.
+        for_anonymous: Anybody who names a project that shows itself to everybody may read here.
         query: By method, the query parameters that it takes besides `project`; of a list's GET its filters say so.
-        unconfined: Methods that act on what belongs to no project, so that the database confines them to none.
+        unconfined: Methods that act on rows of no project; the database therefore confines them to none.
     """
 
     needs: ClassVar[Mapping[str, Need]]
@@ -84,7 +84,7 @@ class CallerView(APIView):
         return parse_query_as(model, given)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Know the caller, then confine what answers the request to the caller's rows."""
+        """Find the caller, then confine the view to the caller's rows."""
         super().initial(request, *args, **kwargs)
         if not (request.method in READS and isinstance(self, CallerListView)):  # those check their filters, too
             refuse_unknown(request, {"project", *self.query.get(str(request.method), ())})
@@ -111,7 +111,7 @@ class CallerView(APIView):
 
 @contextmanager
 def confined(request: Request) -> Iterator[None]:
-    """Within the caller's rows; those that write have transactions of their own."""
+    """Within the caller's rows; methods that write have transactions of their own."""
     caller = cast("Caller", request.auth)
     enter = reading_for if request.method in READS else acting_for
     with enter(caller.project_id, caller.user_id, role=ANONYMOUS_ROLE if caller.is_anonymous else API_ROLE):

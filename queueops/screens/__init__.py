@@ -1,1 +1,1 @@
-"""What the screens of all apps are made of."""
+"""The parts of which the screens of all apps are made."""

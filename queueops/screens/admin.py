@@ -1,4 +1,4 @@
-"""What every screen of the admin is made of."""
+"""The base classes of every screen of the admin."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class QueueAdmin(VerbsMixin, ModelAdmin):
         return response
 
     def audit_targets(self, row: Any) -> list[str]:
-        """What the audit trail calls a row; its page shows what people changed about it."""
+        """Return the names of a row in the audit trail; its page shows what people changed about it."""
         return [f"{self.opts.verbose_name} {row.pk}"]
 
     @admin.display(description="project")
@@ -57,7 +57,7 @@ class PageAdmin(QueueAdmin):
     """A row's page shows more than its fields."""
 
     def shown_of(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """What the page of a stored row shows besides."""
+        """Return what the page of a stored row shows besides its fields."""
         return {}
 
     def change_view(

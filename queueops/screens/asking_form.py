@@ -14,12 +14,12 @@ SEEN_AT = "seen_at"
 
 class AskingForm(forms.ModelForm):  # type: ignore[type-arg]
     """
-    Of a row that has `updated_at`. Subclasses fill `warnings` and `asks_first` in `clean`.
+    A form of a row that has `updated_at`. Subclasses fill `warnings` and `asks_first` in `clean`.
 
     Attributes:
         stored: The row as it is; None for a new one.
         warnings: What the figures mean, shown above the form.
-        asks_first: It is sound and is not to be saved yet.
+        asks_first: Whether the form is sound and is not to be saved yet.
     """
 
     reason = optional_reason("Optional; kept in the audit trail with the figures before and after.")
@@ -46,7 +46,7 @@ class AskingForm(forms.ModelForm):  # type: ignore[type-arg]
 
     @property
     def is_unread(self) -> bool:
-        """Whether there is something that a person has to have read before it is saved."""
+        """Whether a person has to read something before the form is saved."""
         return bool(self.warnings) and self.has_changed()
 
     @property

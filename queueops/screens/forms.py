@@ -1,4 +1,4 @@
-"""What a person is asked before an action."""
+"""Forms that ask a person something before an action."""
 
 from __future__ import annotations
 

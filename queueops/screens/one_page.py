@@ -13,7 +13,7 @@ AFTER = "after"
 
 
 class OnePage(TypedChangeList):
-    """In the order of the keys, from the one in the parameter `after`."""
+    """A list in the order of the keys, from the key in the parameter `after`."""
 
     parameter: ClassVar = AFTER
     order: ClassVar = "pk"
@@ -53,7 +53,7 @@ class OnePage(TypedChangeList):
         return rows
 
     def place_of(self, row: Any) -> Any:
-        """What `start_of` reads."""
+        """Return a row's key, which `start_of` reads from the address."""
         return row.pk
 
     def prepare_rows(self, rows: list[Any]) -> None:
@@ -61,7 +61,7 @@ class OnePage(TypedChangeList):
 
 
 class NewestPage(OnePage):
-    """By number, newest first, from before the one in the parameter `before`."""
+    """A list by number, newest first, from before the number in the parameter `before`."""
 
     parameter = BEFORE
     order = "-pk"

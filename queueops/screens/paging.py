@@ -34,14 +34,14 @@ MOST_LISTED_COUNTED = 10_000  # rows of a list that nothing but its own default 
 BEFORE = "before"
 LONGEST_NUMBER = 19  # a bigint's digits
 
-# Of the list's address, what is no filter.
+# Parameters of a list's address that are no filters.
 NOT_FILTERS = ("before", "p", "o", "all")
 # An id is made by a web process's clock, created_at by the database's.
 CLOCK_SLACK = timedelta(hours=1)
 
 
 def _label_of(spec: Any, value: str) -> str:
-    """A filter's own word for a value; one that lists what is there has values alone."""
+    """Return a filter's own word for a value; a filter that lists the values in use has no words."""
     pairs = (one for one in getattr(spec, "lookup_choices", ()) if isinstance(one, tuple | list))
     return next((str(label) for choice, label in pairs if str(choice) == value), value)
 
@@ -112,15 +112,15 @@ class BoundedChangeList(TypedChangeList):
 
     @cached_property
     def everything(self) -> str | None:
-        """How many rows the list has, in words, where this page is not all of them and somebody knows."""
+        """Return in words how many rows the list has, if this page is not all of them and the number is known."""
         if self.query or (self.is_first_page and self.older_link is None):
             return None
         wanted = {name: values[-1] for name, values in self.get_filters_params().items() if values and values[-1]}
         known = self.model_admin.count_rows(wanted)
         if known is not None or wanted:
             return None if known is None else f"{known:,}"
-        # What the list shows where no filter is chosen, such as open ones alone; the planner's estimate is of all rows,
-        # and as old as the last analyze.
+        # Without a chosen filter, a list may show some rows alone, such as open ones: they are counted. The planner's
+        # estimate is of all rows, and as old as the last analyze.
         counted = self.queryset.order_by()[: MOST_LISTED_COUNTED + 1].count()
         return f"{counted:,}" if counted <= MOST_LISTED_COUNTED else f"more than {MOST_LISTED_COUNTED:,}"
 
@@ -205,7 +205,7 @@ class CreatedFilter(RangeDateTimeFilter):
 
 
 class BoundedListMixin(QueueAdmin):
-    """What an admin of a big table says about its list. Ids are UUIDv7, or `key_of` and `time_of_key` know others."""
+    """The list in the admin of a big table. Ids are UUIDv7; `key_of` and `time_of_key` are overridden for others."""
 
     sortable_by: tuple[str, ...] = ()
     list_defer: tuple[str, ...] = ()
@@ -218,7 +218,7 @@ class BoundedListMixin(QueueAdmin):
         return None
 
     def count_rows(self, wanted: Mapping[str, str]) -> int | None:
-        """How many rows these conditions have, where counters know; None: they don't."""
+        """Return how many rows these conditions have, if counters know; None: they don't."""
         return None
 
     def in_order(self, wanted: Mapping[str, str]) -> bool:
@@ -226,7 +226,7 @@ class BoundedListMixin(QueueAdmin):
         return False
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Any]:
-        """The rows of which the newest WINDOW are looked at; only conditions that an index (…, id) serves."""
+        """Return the rows of which the newest WINDOW are looked at; only conditions that an index (…, id) serves."""
         rows: QuerySet[Any] = self.model.objects.order_by()
         return rows
 

@@ -1,4 +1,4 @@
-"""What screens show of receivers of messages, webhooks and routes of alerts, and what they offer for them."""
+"""The columns and actions of screens for receivers of messages: webhooks and routes of alerts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .verbs import Verb, VerbOutcome
 
 
 class HowManyForm(OptionalReasonForm):
-    """Says what it is about before it is confirmed."""
+    """Says what the action is about before it is confirmed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -55,7 +55,9 @@ def sent_again(sent: int, *, left: int) -> VerbOutcome:
 
 
 def takes(row: Any) -> SafeString | str:
-    """Of a receiver: `arrive`; `paused 3 h ago: it accepted nothing for three days`; `none accepted since …`."""
+    """
+    Return a receiver's state: `arrive`; `paused 3 h ago: it accepted nothing for three days`; `none accepted since …`.
+    """
     if row.paused_at:
         became = "paused" if row.is_silent else "switched off"
         because = row.get_paused_because_display()

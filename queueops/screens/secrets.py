@@ -1,4 +1,4 @@
-"""Secrets that are shown once, and the screens of what is issued."""
+"""Secrets that are shown once, and the screens of issued things."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def shown_once(
 
 
 class IssuedAdmin(QueueAdmin):
-    """Of what opens something: it is issued and revoked, and what it opens never changes under its holder."""
+    """
+    The admin of credentials that open something. They are issued and revoked; their rights never change under the
+    holder.
+    """
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -80,7 +80,7 @@ def short_id(identifier: UUID) -> SafeString:
 
 
 def address(screen: str, identifier: object) -> str:
-    """Of the page of one row: `address("jobs_job", id)`."""
+    """Return the address of one row's page: `address("jobs_job", id)`."""
     return reverse(f"admin:{screen}_change", args=[quote(str(identifier))])
 
 

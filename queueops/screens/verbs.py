@@ -33,7 +33,7 @@ MOST_ROWS_NAMED = 10  # rows named on the page that asks
 @dataclass(frozen=True, slots=True)
 class VerbOutcome:
     """
-    What a service did.
+    The outcome of a service.
 
     Attributes:
         report: Replaces the sentence made of the two numbers.
@@ -54,11 +54,11 @@ class Verb:
         permission: `<app>.<codename>`.
         done: What is said of a row afterwards: "cancelled".
         explains: What it does and what it leaves alone.
-        applies: Of the rows, those it will act on; the page says how many.
+        applies: Returns the rows on which it will act; the page says how many.
         carry_out: Called with the ids, `actor` and the form's fields.
         overrides: It destroys or overrides something; the button says so.
-        amount: What it will be done to, in words, where that is not the rows themselves: "20,000 jobs of 1 batch".
-            Empty: nothing.
+        amount: Says in words what it will act on, if that is not the rows themselves: "20,000 jobs of 1 batch". Empty:
+            nothing.
     """
 
     name: str
@@ -196,16 +196,16 @@ def report(request: HttpRequest, verb: Verb, outcome: VerbOutcome) -> None:
 
 class VerbsMixin:
     """
-    Offers the actions whose permission a person has; one that names none is offered to nobody.
+    Offers the actions whose permission a person has; an action that names none is offered to nobody.
 
-    Instead of `allowed_permissions`: Django looks for a method of that name, and unfold's check of a full name reads
-    the database, which has no tables before the first migration.
+    It replaces `allowed_permissions`. Django looks for a method of that name. Unfold's check of a full name reads the
+    database, which has no tables before the first migration.
     """
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """
         Raises:
-            BadRequest: A row was chosen by what is no key of one.
+            BadRequest: A row was chosen by a value that is no key.
         """
         key = self.opts.pk  # type: ignore[attr-defined]
         try:

@@ -1,1 +1,1 @@
-"""The roof: what joins all apps into one installation. Nothing imports it."""
+"""The roof, which joins all apps into one installation. Nothing imports it."""

@@ -54,7 +54,7 @@ EXPECTED: dict[type[Exception], tuple[int, dict[str, Any]]] = {
 
 
 def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
-    """Turn whatever a view raised into the one error shape of core/errors.py."""
+    """Turn any error of a view into the one error shape of core/errors.py."""
     status, body, headers = _answer_to(error)
     return Response(body, status, headers=headers)
 
@@ -109,7 +109,7 @@ def _answer_to_rest_framework(
 
 @csrf_exempt
 def unknown_address(request: HttpRequest) -> HttpResponse:
-    """404 for everything below ROOTS that is nothing, in the API's own shape and for any method."""
+    """Answer 404 for unknown addresses below ROOTS, in the API's own shape and for any method."""
     message = f"There is no address {request.path}."
     if not request.path.endswith("/") and _is_known(f"{request.path}/"):
         message = f"Addresses end with a slash: {request.path}/"

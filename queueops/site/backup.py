@@ -1,9 +1,9 @@
 """
-Backing the database up, and restoring it, so that what is restored is what was there: counted and compared.
+Backs the database up, and restores it: what is restored is counted and compared with what was there.
 
 A dump by itself is no backup. Row security, which confines the login role too, makes pg_restore leave out foreign
-keys: here they come before it. Work that was done after the backup would be done again: so everything is paused in the
-transaction that restores.
+keys: here they come before it. Work that was done after the backup would be done again. Therefore everything is paused
+in the transaction that restores.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ MEGABYTE = 1_000_000
 LAST_LINES = 5  # of what a program of PostgreSQL complains
 ACTOR = "system:restore"
 
-# Not in a dump and its copy alike: constraints of NOT NULL, which older servers do not list, and what sequences have
-# reached, which goes on while a dump is taken.
+# Two things may differ between a dump and its copy, and are not compared. Older servers do not list constraints of NOT
+# NULL. The values of sequences go on while a dump is taken.
 TABLES = """
 SELECT relname::text
   FROM pg_class
@@ -69,7 +69,7 @@ STRUCTURE: dict[str, LiteralString] = {
          WHERE table_schema = 'public' AND grantee LIKE 'queueops\_%'""",
     "sequences": "SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'",
 }
-# What PostgreSQL writes otherwise once it has read its own text: (ARRAY['a'::varchar])::text[] as ARRAY['a'::text].
+# PostgreSQL writes these otherwise once it has read its own text: (ARRAY['a'::varchar])::text[] as ARRAY['a'::text].
 WRITTEN_ANEW = re.compile(r"[()\s]|::(text|character varying)(\[\])?")
 MOMENT = """
 SELECT pg_export_snapshot(), to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
@@ -85,7 +85,7 @@ VALUES ('global', '', '{RESTORED_REASON}', '{ACTOR}')
 # Entries of a dump that must come after the foreign keys, whose check reads the tables as their owner.
 LAST_ENTRIES = re.compile(r"^\d+; \d+ \d+ (ROW SECURITY|POLICY) ")
 MAKES_PUBLIC = " SCHEMA - public "  # an entry that fails where public exists, as in every new database
-# What older servers do not know of what our pg_restore writes.
+# Our pg_restore writes this setting, which older servers do not know.
 NEWER_SETTING = b"SET transaction_timeout = 0;\n"
 KNOWS_NEWER_SETTING = 170_000  # of PostgreSQL
 HEAD_LINES = 100  # of a script, among which settings stand
@@ -104,14 +104,14 @@ class BackupError(QueueOpsError):
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """
-    What a backup holds.
+    The description of a backup.
 
     Attributes:
         taken_at: The moment it shows, ISO 8601 in UTC.
         size: Of the dump, in bytes.
         rows: By table.
-        structure: Of each sort how many there are, and a checksum over their definitions.
-        under_way: Jobs that were running: whether their calls went through the backup cannot know.
+        structure: By sort, how many there are, and a checksum over their definitions.
+        under_way: Jobs that were running: the backup cannot know whether their calls went through.
     """
 
     format: int
@@ -132,7 +132,7 @@ def back_up(directory: Path, say: Say) -> Manifest:
     """
     Write a backup of one moment into a new directory, and read it once to see that it holds every row.
 
-    Work goes on meanwhile. What is cut off leaves a directory `.partial`, which the next try replaces.
+    Work goes on meanwhile. A backup that is cut off leaves a directory `.partial`, which the next try replaces.
 
     Raises:
         BackupError: The directory exists, or the dump fails or lacks something.
@@ -172,7 +172,7 @@ def restore(directory: Path, say: Say) -> Manifest:
     """
     Restore a backup into an empty database, with everything paused, and compare it with what was backed up.
 
-    What fails before the comparison leaves the database empty.
+    A failure before the comparison leaves the database empty.
 
     Raises:
         BackupError: There is no whole backup, the database is not empty, or what was restored differs.

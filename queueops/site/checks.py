@@ -1,4 +1,4 @@
-"""What `check --deploy` and `doctor` say of an installation in production."""
+"""The checks of an installation in production, for `check --deploy` and `doctor`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def embedded_database_check(**_: Any) -> list[checks.CheckMessage]:
 
 @checks.register
 def unknown_settings_check(**_: Any) -> list[checks.CheckMessage]:
-    """A later version's are no reason not to start: this one may have been put back after it."""
+    """A later version's settings are no reason not to start: somebody may have gone back to this version."""
     return [
         checks.Warning(
             f"{key} is no setting of version {VERSION}, and is not looked at.",

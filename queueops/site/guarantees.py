@@ -1,4 +1,4 @@
-"""What is promised, and the tests that prove it: read from their source, none of them is imported."""
+"""The guarantees, and the tests that prove them: read from the tests' source, none of them is imported."""
 
 from __future__ import annotations
 

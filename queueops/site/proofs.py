@@ -1,4 +1,4 @@
-"""What queues and gateways are publicly known to get wrong, and the tests that show that it cannot happen here."""
+"""The publicly known faults of queues and gateways, and the tests that show that they cannot happen here."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ mistakes that work of this kind invites.
 
 
 def page() -> str:
-    """The page of proofs; the figures are those of the last `make proofs`."""
+    """Return the page of proofs, with the figures of the last `make proofs`."""
     told = _told()
     lines = [_HEAD, f"Last run: {told['date']}, commit {told['commit']}."]
     for proof in PROOFS:

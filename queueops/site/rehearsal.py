@@ -1,5 +1,5 @@
 """
-A rehearsal: jobs of a file are carried out against the sandbox under given limits, and nothing of it stays.
+A rehearsal: jobs of a file are carried out against the sandbox under given limits, and leave nothing behind.
 
 It happens in one transaction that is rolled back, so no worker sees it and no row is left.
 """
@@ -36,7 +36,7 @@ from ratelimits.services.limits import catalogue
 
 ACTOR = "system:rehearse"
 PROJECT = "rehearsal"
-SHIPPED = ("http.request", "llm.generate", "google_sheets.")  # what calls the sandbox where its address says so
+SHIPPED = ("http.request", "llm.generate", "google_sheets.")  # kinds that call the sandbox if their address says so
 
 
 class CannotRehearse(QueueOpsError):
@@ -79,9 +79,9 @@ def rehearse(
     """
     Args:
         lines: Jobs, as a batch has them.
-        limits: From `written_limits`; None: those that are here.
+        limits: From `written_limits`; None: this installation's.
         most: How many of the jobs are carried out, from the first on.
-        seconds: For at most so long; limits take the time that they take.
+        seconds: The rehearsal's longest time; limits take the time that they take.
         knobs: Of the sandbox, such as its quotas.
 
     Raises:
@@ -163,7 +163,7 @@ def _carry_out(lines: Sequence[Mapping[str, Any]], address: str, *, most: int, s
 
 
 def _foresee(lines: Iterable[Mapping[str, Any]]) -> SubmissionForecast:
-    """Of the whole file, with as many slots as this installation's workers have, whether they run or not."""
+    """Forecast the whole file, with as many slots as this installation's workers have, whether they run or not."""
     slots = settings.QUEUEOPS.workers * settings.QUEUEOPS.executor_slots
     own = {"host": PROJECT, "pid": 0, "process_started_at": 0.0, "cluster_pid": 0}
     worker = Executor.objects.create(slots=slots, **own)
@@ -193,7 +193,7 @@ def _put_credential(project: Project, name: str, service: str, address: str) -> 
 
 
 def _to_sandbox(line: Mapping[str, Any], address: str) -> dict[str, Any]:
-    """The job, with the sandbox in the place of whom it calls by address."""
+    """Return the job, with the sandbox in place of the address that it calls."""
     payload = dict(line.get("payload") or {})
     if line["kind"] == "http.request":
         path = urlsplit(str(payload.get("url", ""))).path.strip("/") or "root"

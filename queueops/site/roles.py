@@ -37,7 +37,7 @@ _before: frozenset[str] | None = None
 
 
 def remember_permissions() -> None:
-    """Before a migration: what there is already, so that `make_groups` knows what the migration adds."""
+    """Remember, before a migration, the permissions that exist: `make_groups` then knows what the migration adds."""
     global _before  # noqa: PLW0603 - one migration a process
     try:
         with transaction.atomic():
@@ -49,8 +49,8 @@ def remember_permissions() -> None:
 @transaction.atomic
 def make_groups() -> list[str]:
     """
-    Create the groups that are missing. One that exists stays as its installation has made it, but gets of its role
-    what the migration that has just run added: else nobody could use what is new.
+    Create the groups that are missing. A group that exists stays as its installation has made it. It only gets the
+    permissions of its role that the migration has just added: otherwise nobody could use the new things.
 
     Returns:
         The names of those created.

@@ -1,4 +1,6 @@
-"""Whose a credential is, for turns and room at the door of the web process. What it opens is asked for later, anew."""
+"""
+The owner of a credential, for turns and room at the door of the web process. Its permissions are asked for later, anew.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from queueops.tenancy.models import ProducerKey, digest_of
 
 def whose(shown: ShownCredential) -> str | None:
     """
-    A `LookUp`. A project's keys, and the tokens of its users, are its own together.
+    A `LookUp`. A project's keys and the tokens of its users count as the project.
 
     Raises:
         CannotTell: The database does not answer, or the keys of a token's issuer would have to be fetched.

@@ -1,4 +1,4 @@
-"""A web process's look at whether anybody carries out jobs: workers that are gone cannot tell."""
+"""A web process looks whether anybody carries out jobs: workers that are gone cannot tell."""
 
 from __future__ import annotations
 

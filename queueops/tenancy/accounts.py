@@ -1,8 +1,8 @@
 """
-How many accounts at a provider stand behind what a limit counts together.
+Counts the accounts at a provider behind the calls that a limit counts together.
 
-What a provider says of a quota is about the account whose key the call showed, and about no other. Credentials of one
-quota project are one account; each that names none may be one of its own.
+A provider's words about a quota concern the account whose key the call showed, and no other. Credentials of one quota
+project are one account; each credential without a quota project may be its own account.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def are_several(service: str, *, project: str | None, user: str | None) -> bool:
     """
     Whether calls of several accounts may be counted together.
 
-    Calls of a service without credentials show what their jobs bring along, taken as one account for each project.
+    Calls of a service without credentials show what their jobs bring along: they count as one account for each project.
 
     Args:
         project, user: Of the provider, whose calls are counted; None: everybody's.

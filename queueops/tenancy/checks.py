@@ -31,7 +31,7 @@ PROJECTS_OTHERWISE = {
     "tenancy_project",
 }
 
-# What the API may read or write although everyone's rows are in it.
+# Tables that the API may read or write although everyone's rows are in them.
 SHARED = {
     "django_q_ormq",
     "jobs_agingrule",
@@ -45,7 +45,7 @@ SHARED = {
     "ratelimits_resumeramp",
 }
 
-# What anybody may read of a project that shows itself to everybody, and the rules that this takes.
+# Tables that anybody may read of a project that shows itself to everybody, and tables of rules that this takes.
 SHOWN = {
     "jobs_agingrule",
     "jobs_batch",
@@ -72,7 +72,7 @@ SELECT relname FROM pg_class
  ORDER BY relname
 """  # noqa: S608 - our own words
 
-# What a role may take on, or has the rights of, is as good as its own.
+# A role is as strong as every role that it may take on, or has the rights of.
 STRONGER_ROLES = """
 SELECT rolname FROM pg_roles
  WHERE (pg_has_role(%s, oid, 'MEMBER') OR pg_has_role(%s, oid, 'MEMBER'))
@@ -82,7 +82,8 @@ SELECT rolname FROM pg_roles
  ORDER BY rolname
 """
 
-# What a later version has made, and confines as we do, is no breach: this one may have been put back after it.
+# A table that a later version has made, and confines as we do, is no breach: somebody may have gone back to this
+# version.
 REACHED_TABLES = f"""
 SELECT relname FROM pg_class
  WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') AND relname <> ALL(%s)
@@ -94,7 +95,7 @@ SELECT relname FROM pg_class
 
 
 def tenant_tables() -> list[str]:
-    """Tables with rows of projects: those that name theirs, and those whose rows belong to one that does."""
+    """Return the tables with rows of projects: their rows name the project, or belong to a row that does."""
     described = [model._meta for model in apps.get_models(include_auto_created=True)]  # noqa: SLF001 - documented
     found = {one.model for one in described if any(field.column == "project_id" for field in one.concrete_fields)}
     while children := {one.model for one in described if one.model not in found and _belongs_to(one, found)}:
@@ -107,7 +108,7 @@ def _belongs_to(described: Any, parents: Collection[type[Model]]) -> bool:
 
 
 def unsafe() -> list[str]:
-    """What is wrong, each with what to do; the first may hide others."""
+    """Return what is wrong, each with what to do; the first may hide others."""
     if missing := missing_roles():
         return [explained(missing)]
     tables = tenant_tables()
@@ -143,7 +144,7 @@ def ensure_projects_are_kept_apart() -> None:
 
 @checks.register(checks.Tags.database)
 def row_security_check(*, databases: Collection[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
-    """Silent while migrations are to come: `migrate` asks first, and may be about to put right what is wrong."""
+    """Silent while migrations are to come: `migrate` asks first, and may be about to put the faults right."""
     if not databases or not is_migrated():
         return []
     return [checks.Error(text, id="tenancy.E001") for text in unsafe()]

@@ -91,7 +91,7 @@ class OpenCredential:
     settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def takes(self, model: str) -> frozenset[str]:
-        """What its server takes for a model, as it is written down or this process has just learned."""
+        """Return what its server takes for a model: what is written down, and what this process has just learned."""
         learned = noted_here(SettingPlace(self.name, self.base_url, model))
         return learned.union(self.settings.get("", ()), self.settings.get(model, ()))
 
@@ -99,7 +99,7 @@ class OpenCredential:
 @dataclass(frozen=True, slots=True)
 class Rotation:
     """
-    What `rotate` did.
+    The outcome of `rotate`.
 
     Attributes:
         current: Secrets that were encrypted with the newest key already.
@@ -161,7 +161,7 @@ def also_rotate(model: Any) -> None:
 
 
 def also_warn(check: Callable[[Credential], str | None]) -> None:
-    """Have the form of credentials show what a check says of one that was saved; None: nothing."""
+    """Have the form of credentials show what a check says of a saved credential; None: nothing."""
     if check not in CHECKS:
         CHECKS.append(check)
 
@@ -209,7 +209,7 @@ def open_for(names: Collection[str]) -> dict[str, OpenCredential]:
     """
     Open several at once.
 
-    One that is missing or cannot be opened is left out, so that it stops no other; `open_named` says why.
+    A credential that is missing or cannot be opened is left out, so that it stops no other; `open_named` says why.
     """
     opened = {}
     for row in Credential.objects.filter(name__in=set(names)).prefetch_related("settings") if names else ():
@@ -222,7 +222,7 @@ def open_for(names: Collection[str]) -> dict[str, OpenCredential]:
 
 class Account(NamedTuple):
     """
-    What a credential stands for, besides its secret.
+    The account behind a credential, without its secret.
 
     Attributes:
         principals: Whom the provider counts: project and user; empty ones: the job's own.
@@ -236,7 +236,7 @@ class Account(NamedTuple):
 
 
 def find_accounts(names: Collection[str]) -> dict[str, Account]:
-    """Return what the credentials, and pools of them, that exist stand for, by name."""
+    """Return the accounts behind those of the credentials and pools that exist, by name."""
     if not names:
         return {}
     rows = Credential.objects.filter(name__in=set(names))
@@ -250,17 +250,17 @@ def find_accounts(names: Collection[str]) -> dict[str, Account]:
 
 
 def base_url_of(name: str | None) -> str:
-    """The address of a credential's own; empty: it has none, or there is no such credential."""
+    """Return a credential's own address; empty: it has none, or there is no such credential."""
     return find_accounts({name}).get(name, Account()).base_url if name else ""
 
 
 def find_principals(names: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Return whom the provider counts, name -> (quota_project, quota_user), of the credentials that exist."""
+    """Return whom the provider counts, name -> (quota_project, quota_user), for the credentials that exist."""
     return {name: account.principals for name, account in find_accounts(names).items()}
 
 
 class UsableCredential(NamedTuple):
-    """What a project may name: a credential or a pool of them, the service that it opens, and its own address."""
+    """A credential that a project may name, or a pool of them: the service that it opens, and its own address."""
 
     service: str
     is_pool: bool
@@ -280,7 +280,7 @@ def usable_by(project_id: str | None) -> dict[str, UsableCredential]:
 
 
 def without_batches(project_id: str | None) -> frozenset[tuple[str, str]]:
-    """Return of which credentials and models that a project may use the server takes no batches; "": of every model."""
+    """Return the usable credentials of a project, and their models, whose server takes no batches; "": every model."""
     rows = CredentialSetting.objects.filter(takes=CredentialSetting.Takes.NO_BATCHES, credential__projects=project_id)
     return frozenset(rows.order_by().values_list("credential__name", "model"))
 

@@ -21,7 +21,7 @@ GRANTS_KNOW_THEIR_OPTIONS = 160_000  # of PostgreSQL
 ATTEMPTS = 100
 TAKEN_ON = (API_ROLE, ANONYMOUS_ROLE)
 
-# What a role or membership shows as that another database makes at this moment.
+# Errors that show that another database makes the role or membership at this moment.
 SOMEBODY_ELSE_DOES = (
     psycopg.errors.DuplicateObject,
     psycopg.errors.UniqueViolation,
@@ -65,7 +65,7 @@ def explained(missing: list[str]) -> str:
 
 
 def missing_roles() -> list[str]:
-    """What is to be run by somebody who may create roles; nothing when all is there."""
+    """Return the statements for somebody who may create roles; empty: all roles are there."""
     with connection.cursor() as cursor:
         version = connection.connection.info.server_version
         may_take_on = "SET" if version >= GRANTS_KNOW_THEIR_OPTIONS else "MEMBER"

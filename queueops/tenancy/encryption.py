@@ -1,7 +1,7 @@
 """
-Which projects have their payloads encrypted, and the columns of models that hold what is.
+The projects whose payloads are encrypted, and the columns of models that hold encrypted content.
 
-Rows keep what they were written as until `encrypt_payloads` has been over them: both kinds are read at any time.
+Rows stay as they were written until `encrypt_payloads` has been over them: both kinds are read at any time.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from queueops.core.errors import QueueOpsError
 
 from .models import Project
 
-SETTING_KNOWN_SECONDS = 5.0  # after a change some process may write for so long as it was set before
+SETTING_KNOWN_SECONDS = 5.0  # for so long after a change, a process may still write as it was set before
 DECRYPT = "tenancy.decrypt_project"
 
 _known: dict[str, tuple[bool, float]] = {}
 
 
 class CannotRead(QueueOpsError):
-    """What is encrypted cannot be read here, so nothing can be done with it; nor can it be written again."""
+    """The encrypted content cannot be read here: nothing can be done with it, and it cannot be written again."""
 
     code = "payload_unreadable"
     status = 409
 
 
 def note_encrypted(project_id: str, *, is_on: bool) -> None:
-    """Remember what somebody has read of a project, who had to ask the database anyway."""
+    """Remember the setting of a project, for a caller who had to ask the database anyway."""
     _known[project_id] = (is_on, time.monotonic() + SETTING_KNOWN_SECONDS)
 
 
 def is_encrypted(project_id: str) -> bool:
-    """Whether what is written of a project's payloads is to be sealed; read at most every SETTING_KNOWN_SECONDS."""
+    """Whether a project's payloads are to be sealed when they are written; read at most every SETTING_KNOWN_SECONDS."""
     is_on, until = _known.get(project_id, (False, 0.0))
     if time.monotonic() < until:
         return is_on
@@ -51,15 +51,15 @@ def is_encrypted(project_id: str) -> bool:
 
 
 def forget_encrypted() -> None:
-    """Read anew what was known: a change was made here."""
+    """Read the setting anew: a change was made here."""
     _known.clear()
 
 
 class Concealing:
     """
-    Middleware: who has a session sees what is encrypted with the permission for it alone. After SessionLimits.
+    Middleware: people with a session see encrypted content only with the permission for it. After SessionLimits.
 
-    Keys see it, as they sent it. The permission is asked for where something encrypted is met: elsewhere this is free.
+    Keys see it, as they sent it. The permission is asked for when encrypted content is met: otherwise this is free.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -73,7 +73,7 @@ class Concealing:
 
 
 def may_read_encrypted(user: AbstractBaseUser | AnonymousUser) -> bool:
-    """Whether a person may read what is encrypted; who is nobody calls with a key, whose own rules hold."""
+    """Whether a person may read encrypted content. A user who is nobody calls with a key, whose own rules hold."""
     return not user.is_authenticated or bool(getattr(user, "has_perm", lambda _: False)(DECRYPT))
 
 
@@ -123,6 +123,8 @@ class SealedTextField(models.TextField):  # type: ignore[type-arg]
 
 
 def _refuse_stand_in(value: Any) -> None:
-    """What stands for a value that could not be shown must not take its place for good."""
+    """
+    Refuse to store the text that stands in for a value that could not be shown: it would replace the value for good.
+    """
     if isinstance(value, str) and value.startswith(sealing.STANDS_IN):
         raise CannotRead

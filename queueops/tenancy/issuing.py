@@ -14,7 +14,7 @@ from queueops.tenancy.models import ProducerKey, Project
 
 def told_name(name: str) -> str:
     """
-    Return what somebody calls a project or a key, without blanks around it.
+    Return somebody's name for a project or a key, without blanks around it.
 
     Raises:
         ValidationError: Nobody could read it: it is empty, or has signs that are not shown.

@@ -1,4 +1,4 @@
-"""Whose work it is: projects and the keys their producers hold."""
+"""The owners of work: projects and the keys their producers hold."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Scope(models.TextChoices):
     AUDIT = "audit", "read its project's audit trail"
 
 
-# What an end user can be given: all else concerns the whole project.
+# Scopes that an end user can be given: all others concern the whole project.
 USER_SCOPES = (Scope.READ, Scope.SUBMIT, Scope.USAGE)
 
 
@@ -154,7 +154,7 @@ class Project(models.Model):
 
 
 class UserLabel(models.Model):
-    """What operators call an end user of a project: the last label that a submission gave."""
+    """Operators' name for an end user of a project: the last label that a submission gave."""
 
     pk = models.CompositePrimaryKey("project", "user_id")
     project = models.ForeignKey(Project, models.CASCADE, db_index=False, related_name="+")
@@ -229,7 +229,7 @@ class ProducerKey(models.Model):
 
 class Issuer(models.Model):
     """
-    Who signs the tokens of a project's end users, and how a token is checked.
+    A signer of tokens for a project's end users, and how its tokens are checked.
 
     Tokens are signed either with keys that the issuer publishes (`jwks_url`: RS256 or ES256), or with a secret that
     both sides know (HS256). See queueops/tenancy/callers/tokens.py and issuer_keys.py.
@@ -282,7 +282,7 @@ class Issuer(models.Model):
 
 class Credential(models.Model):
     """
-    What a handler shows to a provider, encrypted at rest, and whom the provider then counts the call against.
+    A secret that a handler shows to a provider, encrypted at rest, and whom the provider then counts the call against.
 
     Two projects that use one credential share its quotas, because its principals name the counters.
     """
@@ -312,7 +312,7 @@ class Credential(models.Model):
 
 class CredentialSetting(models.Model):
     """
-    What the server behind a credential takes, where that is not what servers of its kind take otherwise.
+    A setting that the server behind a credential takes, unlike other servers of its kind.
 
     Attributes:
         base_url: Its address when this was learned: with another it is not heeded.
@@ -390,7 +390,7 @@ class CredentialPoolMember(models.Model):
 
 class CredentialRefusal(models.Model):
     """
-    That a job of a pool was refused with one of its credentials.
+    The refusal of a pool's job with one of the pool's credentials.
 
     Attributes:
         of_project: The job's project.

@@ -1,4 +1,4 @@
-"""What is refused of a project that moves to another installation, or has moved there."""
+"""Refusals for a project that moves to another installation, or has moved there."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def refuse_moved(project_id: str, move: str, address: str, *, reads: bool = Fals
 
 
 def refusal_of(project_id: str, move: str, address: str) -> QueueOpsError | None:
-    """What a write to the project is answered with; None: it lives here."""
+    """Return the answer to a write to the project; None: the project lives here."""
     if move == ProjectMove.MOVED:
         where = f" to {address}" if address else ""
         return ProjectMoved(
@@ -61,8 +61,8 @@ def refuse_writes(project_id: str) -> None:
     """
     Refuse what would write to a project that is on its way, or lives elsewhere.
 
-    Asked in the transaction that writes: who was let in before the project was closed, and writes only now, is refused;
-    and a move waits for the transactions that began before.
+    Call it in the transaction that writes. It refuses a caller who was let in before the project was closed and writes
+    only now. A move waits for the transactions that began before.
 
     Raises:
         ProjectMoved, ProjectMoving
@@ -75,9 +75,9 @@ def hold_projects(project_ids: Collection[str], actor: str) -> None:
     """
     Keep projects that somebody changes from being switched until the transaction ends: the move finds the change.
 
-    For what is written without being confined to the project, and audited. Nobody changes one that has moved; what the
-    installation itself does to the rows that were left goes on. On its way only people change it: a leaked key must be
-    revoked at once, and the move gives up.
+    Use it for audited writes that are not confined to the project. Nobody changes a project that has moved; the
+    installation's own work on the rows that were left goes on. Only people change a project on its way: a leaked key
+    must be revoked at once, and the move gives up.
 
     Raises:
         ProjectMoved, ProjectMoving
@@ -90,12 +90,12 @@ def hold_projects(project_ids: Collection[str], actor: str) -> None:
 
 
 def projects_away() -> frozenset[str]:
-    """Those that are on their way to another installation, or there: what they left here waits for nobody."""
+    """Return the projects on their way to another installation, or there: what they left here waits for nobody."""
     return frozenset(Project.objects.exclude(move=ProjectMove.NONE).values_list("pk", flat=True))
 
 
 def ids_that_stay(rows: QuerySet[Row], ids: Sequence[UUID]) -> list[UUID]:
-    """Those of the rows, of a model that names projects, whose project is neither on its way nor elsewhere."""
+    """Return the ids of the rows whose project is neither on its way nor elsewhere. Their model names projects."""
     away = projects_away()
     if not away:
         return list(ids)

@@ -1,9 +1,9 @@
 """
 Credential pools: which credentials a call may show.
 
-A pool stands in a lane's name where a credential's project would, as `pool:<name>`. In the lane's subject whose jobs
-they are stands behind it, `pool:<name>/<project>`: a member may be out for one project alone. Members are kept for half
-a second, so that one which is taken out or put back is known to every process within it.
+A pool stands in a lane's name where a credential's project would, as `pool:<name>`. In the lane's subject the project
+of the jobs stands behind it, `pool:<name>/<project>`: a member may be out for one project alone. Members are kept for
+half a second: within it every process knows of a member that is taken out or put back.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def principals_of(pool: str) -> tuple[str, str]:
 
 
 def asked_by(quota_project: str, project: str) -> str:
-    """Return a quota project with whose jobs they are behind it, where it is a pool's."""
+    """Return a quota project; if it is a pool's, with the project of the jobs behind it."""
     return f"{quota_project}/{project}" if quota_project.startswith(MARK) else quota_project
 
 
@@ -61,7 +61,7 @@ def members_of(pool: str, project: str = "") -> tuple[PoolMember, ...]:
     """
     Return the members that calls may show, as read at most MEMBERS_KEPT_SECONDS ago.
 
-    Where none is left, those that have rested are on trial.
+    If no member is left, the members that have rested are on trial.
 
     Args:
         project: Whose calls; empty: without looking at what is out for one project alone.
@@ -73,7 +73,7 @@ def members_of(pool: str, project: str = "") -> tuple[PoolMember, ...]:
 
 
 def absences_of(credential: str) -> list[Absence]:
-    """For whom a pool's credential is out, as read at most MEMBERS_KEPT_SECONDS ago."""
+    """Return for whom a pool's credential is out, as read at most MEMBERS_KEPT_SECONDS ago."""
     members = (one for found in _read().values() for one in found)
     return next((out for member, out in members if member.credential == credential), [])
 

@@ -1,7 +1,8 @@
 """
 Receivers of our messages, those of webhooks and of alert routes: whether they take them, and since when not.
 
-One that has accepted nothing for SILENT_FOR is paused, and one that says 410 is switched off: none is asked for ever.
+A receiver that has accepted nothing for SILENT_FOR is paused; one that says 410 is switched off. None is asked for
+ever.
 """
 
 # ruff: noqa: SLF001 - _meta and _default_manager are Django's documented API of a model that is not known here
@@ -24,7 +25,7 @@ R = TypeVar("R", bound="Receiver")
 
 
 class Receiver(models.Model):
-    """What an address does with our messages. A test counts only where it is accepted."""
+    """How an address takes our messages. A test counts only if it is accepted."""
 
     class Pause(models.TextChoices):
         SILENT = "silent", "it accepted nothing for three days"

@@ -1,5 +1,5 @@
 """
-What providers refused credentials of pools for, and which credentials that takes out.
+Providers' refusals of credentials in pools, and the credentials that these take out.
 
 A refusal is evidence against its credential until a call that began after it is accepted: then it was the job's own.
 Evidence is read, never summed up in a row: processes that add to it at once lose none of it. docs/adr/0051 says why
@@ -20,15 +20,18 @@ from queueops.core.sql import run_sql, run_sql_as
 
 from .models import CredentialRefusal
 
-CALLS_OF_EVIDENCE = 3  # of one project, none accepted since: it is out for that project
-PROJECTS_OF_EVIDENCE = 3  # of which a call each was refused, none accepted since: it is out for all
+CALLS_OF_EVIDENCE = 3  # calls of one project, none accepted since: it is out for that project
+PROJECTS_OF_EVIDENCE = 3  # projects of which a call each was refused, none accepted since: it is out for all
 RESTED_SECONDS = 60.0  # between calls that try a credential, where a project has no other
 
 REST = timedelta(seconds=RESTED_SECONDS)
 
 
 class RefusedCall(NamedTuple):
-    """A call that showed a credential and was refused. `call`: the job with which it left. `counts`: as how many."""
+    """
+    A call that showed a credential and was refused. `call`: the job with which it left. `counts`: how many it counts
+    as.
+    """
 
     credential: str
     project: str
@@ -46,7 +49,7 @@ class Absence(NamedTuple):
         project: For whose jobs; empty: for all.
         calls, projects: The evidence: refused calls, and of how many projects, since it was accepted last.
         rested: Its last refusal is RESTED_SECONDS ago.
-        jobs: The last that were refused.
+        jobs: The last jobs that were refused.
     """
 
     credential_id: int
@@ -97,7 +100,7 @@ def accepted(calls: Collection[tuple[str, float]]) -> bool:
 
 
 def refused_by(jobs: Collection[UUID]) -> Mapping[UUID, Mapping[str, bool]]:
-    """Return by job which credentials its provider refused it, and whether each was accepted since."""
+    """Return by job the credentials that its provider refused, and whether each was accepted since."""
     found: dict[UUID, dict[str, bool]] = {}
     rows = CredentialRefusal.objects.filter(job__in=jobs)
     for job, name, disproved in rows.values_list("job", "credential__name", "disproved"):

@@ -2,8 +2,8 @@
 Rights of the API's role on tables that 1.0.0 does not know, nor do the commits up to e6e967ab.
 
 These take such a table for a breach as soon as the API may use it: web does not start, and an executor that connects
-takes no jobs. So no migration gives the rights. Until the first process of this version runs, those of the version
-before go on beside the new tables, and start again where they have to.
+takes no jobs. Therefore no migration gives the rights. Until the first process of this version runs, processes of the
+version before go on beside the new tables, and start again where they have to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .scope import API_ROLE
 # Later tables need none of this: from 1.1.0 on a confined table is no breach, and its migration gives the rights.
 RIGHTS: Mapping[str, str] = {
     "jobs_refusedcalls": "SELECT",
-    # What the server said of a job is of its project alone.
+    # Without `reason`: the server's words about a job are for its project alone.
     "tenancy_credentialsetting": columns("SELECT", ["id", "credential_id", "model", "takes"]),
 }
 

@@ -1,4 +1,4 @@
-"""What the roles may do with projects, keys, credentials and issuers; docs/reference/roles.md."""
+"""The roles' permissions for projects, keys, credentials and issuers; docs/reference/roles.md."""
 
 from __future__ import annotations
 

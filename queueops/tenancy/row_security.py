@@ -1,9 +1,9 @@
 """
 Row-level security of the tenants' tables, for migrations: who may see and write which rows.
 
-    queueops_service   everything; the login role is a member, so workers, the admin and the relay are it
-    queueops_api       a project's rows, with what is granted; a transaction takes the role on: scope.py
-    queueops_anonymous reads some of the rows of a project that shows itself to everybody; likewise
+    queueops_service   Everything. The login role is a member: workers, the admin and the relay act as this role.
+    queueops_api       A project's rows, with what is granted. A transaction takes the role on: scope.py.
+    queueops_anonymous Some rows of a project that shows itself to everybody, to read. A transaction takes it on, too.
 
 FORCE makes the login role, which owns the tables, obey too. A superuser obeys no policy before it takes on a role.
 """
@@ -23,7 +23,7 @@ PROJECT = f"(SELECT nullif(current_setting('{PROJECT_SETTING}', true), ''))"
 USER = f"(SELECT nullif(current_setting('{USER_SETTING}', true), '')::uuid)"
 
 OF_PROJECT = f"project_id = {PROJECT}"
-# The project shows itself to everybody: of all others the anonymous role sees not even the name.
+# The project shows itself to everybody: the anonymous role does not even see the names of other projects.
 OF_SHOWN_PROJECT = f"{OF_PROJECT} AND EXISTS (SELECT FROM tenancy_project AS shown WHERE shown.id = {PROJECT})"
 OF_USER = f"{OF_PROJECT} AND ({USER} IS NULL OR user_id = {USER})"
 
@@ -62,8 +62,8 @@ def show_rows(view: str, table: str, rows: str, names: Sequence[str]) -> RunSQL:
     """
     Let the API read these rows of a table through a view, where the table itself must show it less.
 
-    The view reads with the rights of its owner, who sees every row: so nothing but its condition confines it. It is no
-    barrier (`security_barrier`): as one it would be planned by itself, and a page of it would read all of its rows.
+    The view reads with the rights of its owner, who sees every row: only its condition confines it. It is no barrier
+    (`security_barrier`): a barrier would be planned by itself, and a page of it would read all of its rows.
 
     Args:
         names: Of the columns.

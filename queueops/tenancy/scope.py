@@ -1,4 +1,4 @@
-"""Whose rows the statements of a block may see and write, as the database itself enforces it: row_security.py."""
+"""Confines the statements of a block to the rows of a project or user, as the database enforces it: row_security.py."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def acting_for(project_id: str, user_id: UUID | None = None, *, role: str = API_
 
 @contextmanager
 def reading_for(project_id: str, user_id: UUID | None = None, *, role: str = API_ROLE) -> Iterator[None]:
-    """As `acting_for`, in one transaction, or each read would be one of its own; of a project on its way, too."""
+    """
+    Do as `acting_for` does, in one transaction: otherwise each read would have its own. Reads a project on its way,
+    too.
+    """
     with _confined_to(project_id, user_id, role), transaction.atomic():
         yield
 
@@ -68,8 +71,8 @@ def for_everyone() -> Iterator[None]:
     """
     Lift the confinement of `acting_for` within the block.
 
-    For figures that follow from everyone's work, such as a place in a queue, and for marks of the whole log: nothing
-    of another project's rows may leave the block but a number or a time.
+    Use it for figures that follow from everyone's work, such as a place in a queue, and for marks of the whole log.
+    Nothing of another project's rows may leave the block but a number or a time.
     """
     with local_settings(None):
         yield

@@ -2,7 +2,8 @@
 Which secret key a database belongs to.
 
 Operators' tasks wait in the database, signed with QUEUEOPS_SECRET_KEY. A host with another key takes them, cannot read
-them and throws them away; so the database holds a text signed with the right one, and another key refuses to start.
+them and throws them away. Therefore the database holds a text signed with the right key, and a process with another key
+refuses to start.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-What the server behind a credential takes, where other servers of its kind take something else.
+The settings that the server behind a credential takes, where other servers of its kind take others.
 
-It is learned from refusals that name a field, for one credential, address and model, and is a row that operators see
-and may delete. A process goes by what it has learned itself from the next call on, and by what others have once it has
-read their rows.
+A setting is learned from a refusal that names a field, for one credential, address and model. It is a row that
+operators see and may delete. A process goes by its own lessons from the next call on, and by others' once it has read
+their rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class SettingPlace(NamedTuple):
-    """Of which server and model something was learned."""
+    """The server and model about which something was learned."""
 
     credential: str
     base_url: str
@@ -42,7 +42,7 @@ _own: TTLCache[SettingPlace, frozenset[str]] = TTLCache(MOST_LESSONS, KEPT_SECON
 
 def note(place: SettingPlace, takes: str, reason: str) -> None:
     """
-    Go by it from the next call on, and have `write_noted` write it down. Asks no database.
+    Go by a lesson from the next call on, and have `write_noted` write it down. Asks no database.
 
     Args:
         takes: One of `CredentialSetting.Takes`.
@@ -54,7 +54,7 @@ def note(place: SettingPlace, takes: str, reason: str) -> None:
 
 
 def noted_here(place: SettingPlace) -> frozenset[str]:
-    """What this process has learned lately, whether or not it is written down."""
+    """Return what this process has learned lately, whether or not it is written down."""
     with _lock:
         return _own.get(place, frozenset())
 
@@ -63,7 +63,7 @@ def write_noted() -> int:
     """
     Write down what was learned, each in a statement of its own. Returns how many rows are new.
 
-    Of a credential with MOST_OF_A_CREDENTIAL of them no more are kept.
+    A credential that has MOST_OF_A_CREDENTIAL rows gets no more.
     """
     written = 0
     while _noted:
@@ -92,7 +92,7 @@ def write_noted() -> int:
 
 
 def forget() -> None:
-    """What this process has learned."""
+    """Drop what this process has learned, written down or not."""
     with _lock:
         _noted.clear()
         _own.clear()

@@ -12,7 +12,7 @@ from .credentials import CredentialUnreadable, seal, unseal
 
 SIGNING_SECRET_BYTES = 32
 ENTRY = "signing_secret"
-# Of rows with such a secret: not loaded where they are saved, so that no form brings an old token back.
+# These columns of rows with such a secret are not loaded where rows are saved: no form brings an old token back.
 WRITTEN_BY_ROTATION = ("secret", "rotated_at")
 
 

@@ -1,4 +1,4 @@
-"""What operators call a project's end users, whom QueueOps knows by their ids alone."""
+"""Operators' names for a project's end users, whom QueueOps knows by their ids alone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ THEIR_PAGE = ' <a class="qo-link" href="{}" rel="noreferrer">their page</a>'
 
 def label_users(project_id: str, labels: Mapping[UUID, str]) -> None:
     """
-    Call the users so from now on, in the caller's transaction: at its end, since it locks the rows it changes.
+    Give the users these labels in the caller's transaction: at its end, because it locks the rows it changes.
 
-    What is called so already is not written, so that submissions that repeat their labels wait for nobody.
+    A label that a user already has is not written: submissions that repeat their labels wait for nobody.
     """
     if not labels:
         return
@@ -41,14 +41,14 @@ def label_users(project_id: str, labels: Mapping[UUID, str]) -> None:
 
 
 def labels_of(project_id: str, users: Iterable[UUID]) -> dict[UUID, str]:
-    """What those of the users are called that are called something."""
+    """Return the labels of the users who have one."""
     rows = UserLabel.objects.filter(project_id=project_id, user_id__in=list(users))
     return dict(rows.values_list("user_id", "label"))
 
 
 def in_words(names: Iterable[str], *, project_id: str = "") -> dict[str, str]:
     """
-    Each name as people know it: `acme / Ada` for `acme / 6f9f1b0e-…`, where that user is called so.
+    Return each name as people know it: `acme / Ada` for `acme / 6f9f1b0e-…`, if that user is called so.
 
     Args:
         project_id: Whose users they are, where the names do not begin with it. Empty: a user whom two projects call

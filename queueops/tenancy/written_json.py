@@ -70,7 +70,7 @@ class WrittenBytes(Func):
     """
     How many bytes a WrittenJSONField's value has as JSON text; 0: it is null.
 
-    A large value of the column of before is not unpacked for that, as in jobs/sql/fragments/claim_bytes.sql.
+    A large value of the earlier column is not unpacked for that, as in jobs/sql/fragments/claim_bytes.sql.
     """
 
     output_field = models.BigIntegerField()

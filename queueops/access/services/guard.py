@@ -1,5 +1,5 @@
 """
-Locks out who guesses.
+Locks out people who guess.
 
 Counts are rows, so that all web processes agree and a restart forgets nothing. An attempt is counted
 before it is checked: however many are sent at once, no more than the limit are checked.
@@ -64,8 +64,8 @@ def guarded(
     Args:
         check: Not called while locked.
         account: As it was given; it need not exist.
-        browser: That the account has signed in with before. Its passwords are counted by themselves: what others fail
-            with does not lock it.
+        browser: One with which the account has signed in before. Its passwords are counted by themselves: others'
+            failures do not lock it.
 
     Raises:
         SignInLocked: `retry_after` has the seconds until the lock opens by itself.
@@ -89,7 +89,7 @@ def unlock(name: str, *, actor: str, reason: str = "") -> int:
     """
     Forget every failure of an account, or of an address for keys, and return how many counts that were.
 
-    The audit trail tells of it when there were any.
+    The audit trail tells of it if there were any.
     """
     forgotten, _ = SignInCount.objects.filter(Q(account=known_name(name)) | Q(account="", address=name)).delete()
     if forgotten:
@@ -98,14 +98,14 @@ def unlock(name: str, *, actor: str, reason: str = "") -> int:
 
 
 def known_name(account: str) -> str:
-    """The name under which an account is counted."""
+    """Return the name under which an account is counted."""
     if not account or account.startswith(UNKNOWN) or User.objects.filter(username=account).exists():
         return account
     return UNKNOWN + hashlib.sha256(account.encode()).hexdigest()[:32]
 
 
 def locked_names() -> list[str]:
-    """Those who are locked now, by account or by address."""
+    """Return the accounts and addresses that are locked now."""
     rows = SignInCount.objects.filter(forget_at__gt=Now()).order_by("account", "address")
     return sorted({row.account or row.address for row in rows if row.failures >= limit_of(row)})
 
@@ -125,7 +125,9 @@ def state_of(row: SignInCount) -> str:
 
 
 def _rows(purpose: SignInCount.Purpose, account: str, address: str, browser: str) -> list[tuple[str, str, int]]:
-    """What is counted: account, address, limit. Always in this order, or two attempts could wait for each other."""
+    """
+    Return what is counted: account, address, limit. The order is fixed, or two attempts could wait for each other.
+    """
     config = settings.QUEUEOPS
     if purpose == Purpose.PASSWORD and browser:
         return [(account, f"{KNOWN_BROWSER}{browser}", config.lockout_failures)]

@@ -23,7 +23,7 @@ LASTS_HOURS = settings.PASSWORD_RESET_TIMEOUT // 3600
 
 
 class InvitationTokens(PasswordResetTokenGenerator):
-    """Of the account as it is: a password that is set, or another invitation, ends every one from before."""
+    """Tokens of the account as it is: a password that is set, or another invitation, ends every earlier token."""
 
     key_salt = "queueops.access.invitation"
 
@@ -106,7 +106,7 @@ def invite(asks: User, *, name: str, email: str, role: Group, base: str) -> Invi
 @transaction.atomic
 def invite_again(asks: User, user: User, *, base: str) -> Invited:
     """
-    Make another link for somebody who has not signed in yet; those from before are worth nothing.
+    Make another link for somebody who has not signed in yet; earlier links are worth nothing.
 
     Raises:
         NothingToInvite, InvitedByProvider, RoleNotYours
@@ -116,7 +116,7 @@ def invite_again(asks: User, user: User, *, base: str) -> Invited:
     user = User.objects.select_for_update(of=("self",)).get(pk=user.pk)
     if not is_waited_for(user):
         raise NothingToInvite
-    # Whoever has the link has the account: an administrator must not win more than is theirs by inviting again.
+    # The holder of the link has the account: an administrator must not win more rights by inviting again.
     if not asks.is_superuser and not user.get_all_permissions() <= asks.get_all_permissions():
         raise RoleNotYours
     user.password = make_password(None)

@@ -1,8 +1,9 @@
 """
 Browsers in which somebody has signed in before: strangers' wrong passwords do not lock them out.
 
-A browser is given a signed cookie that names its account. Its attempts are counted by themselves, and lock it alone:
-who steals the cookie has as many guesses as from one address, and who has none locks the account for other browsers.
+A browser is given a signed cookie that names its account. Its attempts are counted by themselves, and lock it alone. A
+thief of the cookie has as many guesses as from one address. A stranger without it locks the account for other browsers
+only.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def remember(response: HttpResponse, request: HttpRequest, user: User) -> HttpRe
 
 
 def known_to(request: HttpRequest | None, username: str) -> str:
-    """The name of the browser, if whoever has this name has signed in with it; else empty."""
+    """Return the name of the browser, if the person of this name has signed in with it; else empty."""
     text = request.COOKIES.get(COOKIE, "") if request is not None else ""
     if not text:
         return ""

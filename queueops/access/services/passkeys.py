@@ -1,7 +1,7 @@
 """
 Passkeys (WebAuthn): added, shown as second factor, removed. The library is python-fido2.
 
-A challenge lies in the session, is used up by whatever answers it, and is met by a passkey once.
+A challenge lies in the session. Any answer uses it up, and a passkey can meet it once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from . import second_factor
 NAME = "QueueOps"
 MOST_PASSKEYS = 10  # of one person
 ADDING, SHOWING = "passkey_being_added", "passkey_asked_for"  # in the session
-# What an answer that is none makes the library raise.
+# The library raises these for an answer that is none.
 BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, AssertionError, NotImplementedError)
 
 
@@ -80,7 +80,7 @@ def begin_adding(request: HttpRequest, user: User, name: str) -> None:
 
 
 def being_added(request: HttpRequest) -> dict[str, Any] | None:
-    """The name of the passkey that is being added, and what to ask the browser for."""
+    """Return the name of the passkey that is being added, and what to ask the browser for."""
     found: dict[str, Any] | None = request.session.get(ADDING)
     return found
 
@@ -120,7 +120,9 @@ def add(request: HttpRequest, user: User, answer: Any, *, actor: str) -> Passkey
 
 
 def ask_for(request: HttpRequest, user: User) -> str:
-    """Keep a challenge for the passkeys of somebody in the session; what to ask the browser for, or empty: none."""
+    """
+    Keep a challenge for somebody's passkeys in the session. Return what to ask the browser for; empty: they have none.
+    """
     credentials = _credentials(user)
     if not credentials:
         return ""
@@ -134,7 +136,8 @@ def show(request: HttpRequest, user: User, answer: Any) -> Passkey | None:
     """
     Return the passkey that answered the challenge; None: it is wrong, or it answered before.
 
-    The write is guarded, so that of two requests with one answer one is let in, and a copy whose count lags is not.
+    The write is guarded: one of two requests with the same answer is let in, and a copied passkey whose count lags is
+    not.
     """
     state = request.session.pop(SHOWING, None)
     if state is None:
@@ -173,7 +176,7 @@ def remove(user: User, passkey_id: int, *, actor: str) -> str:
 
 
 def _server(request: HttpRequest) -> Fido2Server:
-    """Of the host that was asked for: a passkey answers no other, and this takes answers of no other page."""
+    """Return the server of the requested host: a passkey answers no other, and this takes answers of no other page."""
     own = f"{request.scheme}://{request.get_host()}"
     host = request.get_host().rpartition(":")[0] or request.get_host()
     return Fido2Server(PublicKeyCredentialRpEntity(id=host, name=NAME), verify_origin=lambda origin: origin == own)

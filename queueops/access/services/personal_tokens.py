@@ -90,7 +90,10 @@ def revoke_tokens(ids: Sequence[int], *, actor: str, reason: str) -> int:
 
 
 def find_usable(secret: str) -> PersonalToken | None:
-    """The token of that text, if it may be used now: neither expired nor revoked, its owner active and on the staff."""
+    """
+    Return the token of that text, if it may be used now: neither expired nor revoked, its owner active and on the
+    staff.
+    """
     return (
         PersonalToken.objects.select_related("user")
         .filter(

@@ -46,10 +46,11 @@ def welcome(claims: dict[str, Any]) -> User:
     """
     Return the account of somebody for whom the provider vouches, with the roles that the provider gives now.
 
-    Who comes for the first time gets an account; an existing one only with QUEUEOPS_OIDC_LINK_BY_EMAIL. Of roles, those
-    that QUEUEOPS_OIDC_ROLES names are given and taken; others are left as they were given here. Who has lost all of
-    them is no longer staff, which ends what is open in every browser. Groups that the provider left out are not none:
-    Entra ID leaves out those of somebody who is in very many. Then nobody is let in, and no role is taken.
+    The first sign-in makes an account, or with QUEUEOPS_OIDC_LINK_BY_EMAIL takes an existing one. Roles that
+    QUEUEOPS_OIDC_ROLES names are given and taken; other roles stay as they were given here. Somebody who has lost all
+    of the named roles is no longer staff, which ends their sessions in every browser. A missing claim of groups does
+    not mean that there are none: Entra ID leaves it out for somebody in very many groups. Then the sign-in is refused,
+    and no role is taken.
 
     Raises:
         NoRole, GroupsMissing, AccountInactive
@@ -69,7 +70,7 @@ def welcome(claims: dict[str, Any]) -> User:
 
 
 def roles_of(claims: dict[str, Any]) -> set[str]:
-    """The names of the roles that somebody's groups give."""
+    """Return the names of the roles that somebody's groups give."""
     told = at(claims, settings.QUEUEOPS.oidc_group_claim)
     groups = [told] if isinstance(told, str) else told if isinstance(told, list) else []
     named = {role for group, role in settings.QUEUEOPS.oidc_roles if group in groups}
@@ -110,7 +111,7 @@ def _same_address(claims: dict[str, Any]) -> User | None:
     address = claims.get("email")
     if not settings.QUEUEOPS.oidc_link_by_email or not address or claims.get("email_verified") is not True:
         return None
-    # Never a superuser's: whoever hands out addresses at the provider would own the installation.
+    # Never a superuser's account: the person who hands out addresses at the provider would own the installation.
     found = User.objects.filter(email__iexact=address, is_superuser=False, identities=None)[:2]
     return found[0] if len(found) == 1 else None
 

@@ -1,5 +1,5 @@
 """
-What is asked of the provider that vouches for staff (OpenID Connect), and what of its answer is believed.
+Asks the provider that vouches for staff (OpenID Connect), and decides which of its answers to believe.
 
 Authlib carries out the code flow with state, nonce and PKCE, and checks the ID token.
 """
@@ -26,7 +26,7 @@ KNOWN_SECONDS = 600  # the discovery document and keys; a key that is not known 
 # A provider may publish `none` or HS256 too: the first proves nothing, the second would take public keys for secrets.
 ALGORITHMS = ("RS256", "ES256", "PS256", "RS384", "RS512", "ES384", "ES512", "PS384", "PS512", "EdDSA")
 NEEDED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-# What a provider that answers nonsense makes the library raise.
+# The library raises these for a provider's nonsense.
 NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 FAULTS = {
     "iss": "It is another issuer's.",
@@ -63,7 +63,7 @@ class SignInStale(QueueOpsError):
 
 
 class BadIdToken(QueueOpsError):
-    """What the provider says about you cannot be believed. Tell your administrator."""
+    """The provider's answer about you cannot be believed. Tell your administrator."""
 
     code = "bad_id_token"
     status = 403
@@ -85,7 +85,7 @@ def sign_in_address(request: HttpRequest, callback: str) -> HttpResponse:
 
 def claims_of(request: HttpRequest) -> dict[str, Any]:
     """
-    Return what the provider says of who comes back from it. The state is used up, whatever follows.
+    Return what the provider says of the person who comes back from it. The state is used up in any case.
 
     Raises:
         ProviderUnreachable, ProviderRefused, SignInStale, BadIdToken
@@ -137,7 +137,7 @@ def discovered() -> dict[str, Any]:
 
 
 def at(claims: Any, path: str) -> Any:
-    """A claim by its name, or by a path whose dots lead into objects; None: there is none."""
+    """Return a claim by its name, or by a path whose dots lead into objects; None: there is none."""
     if isinstance(claims, dict) and path in claims:  # names with dots in them exist: https://example.org/groups
         return claims[path]
     name, _, rest = path.partition(".")
@@ -145,7 +145,7 @@ def at(claims: Any, path: str) -> Any:
 
 
 def _completed(client: Any, token: dict[str, Any]) -> dict[str, Any]:
-    """With what the provider tells at its userinfo address alone, when the groups are not in the token."""
+    """Add what the provider tells only at its userinfo address, if the groups are not in the token."""
     claims = dict(token["userinfo"])
     if at(claims, settings.QUEUEOPS.oidc_group_claim) is not None or "userinfo_endpoint" not in client.server_metadata:
         return claims

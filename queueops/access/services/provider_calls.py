@@ -1,4 +1,4 @@
-"""How the provider of single sign-on is called: by the guarded way out, under the library that speaks its protocol."""
+"""Calls the provider of single sign-on by the guarded way out, under the library that speaks its protocol."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ PASSED_ON = ("Accept", "Authorization", "Content-Type", "User-Agent")
 
 class GuardedSession(OAuth2Session):  # type: ignore[misc] # the library has no types
     """
-    Of Authlib, with every call made by OutboundClient: bounded in bytes and as a whole in time, and to no inner address
-    but the issuer's own host and QUEUEOPS_OIDC_PRIVATE_TARGETS. Reads follow redirects, each of them guarded alike.
+    Authlib's session, with every call made by OutboundClient: bounded in bytes, and as a whole in time. Inner addresses
+    are closed but for the issuer's own host and QUEUEOPS_OIDC_PRIVATE_TARGETS. Reads follow redirects, each of them
+    guarded alike.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -39,7 +40,7 @@ class GuardedSession(OAuth2Session):  # type: ignore[misc] # the library has no 
             self.mount(scheme, _Guard())
 
     def get_redirect_target(self, resp: Response) -> None:
-        """None: what the guard has not followed is the answer."""
+        """Return None: a redirect that the guard has not followed is the answer."""
 
 
 class _Guard(BaseAdapter):

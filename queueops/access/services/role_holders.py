@@ -1,4 +1,4 @@
-"""Whoever has a role is staff: without that they cannot sign in, and nothing says why."""
+"""Makes everybody with a role staff: otherwise they could not sign in, and nothing would say why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Second factors: set up, shown when signing in, taken away. What changes one is in the audit trail."""
+"""Second factors: set up, shown when signing in, taken away. Their changes are in the audit trail."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SecondFactorUnreadable(QueueOpsError):
 @dataclass(frozen=True, slots=True)
 class Shown:
     """
-    What somebody showed as second factor.
+    The second factor that somebody showed.
 
     Attributes:
         recovery_codes_left: None when it was a code of the app.
@@ -78,7 +78,7 @@ def authenticator_of(user: Any) -> Authenticator | None:
 
 
 def factors_of(user: Any) -> list[int | str]:
-    """What a session may have shown as second factor, one for each that somebody has; empty: they have none."""
+    """Return an identifier for each second factor that somebody has; a session names the one it has shown by it."""
     if not getattr(user, "pk", None):
         return []
     authenticator, keys = authenticator_of(user), getattr(user, "passkey_ids", None)
@@ -142,7 +142,7 @@ def set_up(user: User, secret: bytes, code: str, *, actor: str) -> tuple[Authent
     Store a second factor whose app has just shown a right code.
 
     Returns:
-        It, and its recovery codes: the only time they can be seen.
+        The second factor, and its recovery codes: the only time they can be seen.
 
     Raises:
         WrongCode, AlreadySetUp, CredentialKeysMissing
@@ -162,7 +162,7 @@ def show(authenticator: Authenticator, code: str) -> Shown | None:
     """
     Use a code of the app, or a recovery code; None when it is wrong or was used before.
 
-    Each write is guarded by what makes the code usable: of two requests with one code, one is let in.
+    Each write is guarded by the condition that makes the code usable: one of two requests with the same code is let in.
 
     Raises:
         CredentialKeysMissing, SecondFactorUnreadable
@@ -201,13 +201,13 @@ def turn_off(user: User, *, actor: str) -> None:
 
 
 def lock(user: User) -> None:
-    """Until the transaction ends nobody else adds or takes a second factor of theirs."""
+    """Until the transaction ends, nobody else adds or takes away a second factor of this person."""
     User.objects.select_for_update().get(pk=user.pk)
 
 
 @transaction.atomic
 def take_away(user_ids: Sequence[int], *, actor: str, reason: str = "") -> int:
-    """Take all second factors of people away, and return of how many people."""
+    """Take all second factors of these people away, and return how many people had one."""
     people = User.objects.select_for_update().filter(pk__in=user_ids).order_by("pk")
     owners = [user.pk for user in people if factors_of(user)]
     Authenticator.objects.filter(user_id__in=owners).delete()

@@ -16,7 +16,7 @@ from . import second_factor
 BEGAN_AT, SEEN_AT = "began_at", "seen_at"
 SECOND_FACTOR = "second_factor"  # which of them was shown when signing in
 BY_PROVIDER = "provider"  # in its place: the provider has asked for a second factor
-FRESH_SECONDS = 600  # who has no password here shows by a sign-in of so long ago who it is
+FRESH_SECONDS = 600  # a sign-in within this time proves who somebody without a password here is
 PRODUCER_KEY = "producer_key"  # the key's id: producers without an account
 TOUCH_SECONDS = 60  # the row is written no more often
 
@@ -47,7 +47,7 @@ def owes_second_factor(session: SessionBase, user: Any) -> bool:
 
 
 def note_factors(session: SessionBase, user: Any) -> None:
-    """Have the session of somebody who has just changed their second factors stand by one that they have now."""
+    """Bind the session of somebody who has just changed their second factors to a factor that they have now."""
     factors = second_factor.factors_of(user)
     if session.get(SECOND_FACTOR) not in (*factors, BY_PROVIDER):
         session[SECOND_FACTOR] = next(iter(factors), None)

@@ -15,7 +15,7 @@ FAILURE_SECONDS = 3600.0
 
 
 class FailureBudget:
-    """So many of something in a window of time that begins with the first."""
+    """Allow MOST_FAILURES_TOLD of something in FAILURE_SECONDS, which begin with the first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,8 +38,8 @@ def tell_failure(what: str, name: str, *, attempt: int, locks: bool) -> None:
 
     Args:
         what: `password`, `code` or `key`.
-        name: As the counts have it: one that nobody has is a digest.
-        attempt: How many it was since the count began.
+        name: As the counts have it: a digest if no account has this name.
+        attempt: Its number since the count began.
     """
     if _failures.take():
         action = "lock_sign_in" if locks else "fail_sign_in"

@@ -120,7 +120,7 @@ def preview(needs: Need, given: type[Input]) -> Callable[[Plan], Plan]:
 
 @preview(REQUEUE, OfCause)
 def preview_requeue(caller: Caller, given: OfCause) -> Change:
-    """Preview requeueing the open dead letters of one cause, as new jobs. Those that come later are not touched."""
+    """Preview requeueing the open dead letters of one cause, as new jobs. Later letters are not touched."""
     letters = letters_of(caller, given.fingerprint)
     count, newest = letters.count(), letters.aggregate(newest=Max("created_at"))["newest"]
     if not count:
@@ -144,13 +144,13 @@ def preview_pause(caller: Caller, given: OfPause) -> Change:
 
 @preview(PAUSE, OfPause)
 def preview_resume(caller: Caller, given: OfPause) -> Change:
-    """Preview resuming the project, or a batch of it. What another pause covers stays held."""
+    """Preview resuming the project, or a batch of it. Jobs that another pause covers stay held."""
     return _pausing(caller, given, pause=False)
 
 
 @preview(CANCEL, OfCancel)
 def preview_cancel_batch(caller: Caller, given: OfCancel) -> Change:
-    """Preview cancelling the jobs of a batch that have not ended. What is cancelled cannot be taken back."""
+    """Preview cancelling the jobs of a batch that have not ended. A cancellation cannot be taken back."""
     pk = batch_id(caller, given.batch)
     counts = ask(caller, BatchDetail, pk=pk)["counts"]
     count = sum(counts[state] for state in UNFINISHED)

@@ -30,8 +30,8 @@ class OfSpend(Input):
 @tool(SEE, OfSpend)
 def spend(caller: Caller, given: OfSpend) -> ToolAnswer:
     """
-    What the project's calls cost, summed by day, user, batch, kind or model, in millionths of the currency. `unpriced`
-    calls had no price and are in no sum.
+    The cost of the project's calls, summed by day, user, batch, kind or model, in millionths of the currency.
+    `unpriced` calls had no price and are in no sum.
     """
     told = ask(caller, SpendReport, query={"group_by": given.group_by, "from": given.first, "to": given.last})
     return ToolAnswer(

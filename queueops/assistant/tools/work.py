@@ -137,8 +137,8 @@ def search_everything(caller: Caller, given: Searched) -> ToolAnswer:
 @tool(SUBMIT, inputs.BatchDocument)
 def forecast(caller: Caller, given: inputs.BatchDocument) -> ToolAnswer:
     """
-    What a batch would cost and when it would end, the limits and budgets in its way, and the jobs that would be
-    refused. Takes what submitting one takes, and stores nothing.
+    Forecast a batch's cost and end, the limits and budgets in its way, and the jobs that would be refused. Takes what
+    submitting one takes, and stores nothing.
     """
     told = ask(caller, ForecastBatch, "POST", body=given.model_dump(mode="json", exclude_unset=True))
     return ToolAnswer(

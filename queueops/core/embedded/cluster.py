@@ -2,13 +2,12 @@
 PostgreSQL 18 from a Python package, for installations that set no DATABASE_URL.
 
 One server belongs to one data directory. Every process that needs it calls `use()`: the first
-starts it, later ones find it running, the last to leave stops it. A process that is killed leaves
-too, because what counts users is a file lock that the kernel drops; where it was the last, the guard
-(guard.py) stops the server.
+starts it, later ones find it running, the last to leave stops it. A process that is killed leaves too: users are
+counted by a file lock, which the kernel drops. If it was the last, the guard (guard.py) stops the server.
 
-The package's own start is not used: it trusts a left-over pid file whose number now belongs to a
-stranger, gives up after 10 s although recovery after a crash may take longer, and opens the
-permissions of every parent directory. From it come the binaries and the system user.
+The package's own start is not used. It trusts a left-over pid file whose number now belongs to a stranger. It gives up
+after 10 s, although recovery after a crash may take longer. It opens the permissions of every parent directory. The
+package provides the binaries and the system user.
 """
 
 import contextlib
@@ -198,9 +197,9 @@ class EmbeddedServer:
         """
         Remove lock files that PostgreSQL would take for a living server's.
 
-        After a crash the number in them may belong to a stranger (containers start counting anew)
-        or to a dead postmaster that nobody has reaped; in a copy it is the original's server. Whatever
-        still works in the cluster ends first.
+        After a crash the number in them may belong to a stranger, because containers start counting anew, or to a dead
+        postmaster that nobody has reaped. In a copy of the cluster it is the number of the original's server. Processes
+        that still work in the cluster get up to `start_seconds` to end first.
         """
         for lock in (self.cluster / "postmaster.pid", self.socket_dir / f"{SOCKET}.lock"):
             if names_a_stranger(lock, self.cluster):

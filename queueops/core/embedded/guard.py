@@ -1,8 +1,8 @@
 """
 `python -m queueops.core.embedded.guard DIRECTORY`: stops the embedded server when its last user was killed.
 
-A user that ends in order stops the server itself. One that is killed cannot; the kernel drops its lock, for which this
-process waits, at no cost. Whoever keeps the server running starts it again if it was killed.
+A user that ends in order stops the server itself. A user that is killed cannot; the kernel drops its lock, for which
+this process waits, at no cost. The process that keeps the server running starts the guard again if it was killed.
 """
 
 import fcntl
@@ -21,8 +21,8 @@ def ensure_guard(data_dir: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return
-        # It inherits the lock, and holds it for as long as it lives. Through a shell, which ends at once: whoever
-        # starts it may live long after it, and would have to collect it.
+        # It inherits the lock, and holds it for as long as it lives. It is started through a shell, which ends at once:
+        # otherwise its starter, which may live longer, would have to collect it.
         subprocess.run(
             ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-m", __name__, str(data_dir)],
             cwd=ROOT,

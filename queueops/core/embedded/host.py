@@ -1,4 +1,4 @@
-"""What the embedded server needs of the machine: binaries, a user to run as, directories it can reach."""
+"""The embedded server's needs of the machine: binaries, a user to run as, directories it can reach."""
 
 import contextlib
 import hashlib
@@ -27,8 +27,8 @@ class EmbeddedServerError(QueueOpsError):
 
 def default_data_dir(base_dir: Path) -> Path:
     """
-    Return `.data` in the checkout, or, as root below a directory that others cannot enter, a
-    directory of this checkout's own in /var/lib/queueops.
+    Return `.data` in the checkout. As root below a directory that others cannot enter, return this checkout's own
+    directory in /var/lib/queueops.
     """
     if os.geteuid() != 0 or _reachable(base_dir):
         return base_dir / ".data"
@@ -78,7 +78,7 @@ def refuse_private_parents(data_dir: Path) -> None:
 
 def refuse_stranger(directory: Path, owner: str | None) -> None:
     """
-    Refuse a directory for the server's socket that somebody else has made, where anybody may make one.
+    Refuse a directory for the server's socket that somebody else has made: anybody may make one there.
 
     Args:
         owner: The server's user where it is not ours.

@@ -1,4 +1,4 @@
-"""What development needs besides."""
+"""Settings that only development needs."""
 
 from dataclasses import dataclass
 from typing import ClassVar

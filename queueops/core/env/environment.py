@@ -41,7 +41,7 @@ class Environment(
 
     @property
     def max_result_bytes(self) -> int:
-        """Of one result, as JSON."""
+        """The limit for one result, as JSON."""
         return self.result_store_max_mb * MEGABYTE if self.result_store else self.max_payload_bytes
 
 

@@ -71,5 +71,5 @@ class LimitSettings:
 
     @property
     def max_job_bytes(self) -> int:
-        """Of one job as it is sent: the payload and what surrounds it."""
+        """The limit for one job as it is sent: the payload and what surrounds it."""
         return self.max_payload_bytes + ENVELOPE_BYTES

@@ -24,7 +24,7 @@ class BadConfiguration(QueueOpsError):
 
 
 SAME_BUT_FOR_SLIPS = 0.93  # of the letters
-# Of the command `queueops`, which may be set in the same shell.
+# Variables of the command `queueops`, which may be set in the same shell.
 OF_THE_CLIENT = frozenset({"QUEUEOPS_URL", "QUEUEOPS_KEY", "QUEUEOPS_KEY_FILE"})
 
 
@@ -32,8 +32,8 @@ def read(environ: Mapping[str, str], *, default_data_dir: Path) -> Environment:
     """
     Read every setting once.
 
-    A variable that is set but empty counts as unset, as compose files write it. One that is no setting and reads like
-    none is no reason not to start: where somebody went back to this version, it may be the later one's. `check`,
+    A variable that is set but empty counts as unset, as compose files write it. A variable that is no setting and reads
+    like none does not keep from starting: after a way back to this version, it may be the later version's. `check`,
     `doctor` and the web process's start name it.
 
     Raises:
@@ -71,7 +71,7 @@ def unknown_settings(environ: Mapping[str, str]) -> list[str]:
 
 
 def _meant(key: str, variables: Iterable[str]) -> str:
-    """Which setting this is a slip of the pen for, of a letter or two; else it is a name of its own."""
+    """Return the setting that was meant, if the name differs from it by a letter or two; empty: it is another name."""
     return next(iter(get_close_matches(key, variables, n=1, cutoff=SAME_BUT_FOR_SLIPS)), "")
 
 

@@ -1,4 +1,4 @@
-"""What is kept, where and for how long."""
+"""Settings of what is kept, where and for how long."""
 
 from dataclasses import dataclass
 from typing import ClassVar

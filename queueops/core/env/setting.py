@@ -10,7 +10,7 @@ from queueops.core.values import parse
 @dataclass(frozen=True, slots=True)
 class Setting:
     """
-    What a setting's name, text and page entry are made from.
+    A setting's declaration: its name, text and page entry are made from it.
 
     Attributes:
         shown_default: What the page says where the default is computed or long.

@@ -54,8 +54,8 @@ class OutboundFailed(QueueOpsError):
     """
     An outbound call got no complete answer.
 
-    `outcome` is `not_sent` while no connection had been made, `unknown` from then on, and `answered`, with
-    `answered_status`, where the answer came and cannot be read; `reason` is a FailureReason.
+    `outcome` is `not_sent` while no connection had been made, and `unknown` from then on. It is `answered`, with
+    `answered_status`, if the answer came and cannot be read. `reason` is a FailureReason.
     """
 
     code = "outbound_failed"
@@ -77,12 +77,12 @@ class OutboundResponse:
 
 class CallNotes:
     """
-    What the calls of one context came to.
+    The outcome of the calls of one context.
 
     Attributes:
-        answers: Of each its status and the bytes of its body; a status of 0: nobody answered.
+        answers: The status of each answer, and the bytes of its body; a status of 0: nobody answered.
         refusal: The last answer whose status may speak of a quota.
-        headers: Of the last answer but a 429.
+        headers: Of the last answer that was no 429.
     """
 
     __slots__ = ("answers", "headers", "refusal")
@@ -152,8 +152,8 @@ class OutboundClient:
             max_response_bytes: Of the decompressed body; the rest is not read.
             reuse_connection: Turn off for calls that may not be repeated: a kept connection that
                 the provider closes at this moment would leave their outcome unknown.
-            on_piece: Called with each piece of a success's body as it arrives; what it raises ends the call. What it
-                returns to be waited for, the next piece waits for.
+            on_piece: Called with each piece of a success's body as it arrives; an error that it raises ends the call.
+                If it returns something to await, the next piece waits for that.
             keeps_body: Off: the body of a success is for `on_piece` alone, and empty in the answer.
             piece_seconds: For the wait for each piece of the answer, within the whole.
             is_complete: Asked after each piece: nothing more is waited for, for longer than OPEN_END_SECONDS.

@@ -1,9 +1,9 @@
 """
 Where the policy is enforced: the connector under every outbound call.
 
-Each address is checked in the resolver's answer and again on the socket about to connect, so a
-name that changes its address between two look-ups (DNS rebinding) gains nothing. A kept connection
-is checked once more before it is reused: the call that opened it may have been allowed more.
+Each address is checked in the resolver's answer, and again on the socket about to connect. A name that changes its
+address between two look-ups (DNS rebinding) thus gains nothing. A kept connection is checked once more before it is
+reused: the call that opened it may have been allowed more.
 """
 
 import socket
@@ -21,7 +21,7 @@ from .policy import OutboundPolicy, OutboundRefused
 
 @dataclass(slots=True)
 class Passage:
-    """What one request may do, and how far it got."""
+    """The policy of one request, and how far the request got."""
 
     host: str
     policy: OutboundPolicy
@@ -32,7 +32,7 @@ class Passage:
         try:
             self.policy.check(self.host, address)
         except OutboundRefused as refusal:
-            # Kept because what is raised while addresses are raced arrives wrapped.
+            # Kept because an error that is raised while addresses are raced arrives wrapped.
             self.refusal = refusal
             raise
 

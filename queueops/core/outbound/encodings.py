@@ -1,8 +1,8 @@
 """
 Reading bodies as they were compressed for the way, piece by piece.
 
-aiohttp gives up an answer whole, its status with it, where it does not know how the body was compressed. So bodies come
-as they are, and are read here: an answer that cannot be read has been given all the same.
+aiohttp gives up a whole answer, its status included, if it does not know how the body was compressed. Therefore bodies
+come as they are, and are read here: an answer that cannot be read has been given all the same.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ MAX_URL_CHARACTERS = 8_192
 
 LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
-# What an allow-list may lift: addresses of a private network, never of this machine or its cloud.
+# An allow-list may permit these: addresses of a private network, never of this machine or its cloud.
 PRIVATE: tuple[Network, ...] = tuple(
     ip_network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
@@ -62,8 +62,8 @@ NOT_PUBLIC_V4: tuple[Network, ...] = tuple(
     )
 )
 
-# Only 2000::/3 is handed out as global unicast. What lies outside it (mapped and compatible IPv4,
-# NAT64, unique-local, link-local, site-local, multicast, ...) is refused without being named.
+# Only 2000::/3 is handed out as global unicast. Addresses outside of it (mapped and compatible IPv4, NAT64,
+# unique-local, link-local, site-local, multicast, ...) are refused without being listed here.
 GLOBAL_UNICAST_V6 = IPv6Network("2000::/3")
 NOT_PUBLIC_V6: tuple[Network, ...] = tuple(
     ip_network(text)
@@ -94,7 +94,7 @@ class OutboundRefused(QueueOpsError):
 @dataclass(frozen=True, slots=True)
 class OutboundPolicy:
     """
-    What one call may reach beyond public addresses. The default is nothing.
+    The addresses that one call may reach besides public ones. The default is none.
 
     Make one with `of`, which checks the allow-list.
     """
@@ -166,8 +166,8 @@ def parse_target(text: str, *, policy: OutboundPolicy) -> URL:
     """
     Return the URL to call, without its fragment, having checked all that needs no name look-up.
 
-    Its path and query are as they were given: of a signed URL another spelling is another URL. Only what no URL may
-    hold, such as a letter that is no ASCII, is percent-encoded.
+    Its path and query are as they were given: another spelling of a signed URL is another URL. Only characters that no
+    URL may hold, such as letters outside ASCII, are percent-encoded.
 
     Raises:
         OutboundRefused: No absolute http(s) URL, credentials in it, an odd spelling of an address
@@ -201,7 +201,7 @@ def _as_given(text: str, url: URL) -> URL:
 
 
 def ascii_of(text: str) -> str:
-    """Percent-encode what no URL may hold, and nothing else."""
+    """Percent-encode the characters that no URL may hold, and nothing else."""
     return quote(text, safe=_IN_URLS, errors="surrogateescape")
 
 

@@ -1,6 +1,6 @@
 """
-Django's PostgreSQL backend, whose transactions begin with the settings of the block they are in, whose errors tell what
-a server cannot do for now, and whose pool hands out no connection that is known to have ended.
+Django's PostgreSQL backend, changed in three ways. Transactions begin with the settings of the block they are in.
+Errors tell what a server cannot do for now. The pool hands out no connection that is known to have ended.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
         """Change the settings of the open transaction."""
         self.applied = settings
         changed = settings or unset(instead_of or ())
-        # A broken transaction takes no statement, and what rolls it back takes the settings back too.
+        # A broken transaction takes no statement, and its rollback takes the settings back too.
         if changed and self.connection.info.transaction_status != TransactionStatus.INERROR:
             self._run(set_statement(changed))
 
@@ -64,7 +64,8 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
             raise psycopg.OperationalError("the database did not answer a moment ago")
         connection = super().get_new_connection(conn_params)
         if self.pool and _has_news(connection):
-            # An idle server says only that it ends, and it ends for all. Each would fail a request of its own.
+            # An idle server says only that it ends, and it ends for all connections: each would fail a request of its
+            # own.
             self.pool.drain()
             self.pool.putconn(connection)
             connection = super().get_new_connection(conn_params)
@@ -79,7 +80,7 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
             self.distrust_pool()
 
     def distrust_pool(self) -> None:
-        """Replace the pool's connections: those in use when they come back."""
+        """Replace the pool's connections; a connection in use is replaced when it comes back."""
         pool, now = self.pool, time.monotonic()
         if pool and now - getattr(pool, "distrusted_at", float("-inf")) >= DISTRUST_SECONDS:
             pool.distrusted_at = now
@@ -127,7 +128,7 @@ def _execute(execute: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _last_row(ran: psycopg.Cursor[Any]) -> Any:
-    """Of the last statement of several that went in one message."""
+    """Return the row of the last of several statements that went in one message."""
     while ran.nextset():
         pass
     return ran.fetchone()

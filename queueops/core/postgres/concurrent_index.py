@@ -14,8 +14,9 @@ class AddIndexBesideWork(AddIndexConcurrently):
     """
     Django's AddIndexConcurrently, which can be repeated and waits for old transactions as long as they last.
 
-    PostgreSQL leaves an invalid index of the name behind when one is cut off, at which every later attempt would fail.
-    While it waits it blocks nobody, so `lock_timeout`, which the page on upgrades sets for migrations, is not for it.
+    When an attempt is cut off, PostgreSQL leaves an invalid index of that name, at which every later attempt would
+    fail. While it waits it blocks nobody, so `lock_timeout`, which the page on upgrades sets for migrations, is not for
+    it.
     """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:

@@ -1,5 +1,5 @@
 """
-What a server that answers cannot do for now, told apart by SQLSTATE.
+Errors of a server that answers but cannot do something for now, told apart by SQLSTATE.
 
 For Django a write on a standby is a programming mistake (InternalError); for callers all of these are a database that
 is out of order: nothing was stored, and the same may go through later.
@@ -86,7 +86,7 @@ class ConditionWrapper(DatabaseErrorWrapper):
 
 def standing_condition() -> type[ServerCondition] | None:
     """
-    What keeps the database from being written, as far as this process knows; asks the database.
+    Ask the database, and return what keeps it from being written, as far as this process knows; None: nothing.
 
     Whether the disk is full is tried only once a statement of this process found it so.
     """
@@ -99,7 +99,7 @@ def standing_condition() -> type[ServerCondition] | None:
 
 
 def try_to_write() -> type[ServerCondition] | None:
-    """Write a few pages that nobody keeps; return what prevents it."""
+    """Write a few pages that nobody keeps; return the condition of the server that prevents it; None: none does."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(TRIAL)
@@ -120,5 +120,5 @@ def is_not_migrated(error: BaseException) -> bool:
 
 
 def in_a_line(error: Exception) -> str:
-    """What the database said, in a line; where it is not migrated, what to do."""
+    """Return the database's words in one line; if it is not migrated, what to do."""
     return NOT_MIGRATED if is_not_migrated(error) else " ".join(str(error).split())

@@ -1,4 +1,6 @@
-"""What keeps the database from clearing deleted rows away: transactions that stay open, and what has piled up."""
+"""
+Reads which transactions stay open and keep the database from clearing deleted rows away, and how many have piled up.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class OpenTransaction(NamedTuple):
         pid: Of its backend; 0: it is prepared, and belongs to none.
         who: What its client calls itself, or the account.
         state: As pg_stat_activity has it; `prepared`.
-        query: Its last statement, the first 200 characters; of a prepared one its name.
+        query: The first 200 characters of its last statement; the name of a prepared transaction.
     """
 
     pid: int
@@ -45,7 +47,9 @@ class OpenTransaction(NamedTuple):
 
 
 class DeadRows(NamedTuple):
-    """Rows of a table that are deleted or replaced and take room still, and those that live, as far as it counts."""
+    """
+    A table's rows that are deleted or replaced and still take room, and its living rows, as far as it counts them.
+    """
 
     table: str
     dead: int
@@ -53,7 +57,7 @@ class DeadRows(NamedTuple):
 
 
 def oldest_transaction() -> OpenTransaction | None:
-    """The longest open one of this database that this account may see; None: there is none."""
+    """Return this database's longest open transaction that this account may see; None: there is none."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST)
         row = cursor.fetchone()
@@ -61,7 +65,7 @@ def oldest_transaction() -> OpenTransaction | None:
 
 
 def most_dead_rows(tables: int) -> list[DeadRows]:
-    """Those tables that have the most."""
+    """Return the tables that have the most."""
     with connection.cursor() as cursor:
         cursor.execute(DEAD, [tables])
         return [DeadRows(*row) for row in cursor.fetchall()]

@@ -1,8 +1,8 @@
 """
 Settings of PostgreSQL that hold for every statement of a block and outlast no transaction.
 
-A connection of a pool serves many projects. What is set for a session would stay with it and show the next request
-the rows of the one before; what is set for a transaction ends with it, also when the process dies.
+A connection of a pool serves many projects. A setting of the session would stay and show the next request the rows of
+the one before. A setting of the transaction ends with it, also when the process dies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Settings = tuple[tuple[str, str], ...]
 @dataclass(frozen=True, slots=True)
 class Guard:
     """
-    What each transaction of a block asks as it begins, before anything else.
+    A question that each transaction of a block asks as it begins, before anything else.
 
     Attributes:
         statement: Goes in the message that begins the transaction; a row of it refuses the transaction.
@@ -66,8 +66,8 @@ def local_settings(settings: Settings | None) -> Iterator[None]:
     """
     Run each transaction that begins in the block with these settings; None: with the session's own.
 
-    In a transaction that is open already they are set at once, and taken back when the block ends. A thread that the
-    block starts is outside of it, unless it runs in a copy of the context.
+    In a transaction that is already open, the settings are made at once, and taken back when the block ends. A thread
+    that the block starts is outside of it, unless it runs in a copy of the context.
     """
     open_one: Any = connection if connection.connection is not None and not connection.autocommit else None
     before = _wanted.get()
@@ -84,7 +84,7 @@ def local_settings(settings: Settings | None) -> Iterator[None]:
 
 def of_the_block(used: Any) -> AbstractContextManager[None]:
     """
-    What one statement needs around it to run under its block's settings: nothing, or a transaction of its own.
+    Return the context in which one statement runs under its block's settings: an empty one, or its own transaction.
 
     Raises:
         UnscopedStatement: The open transaction has others: it was begun elsewhere, or the first one of the block ended.
@@ -98,7 +98,7 @@ def of_the_block(used: Any) -> AbstractContextManager[None]:
 
 @contextmanager
 def _alone(alias: str) -> Iterator[None]:
-    """Not guarded: it reads, maybe what a transaction that was let in has written and committed."""
+    """Not guarded: it reads, perhaps rows that a transaction has written and committed after it was let in."""
     with guarded(None), transaction.atomic(using=alias):
         yield
 
@@ -117,5 +117,5 @@ def begin_statement(settings: Settings, guard: Guard | None) -> bytes:
 
 
 def unset(settings: Settings) -> tuple[tuple[str, str | None], ...]:
-    """NULL gives a parameter of the server the session's value back; our own have none."""
+    """NULL gives a parameter of the server its value of the session again; our own parameters have none."""
     return tuple((name, "none" if name == "role" else "" if "." in name else None) for name, _ in settings)

@@ -1,6 +1,6 @@
 """
-Reads that may be late go to a streaming standby where one is set (DATABASE_REPLICA_URL), and to the primary where that
-one is away, cancels the read, or lags.
+Reads that may be late go to a streaming standby if one is set (DATABASE_REPLICA_URL). They go to the primary if the
+standby is away, cancels the read, or lags.
 
 While such a read runs, this thread's default connection is the standby's: models, statements of `sql/`, transactions
 and the settings of row security find it there without knowing. Only screens and metrics of the web process begin one.
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 REPLICA = "replica"  # of Django's DATABASES; there only where it is set
 AWAY_SECONDS = 5.0  # between two attempts to reach one that does not answer, which requests wait for
 
-# Whoever is no superuser may call these, too. Position and time are read before the standby is asked for its own.
+# Users who are no superusers may call these, too. Position and time are read before the standby is asked for its own.
 OF_PRIMARY = "SELECT pg_current_wal_lsn()::text, clock_timestamp(), (SELECT value FROM jobs_epoch)"
 OF_REPLICA = """
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() >= %s::pg_lsn,
@@ -66,7 +66,7 @@ _displaced = threading.local()
 
 
 def replica_standing() -> ReplicaStanding | None:
-    """How the replica is that this thread is connected to, by two short statements; None: none is set."""
+    """Return the state of the replica that this thread is connected to, by two short statements; None: none is set."""
     if REPLICA not in connections.settings:
         return None
     if time.monotonic() < _away.until:
@@ -90,7 +90,7 @@ def off_primary(read: Callable[[], Value]) -> Value:
         read: Writes nothing and leaves nothing lazy behind. Carried out a second time where the replica fails.
     """
     primary: Any = connections[DEFAULT_DB_ALIAS]
-    # In a transaction of the primary it would miss what that has written.
+    # Within a transaction of the primary the read would miss what that transaction has written.
     if primary.alias == REPLICA or primary.in_atomic_block:
         return read()
     standing = replica_standing()
@@ -108,12 +108,14 @@ def off_primary(read: Callable[[], Value]) -> Value:
 
 
 def on_primary(read: Callable[[], Value]) -> Value:
-    """`off_primary` for those who must see what was just written."""
+    """Stands in for `off_primary` where a reader must see what was just written."""
     return read()
 
 
 def from_primary(read: Callable[Given, Value]) -> Callable[Given, Value]:
-    """Of a read that the process keeps for its decisions: also amidst a read off the primary it asks the primary."""
+    """
+    Decorate a read that the process keeps for its decisions: it asks the primary, also amidst a read off the primary.
+    """
 
     @functools.wraps(read)
     def reading(*args: Given.args, **kwargs: Given.kwargs) -> Value:
@@ -151,7 +153,7 @@ def _look() -> ReplicaStanding:
         return ReplicaStanding(None, "it follows another database, or one that was restored since")
     if not is_level and behind is None:
         return ReplicaStanding(None, "nobody knows how far it lags: it has replayed nothing yet")
-    # All that committed before the last commit it replayed is there: it lags that much at most.
+    # It has everything that committed before the last commit that it replayed: it lags that much at most.
     lag = 0.0 if is_level else max(0.0, behind)
     most = settings.QUEUEOPS.replica_max_lag_seconds
     late = f"it lags {lag:.1f} s, more than QUEUEOPS_REPLICA_MAX_LAG_SECONDS ({most:g})"
@@ -166,6 +168,6 @@ def _row(alias: str, statement: str, *parameters: Any) -> tuple[Any, ...]:
 
 
 def _words_of(error: Error) -> str:
-    # Or a thread that reads for long, as an export does, would not reach one that is back.
+    # Otherwise a thread that reads for long, as an export does, would not reach a standby that is back.
     connections[REPLICA].close_if_unusable_or_obsolete()
     return " ".join(str(error).split())

@@ -1,4 +1,6 @@
-"""Rows of which a project has each name once: a name that is taken is told at the field, whoever was first."""
+"""
+Rows whose names are unique in a project: a form says at the field that a name is taken, also if another was faster.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,10 @@ def faults_of(row: models.Model, **options: Any) -> Faults:
 
 def save_named(row: models.Model, **options: Any) -> Faults:
     """
-    Save a row in the caller's transaction, which stays usable; waits for who stores the same name.
+    Save a row in the caller's transaction, which stays usable. Waits for a transaction that stores the same name.
 
     Returns:
-        Nothing, or that somebody has taken the name since it was looked for. Then nothing was saved.
+        Empty, or the fault that somebody has taken the name since it was looked for. Then nothing was saved.
     """
     try:
         with transaction.atomic():

@@ -1,8 +1,8 @@
 """
 Connections that end themselves where nobody answers any more.
 
-The kernel ends a line whose packets are lost. A peer that takes them and passes nothing on (a proxy, a balancer whose
-server has gone) looks like a long statement, so the server is asked on another line whether it works at one.
+The kernel ends a line whose packets are lost. A peer that takes packets and passes nothing on (a proxy, a balancer
+whose server has gone) looks like a long statement. Therefore another line asks the server whether it works at one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SilentLine(psycopg.OperationalError):
 class WatchedConnection(psycopg.Connection[Any]):
     """
     Attributes:
-        silent_seconds: After so long a silence, again and again, the server is asked.
+        silent_seconds: The server is asked after each silence of this length.
     """
 
     silent_seconds = LINE_SILENT_SECONDS
@@ -65,7 +65,7 @@ class WatchedConnection(psycopg.Connection[Any]):
                 self.info.dsn, password=self.info.password, connect_timeout=BESIDE_SECONDS, autocommit=True
             ) as beside:
                 [(pid, state)] = beside.execute(STATE, [self.info.backend_pid]).fetchall()
-                # Behind a pooler nobody knows whose work is whose.
+                # Behind a pooler nobody knows which work belongs to which connection.
                 is_idle = pid == beside.info.backend_pid and (state is None or state.startswith("idle"))
         except psycopg.Error as error:
             if "FATAL" not in str(error):  # it answers, and lets nobody in now

@@ -1,4 +1,4 @@
-"""What `up` prints: lines of several processes, and a progress line that stays at the bottom of a terminal."""
+"""The output of `up`: lines of several processes, and a progress line that stays at the bottom of a terminal."""
 
 from __future__ import annotations
 

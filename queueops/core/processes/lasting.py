@@ -7,7 +7,7 @@ import time
 
 
 class LastingTrouble:
-    """What keeps one thing from going on; for one thread."""
+    """The troubles that keep one thing from going on; for one thread."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -19,7 +19,7 @@ class LastingTrouble:
         Tell of it, unless it was told since the last end.
 
         Args:
-            kind: What is the same trouble, however its words differ.
+            kind: Identifies the trouble, however its words differ.
             traceback: Of the error that is being handled.
         """
         if kind in self._told:
@@ -34,7 +34,7 @@ class LastingTrouble:
         return bool(self._told)
 
     def end(self) -> float | None:
-        """It goes on: for how many seconds it did not; None: there was no trouble."""
+        """Note that it goes on again. Return for how many seconds it did not; None: there was no trouble."""
         if not self._told:
             return None
         self._told.clear()

@@ -1,4 +1,4 @@
-"""Going through rows so that one that raises stops none of the others."""
+"""Goes through rows; a row that raises stops none of the others."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def between_rows(act: Callable[[], object]) -> Iterator[None]:
 
 def one_by_one(rows: Iterable[Row], act: Callable[[Row], object], *, what: str) -> list[Row]:
     """
-    Act on each row; what one raises is logged, and the next is gone on with.
+    Act on each row. An error of a row is logged, and the next row follows.
 
     Args:
         act: In a transaction of its own, or a savepoint: what it did to a row that raised must be undone.
         what: What a row is, for the log.
 
     Returns:
-        Those that raised.
+        The rows that raised.
 
     Raises:
         OperationalError, InterfaceError: The database is away, for all of them.

@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them, however it ended."""
+"""Processes that end with the process that started them, however that ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def end_with_parent(parent: int, signum: signal.Signals = signal.SIGTERM) -> Non
     executors look at their parent themselves.
 
     Args:
-        parent: The process that forked, by its own word: this one may have been given to another meanwhile.
+        parent: The number of the process that forked, as it said itself: by now this process may have another parent.
     """
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signum)

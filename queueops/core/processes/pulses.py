@@ -1,8 +1,8 @@
 """
 Signs of life of processes that were forked from one, in memory that they share.
 
-By the machine's monotonic clock, and without a database: one that was put back, is full or stands still says nothing
-about the process next door.
+They go by the machine's monotonic clock, and without a database. A database that was put back, is full or stands still
+says nothing about the process next door.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _STRIDE = _PLACE_BYTES // 8
 
 class Pulse(NamedTuple):
     """
-    What one process has told last.
+    The last news of one process.
 
     Attributes:
-        started_at: Of the process, seconds since 1970: it tells it from another with its number.
+        started_at: When the process started, in seconds since 1970. This tells it from another process with its number.
         owner: The executor that it hosts.
         beat_at, worked_at: Of its pump and of its handlers' loop; seconds of the monotonic clock.
         is_in_trouble: The database failed it last, so its pump may stand still without being stuck.
@@ -52,8 +52,8 @@ class Pulses:
     """
     A table with a place for each process; make it before they are forked.
 
-    Whoever needs a place takes a free one and looks at each beat whether it still has it. Where two take the same at
-    once, one is without until its next beat, and nobody judges it meanwhile.
+    A process that needs a place takes a free one, and looks at each beat whether it still has it. If two processes take
+    the same place at once, one is without until its next beat, and nobody judges it meanwhile.
     """
 
     def __init__(self) -> None:
@@ -61,11 +61,11 @@ class Pulses:
         self._bytes, self._numbers = memory, memory.cast("d")
 
     def join(self, owner: UUID, *, pid: int | None = None) -> OwnPulse:
-        """Give signs of life from now on, for this process unless another is told."""
+        """Give signs of life from now on, for this process unless another is named."""
         return OwnPulse(self, owner, pid or os.getpid())
 
     def read(self) -> list[Pulse]:
-        """All that have not left, alive or not."""
+        """Return the pulses of all processes that have not left, alive or not."""
         found = (self._read(place) for place in range(PLACES))
         return [pulse for pulse in found if pulse]
 
@@ -76,7 +76,10 @@ class Pulses:
                 self.set(place, _PID, 0)
 
     def take(self, pid: int, owner: UUID, started_at: float) -> int | None:
-        """A place, filled in; None: there is none. Those of the dead are taken last: nobody may have told of them."""
+        """
+        Fill in a place and return it; None: there is none. The places of dead processes are taken last: perhaps nobody
+        has told of their death yet.
+        """
         places = [(pid + step) % PLACES for step in range(PLACES)]
         free = next((place for place in places if not self.get(place, _PID)), None)
         if free is None:
@@ -191,9 +194,9 @@ class OwnPulse:
 
 def is_running(pid: int, started_at: float) -> bool:
     """
-    Whether the process of that number that began then runs on this host.
+    Whether the process that has this number and began at this time runs on this host.
 
-    Another with its number does not count, nor one that has ended and that its parent has not looked at yet.
+    Another process with its number does not count, nor does a dead process that its parent has not collected yet.
     """
     try:
         process = psutil.Process(pid)

@@ -1,8 +1,8 @@
 """
 A small supervisor for one machine: starts children, restarts what crashes, stops in order.
 
-A child is signalled by its own pid, never with its process group: django-q2's master must get the
-only SIGTERM, or its workers die before their executors have drained.
+A child is signalled by its own pid, never with its process group. Only django-q2's master may get a SIGTERM, or its
+workers die before their executors have drained.
 """
 
 import os
@@ -146,7 +146,7 @@ class Supervisor:
             child.backoff = min(child.backoff * 2, MAX_BACKOFF_SECONDS)
 
     def _stop_all(self) -> None:
-        """Stop one after the other in reverse order of start: the first ones serve those that drain."""
+        """Stop one after the other in reverse order of start: the first children serve the others while these drain."""
         running = [child for child in reversed(self._children) if child.runs]
         if running:
             self._say("up", "stopping: " + ", ".join(child.spec.name for child in running))

@@ -1,4 +1,4 @@
-"""Which store a setting or an option names."""
+"""Chooses the store that a setting or an option names."""
 
 from __future__ import annotations
 

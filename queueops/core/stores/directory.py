@@ -82,7 +82,7 @@ class DirectoryStore:
                 return path.open("wb")
 
     def _parents(self, path: Path) -> Iterator[Path]:
-        """The folders that a file is in, up to the root."""
+        """Return the folders that a file is in, up to the root."""
         for directory in path.parents:
             yield directory
             if directory == self.root:

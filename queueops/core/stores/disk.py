@@ -1,4 +1,4 @@
-"""What is on this machine's disk for good."""
+"""Makes files outlive a loss of power on this machine's disk."""
 
 from __future__ import annotations
 

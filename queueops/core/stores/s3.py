@@ -1,4 +1,4 @@
-"""Files in a bucket of Amazon S3, or of a server that speaks as it does. Needs the extra `queueops[s3]`."""
+"""Files in a bucket of Amazon S3, or of a server with the same protocol. Needs the extra `queueops[s3]`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class FileInStore(NamedTuple):
 
 
 class Store(Protocol):
-    """Files by name; a name has slashes. What fails raises StoreError or OSError."""
+    """Files by name; a name has slashes. A failure raises StoreError or OSError."""
 
     def check(self, *, writing: bool) -> None:
         """
@@ -46,10 +46,10 @@ class Store(Protocol):
         """Raises FileNotFoundError."""
 
     def names(self, ending: str) -> Iterator[str]:
-        """The names that end so, in the order of the alphabet."""
+        """Return the names with this ending, in the order of the alphabet."""
 
     def files(self, under: str, *, after: str = "") -> Iterator[FileInStore]:
-        """The files in a folder, past a name that this gave before, in an order that stays."""
+        """Return the files of a folder that come after a name that this method gave before, in a stable order."""
 
     def remove(self, name: str) -> None:
-        """One that is not there is none to remove."""
+        """Remove a file; a name that is not there is no error."""

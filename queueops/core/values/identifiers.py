@@ -8,7 +8,7 @@ from uuid import UUID
 
 def first_id_at(moment: datetime, *, moved_by: timedelta = timedelta(0)) -> UUID:
     """
-    The least UUIDv7 of a millisecond, clipped to what its 48 bits hold: a bound for ids made since, or before.
+    Return the least UUIDv7 of a millisecond, clipped to what its 48 bits hold: a bound for ids made since, or before.
 
     Args:
         moved_by: Added here, because beside the first or the last year a datetime cannot be moved.

@@ -11,7 +11,7 @@ _NOT_BLANK = re.compile(rb"[^ \t\n\r\x0b\x0c]")
 
 def lines_of(text: bytes, start: int = 0) -> Iterator[bytes]:
     """
-    Yield lines without their ends. Of blank ones that follow each other nothing but the ends comes, all at once.
+    Yield lines without their ends. Consecutive blank lines come as one piece that holds only their ends.
 
     A line costs about a microsecond and a byte about a nanosecond: 200 million blank lines, which 185 kB of gzip can
     hold, would otherwise take minutes.

@@ -1,6 +1,6 @@
 """
-Which words and values are secret: the one rule for what is shown, for logs and what is kept of a traceback, and for the
-headers that a redirect leaves behind.
+The one rule for which words and values are secret. It holds for what is shown, for logs, for what is kept of a
+traceback, and for the headers that a redirect leaves behind.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ MASK = "••••••"
 _NAMES_A_PAIR = ("name", "key", "header", "field")  # `{"name": "Authorization", "value": …}`
 MOST_CHARACTERS_SHOWN = 20_000  # characters of one JSON document on a page
 
-# Each begins with letters, or the search for it would try all of them at every place; what must not stand before it is
-# asked behind it.
+# Each alternative begins with letters, or the search would try all of them at every place. A condition on the text
+# before it therefore stands behind it.
 _WORDS = (
     r"(?P<auth>authori[sz]ation)|authentication|auth(?<![a-np-z]auth)(?<![a-z]oauth)(?![a-z])|bearer(?![a-z])"
     r"|cookie|session|sessid|csrf|xsrf|credential|secret|signature|sig(?<![a-z]sig)(?![a-z])|jwt(?<![a-z]jwt)(?![a-z])"
@@ -22,7 +22,7 @@ _WORDS = (
     # Counts of tokens are no secrets, in text as in JSON.
     r"|token(?!(?:s|_?count|_?limit|_?budget|_?usage)[\w-]{0,40}+[\"'\\]{0,9}+\s{0,3}+[=:]\s{0,3}+[\d.,]{1,20}+(?!\w))"
     r"|(?:api|access|private|subscription|signing|encryption|account|shared|master|functions?)[-_]?key"
-    # As headers are called; of a table, a cache or a request it is none.
+    # Names of headers; the key of a table, a cache or a request is no secret.
     r"|-key(?<!idempotency-key)(?<!primary-key)(?<!foreign-key)(?<!unique-key)(?<!public-key)(?<!cache-key)"
     r"(?<!sort-key)(?![a-z])"
 )
@@ -47,13 +47,13 @@ _HINTS = (
     *("token", "key"),
 )
 SECRET_KEY = re.compile(_WORDS, re.IGNORECASE)
-# Of a header that stays behind when a redirect leads elsewhere: rather one too many.
+# Names of headers that stay behind when a redirect leads elsewhere: rather one too many.
 SECRET_HEADER = re.compile(rf"auth|{_WORDS}", re.IGNORECASE)
 _SCHEMES = r"Bearer|Basic|Token|Digest|Negotiate|NTLM|Api-?Key|Key|Hawk|OAuth|DPoP|Bot|SSWS|GenieKey|Splunk|Signature"
-# `name=value`, `name: value`, `name => value` and `('name', 'value')`. What is quoted ends with its quote, also where
-# that is escaped, as in JSON within JSON; whatever else ends with its word, but a scheme that is not known takes two.
-# Bounded repetitions: an open one would try every start of a long word against every end. No group is
-# possessive: Python before 3.11.5 matches such groups wrongly, Debian 12's among them.
+# `name=value`, `name: value`, `name => value` and `('name', 'value')`. A quoted value ends with its quote, also where
+# that is escaped, as in JSON within JSON. Any other value ends with its word, but an unknown scheme takes two words.
+# Bounded repetitions: an open one would try every start of a long word against every end. No group is possessive:
+# Python before 3.11.5 matches such groups wrongly, Debian 12's among them.
 _SECRET_IN_TEXT = re.compile(
     rf"(?P<name>(?:{_WORDS})[\w-]{{0,40}}+"
     r"(?:(?:\\{0,7}+[\"'])?\s{0,3}+(?:=>|[=:])\s{0,3}+|[\"']\s?+,\s?+(?=b?[\"'][^\"']{0,2000}+[\"']\s?+\)))"
@@ -67,7 +67,7 @@ _COOKIES = re.compile(
 )
 _BEARER = re.compile(r"\b(?P<name>Bearer|Basic)\s{1,9}+[\w.~+/=-]{6,}+", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(?P<name>\w://[^\s/:@\"']*+:)[^\s/@\"']+@")
-# What is a secret by itself: our keys, private keys, and the keys of providers that can be told.
+# Texts that are secrets by themselves: our keys, private keys, and keys of providers that have a form of their own.
 _KNOWN = re.compile(
     r"(?P<name>)(?:-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:(?!-----END)[\s\S])*(?:-----END [A-Z ]{0,40}-----)?"
     r"|\b(?:qo_[\w-]{8,}+|AIza[\w-]{30,}+|ya29\.[\w.-]{10,}+|sk-[\w-]{16,}+|gh[pousr]_\w{20,}+|xox[a-z]-[\w-]{10,}+"
@@ -82,7 +82,7 @@ _MASKS: tuple[tuple[re.Pattern[str], str, tuple[str, ...]], ...] = (
     (_PASSWORD_IN_URL, "{}@", ("://",)),
 )
 PIECE = 1 << 14  # characters that are gone through in one call, which no other thread interrupts: some 10 ms
-BEGUN = 1 << 12  # of its end that the next piece goes through, too: something may begin there and end after it
+BEGUN = 1 << 12  # characters of its end that the next piece searches, too: a secret may begin there and end after it
 
 
 def masked_text(text: str, *, mask: str = MASK) -> str:
@@ -145,7 +145,7 @@ def unmasked(edited: Any, original: Any) -> Any:
 
 
 def masked_or_hidden(edited: str, original: Any) -> str:
-    """What the screen showed in the place of `original`: all of it hidden, or a part of its text."""
+    """Return what the screen showed in the place of `original`: all of it hidden, or a part of its text."""
     return MASK if edited == MASK or not isinstance(original, str) else masked_text(original)
 
 
@@ -160,7 +160,9 @@ def _hidden(value: Any) -> Any:
 
 
 def _is_figures(value: Any) -> bool:
-    """Whether it is a number, or numbers by name such as the `tokens` of a forecast. A list may be a secret's bytes."""
+    """
+    Whether a value is a number, or numbers by name such as the `tokens` of a forecast. A list may be a secret's bytes.
+    """
     if isinstance(value, dict):
         return all(_is_figures(item) for item in value.values())
     return value is None or isinstance(value, (bool, int, float))

@@ -42,7 +42,7 @@ def with_storable_offset(moment: datetime) -> datetime:
 def in_utc(moment: datetime) -> datetime:
     """
     Raises:
-        ValueError: There it is before the year 1 or after 9999: PostgreSQL would store what Python cannot read.
+        ValueError: In UTC it is before the year 1 or after 9999: PostgreSQL would store what Python cannot read.
     """
     try:
         return moment.astimezone(UTC)
@@ -50,7 +50,7 @@ def in_utc(moment: datetime) -> datetime:
         raise PydanticCustomError("time_range", "Outside the calendar: in UTC it has no year of 1 to 9999") from None
 
 
-# To compare with: PostgreSQL reads it, beside the first and the last year too.
+# A moment to compare with: PostgreSQL reads it, also near the first and the last year.
 Moment = Annotated[
     datetime,
     BeforeValidator(_written_out),
@@ -58,7 +58,7 @@ Moment = Annotated[
     AfterValidator(with_storable_offset),
     Field(json_schema_extra={"pattern": PATTERN}),
 ]
-# To keep: in UTC its offset does not matter, and whoever reads it again can.
+# A moment to be stored: its offset does not matter in UTC, and it can be read again.
 MomentInUTC = Annotated[datetime, BeforeValidator(_written_out), AfterValidator(_with_offset), AfterValidator(in_utc)]
 
 _MOMENT: TypeAdapter[datetime] = TypeAdapter(Moment)

@@ -13,7 +13,7 @@ SearchedText = Annotated[str, StringConstraints(min_length=1, pattern=NO_NUL)]
 
 
 def _without_null(schema: dict[str, Any]) -> None:
-    """What may be left out may not be null."""
+    """Forbid null for fields that may be left out."""
     for described in schema["properties"].values():
         del described["default"]
         [wanted] = [choice for choice in described.pop("anyOf") if choice != {"type": "null"}]
@@ -31,7 +31,7 @@ def not_null(given: Any) -> Any:
 
 
 class Narrowing(BaseModel):
-    """Rows that fit everything given. None of a field means that it was left out; given as null, it is refused."""
+    """Rows that fit everything given. A field that is None was left out; a null that was given is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_without_null)
 

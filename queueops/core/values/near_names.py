@@ -1,4 +1,4 @@
-"""Names that nobody has heard of, and those that were meant."""
+"""Finds the names that were meant by unknown ones."""
 
 from __future__ import annotations
 

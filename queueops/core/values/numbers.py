@@ -18,7 +18,7 @@ def numbered(count: int, one: str, many: str = "", *, before: str = "") -> str:
 
 def nearest_rank(samples: Sequence[float], percent: int) -> float:
     """
-    Return the smallest sample that at least so many percent of them do not exceed.
+    Return the smallest sample that at least so many percent of the samples do not exceed.
 
     Raises:
         ValueError: No samples.

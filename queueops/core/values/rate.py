@@ -13,7 +13,8 @@ class Rate:
     """
     A bucket for each identity that holds a window's worth and refills steadily (GCRA).
 
-    One number an identity, however high the rate; the oldest identities are forgotten beyond MAX_TRACKED.
+    It keeps one number for each identity, however high the rate. Beyond MAX_TRACKED the oldest identities are
+    forgotten.
 
     Args:
         amount: How many a window; an identity may have another.

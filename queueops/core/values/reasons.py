@@ -23,7 +23,7 @@ def clean_reason(reason: str | None) -> str:
 
 def required_reason(reason: str | None) -> str:
     """
-    The reason, for what cannot be taken back.
+    Return the reason for an action that cannot be taken back.
 
     Raises:
         ReasonRequired: It is empty.

@@ -23,9 +23,9 @@ MOST_SPREAD_SECONDS = 60.0
 
 def spread(seconds: float, chance: float) -> float:
     """
-    Return a wait that is never shorter, so that what was told one time to come back does not come back together.
+    Return a wait that is never shorter, so that callers who were told the same time do not come back together.
 
-    Up to a tenth longer, where that is less than a second up to a second, and never more than twice as long.
+    It is up to a tenth longer, or up to a second where a tenth is less, and never more than twice as long.
 
     Args:
         chance: Uniform in [0, 1), drawn by the caller.

@@ -50,7 +50,10 @@ def entered_tags(text: str | None) -> list[str]:
 
 
 def field_tag(field: str, value: object) -> str:
-    """The tag of a payload's field: `order_id=A-17`. What no tag may have becomes a space; a long one's end is cut."""
+    """
+    Return the tag of a payload's field: `order_id=A-17`. Characters that no tag may have become spaces. A long tag's
+    end is cut.
+    """
     return _UNFIT.sub(" ", f"{field}={value}")[:LONGEST_TAG].strip()
 
 

@@ -12,7 +12,8 @@ _scan = json.JSONDecoder().raw_decode
 
 def member(text: str, name: str) -> str | None:
     """
-    The value of a key of a JSON object, as it is written there; of a key that comes twice the last, as readers take it.
+    Return the value of a key of a JSON object, as it is written there. If a key comes twice, the last counts, as for
+    readers.
 
     None: there is no such key, or the text is no JSON object.
     """
@@ -27,7 +28,7 @@ def member(text: str, name: str) -> str | None:
 
 
 def elements(text: str) -> list[str] | None:
-    """The elements of a JSON array, each as it is written there; None: the text is none."""
+    """Return the elements of a JSON array, each as it is written there; None: the text is no array."""
     found: list[str] = []
     try:
         at = _begin(text)
@@ -47,7 +48,7 @@ def elements(text: str) -> list[str] | None:
 
 def say_the_same(one: Any, other: Any) -> bool:
     """
-    Whether two values mean the same to who reads numbers as doubles.
+    Whether two values mean the same to a reader of numbers as doubles.
 
     jsonb gives 6.02214076e23 back as 602214076000000000000000: a number that is no double, beside the double it was.
     """

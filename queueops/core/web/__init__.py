@@ -1,1 +1,1 @@
-"""What stands between a client and the application: caps, queues, headers, refusals, and stopping."""
+"""The layers between a client and the application: caps, queues, headers, refusals, and stopping."""

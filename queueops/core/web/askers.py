@@ -1,4 +1,4 @@
-"""Who asks, found out by the headers of a request before it gets a thread or its body a place."""
+"""Finds out who asks by a request's headers, before the request gets a thread or its body a place."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class ShownCredential:
 @dataclass(frozen=True, slots=True)
 class Asker:
     """
-    Whose requests are counted together.
+    A caller whose requests are counted together.
 
     Attributes:
         name: `project:<id>` of keys and tokens, `user:<pk>` of a session or a personal token, else `address:<address>`.
-        is_known: ShownCredential by a credential that is good. All others share one small part of everything.
-        may_be_known: Whether the credential is good could not be found out.
+        is_known: The asker showed a credential that is good. All others share one small part of everything.
+        may_be_known: It could not be found out whether the credential is good.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Asker:
 
 
 class CannotTell(Exception):
-    """Whose a credential is cannot be found out now."""
+    """The owner of a credential cannot be found out now."""
 
 
 LookUp = Callable[[ShownCredential], str | None]
@@ -67,7 +67,7 @@ class Askers:
     """
     Names by the credentials that are shown with a request; used from one event loop.
 
-    Only for turns and room, never for access, so that what was found is believed for a while.
+    The names are for turns and room only, never for access: an answer is therefore believed for a while.
     """
 
     def __init__(self, look_up: LookUp | None = None) -> None:
@@ -79,10 +79,10 @@ class Askers:
 
     def known(self, scope: Mapping[str, Any]) -> Asker | None:
         """
-        Who asks, as far as it takes no look-up.
+        Return who asks, if that takes no look-up; None: it takes one.
 
-        One that was found long ago is believed once more while it is looked up, so that nobody who was known waits for
-        a database that is away.
+        An asker who was found long ago is believed once more while they are looked up. Nobody who was known thus waits
+        for a database that is away.
         """
         shown = shown_in(scope["headers"])
         if shown is None:
@@ -158,7 +158,7 @@ _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"cookie"})
 
 
 def cost_of(scope: Mapping[str, Any]) -> float:
-    """Return what a request costs, in small ones: a list costs as its page is long."""
+    """Return what a request costs, in small requests: the cost of a list goes by the length of its page."""
     _, found, rest = scope["query_string"].partition(b"page_size=")
     rows = rest.partition(b"&")[0][:9]
     return 1 + int(rows) / 50 if found and rows.isdigit() else 1

@@ -37,7 +37,7 @@ class Patience:
 
     Attributes:
         seconds: From when it began to be carried out.
-        has_left: Its client; nobody waits for the answer any more.
+        has_left: Whether its client has left: nobody waits for the answer any more.
     """
 
     seconds: float
@@ -51,7 +51,7 @@ patience: ContextVar[Patience | None] = ContextVar("patience", default=None)
 
 def ensure_wanted() -> None:
     """
-    For loops whose length a request decides: a thread cannot be told from outside to stop.
+    Call it in loops whose length a request decides: a thread cannot be told from outside to stop.
 
     Raises:
         ClientLeft, OutOfTime
@@ -75,7 +75,7 @@ def asking_address() -> str:
 
 
 def asking_person() -> str:
-    """`user:<pk>` of who is signed in, else `system`."""
+    """Return `user:<pk>` of the person who is signed in, else `system`."""
     request = being_answered.get()
     user = getattr(request, "user", None)
     return f"user:{user.pk}" if user is not None and user.is_authenticated else "system"

@@ -46,8 +46,8 @@ class BodyLimits:
 
 class BodyCap:
     """
-    Answer 413 as soon as a body is known to be too large: by its Content-Length before a byte of
-    it is read, otherwise (chunked) at the first byte beyond the limit.
+    Answer 413 as soon as a body is known to be too large. A Content-Length tells it before a byte of the body is read.
+    Without one (chunked), it is known at the first byte beyond the limit.
     """
 
     def __init__(self, application: Application, limits: BodyLimits, cross_origin: CrossOrigin = NO_ORIGIN) -> None:
@@ -111,6 +111,6 @@ class _Guarded:
 def _declared_length(scope: Scope) -> int:
     for name, value in scope["headers"]:
         if name.lower() == b"content-length":
-            # What is not a number is the server's to refuse; the count while reading holds anyway.
+            # The server refuses a length that is no number; the count while reading holds anyway.
             return int(value) if value.isdigit() else 0
     return 0

@@ -9,22 +9,22 @@ from django.http import HttpRequest
 
 def client_address(request: HttpRequest) -> str:
     """
-    Return the peer's address; behind the proxy of QUEUEOPS_TLS_PROXY, whom the proxy says it serves.
+    Return the peer's address; behind the proxy of QUEUEOPS_TLS_PROXY, the address that the proxy names.
 
-    Only the last entry of X-Forwarded-For is the proxy's own; those before it are whatever the client sent.
+    Only the last entry of X-Forwarded-For is the proxy's own; the client may have sent any entries before it.
     """
     return address_of(request.META.get("REMOTE_ADDR"), str(request.headers.get("X-Forwarded-For", "")))
 
 
 def address_in(scope: Mapping[str, Any]) -> str:
-    """The same of a connection by ASGI; header names in lower case."""
+    """Do the same for an ASGI connection; header names in lower case."""
     client = scope.get("client")
     forwarded = ",".join(value.decode("latin1") for name, value in scope["headers"] if name == b"x-forwarded-for")
     return address_of(client[0] if client else None, forwarded)
 
 
 def address_of(peer: str | None, forwarded_for: str) -> str:
-    """The same of a request that is no Django request yet."""
+    """Do the same for a request that is no Django request yet."""
     if settings.QUEUEOPS.tls_proxy:
         nearest = forwarded_for.rpartition(",")[2].strip()
         if nearest:

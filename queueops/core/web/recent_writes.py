@@ -1,4 +1,4 @@
-"""Whoever has just written sees it: for as long as a replica may lag, their pages are read from the primary."""
+"""People see what they have just written: for as long as a replica may lag, their pages are read from the primary."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ Given = ParamSpec("Given")
 
 
 def reader_for(request: HttpRequest) -> RowReader:
-    """How a page may read what it shows: off the primary, unless it acts or its visitor did just now."""
+    """Return how a page may read what it shows: off the primary, unless the page acts, or its visitor did just now."""
     if request.method not in SAFE_METHODS or COOKIE in request.COOKIES:
         return on_primary
-    # Who they are and what they may do is the primary's word, and kept with the request from here on.
+    # The primary says who they are and what they may do; the request keeps it from here on.
     if request.user.is_authenticated and not request.user.is_superuser:
         request.user.get_all_permissions()
     return off_primary
 
 
 def may_lag(view: Callable[Concatenate[Any, HttpRequest, Given], HttpResponse]) -> Any:
-    """Of a view of a screen: what its page shows is read as `reader_for` says."""
+    """Decorate a view of a screen: what its page shows is read as `reader_for` says."""
 
     @functools.wraps(view)
     def reading(screen: Any, request: HttpRequest, *args: Given.args, **kwargs: Given.kwargs) -> HttpResponse:
         def answered() -> HttpResponse:
             response = view(screen, request, *args, **kwargs)
-            # Here, or its rows would be read where the answer is sent, from the primary.
+            # Rendered here: otherwise its rows would be read while the answer is sent, from the primary.
             return response.render() if isinstance(response, SimpleTemplateResponse) else response
 
         return reader_for(request)(answered)

@@ -17,7 +17,7 @@ CHALLENGE = 'Bearer realm="QueueOps"'
 @dataclass(frozen=True, slots=True)
 class CrossOrigin:
     """
-    Which pages elsewhere may read an answer: the rules of django-cors-headers, which never sees these.
+    The pages elsewhere that may read an answer: the rules of django-cors-headers, which never sees these answers.
 
     Attributes:
         paths: A regular expression; nothing: no path.

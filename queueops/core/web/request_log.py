@@ -44,5 +44,5 @@ class RequestLog:
         if seconds >= SLOW_REQUEST_SECONDS:
             logger.warning("%s %s took %.1f s", request.method, request.path, seconds)
         response[HEADER] = name
-        response.headers.setdefault("Date", http_date())  # daphne tells none, and clients correct their clocks by it
+        response.headers.setdefault("Date", http_date())  # daphne sends no Date, and clients correct their clocks by it
         return response

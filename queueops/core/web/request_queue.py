@@ -1,4 +1,4 @@
-"""Which request a web process carries out next: a bounded queue in which those who ask take turns."""
+"""The choice of a web process's next request: a bounded queue in which askers take turns."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST_WAITING = 200  # each may keep a megabyte of its body in memory
 WAIT_SECONDS = 4.0  # with the wait for a connection (POOL_SECONDS) less than ten; then clients leave and ask again
 HEAVY_COST = 3.0  # a page of more than 150 rows
 HEAVY_AT_ONCE = 2  # they hold the interpreter's lock most of their time, so more of them only slow each other
-UNKNOWN_SHARE = 5  # of so many places, and so many that wait, all whom nobody knows have one together
-KEPT_FOR_OTHERS = 1  # places that one asker and those whom nobody knows cannot fill together
+UNKNOWN_SHARE = 5  # all unknown askers together have one of so many places, and one of so many waiting requests
+KEPT_FOR_OTHERS = 1  # places that one asker and all unknown ones cannot fill together
 
 
 class Overloaded(QueueOpsError):
@@ -35,8 +35,8 @@ class Overloaded(QueueOpsError):
 class _Asker:
     """
     Attributes:
-        due: Where it stands on the queue's scale of costs: who stands lowest is next.
-        is_known: By a credential; the others have turns by their addresses, in a part of all places.
+        due: Its place on the queue's scale of costs: the asker with the lowest is next.
+        is_known: By a credential; other askers have turns by their addresses, in a part of all places.
     """
 
     due: float
@@ -63,11 +63,11 @@ class _Place:
 
 class RequestQueue:
     """
-    Start-time fair queueing (Goyal, Vin and Cheng, 1996) over whoever asks; used from one event loop.
+    Start-time fair queueing (Goyal, Vin and Cheng, 1996) over the askers; used from one event loop.
 
-    An asker who wants more than others waits for its own requests and not they for it: it neither fills every place,
-    nor the queue (where there is no room, the longest line gives some up), and a costly request counts as many. Those
-    whom nobody knows are counted as one in both, for addresses cost nothing.
+    An asker who wants more than others waits for its own requests, and others do not wait for it. It fills neither
+    every place nor the queue: where there is no room, the longest line gives some up. A costly request counts as many.
+    All unknown askers count as one, for places and in the queue, because addresses cost nothing.
 
     Attributes:
         dropped: How many requests were not carried out, by REASONS: no room, no turn in time, client gone.
@@ -143,10 +143,10 @@ class RequestQueue:
     def _make_room(self, place: _Place, askers: Sequence[_Asker]) -> None:
         """
         Raises:
-            Overloaded: It is this one that there is no room for.
+            Overloaded: There is no room for this request.
         """
         longest = max(askers, key=lambda one: len(one.waiting))
-        # Where its own line is as long as any it is the one to go: nobody is sent away for it.
+        # If its own line is as long as any other, this request goes: no other is sent away for it.
         own = self._askers[place.asker]
         loser = place if len(longest.waiting) <= len(own.waiting) else longest.waiting[-1]
         self._take_out(loser)

@@ -1,4 +1,4 @@
-"""What browsers are told never to do with our pages, by path."""
+"""Headers that tell browsers what never to do with our pages, by path."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Daphne with what guards against bodies where the bytes arrive.
+Daphne with guards against bodies where the bytes arrive.
 
-The cap in ASGI (body_cap.py) comes too late under daphne, which spools the whole body and then
-queues all of it in memory before the application sees the first byte.
+The cap in ASGI (body_cap.py) comes too late under daphne. Daphne spools the whole body, then queues all of it in
+memory, before the application sees the first byte.
 """
 
 from __future__ import annotations
@@ -127,10 +127,10 @@ class SocketFactory(WebSocketFactory):
 class GuardedRequest(WebRequest):
     """
     Answers as soon as a body is known not to be taken, and keeps none of it: it is too large, too slow, without room,
-    or large and nobody's. Who sends is looked up by the headers, while nothing more is read.
+    or large and nobody's. The sender is looked up by the headers, while nothing more is read.
 
-    What the client still sends is thrown away for a few seconds: a connection closed over unread
-    bytes is reset, and the client would never see the answer.
+    Bytes that the client still sends are thrown away for a few seconds. A connection closed over unread bytes is reset,
+    and the client would never see the answer.
     """
 
     body_limits: BodyLimits
@@ -231,7 +231,7 @@ class GuardedRequest(WebRequest):
             self._refuse(error)
 
     def _look(self) -> None:
-        """Whether the body comes fast enough; what waits for us, and not we for it, is no matter of the client's."""
+        """Refuse a body that comes too slowly. A body that waits for us is not the client's fault."""
         self._watch = reactor.callLater(BODY_LOOK_SECONDS, self._look)
         seconds, least = time.monotonic() - self._began - BODY_GRACE_SECONDS, self.room.limits.least_rate
         if (self._looking is None or self._looking.done()) and self._received < seconds * least and not self._refused:
@@ -254,7 +254,7 @@ class GuardedRequest(WebRequest):
         reactor.callLater(LINGER_SECONDS, self._abort, self.channel)
 
     def _scope(self) -> dict[str, Any]:
-        """What is known of a request whose body has not come."""
+        """Return what is known of a request before its body has come."""
         peer = self.channel.getPeer()
         return {"headers": self._sent(), "client": [getattr(peer, "host", None), getattr(peer, "port", None)]}
 

@@ -1,4 +1,4 @@
-"""Where bodies are kept while they come in and are carried out, and how much of them there may be at once."""
+"""The files of bodies while they come in and are carried out, and how many bytes there may be at once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .request_queue import come_back
 
 IN_MEMORY_BYTES = 100_000
 FREE_BYTES = 16_384  # smaller ones are not counted: a connection costs as much
-STRANGER_BYTES = 100_000  # of one body of whom nobody knows: signing in takes less
-STRANGERS_SHARE = 8  # of so many bytes, all whom nobody knows have one together
+STRANGER_BYTES = 100_000  # of one body of an unknown sender: signing in takes less
+STRANGERS_SHARE = 8  # all unknown senders together have one of so many bytes
 ADDRESS_SHARE = 4  # and one address so much of that
 
 
 class SignInFirst(QueueOpsError):
-    """So large a body needs a key, a token or a session that is good."""
+    """A body this large needs a key, a token or a session that is good."""
 
     code = "not_authenticated"
     status = 401
@@ -47,7 +47,7 @@ class SpoolLimits:
     """
     Attributes:
         total_bytes: Of all bodies in a process.
-        asker_bytes: Of those of a project, or of a person.
+        asker_bytes: Of all bodies of a project, or of a person.
         least_rate: Bytes a second that a body must bring, but for its first seconds.
     """
 
@@ -58,7 +58,7 @@ class SpoolLimits:
 
 class SpooledBytes:
     """
-    How much of the room for bodies is taken, by whom. Bodies are taken back in the threads that read them.
+    The room for bodies that each asker has taken. It is given back in the threads that read the bodies.
 
     Attributes:
         refused: Bodies for which there was no room.

@@ -46,8 +46,8 @@ class StoppingServer(daphne.server.Server):
     Daphne, which at SIGTERM or SIGINT would drop every connection and the requests with them.
 
     At the first of these signals it says that it is not ready any more. `leave_seconds` later it takes no new
-    connection, closes idle ones and sockets, and ends when the requests under way have ended, or `grace_seconds` later.
-    The next signal shortens the first of these, the one after it the second.
+    connection, and closes sockets and idle connections. It ends when the requests under way have ended, or
+    `grace_seconds` later. The next signal cuts `leave_seconds` short, the one after it `grace_seconds`.
 
     Attributes:
         cut_off: Requests that had not ended; a thread may still be at work on each.
@@ -73,12 +73,15 @@ class StoppingServer(daphne.server.Server):
         self._ports.append(port)
 
     def listen_error(self, failure: Any) -> None:
-        """End, and keep why: daphne would leave its process to end as if all were well."""
+        """End, and keep the reason: daphne would let its process end as if all were well."""
         self.refused = getattr(failure.value, "socketError", None) or OSError(0, failure.getErrorMessage())
         self.stop()
 
     def kill_all_applications(self) -> Deferred[Any]:
-        """End what has not ended within the grace period, as daphne does; its own fails on a finished request."""
+        """
+        End requests that have not ended within the grace period, as daphne does; daphne's own method fails on a
+        finished one.
+        """
         tasks = [task for task in map(_task_of, self.connections.values()) if task is not None and not task.done()]
         for task in tasks:
             task.cancel()
@@ -141,7 +144,7 @@ class StoppingServer(daphne.server.Server):
         ]
 
     def _open_sockets(self) -> list[Any]:
-        """Those whose client has not yet agreed to the end, which it is told of here."""
+        """Tell each client that the socket ends, and return the sockets whose client has not yet agreed to it."""
         sockets = [
             protocol
             for protocol, details in self.connections.items()

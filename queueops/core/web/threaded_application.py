@@ -35,12 +35,12 @@ class ThreadedApplication(ASGIHandler):
     """
     For projects whose views are synchronous.
 
-    Django's own handler starts a thread for each request and passes it to the event loop and back for
-    every signal, middleware and view, which costs more than a small request itself. Measured with one job
-    a POST: twice the requests a second.
+    Django's own handler starts a thread for each request. It passes the request to the event loop and back for every
+    signal, middleware and view, which costs more than a small request itself. Measured with one job a POST, this one
+    takes twice the requests a second.
 
-    What finds no thread waits in `queue`, and is not carried out once nobody waits for its answer; what is carried out
-    hears of that, and of the end of its time, by `ensure_wanted`.
+    A request that finds no thread waits in `queue`, and is not carried out once nobody waits for its answer. A request
+    under way learns from `ensure_wanted` that nobody waits for its answer, or that its time is over.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class ThreadedApplication(ASGIHandler):
         except BaseException:
             body.close()
             raise
-        # A context of the request's own, or what one request activates would stay with the thread.
+        # The request has its own context: otherwise settings that it activates would stay with the thread.
         until = Patience(self._request_seconds)
         work = threads.submit(contextvars.copy_context().run, self._respond, scope, body, until)
         loop = asyncio.get_running_loop()
-        # By the thread's end, and not by ours: when the server gives up on us the thread still runs.
+        # Called at the thread's end, and not at ours: when the server gives up on us, the thread still runs.
         work.add_done_callback(lambda _: _call_on(loop, over))
         leaving = asyncio.ensure_future(_tell_when_disconnected(receive, until))
         try:
@@ -126,7 +126,7 @@ class ThreadedApplication(ASGIHandler):
 
     def _respond(self, scope: Any, body: IO[bytes], until: Patience) -> HttpResponseBase:
         patience.set(until)
-        # Closed here: were it closed when the client leaves, what reads it would fail like a bug of ours.
+        # Closed here: if it were closed when the client leaves, its reader would fail as by a bug of ours.
         with body:
             request, refused = self.create_request(scope, body)
             if refused is not None or request is None:

@@ -16,7 +16,7 @@ from django.http.response import HttpResponseBase
 
 logger = logging.getLogger(__name__)
 
-# What every list of the admin reads besides its filters; the last two are the places of pages by key.
+# Parameters that every list of the admin reads besides its filters; the last two are the places of pages by key.
 OF_EVERY_LIST = frozenset({"q", "p", "o", "e", "all", "_popup", "_to_field", "_facets", "before", "after"})
 
 OF_A_ROW = ("_change", "_history", "_delete")  # Django's own; verbs answer themselves that no such row is there
@@ -31,7 +31,8 @@ class Unreadable(SuspiciousOperation):
 class RefuseUnreadable:
     """
     A list of the admin refuses parameters that it does not offer, because Django would hand them to the database as
-    lookups of any field. What the database cannot read of the others came with the request, and is no error of ours.
+    lookups of any field. Values of the other parameters that the database cannot read are an error of the request, not
+    of ours.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:

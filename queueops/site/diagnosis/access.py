@@ -1,4 +1,4 @@
-"""Who comes in, and the keys of what is secret."""
+"""The doctor's questions about who comes in, and about the keys of secrets."""
 
 from django.conf import settings
 from django.contrib.auth.models import User

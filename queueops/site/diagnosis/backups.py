@@ -1,4 +1,4 @@
-"""What is left if the database is lost."""
+"""The doctor's questions about what is left if the database is lost."""
 
 from django.conf import settings
 

@@ -157,7 +157,7 @@ def examine_row_security() -> DoctorFinding:
 
 
 def examine_transactions() -> DoctorFinding:
-    """What keeps deleted rows from being cleared away."""
+    """Look for transactions that keep deleted rows from being cleared away."""
     oldest, allowed = oldest_transaction(), settings.QUEUEOPS.alert_transaction_minutes * 60
     [worst] = most_dead_rows(1) or [DeadRows("", 0, 0)]
     piled = f"{worst.dead:,} dead rows in {worst.table}" if worst.table else "no tables yet"

@@ -1,4 +1,4 @@
-"""What an answer of the doctor is, and what it asks of the database."""
+"""An answer of the doctor, and the functions by which it asks the database."""
 
 from dataclasses import dataclass
 from enum import StrEnum

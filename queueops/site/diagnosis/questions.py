@@ -1,4 +1,4 @@
-"""What `manage.py doctor` looks at: one function a question, each with an answer and what to do."""
+"""The questions of `manage.py doctor`: one function each, which returns the answer and what to do."""
 
 from collections.abc import Callable, Iterator
 
@@ -41,7 +41,7 @@ from .upkeep import (
 
 
 def examine() -> Iterator[DoctorFinding]:
-    """Answer every question; without a database only those that need none."""
+    """Answer every question; without a database only the questions that need none."""
     yield from examine_settings()
     database = examine_database()
     yield database

@@ -1,4 +1,4 @@
-"""What needs no database: settings, and what stands beside."""
+"""The doctor's questions that need no database: about settings, and about what stands beside."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What workers and their house-keeping keep up."""
+"""The doctor's questions about what workers and their house-keeping keep up."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -67,7 +67,7 @@ def examine_sums() -> DoctorFinding:
 
 
 def examine_retention() -> DoctorFinding:
-    """What should have been deleted long since."""
+    """Look for rows that should have been deleted long since."""
     if scalar("SELECT to_regclass('jobs_executor')") is None:
         return DoctorFinding("retention", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
     overdue = find_overdue()
@@ -83,7 +83,7 @@ def examine_retention() -> DoctorFinding:
 
 
 def examine_tasks() -> DoctorFinding:
-    """Tasks that workers refused lately, such as a duty of a version that they are not."""
+    """Look for tasks that workers refused lately, such as a duty of another version."""
     if scalar("SELECT to_regclass('django_q_task')") is None:
         return DoctorFinding("tasks", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
     lately = Now() - timedelta(seconds=RECENT_FAILURE_SECONDS)
@@ -103,7 +103,7 @@ def examine_tasks() -> DoctorFinding:
 
 
 def examine_kinds() -> DoctorFinding:
-    """What goes by a kind's name and names it as it was called before: it is nothing to the jobs that come now."""
+    """Look for rules that name a kind as it was called before: they mean nothing to the jobs that come now."""
     if scalar("SELECT to_regclass('jobs_objective')") is None:
         return DoctorFinding("kinds", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
     former = {name: kind for name, kind in served_names().items() if name != kind}
@@ -182,7 +182,7 @@ def examine_results() -> DoctorFinding:
 
 
 def _late_in_store(totals: ResultStoreTotals) -> tuple[str, str]:
-    """What is wrong with the result store although it answers, and what to do."""
+    """Return what is wrong with a result store that answers, and what to do; empty: nothing."""
     now = datetime.now(UTC)
     if totals.failed_at and (now - totals.failed_at).total_seconds() < RECENT_FAILURE_SECONDS:
         said = f"; it failed at {totals.failed_at:%H:%M} UTC: {totals.failure}"

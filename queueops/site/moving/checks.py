@@ -1,4 +1,4 @@
-"""What must be so before a project is moved to another installation."""
+"""The conditions for moving a project to another installation."""
 
 # ruff: noqa: S608 - put together from our own words
 
@@ -24,7 +24,7 @@ ARCHIVED = "SELECT count(*) FROM jobs_restoredjob WHERE project_id = %(project)s
 POLICIES = (
     "SELECT DISTINCT retry_policy_id FROM jobs_job WHERE project_id = %(project)s AND retry_policy_id IS NOT NULL"
 )
-# Of a limit what its counters and overrides mean something by.
+# The columns of a limit that give its counters and overrides their meaning.
 MEANING = "concat_ws(' ', service, call_type, scope, model, per_model, unit, algorithm, window_seconds, reset_zone)"
 EVERY_LIMIT = f"SELECT name, {MEANING} FROM ratelimits_limit"
 OF_KEY = "key = 'project:' || %(project)s OR starts_with(key, 'project:' || %(project)s || '/')"
@@ -74,7 +74,7 @@ def epoch_of(cursor: Cursor) -> str:
 
 
 def check_installations(here: Cursor, there: Cursor) -> None:
-    """Raise MoveError unless both are installations of one version, and two."""
+    """Raise MoveError unless both are installations of one version, and not the same installation."""
     [(whole,)] = there.execute(TABLES).fetchall()
     if not whole:
         raise MoveError("The other database has no QueueOps: run manage.py migrate there.")
@@ -92,7 +92,7 @@ def is_there(project: Project, there: Cursor) -> bool:
     Whether this project is in the other installation already.
 
     Raises:
-        MoveError: Another project of its id is.
+        MoveError: Another project of its id is there.
     """
     rows = there.execute("SELECT created_at FROM tenancy_project WHERE id = %s", [project.pk]).fetchall()
     if not rows:
@@ -182,7 +182,7 @@ def _opens(cipher: Fernet | MultiFernet, token: bytes | str) -> bool:
 
 
 def _faults_of_payload_keys(project: Project, there: Cursor, theirs: Mapping[str, str]) -> Iterator[str]:
-    """What is sealed is copied as it is: there it is opened with the keys that it was sealed with."""
+    """Sealed payloads are copied as they are: there they are opened with the keys that sealed them."""
     used = keys_used(project.pk)
     if not used and not project.encrypted:
         return
@@ -200,7 +200,7 @@ def _faults_of_payload_keys(project: Project, there: Cursor, theirs: Mapping[str
 
 
 def _known_to(keys: Mapping[str, str], there: Cursor) -> bool:
-    """Whether one of the payloads that are sealed there, if there are any, opens with its key of these."""
+    """Whether one of the payloads sealed there opens with its key of these, or none is sealed there."""
     found = [TOKEN.fullmatch(text) for (text,) in there.execute(SEALED_PAYLOADS).fetchall()]
     return not found or any(one and one[1] in keys and _opens(Fernet(keys[one[1]]), one[2]) for one in found)
 

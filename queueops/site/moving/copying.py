@@ -25,7 +25,7 @@ Cursor = psycopg.Cursor[tuple[Any, ...]]
 Say = Callable[[str], object]
 
 SAID_EVERY = 5.0  # seconds
-# What shows a value as text alike on both sides.
+# Settings that show a value as the same text on both sides.
 ALIKE = """
 SET LOCAL TimeZone = 'UTC';
 SET LOCAL DateStyle = 'ISO';
@@ -64,7 +64,7 @@ class MoveError(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class Ciphers:
-    """What opens secrets here, and seals them there; None: there are no keys."""
+    """The ciphers that open secrets here and seal them there; None: there are no keys."""
 
     here: MultiFernet | None
     there: MultiFernet | None
@@ -113,7 +113,7 @@ class Statements:
 
     @property
     def ordered(self) -> sql.Composed:
-        """As the other database numbers them anew: in the order that their numbers have here."""
+        """Return the SELECT in the order in which the other database numbers rows anew: that of their numbers here."""
         numbered = "id" in self.sort.leaves and self.sort.read == WHOLE
         return self.read + sql.SQL(" ORDER BY own.id" if numbered else "")
 
@@ -148,7 +148,7 @@ def look(cursor: Cursor, statements: Statements) -> Copied:
 
 def look_at_watched(cursor: Cursor, project_id: str, *, lock: bool = False) -> dict[str, list[tuple[Any, ...]]]:
     """
-    What people may change while a project is copied, secrets as they are sealed: a number and a sum of each sort.
+    Return a number and a sum of each sort that people may change while a project is copied; secrets as they are sealed.
 
     Args:
         lock: Wait for changes that are being made, and let none be made until the transaction ends.
@@ -193,7 +193,7 @@ def copy_project(project_id: str, *, here: Cursor, there: Cursor, ciphers: Ciphe
 
 
 def _copy(statements: Statements, rows: int, *, here: Cursor, there: Cursor, ciphers: Ciphers, say: Say) -> None:
-    """COPY FROM cannot write where row security is: rows come by a table of the transaction's own."""
+    """COPY FROM cannot write to tables with row security: rows come by a table of the transaction's own."""
     there.execute(sql.SQL("CREATE TEMPORARY TABLE given ON COMMIT DROP AS {} WITH NO DATA").format(statements.read))
     told = time.monotonic()
     source = sql.SQL("COPY ({}) TO STDOUT").format(statements.ordered)
@@ -249,7 +249,9 @@ def _opened(
 
 
 def make_parts(project_id: str, *, here: Cursor, there: Cursor) -> None:
-    """Make the parts of the log there that the project's events need, so that retention drops them in their time."""
+    """
+    Make the partitions of the log there that the project's events need, so that retention drops them in their time.
+    """
     days = here.execute(
         "SELECT DISTINCT (created_at AT TIME ZONE 'UTC')::date FROM jobs_jobevent WHERE project_id = %s", [project_id]
     ).fetchall()
@@ -265,7 +267,7 @@ def make_parts(project_id: str, *, here: Cursor, there: Cursor) -> None:
         if found:
             continue
         part, table = sql.Identifier(name), sql.Identifier(EVENTS.table)
-        # Rows of the day that came while it had no part are in the default one, which takes these, too.
+        # If rows of the day came while it had no partition, they are in the default one, which takes these rows, too.
         with suppress(psycopg.errors.CheckViolation), there.connection.transaction():
             there.execute("SET LOCAL lock_timeout = '10s'")
             there.execute(sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING DEFAULTS)").format(part, table))

@@ -1,9 +1,10 @@
 """
 Moving a project to another installation: pause, copy, verify, switch.
 
-One transaction there takes all rows; it commits after this side has said that the project lives there. So whatever
-stops a move leaves nothing there, and no moment has two installations that carry out the same jobs. Cut off between the
-two commits the project runs nowhere, and the same command finishes: nothing changes a project here that has moved.
+One transaction there takes all rows; it commits after this side has said that the project lives there. A move that is
+stopped thus leaves nothing there, and at no moment do two installations carry out the same jobs. After a cut between
+the two commits the project runs nowhere. The same command then finishes the move: nothing changes a project here that
+has moved.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ VALUES (%s, %s, 'move_project', %s, %s, %s, '', '')
 class Outcome:
     """
     Attributes:
-        rows: That were moved, or would be, by their sort.
-        stored, stored_bytes: Of the jobs, those whose results are in the result store, and the size of these.
+        rows: The rows that were moved, or would be, by their sort.
+        stored, stored_bytes: Jobs whose results are in the result store, and the size of these results.
         finished: An earlier call had moved it: there was nothing left to do.
         unserved: What keeps its jobs from being carried out there, in a sentence; empty: nothing does.
     """
@@ -151,7 +152,7 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
 
 def abort_move(project_id: str, *, url: str = "") -> bool:
     """
-    Let a project go on here whose move was cut off.
+    Let a project whose move was cut off go on here.
 
     Args:
         url: Of the other database: needed where the project is said to have moved, to see that it did not come there.
@@ -189,7 +190,7 @@ def _begin(project_id: str, target: str) -> bool:
 
 
 def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: Say) -> None:
-    """Until nothing of it runs, and what began before it was closed has ended."""
+    """Wait until nothing of the project runs, and requests that began before it was closed have ended."""
     [(closed,)] = here.execute("SELECT clock_timestamp()").fetchall()
     until, told = time.monotonic() + wait_seconds, time.monotonic() - SAID_EVERY
     while True:
@@ -209,7 +210,9 @@ def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: S
 
 
 def _all_is_noted(project_id: str) -> bool:
-    """Whether webhooks that hear of jobs know of all that ended: their end is not looked for in the other's log."""
+    """
+    Whether webhooks that hear of jobs know of all ended jobs: the other installation does not look for them in its log.
+    """
     if not Webhook.objects.filter(project=project_id, enabled=True, hears_jobs=True).exists():
         return True
     upto = FlowCursor.objects.filter(pk=flow.EVENT_LOG).values("counted")
@@ -223,7 +226,7 @@ def _switch(project_id: str, address: str, moment: datetime, *, seen: dict[str, 
     """Say here that the project lives there, unless something came in or was changed since the copy's moment."""
     with transaction.atomic(durable=True), _told_before_the_commit():
         _look_for_changes(project_id, seen, lock=True)
-        # Waits for those who hold the project since they changed it, as the audit trail has them do.
+        # Waits for transactions that hold the project since they changed it, as the audit trail makes them do.
         Project.objects.select_for_update().get(pk=project_id)
         since = {"project_id": project_id, "created_at__gt": moment}
         came = {
@@ -264,7 +267,9 @@ def _look_for_changes(project_id: str, seen: dict[str, Any], *, lock: bool = Fal
 
 @contextmanager
 def _told_before_the_commit() -> Iterator[None]:
-    """What the database refuses before the commit, such as a deadlock with somebody's change, has switched nothing."""
+    """
+    Report that an error of the database before the commit, such as a deadlock with somebody's change, switched nothing.
+    """
     try:
         yield
     except (psycopg.Error, Error) as error:

@@ -1,8 +1,8 @@
 """
-What a project consists of: which rows of which tables go with it to another installation, and in what order.
+The parts of a project: which rows of which tables go with it to another installation, and in what order.
 
-Each sort of rows is read by one SELECT, which is asked again on both sides to compare. So it names nothing that the
-other database chooses by itself: numbers of rows, sealed secrets.
+Each sort of rows is read by one SELECT, which is asked again on both sides to compare. The SELECT therefore names
+nothing that the other database chooses by itself: numbers of rows, sealed secrets.
 """
 
 # ruff: noqa: S608 - put together from our own words
@@ -45,7 +45,7 @@ NUMBERED = frozenset({"id"})
 SEALED = """
 INSERT INTO {table} ({columns}, secret)
 SELECT {columns}, (SELECT sealed.secret FROM sealed WHERE sealed.name = given.{known_by}::text) FROM given"""
-# The guard of the states lets jobs in that have ended, and those that are queued; the others become what they were.
+# The guard of the states lets in ended jobs and queued jobs; other jobs are moved to their state afterwards.
 JOBS = (
     """
 INSERT INTO jobs_job ({columns}, pool)
@@ -101,7 +101,7 @@ SORTS = (
     Sort("fires of schedules", "jobs_schedulefire"),
     Sort("maintenance windows", "jobs_maintenancewindow", f"scope = 'project' AND key = {PROJECT}"),
     Sort("user labels", "tenancy_userlabel"),
-    # Of what is copied of the log nothing is told again there: what was to be told comes as rows.
+    # No copied part of the log is told again there: messages that were still to be told come as rows.
     Sort("webhooks", "jobs_webhook", leaves=frozenset({"secret", "jobs_since"}), write=(SEALED,), known_by="id"),
     Sort("batches", "jobs_batch"),
     # A token of the other installation's proves nothing here, where claims count on from their own.
@@ -170,8 +170,8 @@ SORTS = (
     Sort("events", "jobs_jobevent", leaves=frozenset({"id", "xid"})),
 )
 
-# What people change of a project that is paused, without what changes by itself: the time of a key's last use, and
-# resolved dead letters, which house-keeping deletes.
+# The sorts that people may change while a project is paused. Two things that change by themselves are left out: the
+# time of a key's last use, and resolved dead letters, which house-keeping deletes.
 WATCHED = tuple(
     replace(
         sort,
@@ -200,7 +200,7 @@ WATCHED = tuple(
     }
 )
 
-# Tables that know projects, or hold what belongs to some, and stay: with the reason that people are told.
+# Tables that know projects, or hold rows of some, and stay: with the reason that people are told.
 STAYS: Mapping[str, str] = {
     "access_personaltoken": "personal tokens: people make others there",
     "jobs_auditentry": "the audit trail: it is append-only, and tells what was done here",

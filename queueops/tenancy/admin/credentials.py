@@ -215,7 +215,7 @@ class CredentialAdmin(QueueAdmin):
 
 
 def _audited(credential: Credential) -> dict[str, Any]:
-    """What the audit trail keeps; the secret is no part of it."""
+    """Return what the audit trail keeps; the secret is no part of it."""
     projects = sorted(credential.projects.values_list("pk", flat=True))
     settings = [[one.model, one.takes] for one in CredentialSetting.objects.filter(credential=credential)]
     told = {"settings": settings} if settings else {}

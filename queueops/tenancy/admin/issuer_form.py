@@ -1,4 +1,4 @@
-"""What is asked about an issuer: one of two kinds of keys, and a secret that never comes out again."""
+"""The form of an issuer: one of two kinds of keys, and a secret that never comes out again."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _try_token(ids: Sequence[int], *, actor: str, token: str) -> VerbOutcome:
 
 
 def _told(token: str) -> str:
-    """What a token says of itself, for whoever has to find the mistake."""
+    """Return what a token says of itself, for whoever has to find the mistake."""
     try:
         header, claims = read_unverified(token)
     except InvalidToken:
@@ -150,7 +150,7 @@ class IssuerAdmin(QueueAdmin):
         return super().get_queryset(request).defer("secret")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Issuer | None = None) -> tuple[str, ...]:
-        # Users are known by what it is called, and their work is the project's.
+        # Users are known by the issuer's name, and their work is the project's.
         return (*self.readonly_fields, "project", "issuer") if obj else self.readonly_fields
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
@@ -228,5 +228,5 @@ class IssuerAdmin(QueueAdmin):
 
 
 def _audited(issuer: Issuer) -> dict[str, Any]:
-    """What the audit trail keeps; the secret is no part of it."""
+    """Return what the audit trail keeps; the secret is no part of it."""
     return {name: getattr(issuer, name) for name in AUDITED}

@@ -1,1 +1,1 @@
-"""Who calls the API, by what proof, what that opens, and how often."""
+"""Callers of the API: their proof, what it opens, and how often they may call."""

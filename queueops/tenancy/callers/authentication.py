@@ -1,4 +1,4 @@
-"""Who calls the API: a producer with a key, an end user with a token, an operator, or anybody where that is allowed."""
+"""The API's callers: a producer with a key, an end user with a token, an operator, or anybody where that is allowed."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class OperatorSessionAuthentication(SessionAuthentication):
         return user, Caller(project_id=project_id, actor=actor, identity=actor, operator=user)
 
     def enforce_csrf(self, request: Request) -> None:
-        # To look for a token in a form would read the body, and the view would find an empty one: the header has it.
+        # The header has the token. To look for it in a form would read the body, and the view would find an empty one.
         bodiless = copy(request._request)  # noqa: SLF001 - no public name for it
         bodiless.POST = QueryDict()
         super().enforce_csrf(bodiless)  # type: ignore[arg-type]  # it reads nothing else than Django's has
@@ -192,10 +192,10 @@ class OperatorSessionAuthentication(SessionAuthentication):
 
 class AnonymousAuthentication(BaseAuthentication):
     """
-    Nobody in particular, reading what a project shows to everybody.
+    Authenticates nobody in particular, to read what a project shows to everybody.
 
-    Only where the view says `for_anonymous`; anywhere else, and for other projects, the answer is that of a request
-    without credentials, so that it does not tell which projects there are.
+    This needs a view that says `for_anonymous`. Anywhere else, and for other projects, the answer is that of a request
+    without credentials: it does not tell which projects there are.
     """
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
@@ -217,7 +217,7 @@ class AnonymousAuthentication(BaseAuthentication):
 
 
 def _move_of(**conditions: Any) -> tuple[str, str] | None:
-    """Where a project is on its way to another installation; None: there is no such project."""
+    """Return the state of a project's move to another installation; None: there is no such project."""
     return Project.objects.filter(**conditions).values_list("move", "moved_to").first()
 
 

@@ -1,8 +1,8 @@
 """
 The public keys that issuers publish (JWKS): fetched, kept, and fetched again when a token names one that is not known.
 
-They are kept in the issuer's row, so that all web processes share one fetch and one cool-down, a restart while the
-endpoint is down loses nothing, and an operator sees what is in use.
+They are kept in the issuer's row. All web processes thus share one fetch and one cool-down, a restart while the
+endpoint is down loses nothing, and an operator sees the keys in use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_JWKS_BYTES = 256_000
 MAX_PUBLISHED_KEYS = 50
 LEAST_RSA_BITS, MOST_RSA_BITS = 2048, 8192  # below: broken; above: each check takes milliseconds
 
-# What is kept of a published key, by its type; anything else, a private part above all, is left out.
+# The parts of a published key that are kept, by its type. Anything else, a private part above all, is left out.
 PUBLIC_PARTS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y")}
 ALGORITHMS = {"RSA": "RS256", "EC": "ES256"}
 
@@ -80,7 +80,7 @@ def key_of(issuer: KnownIssuer, kid: str | None, *, may_fetch: bool = True) -> P
     Return the key that a token names; None: its issuer has no such key.
 
     An unknown name, or keys that are no longer fresh, cost at most one fetch in COOL_DOWN_SECONDS, in all processes
-    together. Only who has no key waits for a fetch that another has begun.
+    together. Only a caller without a key waits for a fetch that another has begun.
 
     Raises:
         IssuerKeysUnavailable: The issuer's keys are not known, or too old, or are being fetched elsewhere; or they
@@ -109,7 +109,7 @@ def _are_usable(issuer: KnownIssuer) -> bool:
 
 
 def _find(issuer: KnownIssuer, kid: str | None) -> PublishedKey | None:
-    """The key of that name; a token that names none is taken to mean the only key there is."""
+    """Return the key of that name; a token that names none is taken to mean the only key there is."""
     if kid is None:
         named = issuer.jwks if len(issuer.jwks) == 1 else []
     else:
@@ -134,7 +134,7 @@ def fetch_keys(issuer_id: int, jwks_url: str) -> int:
     except QueueOpsError as error:
         row.update(jwks_error=error.message[:300])
         raise
-    # Guarded by the address: keys of one that was replaced meanwhile must not come back.
+    # Guarded by the address: keys of an address that was replaced meanwhile must not come back.
     row.update(jwks=jwks, jwks_fetched_at=Now(), jwks_error="")
     return len(jwks)
 
@@ -215,14 +215,14 @@ def _fetch(jwks_url: str) -> bytes:
 
 
 def give_connection_back() -> None:
-    """Or a slow endpoint would keep the pool's connections from all other requests."""
+    """Give the connection back: otherwise a slow endpoint would keep the pool's connections from all other requests."""
     if not connection.in_atomic_block:
         connection.close()
 
 
 def _refreshed(issuer: KnownIssuer, *, may_wait: bool) -> KnownIssuer:
     """
-    Return the issuer with the keys it has once they were fetched, by this or by another.
+    Return the issuer with its keys once they were fetched, by this request or by another.
 
     Raises:
         IssuerKeysUnavailable: Too many wait already, or the fetch did not end in time.
@@ -263,7 +263,7 @@ def _seat() -> Iterator[None]:
 
 
 def _claim_fetch(issuer: KnownIssuer) -> bool:
-    """Whether this is to fetch: nobody has within the cool-down."""
+    """Whether this process is to fetch: nobody has done so within the cool-down."""
     row = Issuer.objects.filter(pk=issuer.id, jwks_url=issuer.jwks_url)
     rested = Q(jwks_tried_at=None) | Q(jwks_tried_at__lt=Now() - timedelta(seconds=COOL_DOWN_SECONDS))
     return bool(row.filter(rested).update(jwks_tried_at=Now(), jwks_error=""))

@@ -1,4 +1,4 @@
-"""What is known of an issuer when a token comes: read for every request, so that one turned off is refused at once."""
+"""An issuer as it is when a token comes: read for every request, so that one turned off is refused at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller may do: scopes of a key or of a token's issuer, permissions of an operator."""
+"""Permissions of callers: scopes of a key or of a token's issuer, permissions of an operator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NotForUsers(QueueOpsError):
 
 
 class Need(NamedTuple):
-    """What a method needs: this scope of a key, this permission of an operator."""
+    """The need of a method: this scope of a key, this permission of an operator."""
 
     scope: Scope
     permission: str
@@ -66,9 +66,9 @@ def sees_secrets(actor: str) -> bool:
     """
     Whether this caller is shown the secrets in what jobs hold and providers said: the one rule, for every surface.
 
-    A project's key is: its producers sent them. Nobody else is: people look over each other's shoulders, an end user is
-    shown jobs into which the app's backend put its own credentials, and anonymous readers are anybody. Of people, only
-    an export takes them along; it has a permission of its own and is audited.
+    A project's key is: its producers sent them. Nobody else is. People look over each other's shoulders. An end user is
+    shown jobs into which the app's backend put its own credentials. Anonymous readers are anybody. People get the
+    secrets by an export alone; it has a permission of its own and is audited.
 
     Args:
         actor: As in `Caller.actor`.

@@ -32,8 +32,8 @@ bad_keys = Rate(BAD_KEYS_PER_MINUTE)
 
 class CallerThrottle(BaseThrottle):
     """
-    QUEUEOPS_REQUESTS_PER_MINUTE for each operator, each key without a rate of its own and each address that is neither;
-    QUEUEOPS_USER_REQUESTS_PER_MINUTE for each end user, and for each address without credentials.
+    Allow QUEUEOPS_REQUESTS_PER_MINUTE to each operator, each key without its own rate, and each address that is
+    neither. Allow QUEUEOPS_USER_REQUESTS_PER_MINUTE to each end user, and to each address without credentials.
     """
 
     rate = Rate(settings.QUEUEOPS.requests_per_minute)

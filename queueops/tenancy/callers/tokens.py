@@ -1,8 +1,8 @@
 """
 Tokens of end users (JWT): whether one is genuine, and whom it stands for.
 
-What may be trusted is fixed by the issuer's row alone: the key, the algorithm, the audience. Of the token's own header
-only the name of its key is read, to choose among the keys that the issuer is known to have.
+The issuer's row alone fixes what may be trusted: the key, the algorithm, the audience. The token's own header is read
+only for the name of its key, to choose among the keys that the issuer is known to have.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECRET_ENTRY = "hs256"  # noqa: S105 - in the sealed object
 CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 NEEDED_CLAIMS = ("exp", "iss", "aud", "sub")
 
-# What is wrong, by PyJWT's exception; the first that fits. Subclasses come before their bases.
+# The faults by PyJWT's exceptions; the first that fits counts. Subclasses come before their bases.
 FAULTS: tuple[tuple[type[Exception], str, str], ...] = (
     (jwt.ImmatureSignatureError, "not_yet_valid", "The token is not valid yet: `nbf` or `iat` lies in the future."),
     (jwt.InvalidAudienceError, "wrong_audience", "The token is meant for another audience (`aud`)."),
@@ -45,7 +45,7 @@ FAULTS: tuple[tuple[type[Exception], str, str], ...] = (
     (jwt.InvalidSignatureError, "bad_signature", "The token's signature does not fit."),
     (Exception, "malformed", "This is no token (JWT)."),
 )
-# What a hostile token can make the decoder raise besides PyJWT's own.
+# A hostile token can make the decoder raise more than PyJWT's own errors.
 BROKEN = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
 
 

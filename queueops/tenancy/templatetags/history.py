@@ -1,4 +1,4 @@
-"""What people changed about the row that a page shows, from the audit trail."""
+"""People's changes to the row that a page shows, from the audit trail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ register = template.Library()
 
 @register.inclusion_tag("admin/kit/history.html", takes_context=True)
 def history(context: template.Context) -> dict[str, Any]:
-    """The newest entries about the page's row; none for whoever may not see the trail."""
+    """Return the newest entries about the page's row; none for people who may not see the trail."""
     row, form = context.get("original"), context.get("adminform")
     request = context.get("request")
     if row is None or form is None or request is None or not request.user.has_perm("audit.view_auditentry"):
@@ -47,7 +47,7 @@ def _shown(entry: AuditEntry) -> dict[str, object]:
 
 
 def _changes(entry: AuditEntry) -> list[str]:
-    """`capacity: 60 → 30` of each field that has another value now; a few of them."""
+    """Say `capacity: 60 → 30` for each field that has another value now, for a few fields."""
     before, after = (masked(side) if isinstance(side, dict) else {} for side in (entry.before, entry.after))
     changed = [name for name in after if name not in before or before[name] != after[name]]
     said = [

@@ -1,4 +1,4 @@
-"""What the API can be asked for, each as steps that both kinds of client take. `QueueOps` says what the calls do."""
+"""The calls of the API, each as steps that both kinds of client take. `QueueOps` says what the calls do."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Calls:
         return kinds
 
     def subject(self, given: Target) -> Steps[Subject]:
-        """What an id or an earlier record stands for, as it is now. A plain id may be a batch's or a job's."""
+        """Return what an id or an earlier record stands for, as it is now. A plain id may be a batch's or a job's."""
         if isinstance(given, Job):
             return (yield from self.job(given))
         if isinstance(given, Operation):
@@ -249,7 +249,9 @@ class Calls:
             yield from self._list(f"/batches/{id_of(one)}/results/", Result, {}, page_size=100)
 
     def audit(self, filters: Body) -> Steps[None]:
-        """Emit entries until there are no more now: oldest first, the server always has a cursor to go on from."""
+        """
+        Emit entries until there are no more now. With the oldest first, the server always has a cursor to go on from.
+        """
         params: dict[str, Any] = {"page_size": PAGE_SIZE, **_plain(filters)}
         while True:
             answer = yield from self.request("GET", "/audit/", params=params)
@@ -358,7 +360,7 @@ class Calls:
         return record.of(answer.body)
 
     def _act(self, path: str, record: type[AnyRecord], **body: Any) -> Steps[AnyRecord]:
-        """Do something once. What is None or empty is left to the server."""
+        """Do something once. Values that are None or empty are left to the server."""
         answer = yield from self.request(
             "POST",
             path,
@@ -384,7 +386,7 @@ class Calls:
 
 
 def _plain(filters: Body) -> dict[str, Any]:
-    """What is None is left out; a record stands for its id."""
+    """Leave out filters that are None, and write a record as its id."""
     given = {name: value for name, value in filters.items() if value is not None}
     return {
         name: id_of(value)

@@ -1,4 +1,4 @@
-"""What can go wrong. Decide by the class or by `code`; messages are for people and may change."""
+"""The client's errors. Decide by the class or by `code`; messages are for people and may change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Unreachable(ClientError):
 
 class WaitTimeout(ClientError, TimeoutError):
     """
-    What was waited for has not ended in time; it goes on.
+    The job, batch or operation has not ended in time; it goes on.
 
     Attributes:
         latest: The Job or Batch as it was last seen; None if it never was.
@@ -60,9 +60,9 @@ class ApiError(ClientError):
     The server answered with an error.
 
     Attributes:
-        code: The server's; `http_502` and the like where what answered was not QueueOps.
+        code: The server's; `http_502` and the like if the answer was not QueueOps'.
         status: Of HTTP.
-        fields: What is wrong where in the input.
+        fields: The faults of the input, by field.
         details: Figures.
         retry_after: Seconds after which it is worth while to ask again, where the server said so.
     """
@@ -146,7 +146,7 @@ class ProjectMoved(InvalidRequest):
 
     @property
     def address(self) -> str:
-        """Of the other installation; empty: whoever moved it did not say."""
+        """The address of the other installation; empty: whoever moved the project did not say."""
         return str(self.details.get("address", ""))
 
 
@@ -189,6 +189,6 @@ def _wrong(fields: Mapping[str, list[str]]) -> str:
 
 
 def error_type(code: str, status: int) -> type[ApiError]:
-    """The class for an error of the server: by its code, or else by its status."""
+    """Return the class for an error of the server: by its code, or else by its status."""
     by_family = ServerError if status >= 500 else InvalidRequest if status >= 400 else ApiError  # noqa: PLR2004
     return OF_CODE.get(code) or OF_STATUS.get(status) or by_family

@@ -2,7 +2,7 @@
 One request and its answer, without any input or output: what to send, when again, what an answer means.
 
 Everything the client does is written once, as a generator of steps: Send, Pause, Emit, or a function of no arguments.
-`transport` takes the steps, one kind of it by blocking and one by awaiting, and sends back what came of each.
+`transport` takes the steps, in one kind by blocking and in one by awaiting, and sends back the outcome of each.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Emit(Generic[Item]):
-    """Hand an item to whoever iterates."""
+    """Hand an item to the caller who iterates."""
 
     item: Item
 
@@ -84,14 +84,14 @@ class Answer:
 
 class RequestOptions(TypedDict, total=False):
     """
-    What a request may have besides its method and path.
+    The options of a request besides its method and path.
 
     Attributes:
         json: The body as JSON; or else
         content: the body as it is, with a content-type among the headers.
-        params: Of the query. What is None is left out; lists are joined by commas.
+        params: Of the query. Values that are None are left out; lists are joined by commas.
         timeout: Seconds without a byte; by default the transport's.
-        is_safe: Carrying it out twice has the effect of once. By default what reads, and what has an
+        is_safe: Carrying it out twice has the effect of once. By default true for a request that reads, or has an
             Idempotency-Key.
     """
 
@@ -164,7 +164,7 @@ def answer_of(received: Received) -> Answer:
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """Seconds from now, from a number of seconds or a date; None where there is none that can be read."""
+    """Return seconds from now, from a number of seconds or a date; None: there is no readable one."""
     text = headers.get("retry-after", "")
     try:
         seconds = float(text)

@@ -39,7 +39,7 @@ class LineLost(ClientError):
 
 
 class AnyLine(Protocol):
-    """Each method is a step: it is called, or awaited, by whoever takes the steps."""
+    """Each method is a step: the transport that takes the steps calls or awaits it."""
 
     def open(self, url: str, seconds: float) -> Any: ...
     def hear(self, seconds: float) -> Any: ...
@@ -64,7 +64,7 @@ class Line:
 
     def hear(self, seconds: float) -> dict[str, Any] | None:
         """
-        The next message; None when none came for so long.
+        Return the next message; None when none came for so long.
 
         Raises:
             LineLost
@@ -137,7 +137,7 @@ class AsyncLine:
 def _parsed(text: str | bytes) -> dict[str, Any]:
     """
     Raises:
-        LineLost: What is at the other end speaks another protocol.
+        LineLost: The other end speaks another protocol.
     """
     try:
         message = json.loads(text)

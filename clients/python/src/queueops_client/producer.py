@@ -53,12 +53,12 @@ class QueueOps:
     """
     A project's work, through one of its keys. Any number of threads may share one.
 
-    What may be repeated without harm is sent again after a lost connection, a lost answer, a 429 or a 503: every
-    request here is, because each that changes something carries an Idempotency-Key or is harmless to repeat.
-    Every method raises ApiError (by its subclasses) and Unreachable.
+    Every request here is sent again after a lost connection, a lost answer, a 429 or a 503. That does no harm: each
+    that changes something carries an Idempotency-Key or is harmless to repeat. Every method raises ApiError (by its
+    subclasses) and Unreachable.
 
     Args:
-        base_url: Of the installation: `https://queue.example.org`.
+        base_url: The installation's: `https://queue.example.org`.
         key: A producer key or a user's token, or a function that returns one.
         timeout: Seconds without a byte.
         retry: How long requests are sent again; a minute by default.
@@ -79,7 +79,7 @@ class QueueOps:
         Submit one job; when this returns, it is stored durably.
 
         Returns:
-            Its id, and in `created` and `outcome` whether it is new, or one with the options' idempotency_key or
+            Its id; `created` and `outcome` say whether it is new, or an earlier job with the idempotency_key or
             unique_key.
         """
         return self._run(self._calls.submit(JobSpec(kind=kind, payload=payload or {}, **options)))
@@ -110,7 +110,7 @@ class QueueOps:
             tags: Of the batch alone; jobs have their own.
             partial: Accept the valid jobs and report the others; otherwise one bad job rejects all.
             start_interval_seconds: Start the jobs so far apart.
-            after, on_failure: What all of it waits for, as of a job.
+            after, on_failure: What the whole batch waits for, as for a job.
             on_finish: A job to carry out once, when all of it has ended; an `http.request` without a body of its own
                 posts the batch's id and counts.
             guard_percent, guard_first: The batch pauses itself when so many percent of so many first jobs have failed
@@ -151,7 +151,7 @@ class QueueOps:
         on_finish: JobSpec | Mapping[str, Any] | None = None,
     ) -> Forecast:
         """
-        Say what a batch of these jobs would cost, when it would end and what of it would be refused; stores nothing.
+        Say what a batch of these jobs would cost, when it would end and which jobs would be refused; stores nothing.
 
         Args:
             jobs, partial, start_interval_seconds: As of `submit_many`.
@@ -182,7 +182,8 @@ class QueueOps:
 
     def waiting(self, batch: Id | AnyBatch) -> list[dict[str, Any]]:
         """
-        What holds a batch: waiting jobs that share their limits together, those with the most jobs first, at most five.
+        Return what holds a batch: waiting jobs that share their limits together, the largest group first, at most five
+        groups.
 
         Each has user, jobs, more (there are more than were looked at), reasons and last_starts_at; see the reference.
         """
@@ -230,13 +231,14 @@ class QueueOps:
         Iterate over what became of each job of a batch so far, in the order in which they were submitted.
 
         Jobs that have not ended come too, without a result. A requeued job comes as its latest successor, at the end.
-        Of a batch that made no job, as the keys of all its lines are known, those of the batches come that have them.
+        If a batch made no job because the keys of all its lines were known, the jobs of the batches that have these
+        keys come.
         """
         return self._iterate(self._calls.results(batch))
 
     def result(self, job: Id | Job | Result) -> Any:
         """
-        What a job's handler returned, however large: also where the job's record has `stored_result` instead.
+        Return what a job's handler returned, however large: also where the job's record has `stored_result` instead.
 
         Raises:
             NotFound: There is no such job.
@@ -257,8 +259,8 @@ class QueueOps:
         """
         Iterate over what happens to a job, batch or operation, until it has ended.
 
-        By a websocket, which is opened again after a loss and resumes where it was; by asking where there is none.
-        The first update shows how things are, the last one the end. Of a batch's events at most 200 a second come.
+        It uses a websocket, which is opened again after a loss and resumes where it was; where there is none, it asks.
+        The first update shows how things are, the last one the end. A batch sends at most 200 events a second.
 
         Args:
             events: False: only how things are, at most once a second.
@@ -310,7 +312,7 @@ class QueueOps:
         return self._run(self._calls.cancel_job(job, reason))
 
     def cancel_jobs(self, jobs: Iterable[Id | Job], *, reason: str = "") -> Moved:
-        """Cancel those of at most 10,000 jobs that have not ended."""
+        """Cancel jobs, at most 10,000, except those that have ended."""
         return self._run(self._calls.cancel_jobs(jobs, reason))
 
     def retry_job(
@@ -330,7 +332,7 @@ class QueueOps:
         return self._run(self._calls.retry_job(job, payload=payload, priority=priority, note=note))
 
     def cancel_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Operation:
-        """Begin to cancel what has not ended of a batch; `wait` for the operation."""
+        """Begin to cancel the unfinished jobs of a batch; `wait` for the operation."""
         return self._run(self._calls.cancel_batch(batch, reason))
 
     def retry_batch(
@@ -343,7 +345,7 @@ class QueueOps:
         canary: int | None = None,
     ) -> Operation:
         """
-        Begin to requeue what has failed of a batch, the starts spread over so many seconds.
+        Begin to requeue the failed jobs of a batch, the starts spread over so many seconds.
 
         Args:
             canary: So many first; the rest once they have ended well, or never.
@@ -353,11 +355,11 @@ class QueueOps:
         )
 
     def go_on_job(self, job: Id | Job, *, reason: str = "") -> Job:
-        """Let a job go on all the same that waits for others."""
+        """Let a job that waits for others go on all the same."""
         return self._run(self._calls.go_on_job(job, reason))
 
     def go_on_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Batch:
-        """Let a batch go on all the same that waits for others."""
+        """Let a batch that waits for others go on all the same."""
         return self._run(self._calls.go_on_batch(batch, reason))
 
     def pause_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Paused:
@@ -365,7 +367,7 @@ class QueueOps:
         return self._run(self._calls.pause_batch(batch, reason))
 
     def resume_batch(self, batch: Id | AnyBatch, *, reason: str = "", canary: int | None = None) -> Paused:
-        """Let it go on: with `canary` so many jobs first, and the rest once they have ended well."""
+        """Let the batch go on: with `canary` so many jobs first, and the rest once they have ended well."""
         return self._run(self._calls.resume_batch(batch, reason, canary))
 
     def pause_project(self, *, reason: str = "") -> Paused:
@@ -462,7 +464,7 @@ class QueueOps:
             jobs: 1 to 1,000 JobSpecs, or mappings with their fields; 1 MB of JSON.
 
         Raises:
-            InvalidRequest: With the field that is wrong: also of a name that is taken, and of what would never fire.
+            InvalidRequest: With the field that is wrong: also if the name is taken, or the schedule would never fire.
         """
         return self._run(self._calls.create_schedule({"name": name, "cron": cron, "jobs": jobs, **options}))
 
@@ -471,7 +473,7 @@ class QueueOps:
         return self._run(self._calls.preview_schedule({"name": name, "cron": cron, "jobs": jobs, **options}))
 
     def change_schedule(self, schedule: Id | Schedule, **changes: Unpack[ScheduleChanges]) -> Schedule:
-        """Change a schedule; what is left out stays as it is. Other times count from now on."""
+        """Change a schedule; fields that are left out stay as they are. Other times count from now on."""
         return self._run(self._calls.change_schedule(schedule, changes))
 
     def pause_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> Schedule:
@@ -499,7 +501,8 @@ class QueueOps:
 
     def windows(self, **filters: Any) -> Iterator[Window]:
         """
-        Iterate over maintenance windows, newest first: the project's, and those that hold its work with others'.
+        Iterate over maintenance windows, newest first: the project's, and windows that hold its work along with
+        others'.
 
         Args:
             filters: Of `GET /maintenance/`: scope (several: a list), created_after, created_before.
@@ -519,16 +522,16 @@ class QueueOps:
         return self._run(self._calls.create_window(figures))
 
     def change_window(self, window: Id | Window, **changes: Unpack[WindowOptions]) -> Window:
-        """Change one of the project's windows; what is left out stays as it is."""
+        """Change one of the project's windows; fields that are left out stay as they are."""
         return self._run(self._calls.change_window(window, changes))
 
     def end_window(self, window: Id | Window, *, reason: str = "") -> Window:
-        """End a window that is open; a weekly one comes again, one that is not open stays as it is."""
+        """End an open window. A weekly window comes again; a window that is not open stays as it is."""
         return self._run(self._calls.end_window(window, reason))
 
     def delete_window(self, window: Id | Window, *, reason: str = "") -> None:
         """
-        Delete a window; what it holds may start, unless something else holds it.
+        Delete a window; the jobs that it holds may start, unless something else holds them.
 
         Raises:
             NotFound: There is none; after a lost answer because it has been deleted.
@@ -541,8 +544,8 @@ class QueueOps:
         """
         Iterate over what people and keys changed in the project, newest first. The key needs the scope `audit`.
 
-        With `order="oldest"` none is missed that is written meanwhile, and the iteration ends when there are no more
-        now. Store the `cursor` of the last entry, and give it as `cursor` to go on.
+        With `order="oldest"` no entry that is written meanwhile is missed, and the iteration ends when there are no
+        more now. Store the `cursor` of the last entry, and give it as `cursor` to go on.
 
         Args:
             filters: Of `GET /audit/`: actor, action, target, created_after, created_before, order, cursor.
@@ -570,8 +573,8 @@ class QueueOps:
         """
         Have an address told, by signed POSTs, when batches end or jobs do.
 
-        The key needs the scope `operate`. The `secret` in what is returned is shown now or never; after a lost answer
-        it is None: make another, and switch this one off.
+        The key needs the scope `operate`. The returned `secret` is shown now or never. After a lost answer it is None:
+        make another webhook, and switch this one off.
 
         Raises:
             InvalidRequest: With the field that is wrong.
@@ -579,18 +582,18 @@ class QueueOps:
         return self._run(self._calls.create_webhook({"url": url, **options}))
 
     def change_webhook(self, webhook: Id | Webhook, **changes: Unpack[WebhookChanges]) -> Webhook:
-        """Change a webhook; what is left out stays as it is, and a filter of jobs replaces the whole one."""
+        """Change a webhook; fields that are left out stay as they are. A filter of jobs replaces the whole filter."""
         return self._run(self._calls.change_webhook(webhook, changes))
 
     def test_webhook(self, webhook: Id | Webhook, *, reason: str = "") -> Delivery:
-        """Send a signed test, also to one that is switched off; `deliveries` says what became of it."""
+        """Send a signed test, also to a webhook that is switched off; `deliveries` says what became of it."""
         return self._run(self._calls.test_webhook(webhook, reason))
 
     def send_webhook_again(
         self, webhook: Id | Webhook, *, since: datetime | None = None, confirm: bool = True, reason: str = ""
     ) -> SentAgain:
         """
-        End a webhook's pause and send again what failed for good, under the same ids, the oldest first.
+        End a webhook's pause and send messages that failed for good again, under the same ids, the oldest first.
 
         Args:
             since: Only messages that failed since then.

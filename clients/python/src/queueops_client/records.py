@@ -1,4 +1,4 @@
-"""What the server tells, as frozen dataclasses. Fields that a newer server adds are in `raw`."""
+"""The server's answers, as frozen dataclasses. Fields that a newer server adds are in `raw`."""
 
 from __future__ import annotations
 
@@ -160,7 +160,8 @@ class Batch(Record):
         eta_earliest: Where its speed so far and the limits differ much: what the speed says.
         cost_money: What its jobs cost so far, in millionths of `currency`; None: not known, or a price is missing; in
             lists always.
-        after: Ids of what it was submitted to wait for; `on_failure`: what if one of those does not succeed.
+        after: Ids of the jobs and batches that it waits for; `on_failure`: what happens if one of them does not
+            succeed.
         on_finish_job: The job that is carried out when it ends; None: none was asked for.
         known_batches: The first batches that have jobs which were submitted again with this one, and not made again.
     """
@@ -200,7 +201,7 @@ class Batch(Record):
 
     @property
     def failed(self) -> int:
-        """Items that ended, and not as they should."""
+        """How many items ended, and not as they should."""
         return self.counts.get("failed", 0) + self.counts.get("cancelled", 0)
 
 
@@ -209,7 +210,8 @@ class SubmittedBatch(Record):
     """
     Attributes:
         duplicates: Jobs whose own idempotency_key existed already; they are not in this batch.
-        pending: Jobs not made as one with their unique_key has not ended; `replaced`: whose work that one does now.
+        pending: Jobs not made because a job with their unique_key has not ended; `replaced`: that job does their work
+            now.
         errors: With `partial`, the first 1,000 lines refused: line (from 1), code, message, fields.
         idempotency_key: Under which it was submitted.
         known: The first 1,000 lines that made no job: line (from 1), outcome, job (that stands for its key), batch.
@@ -250,7 +252,7 @@ class ForecastWay(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast(Record):
     """
-    What a batch would be if it were submitted now.
+    A forecast of a batch, if it were submitted now.
 
     Attributes:
         accepted: False: its submission would be refused because of what is rejected.
@@ -259,7 +261,7 @@ class Forecast(Record):
         learned: Whether all tokens follow from earlier calls; None: there are none.
         live, batch: Its price and end by either way.
         missing_prices: service, model and via of each.
-        budgets: Those that have less left than all of it should cost live.
+        budgets: Budgets that have less left than the whole batch should cost live.
         binding: The limits that take time, the slowest first.
         rejected: count, and jobs, the first 100 lines that would be refused.
     """
@@ -285,7 +287,7 @@ class Forecast(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Record):
     """
-    What became of one job of a batch.
+    The outcome of one job of a batch.
 
     Attributes:
         result: What its handler returned; None until it has completed, and where `stored_result` is set.
@@ -358,7 +360,7 @@ class Fire(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule(Record):
     """
-    What a project submits again and again.
+    A repeated submission of a project.
 
     Attributes:
         jobs: Each as in its submission.
@@ -393,7 +395,7 @@ class Schedule(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook(Record):
     """
-    Where the project is told what ended.
+    An address at which the project is told what ended.
 
     Attributes:
         batches: It is told that batches ended.
@@ -520,7 +522,7 @@ class Operation(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry(Record):
     """
-    What a person or key changed, with its secrets masked.
+    A change that a person or key made, with its secrets masked.
 
     Attributes:
         moved: How many rows it changed.

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 from queueops_client.errors import ApiError, TooManyRequests, Unreachable
 
-# What a proxy answers for a server that is away, and the server for a database that is.
+# A proxy answers these for a server that is away, and the server for a database that is away.
 PASSING = frozenset({502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
     """
-    Truncated exponential backoff with full jitter: before the n-th repeat a random time up to
-    min(cap, base * 2^(n-1)), so that clients that failed together do not come back together.
+    Truncated exponential backoff with full jitter: before the n-th repeat a random time up to min(cap, base * 2^(n-1)).
+    Clients that failed together thus do not come back together.
 
     Attributes:
         budget_seconds: No repeat begins later than this after the first attempt; 0: never repeat.
         draw: From 0 to 1.
-        told: Hears of each repeat, before its pause: why, and which it is, counted from 1.
+        told: Called before the pause of each repeat, with the reason and the repeat's number, counted from 1.
     """
 
     budget_seconds: float = 60.0
@@ -38,10 +38,10 @@ class Retry:
         self, error: ApiError | Unreachable, *, repeat: int, elapsed: float, is_safe: bool
     ) -> float | None:
         """
-        How long to wait before sending the request again; None: give up.
+        Return how many seconds to wait before sending the request again; None: give up.
 
-        What may have been carried out is sent again only if that is safe. What never arrived, or was refused
-        for its rate, always is. The server's Retry-After is never undercut.
+        A request that may have been carried out is sent again only if that is safe. One that never arrived, or was
+        refused for its rate, always may be. The server's Retry-After is never undercut.
 
         Args:
             elapsed: Seconds since the first attempt began.

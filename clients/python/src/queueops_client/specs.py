@@ -1,4 +1,4 @@
-"""What is submitted: single jobs, and streams of them laid down in a file until they are accepted."""
+"""Submissions: single jobs, and streams of them laid down in a file until they are accepted."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ OnFailure: TypeAlias = Literal["cancel", "run", "hold"]
 
 class JobOptions(TypedDict, total=False):
     """
-    What a job may have besides its kind and payload.
+    The options of a job besides its kind and payload.
 
     Attributes:
         idempotency_key: Of the work itself: a second job with it is never created, in any batch.
         user_id: The end user on whose behalf the call is made.
-        unique_key: While a job with it, of the kind, or with `unique_in="project"` of any, has not ended, no second one
-            is created. `if_pending`: `keep` that one as it is, or `replace` its work where it has not begun.
-        debounce_seconds: Begin when so long nothing was submitted with the unique_key; each submission replaces the job
-            that waits, and puts it off, `debounce_most_seconds` after the first at most.
+        unique_key: No second job with it is created while one has not ended: one of the same kind, or with
+            `unique_in="project"` of any kind. `if_pending`: `keep` that job as it is, or `replace` its work if it has
+            not begun.
+        debounce_seconds: Begin when nothing was submitted with the unique_key for so long. Each submission replaces the
+            waiting job and puts it off, to at most `debounce_most_seconds` after the first.
         scheduled_at: Not before then; or `delay_seconds` from now.
         expires_at: Fails if it still waits then.
-        complete_by: By when it is wanted: what has time goes by a batch of its provider, at half the price.
+        complete_by: By when it is wanted: a job with time enough goes by a batch of its provider, at half the price.
         via: `live`, `batch`, or `auto`: by batch where the deadline allows it.
         retry_policy, cost, model: Instead of the handler's own.
         tags: To find it by, in the admin and in `jobs(tags=...)`: at most 20.
@@ -69,11 +70,11 @@ class JobOptions(TypedDict, total=False):
 
 class ScheduleOptions(TypedDict, total=False):
     """
-    What a schedule may have besides its name, cron text and jobs.
+    The options of a schedule besides its name, cron text and jobs.
 
     Attributes:
         time_zone: Whose clock the cron text goes by, such as Europe/Berlin; UTC where it is left out.
-        missed: Of fires that are late: `once` makes one for all, `all` the newest `most_missed`, `skip` none.
+        missed: For late fires: `once` makes one for all, `all` makes the newest `most_missed`, `skip` makes none.
         jitter_seconds: Each fire is late by less than that.
         ends_at: It does not fire later; None: it has no end.
         reason: For the audit trail.
@@ -88,7 +89,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class ScheduleChanges(ScheduleOptions, total=False):
-    """What of a schedule is to be changed; what is left out stays as it is."""
+    """Changes to a schedule; fields that are left out stay as they are."""
 
     name: str
     cron: str
@@ -97,7 +98,7 @@ class ScheduleChanges(ScheduleOptions, total=False):
 
 class EndedJobs(TypedDict, total=False):
     """
-    Which ended jobs a webhook is told of: those that fit all that is given. Nothing given is every job.
+    A webhook is told of the ended jobs that fit all given fields; of every job if none is given.
 
     Attributes:
         kinds: One of these.
@@ -116,11 +117,11 @@ class EndedJobs(TypedDict, total=False):
 
 class WebhookOptions(TypedDict, total=False):
     """
-    What a webhook may have besides its address.
+    The options of a webhook besides its address.
 
     Attributes:
         enabled: Switched off, it gets nothing.
-        batches: It is told that batches ended; so it is where this is left out.
+        batches: Whether it is told that batches ended; true if left out.
         jobs: Which ended jobs it is told of; `{}` is every job, None none.
         most_jobs: Ended jobs of one message, 1 to 200.
         reason: For the audit trail.
@@ -134,14 +135,14 @@ class WebhookOptions(TypedDict, total=False):
 
 
 class WebhookChanges(WebhookOptions, total=False):
-    """What of a webhook is to be changed; what is left out stays as it is. A filter replaces the whole one."""
+    """Changes to a webhook; fields that are left out stay as they are. A filter replaces the whole filter."""
 
     url: str
 
 
 class WindowOptions(TypedDict, total=False):
     """
-    What a maintenance window may have: `begins_at` and `ends_at`, or `weekdays`, `since` and `until`.
+    The options of a maintenance window: `begins_at` and `ends_at`, or `weekdays`, `since` and `until`.
 
     Attributes:
         begins_at, ends_at: Once: from when to when; None, in a change: it has none any more.
@@ -289,7 +290,7 @@ class Spool:
             self.add(job)
 
     async def fill_async(self, jobs: AsyncJobs) -> None:
-        """Add all of them, as `add`, and let other tasks have their turn."""
+        """Add all of them as `add` does, and let other tasks have their turn."""
         if isinstance(jobs, AsyncIterable):
             async for job in jobs:
                 self.add(job)

@@ -1,4 +1,4 @@
-"""Telling the server of which trace a request is, where the program uses OpenTelemetry."""
+"""Tells the server the trace of a request, if the program uses OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def trace_headers() -> dict[str, str]:
-    """`traceparent` of the current span; nothing where there is none. It imports nothing that the program has not."""
+    """Return `traceparent` of the current span; empty: there is none. It imports nothing that the program has not."""
     if "opentelemetry.trace" not in sys.modules:  # then nobody has begun a span
         return {}
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

@@ -1,4 +1,4 @@
-"""HTTP with kept-alive connections, blocking and asynchronous. What is sent, and when again, is `exchange`'s matter."""
+"""HTTP with kept-alive connections, blocking and asynchronous. `exchange` decides what is sent, and when again."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _received(response: httpx.Response) -> Received:
 
 
 class _Common:
-    """What both transports know of their server."""
+    """The part that both transports share."""
 
     def __init__(self, base_url: str, *, timeout: float, retry: Retry | None) -> None:
         self.base_url = base_url_of(base_url)
@@ -172,7 +172,7 @@ class Transport(_Common):
         self.close()
 
     def take(self, step: Any) -> Any:
-        """What came of a step; an expected error is returned, for the steps to deal with."""
+        """Return the outcome of a step. An expected error is returned, too: the steps deal with it."""
         try:
             if isinstance(step, Send):
                 return self._send(step)

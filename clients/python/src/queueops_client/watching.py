@@ -1,8 +1,8 @@
 """
 Watching a job or batch until it ends, over a websocket where there is one and by asking where there is not.
 
-The truth is what a GET answers: it comes first, and again whenever a socket is lost, so that neither the end nor an
-error is missed however the connection fails. The socket only makes updates come at once.
+The truth is what a GET answers. It comes first, and again whenever a socket is lost: neither the end nor an error is
+missed, however the connection fails. The socket only makes updates come at once.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ RETURNING = Retry(cap_seconds=5.0)  # soon, and yet not all clients of a restart
 @dataclass(frozen=True, slots=True)
 class Update:
     """
-    One thing that watching tells.
+    One piece of news of what is watched.
 
     Attributes:
-        kind: `state`: the subject as it is now; `event`: something happened to one of its jobs, and the subject
-            is as it was last known; `lost`: the server is not reached for the moment.
+        kind: `state`: the subject as it is now. `event`: something happened to one of its jobs, and the subject is as
+            it was last known. `lost`: the server is not reached for the moment.
         is_live: Whether it came over a socket.
         problem: Why the server is not reached.
     """
@@ -66,7 +66,7 @@ def watch_of(
     events: bool,
     patience_seconds: float,
 ) -> Watch:
-    """A Watch of what the transport reaches; the line is closed by the caller, in the end."""
+    """Return a Watch over this transport; the caller closes the line in the end."""
     return Watch(
         calls=Calls(NEVER),
         line=line,
@@ -197,7 +197,7 @@ class Watch:
                     is_first = False
 
     def _is_anew(self, message: dict[str, Any]) -> bool:
-        """Whether the server is of another epoch than what was told; then all of that is forgotten."""
+        """Whether the server is of another epoch than the news so far; then all of it is forgotten."""
         epoch = message.get("epoch", "")
         if epoch == self.epoch:
             return False
@@ -213,8 +213,8 @@ class Watch:
             yield from self._tell(Event.of({**message["event"], "skipped": message.get("skipped", 0)}))
             return
         if is_first and self.events and (self.has_listened or 0 < self.cursor < cursor):
-            # The events between the last one told and this snapshot; until they come, the older cursor holds.
-            # Where a socket was lost, also from the same cursor: it lags behind what was told.
+            # Asks for the events between the last one told and this snapshot; until they come, the older cursor holds.
+            # After a lost socket it asks from the same cursor, too: the cursor lags behind the events that were told.
             yield partial(self.line.say, {"resume": self.cursor, "epoch": self.epoch})
         elif kind != "stats":
             self.cursor = max(self.cursor, cursor)

@@ -31,7 +31,7 @@ class Command(migrate.Command):
     @contextlib.contextmanager
     def _alone(self, alias: str) -> Iterator[None]:
         """
-        Hold the database's lock on migrating, in a transaction of a connection of its own: behind a pooler a session's
+        Hold the database's lock on migrating, in a transaction of a connection of its own. Behind a pooler, a session's
         lock would stay with the server's connection.
         """
         holding: Any = connections[alias].copy()
@@ -45,7 +45,8 @@ class Command(migrate.Command):
                     [held] = cursor.fetchone()
                 if held:
                     break
-                # Not a statement that waits: its snapshot would keep the other from building indexes concurrently.
+                # It asks again and again: the snapshot of a waiting statement would keep the other from building
+                # indexes concurrently.
                 holding.rollback()
                 if not told:
                     self.stdout.write("Another migrate is at work; waiting for it.")

@@ -37,7 +37,7 @@ class Command(BaseCommand):
         try:
             POSTGRES_URL.parse(to)
         except ValueError:
-            # Nor told back: it has a password. An empty one would be the database of this machine.
+            # It is not repeated either, because it has a password. An empty one would be the database of this machine.
             raise CommandError(f"--to must be {POSTGRES_URL.rule}.") from None
         if not 0 <= wait < inf:
             raise CommandError("--wait is a number of seconds, 0 or more.")

@@ -125,7 +125,7 @@ class Command(BaseCommand):
         return children
 
     def _watch(self, server: EmbeddedServer | None) -> Any:
-        """What is done each second: the address is told once it answers, and PostgreSQL is kept running."""
+        """Return what is done each second: the address is told once it answers, and PostgreSQL is kept running."""
         is_open = False
 
         def ensure() -> None:
@@ -145,7 +145,7 @@ class Command(BaseCommand):
         return ensure
 
     def _introduce(self, operator: OperatorAccount) -> None:
-        """Say at once whose account there is: its password is shown this once, whatever becomes of the web process."""
+        """Say at once which account was made: its password is shown only this once, also if the web process fails."""
         if operator.password is not None:
             password = f"{operator.password}  (shown this once; only its hash is stored)"
         else:

@@ -67,7 +67,7 @@ class Command(BaseCommand):
             one.close_pool()  # type: ignore[attr-defined] # PostgreSQL has one
 
     def _check(self) -> None:
-        """As Django does before a command, but what is no reason not to start is a line of the log."""
+        """Check as Django does before a command, but log findings that are no reason not to start."""
         problems = [problem for problem in checks.run_checks() if not problem.is_silenced()]
         if any(problem.is_serious() for problem in problems):
             self.check()

@@ -93,7 +93,7 @@ for part in (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line; returns the code to end with."""
+    """Carry out a command line; return the code to end with."""
     as_json = "--json" in arguments
     try:
         _refuse_bytes(arguments)

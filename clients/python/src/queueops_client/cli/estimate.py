@@ -1,4 +1,4 @@
-"""How a forecast is shown, and which jobs are refused."""
+"""Shows a forecast, and which jobs are refused."""
 
 from __future__ import annotations
 

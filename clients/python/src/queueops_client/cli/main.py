@@ -21,7 +21,7 @@ def main() -> None:
     except KeyboardInterrupt:  # while the modules were read
         code = INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has had enough; without this the interpreter complains when it flushes.
+        # The reader of the output has had enough; without this the interpreter complains when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1  # as click does where it meets this first
     sys.exit(code)

@@ -24,8 +24,8 @@ def mcp(session: Session) -> None:
     """
     Offer the installation's tools to an assistant that starts this command.
 
-    It reads requests of the Model Context Protocol, one a line, and writes their answers, until its input ends. What
-    the tools may do is what the key may do.
+    It reads requests of the Model Context Protocol, one a line, and writes their answers, until its input ends. The
+    tools may do what the key may do.
     """
     key = session.key()
     bridge = Bridge(f"{base_url_of(session.address())}/mcp/", key)
@@ -57,7 +57,7 @@ class Bridge:
         self._version = ""  # that a handshake agreed on
 
     def answer(self, line: bytes) -> bytes:
-        """What is to be written, without the end of the line; nothing for what wants no answer."""
+        """Return what is to be written, without the end of the line; empty: the message wants no answer."""
         try:
             message = json.loads(line)
         except ValueError as error:
@@ -102,7 +102,7 @@ def _parsed(response: httpx.Response) -> dict[str, Any]:
 
 
 def _error(number: Any, code: int, message: str, data: dict[str, Any] | None = None) -> bytes:
-    """Nobody waits for an answer to what has no number, but a line that cannot be read is told."""
+    """Nobody waits for an answer to a message without a number, but a line that cannot be read is reported."""
     if number is None and code == SERVER_ERROR:
         click.echo(f"queueops: {message}", err=True)
         return b""

@@ -45,7 +45,7 @@ def figured(function: Command) -> Command:
 
 @click.group("schedules")
 def schedules() -> None:
-    """What the project submits again and again. SCHEDULE is an id or a name."""
+    """The project's repeated submissions. SCHEDULE is an id or a name."""
 
 
 @schedules.command("list")
@@ -75,7 +75,7 @@ def list_schedules(session: Session) -> None:
 @click.argument("schedule")
 @command
 def show(session: Session, *, schedule: str) -> None:
-    """What SCHEDULE submits, when it fires, and what came of its last fires."""
+    """Show what SCHEDULE submits, when it fires, and what came of its last fires."""
     with session.queue() as queue:
         row = _found(queue, schedule)
         fires = list(itertools.islice(queue.fires(row), FIRES))
@@ -202,7 +202,7 @@ def delete(session: Session, *, schedule: str, reason: str, yes: bool) -> None:
 
 
 def _found(queue: QueueOps, given: Id) -> Schedule:
-    """By its id, or else by its name."""
+    """Find a schedule by its id, or else by its name."""
     try:
         return queue.schedule(given)
     except InvalidRequest:

@@ -1,4 +1,4 @@
-"""What every command shares: the installation, the key, and how to speak."""
+"""The part that every command shares: the installation, the key, and how to speak."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Session:
         return QueueOps(self.address(), self.key(), retry=self.retry())
 
     def retry(self) -> Retry:
-        """The client's own; whoever sits there hears that it waits."""
+        """Return the client's own; the person at the terminal is told that it waits."""
         usual = Retry()
 
         def tell(error: ApiError | Unreachable, repeat: int) -> None:
@@ -75,7 +75,7 @@ class Session:
         return self.url
 
     def key(self) -> str:
-        """From the file, the environment, or whoever sits there; never from an argument, which all users see."""
+        """Read the key from the file, the environment or the terminal; never from an argument, which all users see."""
         if self.key_file is not None:
             try:
                 return self.key_file.read_text(encoding="utf-8").strip()
@@ -88,7 +88,7 @@ class Session:
         raise BadConfiguration("There is no key: set QUEUEOPS_KEY, or name a file with --key-file.")
 
     def say(self, text: str) -> None:
-        """For people, on standard output; nothing with --json."""
+        """Print a line for people on standard output; nothing with --json."""
         if not self.as_json:
             self.out.print(clean(text))
 
@@ -97,7 +97,7 @@ class Session:
         self.err.print(clean(text))
 
     def give(self, data: Any) -> None:
-        """One line of JSON on standard output, whatever the mode."""
+        """Print one line of JSON on standard output, in any mode."""
         sys.stdout.write(json.dumps(data, ensure_ascii=False, default=str) + "\n")
         sys.stdout.flush()
 

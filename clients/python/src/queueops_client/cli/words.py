@@ -1,4 +1,4 @@
-"""How figures, times and other people's texts are written."""
+"""Writes figures, times and other people's texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECONDS_OF = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def clean(text: str) -> str:
-    """Without what a terminal would take for a command: error messages come from providers."""
+    """Return a text without characters that a terminal would take for a command: error messages come from providers."""
     return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
 
 

@@ -52,7 +52,7 @@ def _project(session: Session, queue: QueueOps) -> None:
 
 
 def _held_by(queue: QueueOps, batch: Batch) -> str:
-    """What most of its waiting jobs wait for, a line each; empty: nothing of it waits for anything but its turn."""
+    """Return what most of its waiting jobs wait for, a line each; empty: they wait for nothing but their turn."""
     lanes = [] if batch.has_ended else queue.waiting(batch)
     texts = [lane["reasons"][0]["text"] for lane in lanes if lane["reasons"]]
     return "\n".join(dict.fromkeys(texts))

@@ -32,7 +32,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class AsyncUse:
-    """What `AsyncUsageTracker.use` returns: `async with` begins the use and writes down how it ended."""
+    """The result of `AsyncUsageTracker.use`: `async with` begins the use and writes down how it ended."""
 
     def __init__(self, tracker: AsyncUsageTracker, usage: Usage) -> None:
         self._tracker = tracker
@@ -55,7 +55,7 @@ class AsyncUsageTracker:
     Args:
         token: As for UsageTracker; the function may be asynchronous, then `user_id` is needed.
 
-    The others are those of UsageTracker.
+    The other arguments are those of UsageTracker.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class End(Generic[Value]):
 
 
 def _next(steps: Steps[Value], outcome: Any) -> tuple[Any, End[Value] | None]:
-    """The next step, or what the steps return: StopIteration cannot leave a thread."""
+    """Return the next step, or what the steps return: StopIteration cannot leave a thread."""
     try:
         return resumed(steps, outcome), None
     except StopIteration as end:

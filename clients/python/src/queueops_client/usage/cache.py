@@ -1,4 +1,4 @@
-"""What is known of a user's allowance. Stale news never raise it."""
+"""The known state of a user's allowance. Stale news never raise it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORD_OVERAGE = "record_overage"
 @dataclass(frozen=True, slots=True)
 class Heard:
     """
-    What one answer said; None: nothing about it.
+    The news in one answer; None: it said nothing about that.
 
     Attributes:
         remaining: Units neither used nor reserved.
@@ -78,9 +78,9 @@ def merge(cached: Cached | None, heard: Heard, *, version: int) -> Cached | None
     """
     Take an answer in.
 
-    Of two answers whose requests overlapped nobody can tell which the server gave later; then the smaller
-    remainder holds until a request that began after both is answered. The later of the two contains whatever
-    either of them settled, and the smaller is not above it: so it is safe.
+    If two requests overlapped, nobody can tell which answer the server gave later. Then the smaller remainder holds
+    until a request that began after both is answered. The later answer contains whatever either request settled. The
+    smaller remainder is safe, because it is not above that answer's.
 
     Args:
         version: Of what was cached when the request began; 0: nothing was.

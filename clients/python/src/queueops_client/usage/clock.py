@@ -41,7 +41,7 @@ class ServerClock:
 
     def time_of_event(self, at: float, *, offset: float | None, floor: float) -> float:
         """
-        When an event happened, by the server's clock, as well as can be known.
+        Return when an event happened, by the server's clock, as well as can be known.
 
         It can be neither later than now nor earlier than the last answer before it. Without these bounds a clock
         that was set while the event waited would make the server refuse it.
@@ -49,7 +49,7 @@ class ServerClock:
         Args:
             at: By the local clock of then.
             offset: As known then.
-            floor: The server's time as last heard of before the event; 0: never.
+            floor: The server's time when it was last heard of before the event; 0: never.
         """
         corrected = at + ((self.offset or 0.0) if offset is None else offset)
         return min(max(corrected, floor), max(self.now(), floor))
@@ -61,5 +61,5 @@ def as_text(moment: float) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """Of an ISO 8601 text."""
+    """Return an ISO 8601 text as seconds since 1970."""
     return datetime.fromisoformat(text).timestamp()

@@ -1,4 +1,4 @@
-"""What happens around a use, as steps for a blocking and an asynchronous tracker alike."""
+"""The work around a use, as steps for a blocking and an asynchronous tracker alike."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_SERVICE_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A user's allowance as the server knows it; what waits in outboxes is not contained."""
+    """A user's allowance as the server knows it; uses that wait in outboxes are not contained."""
 
     user_id: UUID
     unit: str
@@ -73,7 +73,10 @@ class Usage:
         self._tokens = _checked("tokens", value)
 
     def taken(self, *, failed: bool) -> int | None:
-        """Tokens; None: the call failed before it took any. Called by what the `with` statement calls."""
+        """
+        Return the tokens of a use; None: the call failed before it took any. The methods of the `with` statement call
+        it.
+        """
         if self._tokens is not None or failed:
             return self._tokens
         estimate = self.intent.estimate or 0
@@ -88,7 +91,7 @@ class Desk:
     """
     Args:
         user_id: Whose uses these are unless `use` names another.
-        only_user: The token is this user's, who can neither act nor send for others; None: it is a key.
+        only_user: The user of the token, who can neither act nor send for others; None: it is a key.
     """
 
     def __init__(
@@ -175,7 +178,7 @@ class Desk:
             try:
                 yield from self._reserve(usage, key=usage.event_id)
             except QuotaExceeded:
-                # What this outbox holds back may be what is missing: less was used than had been reserved for it.
+                # The missing units may be held back by this outbox, if less was used than had been reserved for it.
                 if not (yield from self._settle_up()):
                     raise
                 # Under another key: under the same one the reservation that was given back would be answered again.
@@ -186,7 +189,7 @@ class Desk:
             self.outbox.begin(usage.intent, _always)
 
     def _reserve(self, usage: Usage, *, key: str) -> Steps[None]:
-        """Under a key of the use's own, so that a request that is repeated reserves once."""
+        """Reserve under a key of the use's own, so that a repeated request reserves once."""
         intent = usage.intent
         versions = self.outbox.versions()
         amount = max(1, cost_of(intent.estimate or 0, usage.unit))
@@ -229,7 +232,7 @@ class Desk:
             )
 
     def _settle_up(self) -> Steps[bool]:
-        """Send what waits; whether that may have changed anything."""
+        """Send what waits; return whether that may have changed anything."""
         if not self.outbox.releases() and not self.outbox.pending(user_id=self._only_user):
             return False
         try:

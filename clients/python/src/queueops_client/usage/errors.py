@@ -1,4 +1,4 @@
-"""What can go wrong on this side of the wire; what the server refuses is in `queueops_client.errors`."""
+"""Errors on this side of the wire; the server's refusals are in `queueops_client.errors`."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class OutboxFile:
         Raises:
             OutboxFailed: The file cannot be used. Nothing of the block was written.
         """
-        # The cursor is closed before the lock is let go: a statement that still stood open would keep the connection
-        # open, too, when a fork closes it, and the child would inherit its locks.
+        # The cursor is closed before the lock is let go. A statement that still stood open would keep the connection
+        # open, too, when a fork closes it. The child would then inherit its locks.
         with self._lock, _in_words(self.path), closing((self._connection or self._open()).cursor()) as db:
             _patiently(lambda: db.execute("BEGIN IMMEDIATE"))
             try:
@@ -82,8 +82,8 @@ class OutboxFile:
 
     def before_fork(self) -> None:
         """
-        Close the connection: what SQLite knows of its locks must not be copied. A child that believed to hold its
-        parent's would have the log deleted from under it, and with it what it wrote.
+        Close the connection: SQLite's knowledge of its locks must not be copied. A child that believed that it held its
+        parent's locks would have the log deleted from under it, and its rows with the log.
         """
         self._lock.acquire()
         with suppress(sqlite3.Error):
@@ -102,7 +102,7 @@ class OutboxFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
-        # SQLite opens what may only be read without a word. To open it here would give up the locks of this process.
+        # SQLite opens a read-only file without a word. To open the file here would give up the locks of this process.
         if not os.access(self.path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -135,7 +135,8 @@ def _patiently(act: Callable[[], Value]) -> Value:
     """
     Try again while another connection is in the way, for BUSY_SECONDS.
 
-    SQLite's own waiting sleeps up to 100 ms between two tries: beside a few busy writers one starves for seconds.
+    SQLite's own waiting sleeps up to 100 ms between two tries: a connection beside a few busy writers starves for
+    seconds.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
@@ -183,7 +184,7 @@ def _in_words(path: Path) -> Iterator[None]:
 
 
 def default_path(base_url: str) -> Path:
-    """Where an installation's outbox is unless told otherwise: among this user's lasting data."""
+    """Return the default place of an installation's outbox: among this user's lasting data."""
     if sys.platform == "win32":
         home = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":

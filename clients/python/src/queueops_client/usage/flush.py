@@ -25,7 +25,7 @@ CLOCK_ATTEMPTS = 3  # how often a row goes again because the server found its ti
 
 SENT = {"accepted", "duplicate", "over_limit"}
 TIMES = {"from_future", "too_old"}
-# What says that the content is wrong. Every other refusal is of the sender or the address: no row is to blame for it.
+# These say that the content is wrong. Every other refusal concerns the sender or the address, and no row.
 CONTENT = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A step: wait until there is something to send, or so long."""
+    """A step: wait until there is something to send, or for so many seconds."""
 
     seconds: float
 
@@ -42,7 +42,7 @@ class Idle:
 @dataclass(frozen=True, slots=True)
 class Flushed:
     """
-    What a flush did; `pending`: rows that are still to be sent.
+    The outcome of a flush; `pending`: rows that are still to be sent.
     """
 
     sent: int = 0
@@ -55,7 +55,7 @@ class Pace:
     When to try again after a failure: truncated exponential backoff with full jitter, never before Retry-After.
 
     Attributes:
-        paused: Why trying again will not help by itself, though it is done: the token may be renewed.
+        paused: Why a new try alone will not help. It is tried all the same, because the token may be renewed.
     """
 
     def __init__(self, retry: Retry | None = None) -> None:
@@ -119,7 +119,7 @@ class Flusher:
 
     def keep_flushing(self, *, every_seconds: float) -> Steps[None]:
         """
-        Send for ever what there is to send.
+        Send, for ever, the rows that are to be sent.
 
         Args:
             every_seconds: How long rows gather before they are sent together.
@@ -147,7 +147,7 @@ class Flusher:
             try:
                 settled = yield from self._send(rows, refused)
                 if refused and not any(one.status == "sent" for one in settled):
-                    # A server that takes nothing at all is itself what is wrong.
+                    # If the server takes nothing at all, the fault is its own.
                     raise refused[0][1]
                 settled += self._set_apart(refused)
             finally:
@@ -168,7 +168,7 @@ class Flusher:
             self.outbox.released(reservation_id)
 
     def _send(self, rows: Sequence[Claimed], refused: list[tuple[Claimed, ApiError]]) -> Steps[list[Settled]]:
-        """Send rows together; halves of them if they are refused as a whole, down to those that are to blame."""
+        """Send rows together. If they are refused as a whole, send halves, down to the rows that are to blame."""
         versions = self.outbox.versions()
         knew_the_time = self.clock.offset is not None
         try:

@@ -1,4 +1,4 @@
-"""Whose use is counted, as the server will see it."""
+"""The user whose use is counted, as the server will see it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_key(token: str) -> bool:
 
 def user_of(token: str) -> str:
     """
-    The user that a JWT is for: its `sub`, or what the server makes of one that is no UUID.
+    Return the user that a JWT is for: its `sub`, or, if that is no UUID, what the server makes of it.
 
     The signature is the server's to check; this only names the rows of the outbox.
 

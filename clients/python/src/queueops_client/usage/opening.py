@@ -1,4 +1,4 @@
-"""Putting a tracker's desk together from what its user gave."""
+"""Puts a tracker's desk together from the settings that its user gave."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from queueops_client.usage.owners import is_alive, seats
 
 CLAIM_SECONDS = 120.0  # after which what a stopped process was about to send is sent by others
 MAX_ROWS = 100_000
-KEPT_SENT = 1000  # rows, for whoever wants to know what was sent
+KEPT_SENT = 1000  # rows, for people who want to know what was sent
 
 EVENT_COLUMNS = "event_id, user_id, service, tokens, reservation_id, at, clock_offset, floor, attempts"
 SET_APART = "(status = 'rejected' OR (status = 'intent' AND owner IS NULL))"
@@ -69,7 +69,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of a row; `status`: sent, rejected, or ready to be sent again."""
+    """The outcome of a row; `status`: sent, rejected, or ready to be sent again."""
 
     event_id: str
     status: str
@@ -111,7 +111,7 @@ class Outbox:
             goes_ahead: Decides by what is known of the allowance and by the use's units.
 
         Returns:
-            Whether it goes ahead, and what it was decided by.
+            Whether it goes ahead, and the view by which that was decided.
 
         Raises:
             OutboxFull
@@ -133,7 +133,9 @@ class Outbox:
             return True, seen
 
     def complete(self, intent: Intent, *, tokens: int, unit: str) -> None:
-        """Write down what a use took. Also if its intent is gone: somebody took it for a crash's and discarded it."""
+        """
+        Write down what a use took. Also if its intent is gone, because somebody took it for a crash's and discarded it.
+        """
         cost = cost_of(tokens, unit)
         with self._file.transaction() as db:
             done = db.execute(
@@ -163,7 +165,7 @@ class Outbox:
             return db.execute(f"DELETE FROM event WHERE {chosen}", [event_id]).rowcount > 0
 
     def resolve(self, event_id: str, *, tokens: int) -> bool:
-        """Say what a use took that a crash cut off, or that was rejected: it is sent (again)."""
+        """Say what a use took that a crash cut off, or that the server rejected: it is sent (again)."""
         with self._file.transaction() as db:
             row = db.execute("SELECT user_id FROM event WHERE event_id = ?", [event_id]).fetchone()
             cached = self._cached(db, row[0]) if row else None
@@ -205,7 +207,7 @@ class Outbox:
             return [Claimed(*row) for row in rows]
 
     def let_go(self, rows: Iterable[Claimed]) -> None:
-        """Leave claimed rows to whoever sends next."""
+        """Leave claimed rows to the next sender."""
         with self._file.transaction() as db:
             db.executemany(
                 "UPDATE event SET owner = NULL WHERE event_id = ? AND status = 'ready' AND owner = ?",
@@ -216,7 +218,8 @@ class Outbox:
         self, settled: Sequence[Settled], heard: Mapping[str, Heard] | None = None, *, versions: Mapping[str, int]
     ) -> None:
         """
-        Take an answer in, at once: what it settled leaves the unsettled as the remainder that contains it arrives.
+        Take an answer in, in one transaction: settled uses leave the unsettled as the remainder that contains them
+        arrives.
 
         Args:
             heard: By user.
@@ -240,7 +243,7 @@ class Outbox:
             db.execute("DELETE FROM balance WHERE size = 0 AND unsettled = 0")
 
     def versions(self) -> dict[str, int]:
-        """Of every user's standing; asked for before a request whose answer is taken in."""
+        """Return the version of every user's standing. It is asked for before a request whose answer is taken in."""
         with self._file.transaction() as db:
             return dict(db.execute("SELECT user_id, version FROM standing").fetchall())
 
@@ -249,14 +252,14 @@ class Outbox:
             return self._view(db, user_id)
 
     def pending(self, *, user_id: str | None) -> int:
-        """Rows that are still to be sent: whose, as for `claim`."""
+        """Return how many rows are still to be sent; `user_id` as for `claim`."""
         [(count,)] = self.read(
             "SELECT count(*) FROM event WHERE status = 'ready' AND (? IS NULL OR user_id = ?)", [user_id, user_id]
         )
         return int(count)
 
     def releases(self) -> list[str]:
-        """Reservations to give back; those that have ended by themselves are forgotten."""
+        """Return reservations to give back; reservations that have ended by themselves are forgotten."""
         with self._file.transaction() as db:
             db.execute("DELETE FROM release WHERE held_until <= ?", [self._clock.now()])
             return [row[0] for row in db.execute("SELECT reservation_id FROM release")]

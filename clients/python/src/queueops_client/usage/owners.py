@@ -1,4 +1,4 @@
-"""Who works on an outbox: each tracker holds a lock on a file of its own, which the system drops when it dies."""
+"""The owners of an outbox: each tracker holds a lock on a file of its own, which the system drops when it dies."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Owner:
             self._path.unlink()
 
     def forget(self) -> None:
-        """Let go of the file without a word to others: what a forked child does with its parent's seat."""
+        """Let go of the file without a word to others, as a forked child does with its parent's seat."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def is_alive(outbox: Path, owner_id: str) -> bool:
-    """Whether whoever took this seat still runs; the file of one who does not is removed."""
+    """Whether the owner of this seat still runs; the file of a dead owner is removed."""
     path = _path_of(outbox, owner_id)
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -73,7 +73,7 @@ def is_alive(outbox: Path, owner_id: str) -> bool:
 
 
 def seats(outbox: Path) -> set[str]:
-    """Of the living and of the dead."""
+    """Return the ids of all owners, living and dead."""
     start = f"{outbox.name}-"
     found = outbox.parent.glob(f"*{SUFFIX}")
     return {path.name.removeprefix(start).removesuffix(SUFFIX) for path in found if path.name.startswith(start)}

@@ -1,4 +1,4 @@
-"""What an outbox holds, for people."""
+"""A report for people of what an outbox holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_ROWS = 1000
 @dataclass(frozen=True, slots=True)
 class LeftIntent:
     """
-    A call that a process had begun, or was about to begin, when it died. Whether it happened, only its provider knows:
+    A call that a process had begun, or was about to begin, when it died. Only its provider knows whether it happened:
     say so with `resolve(event_id, tokens=...)`, or with None if it did not.
 
     Attributes:

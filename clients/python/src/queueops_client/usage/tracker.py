@@ -35,7 +35,7 @@ OTHERS_SECONDS = 0.05  # between looks at rows that another process is sending
 
 
 class Use:
-    """What `UsageTracker.use` returns: `with` begins the use and writes down how it ended."""
+    """The result of `UsageTracker.use`: `with` begins the use and writes down how it ended."""
 
     def __init__(self, tracker: UsageTracker, usage: Usage) -> None:
         self._tracker = tracker
@@ -123,7 +123,7 @@ class UsageTracker:
         return Use(self, self._desk.usage(estimate=estimate, service=service, user_id=user_id))
 
     def begin(self, usage: Usage) -> None:
-        """For those who cannot write `with`: each begin needs its `finish`."""
+        """For callers who cannot write `with`: each begin needs its `finish`."""
         self._check()
         try:
             self._transport.run(self._desk.admit(usage))
@@ -147,7 +147,7 @@ class UsageTracker:
         return self._transport.run(self._desk.standing(self._desk.user(user_id)))
 
     def known(self, user_id: UUID | str | None = None) -> View | None:
-        """What is known without asking, less what this outbox has used since; None: nothing."""
+        """Return what is known without asking, less what this outbox has used since; None: nothing is known."""
         return self._desk.outbox.view(self._desk.user(user_id))
 
     def flush(self, timeout: float | None = None) -> Flushed:
@@ -171,7 +171,7 @@ class UsageTracker:
             time.sleep(OTHERS_SECONDS)
 
     def report(self) -> Report:
-        """What waits, what crashes left, and what was rejected."""
+        """Report what waits, what crashes left, and what was rejected."""
         return report(self._desk.outbox, self._desk.clock, self._desk.flusher.pace)
 
     def resolve(self, event_id: UUID | str, *, tokens: int | None) -> bool:
@@ -196,7 +196,7 @@ class UsageTracker:
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """
-        Send what can be sent, and let go of the file. What cannot stays there for the next start.
+        Send what can be sent, and let go of the file. The rest stays there for the next start.
 
         Args:
             timeout: Seconds, about.
