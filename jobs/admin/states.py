@@ -25,7 +25,7 @@ class JobStateFilter(Choice):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if self.value() == OUTAGE:
             return queryset.filter(held_by_outage())
-        if self.value() == JobState.RATE_LIMITED:  # as the badges and counts have it: what an outage holds is apart
+        if self.value() == JobState.RATE_LIMITED:  # as in badges and counts: jobs that an outage holds are apart
             return queryset.filter(status=JobState.RATE_LIMITED).exclude(held_by_outage())
         return super().queryset(request, queryset)
 

@@ -52,7 +52,7 @@ class WaitingSerializer(serializers.Serializer[Waiting]):
 
 
 class HeldLaneSerializer(serializers.Serializer[HeldLane]):
-    """The reason why jobs of a batch that share their limits wait."""
+    """Waiting jobs of a batch that share their limits, and why they wait."""
 
     user = serializers.CharField(help_text="Whose they are; empty: nobody's, or they share no limit.")
     jobs = serializers.IntegerField(help_text="How many wait in it.")

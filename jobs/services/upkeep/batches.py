@@ -118,10 +118,7 @@ def _foresee(batch: Batch, counts: Counts, *, begun: float, is_stopped: bool) ->
 
 
 def _windows_over(batch: Batch, now: datetime) -> Sequence[Span]:
-    """
-    Maintenance windows that hold some of the batch's jobs. Services and kinds are read from MOST_KINDS_READ waiting
-    jobs.
-    """
+    """Maintenance windows that hold some of the batch's jobs, as far as MOST_KINDS_READ waiting jobs tell."""
     if not MaintenanceWindow.objects.filter(next_change_at__isnull=False).exists():
         return []
     waiting = batch.jobs.filter(status__in=sorted(WAITING)).order_by()

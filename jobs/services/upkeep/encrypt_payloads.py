@@ -162,10 +162,7 @@ def encrypt_project(
 
 
 def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """
-    The keys that rows of the projects need and that are not among the known, each with a table; one key a table at
-    most.
-    """
+    """The unknown keys that rows of the projects need, each with a table; one key a table at most."""
     found: dict[str, str] = {}
     # The pattern leaves out the known keys: a row may need several.
     unknown = f"{sealing.MARK}(?!({'|'.join(known)})!)[A-Za-z0-9_-]{{1,40}}![A-Za-z0-9_=-]"
@@ -223,8 +220,7 @@ def _go_over(
                     if changed and not keeps:
                         _write(place, changed)
                     break
-            # No row is locked while the store is asked: executors that end these jobs must renew the leases of others,
-            # too.
+            # No row is locked while the store is asked: executors that end these jobs must still renew other leases.
             results |= {one: _object_as_set(one, project, keeps=keeps) for one in strange}
         replaced = [] if keeps else _replaced(place, rows, changed)
         # If the project moves or has moved, its rows at the other installation name the objects here.
@@ -392,10 +388,7 @@ OPENING: dict[str, Change] = {
 
 
 def _hide_the_rest(project_id: str, done: Resealed) -> None:
-    """
-    Remove a payload's pieces from other places: searchable fields, keys of groups, quoted errors, edits of dead
-    letters.
-    """
+    """Remove or seal a payload's pieces elsewhere: searchable fields, keys of groups, quoted errors, edits."""
     fields = {field_tag(name, "") for handler in all_handlers() for name in handler.searchable}
     if fields:
         named = reduce(or_, (Q(name__startswith=one) for one in fields))
@@ -428,10 +421,7 @@ def _edits(project_id: str) -> list[BulkOperation]:
 
 
 def _wait_for_writers() -> None:
-    """
-    Wait until all transactions have ended that may follow the old setting. Processes remember it for
-    SETTING_KNOWN_SECONDS.
-    """
+    """Wait until transactions that may follow the old setting have ended; it is remembered SETTING_KNOWN_SECONDS."""
     time.sleep(SETTING_KNOWN_SECONDS)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_xact_id()::text::bigint")

@@ -3,11 +3,12 @@ Hands alerts over to the routes that want them: a job each, so that delivery is 
 
 Alerts about the use of a limit, and about work that waits for it, are told once they have lasted for a minute. Each is
 told once for all whom the limit counts, and not again when it comes back. Waiting work is not told while an alert says
-that the provider refuses. A route is told once that an alert opened that it wants, again when its severity rises, and
-when a critical alert is over. PagerDuty, whose incidents would stay open, is also told when any alert that it knows is
-over, and when somebody looks after it. The job's idempotency key names alert, route, event and severity, so that nobody
-is told twice. A later message to a route about an alert waits until the earlier ones have arrived: otherwise the first
-could arrive last.
+that the provider refuses.
+
+A route is told once that an alert opened that it wants, again when its severity rises, and when a critical alert is
+over. PagerDuty, whose incidents would stay open, is also told when any alert that it knows is over, and when somebody
+looks after it. The job's idempotency key names alert, route, event and severity, so that nobody is told twice. A later
+message to a route about an alert waits until the earlier ones have arrived: otherwise the first could arrive last.
 
 A silenced alert, or one about work that a maintenance window holds, waits until the silence or window ends. It is told
 then if it is still open.

@@ -166,10 +166,7 @@ def _told_killed(**fields: Any) -> QuerySet[QuotaAlert]:
 
 
 def _deaths_of(subject: str, *, since: datetime) -> list[dict[str, Any]]:
-    """
-    The deaths that the last alerts of this subject know of; an alert that was resolved and opened again goes on
-    counting.
-    """
+    """The deaths that a subject's last alerts know of; an alert that was resolved and opened again goes on counting."""
     told = QuotaAlert.objects.filter(kind=Kind.WORKER_DIED, subject=subject).order_by("-opened_at")[:1]
     killed = _told_killed(figures__kind=subject, opened_at__gt=since).order_by("-opened_at")[:1]
     known = {death["at"]: death for alert in (*killed, *told) for death in alert.figures.get("deaths", [])}
