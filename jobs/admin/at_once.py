@@ -80,7 +80,9 @@ AT_ONCE = Verb(
 
 
 def caps_shown(project_id: str, request: HttpRequest) -> list[dict[str, str]]:
-    """The caps of a project as its page lists them; removing and all other figures are the limit's own page's."""
+    """
+    The caps of a project as its page lists them. The limit's own page removes a cap and changes its other figures.
+    """
     may_remove = request.user.has_perm(REMOVE)
     return [
         {

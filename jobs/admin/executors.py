@@ -1,4 +1,4 @@
-"""Who carries jobs out, and which services do not answer."""
+"""The executors, and the services that do not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the big lists can be narrowed by."""
+"""Filters of the big lists."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TagFilter(TextFilter):  # type: ignore[misc] # unfold has no types
 
 
 def tags_shown(screen: str, names: Iterable[str]) -> SafeString | None:
-    """Tags as links to the list of what has them; None where there are none."""
+    """Tags as links to the list of rows that have them; None where there are none."""
     href = reverse(f"admin:{screen}_changelist")
     links = ((href, urlencode({"tags": name}), name) for name in names)
     return format_html_join(" ", '<a class="qo-tag" href="{}?{}">{}</a>', links) or None

@@ -1,4 +1,4 @@
-"""How a forecast is shown before somebody submits."""
+"""The forecast that is shown before somebody submits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_AT_ONCE = 10_000  # lines: checking more takes seconds, so that somebody ha
 
 
 def forecast_of_upload(upload: Upload, *, asked: bool) -> dict[str, Any]:
-    """What the page of an upload shows; it is read and checked again, as limits, prices and queues change."""
+    """The forecast on an upload's page. The upload is read and checked again, as limits, prices and queues change."""
     if upload.lines > MOST_AT_ONCE and not asked:
         return {"forecast_waits": True}
     try:

@@ -1,4 +1,4 @@
-"""What an operator is asked before an action."""
+"""Forms that ask an operator before an action."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class RequeueForm(ConfirmForm):
 
 
 class PayloadForm(ConfirmForm):
-    """One row's payload, to be changed. Secrets are shown masked; a mask that stays keeps the secret."""
+    """Changes one row's payload. Secrets are shown masked; a mask that is left keeps its secret."""
 
     payload = forms.CharField(
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 18, "class": "qo-code", "spellcheck": "false"}),
@@ -113,7 +113,7 @@ class PayloadForm(ConfirmForm):
 
 
 class EditedRequeueForm(PayloadForm, RequeueForm):
-    """One dead letter, with another payload."""
+    """Requeues one dead letter with another payload."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -121,7 +121,7 @@ class EditedRequeueForm(PayloadForm, RequeueForm):
 
 
 class AgainForm(PayloadForm, ReasonForm):
-    """One ended job, whose work is done once more with another payload."""
+    """Does the work of one ended job once more with another payload."""
 
     priority = priority_field(optional=True)
     field_order = ("payload", "priority", "reason")
@@ -129,7 +129,7 @@ class AgainForm(PayloadForm, ReasonForm):
 
 
 class PaceForm(ConfirmForm):
-    """Of actions on all that match."""
+    """The pace of actions on all matching rows."""
 
     rows_per_minute = forms.FloatField(
         label="At most rows a minute",
@@ -142,7 +142,7 @@ class PaceForm(ConfirmForm):
 
 
 class CanaryForm(ConfirmForm):
-    """For actions after which jobs run: a few may go first, and the rest follows if these do well."""
+    """For actions after which jobs run: a few may go first, and the rest follow if these do well."""
 
     canary = forms.IntegerField(
         label="So many first, as a canary",
@@ -163,7 +163,7 @@ class CanaryForm(ConfirmForm):
     )
 
     def clean(self) -> dict[str, Any]:
-        """As the services take it: `canary` is both."""
+        """Return the fields as the services take them: `canary` joins both fields."""
         given: dict[str, Any] = super().clean() or self.cleaned_data
         percent = given.pop("canary_percent", None)
         rows = given.get("canary")

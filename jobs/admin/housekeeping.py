@@ -1,8 +1,8 @@
 """
 django-q2's schedules, queue and results: superusers only.
 
-A schedule names a function by its dotted path, and stored tasks are pickles. So the function is chosen from what may
-run here, arguments cannot be given, and nothing stored is unpickled to be shown.
+A schedule names a function by its dotted path, and stored tasks are pickles. Therefore people choose the function from
+those that may run here and give no arguments. Nothing stored is unpickled to be shown.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import ReadOnlyMixin
 
-# By name: only jobs.cluster may import the package. Its own screens, which are replaced here, unpickle what is stored
-# and let any function be scheduled; they must be registered first, or they would be instead of these.
+# Imported by name: only jobs.cluster may import the package. Its own screens unpickle stored tasks and let any function
+# be scheduled, so this module replaces them. They must be registered first, or they would replace the screens here.
 import_module("django_q.admin")
 Schedule = apps.get_model("django_q", "Schedule")
 QueuedTask = apps.get_model("django_q", "OrmQ")

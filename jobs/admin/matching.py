@@ -1,7 +1,7 @@
 """
-Actions on everything that a list's filters match, on this page or not: a page that asks, then a bulk operation.
+Actions on all rows that a list's filters match, on this page or not: a page that asks, then a bulk operation.
 
-Like a verb (verbs.py) such an action is data. What it means is fixed when it starts; its own page shows how far it is.
+Like a verb (verbs.py) such an action is data. Its rows are fixed when it starts; its own page shows how far it is.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from queueops.screens.verbs import Verb, actor_of, ask, show_error
 @dataclass(frozen=True, slots=True)
 class Matching:
     """
-    A verb, for all that match.
+    A verb, for all matching rows.
 
     Attributes:
-        verb: Says what it is called, needs and does; its own form and service are for chosen rows.
+        verb: Has the action's name, permission and words; its own form and service are for chosen rows.
         start: A service of jobs/services/operate/bulk.py; called with the filter, `actor` and the form's fields.
-        initial: Of the form, by the filter and the count.
-        done: What will be said of the rows, where it is not what the verb says.
+        initial: The form's first values, by the filter and the count.
+        done: What will be said of the rows, if not the verb's words.
     """
 
     verb: Verb
@@ -50,7 +50,7 @@ class MatchingMixin(QueueAdmin):
     Offers the actions of `matching` above a list, and their pages below its address.
 
     Attributes:
-        everything: What the rows are called on the page that asks, where no filter narrows them.
+        everything: The name of the rows on the page that asks, if no filter narrows them.
     """
 
     matching: tuple[Matching, ...] = ()
@@ -84,10 +84,10 @@ class MatchingMixin(QueueAdmin):
         return f"{self.opts.app_label}_{self.opts.model_name}_all_{action.verb.name.replace('-', '_')}"
 
     def tools_for(self, request: HttpRequest) -> list[dict[str, Any]]:
-        """What this person may do to all that match, as buttons that keep the list's filters."""
+        """The actions that this person may carry out on all matching rows, as buttons that keep the list's filters."""
         query = filters_of(request)
         if not query:
-            return []  # of all that there is: nobody means that by a button above a list
+            return []  # without a filter: nobody means all rows by a button above a list
         return [
             {
                 "label": f"{one.verb.label}…",
@@ -136,7 +136,7 @@ class MatchingMixin(QueueAdmin):
             " are left alone.",
             overrides=verb.overrides,
             button=f"Yes, {verb.label.lower()} all" if verb.overrides else f"{verb.label} all",
-            # None that were counted need not mean none: the page then starts what will look at all of them.
+            # If the count stopped at none, rows may still match: the operation will look at all of them.
             applying=words_of(counted.count, counted.is_least) if counted.count or counted.is_least else 0,
             left_alone=0,
             done=action.done or verb.done,
@@ -157,7 +157,8 @@ def parameters_of(request: HttpRequest, names: Mapping[str, str]) -> dict[str, A
         names: The list's parameter, and the filter's.
 
     Raises:
-        InvalidFilter: A parameter is empty or unknown: it would narrow nothing, and everything be acted on.
+        InvalidFilter: A parameter is empty or unknown: it would narrow nothing, and the action would apply to
+            everything.
     """
     known = {*names, *NOT_FILTERS, *(f"created_at_{end}_{part}" for end in ("from", "to") for part in (0, 1))}
     faults = {name: ["empty; leave it out"] for name in request.GET if not request.GET[name].strip()}

@@ -1,4 +1,4 @@
-"""How what a job or a batch cost is shown."""
+"""Words for the cost of a job or a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ratelimits.services.money.reports import SpendSum
 
 
 def prices_shown(prices: WayPrices | None) -> str | None:
-    """`0.0125 USD live, 0.00625 USD by batch`, and by what; None: there is one way alone."""
+    """`0.0125 USD live, 0.00625 USD by batch`, and whose usage the prices are for; None: there is only one way."""
     if prices is None:
         return None
     if prices.live is None and prices.batch is None:
@@ -22,7 +22,7 @@ def prices_shown(prices: WayPrices | None) -> str | None:
 
 
 def money_shown(spent: SpendSum | None) -> str | None:
-    """`0.0125 USD for 3 calls`, and what is not known of it; None: nothing was paid for."""
+    """`0.0125 USD for 3 calls`, and the part that is unknown; None: nothing was paid for."""
     if spent is None:
         return None
     found = f"{shown(spent.money, settings.QUEUEOPS.currency)} for {numbered(spent.calls, 'call')}"

@@ -1,4 +1,4 @@
-"""Objectives: what share of some jobs is to start, end or succeed, and how that goes."""
+"""Objectives: the share of some jobs that is to start, end or succeed, and how that goes."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class ObjectiveAdmin(ServiceFormAdmin):
         now = _standing(row)
         if now.whole.share is None:
             return showing.NOTHING
-        # One element: a phone's list sets each side by side, and breaks the figure.
+        # One element: a phone's list sets elements side by side, and would break the figure.
         return format_html(
             '<span>{} <span class="qo-muted">of {} jobs in {} d</span></span>',
             _share(now.whole.share),

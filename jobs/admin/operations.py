@@ -29,10 +29,10 @@ from queueops.tenancy.people import name_of
 
 from .matching import words_of as words_of_count
 
-MOST_FOLLOWED = 20_000  # newest requeued jobs whose fate the page tells
+MOST_FOLLOWED = 20_000  # newest requeued jobs whose outcome the page tells
 MOST_FAILED_NAMED = 20  # the newest
 LONGEST_ERROR = 150
-SLOW = 10  # rows a minute, below which a row's own time says more
+SLOW = 10  # rows a minute; below it the time for one row says more
 COLOURS = {"running": "info", "done": "success", "cancelled": "warning", "failed": "danger"}
 
 
@@ -131,7 +131,7 @@ class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
         }
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only what can do something to an operation in this state."""
+        """Only actions that can do something to an operation in this state."""
         identifier = as_uuid(str(object_id))
         operation = BulkOperation.objects.filter(pk=identifier).first() if identifier else None
         fitting = {"running": "stop", "cancelled": "go-on", "failed": "go-on"}.get(
@@ -141,7 +141,7 @@ class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
 
 
 def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:
-    """What became of the jobs that a requeue made; None for other operations."""
+    """The outcome of the jobs that a requeue made; None for other operations."""
     if operation.action != "requeue_dead_letters" or not operation.done:
         return None
     outcome = requeue_outcome(operation.pk, newest=MOST_FOLLOWED)
@@ -170,7 +170,7 @@ def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:
 
 
 def canary_of(operation: BulkOperation) -> str:
-    """How far the rows are that go first; empty: there are none."""
+    """How far the rows that go first are; empty: there are none."""
     if operation.canary is None:
         return ""
     found = canary_outcome(operation)
@@ -192,7 +192,7 @@ def pace_of(operation: BulkOperation) -> str:
 
 
 def ends_of(operation: BulkOperation) -> SafeString | str:
-    """When it should be through, at its pace; nothing once it has ended or while the total is not known."""
+    """When the operation should be through at its pace; empty once it has ended or while the total is not known."""
     left = operation.total - operation.done - operation.skipped
     if operation.status != BulkOperation.Status.RUNNING or not operation.rows_per_minute or operation.total_is_least:
         return ""

@@ -1,4 +1,4 @@
-"""Pause switches: what may not start, since when, by whom."""
+"""Pause switches: the work that may not start, since when, and by whom."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ RESUME = Verb(
     done="resumed",
     explains="Its jobs may start again, unless another pause covers them.",
     icon="play_arrow",
-    # The platform ends its own, and a window ends by itself, or on its page.
+    # The platform ends its own switches. A window ends by itself, or on its page.
     applies=lambda rows: rows.filter(scope__in=pauses.OPERATORS, window=None),
     carry_out=_resume,
     form=ResumeForm,
@@ -168,7 +168,8 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
             wanted = form.cleaned_data
             try:
                 covered = pauses.count_covered(wanted["scope"], wanted["key"])
-                # The count is of what was typed: with something else typed meanwhile, the page shows that first.
+                # The count is for the typed scope and key. If others were typed meanwhile, the page shows their count
+                # first.
                 if request.POST.get("counted") == f"{wanted['scope']} {wanted['key']}":
                     held = pauses.pause_scope(
                         wanted["scope"], wanted["key"], actor=actor_of(request), reason=wanted["reason"]

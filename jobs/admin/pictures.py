@@ -16,10 +16,10 @@ from queueops.screens import showing
 
 def picture_of(jobs: QuerySet[Job], marks: Iterable[datetime] = ()) -> dict[str, Any] | None:
     """
-    Bars of those of the jobs that ended, from the first to the last; None while there is nothing to draw.
+    Bars of the jobs that have ended, from the first end to the last; None while there is nothing to draw.
 
     Args:
-        marks: When workers were started; those between the two times are drawn.
+        marks: When workers were started; starts between the first and last end are drawn.
     """
     pace = pace_of(jobs)
     if pace is None:

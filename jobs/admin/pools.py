@@ -1,4 +1,4 @@
-"""Pools: what clusters may be set aside for, who serves them, and how much waits for whom."""
+"""Pools: the jobs that clusters may be set aside for, who serves them, and how many jobs wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from queueops.screens.verbs import actor_of
 
 
 class WordsField(forms.CharField):
-    """Words with commas between them; of the first that is not valid it says what is wrong."""
+    """Words with commas between them; the error tells what is wrong with the first invalid word."""
 
     widget = UnfoldAdminTextInputWidget
 
@@ -63,7 +63,7 @@ class PoolAdmin(ServiceFormAdmin):
     form = PoolForm
     list_display = ("name", "serves", "served_by", "ready", "parked", "running", "oldest", "place")
     list_before_template = "admin/jobs/pool/explained.html"
-    actions = None  # one by one: each is asked whether a live cluster serves it
+    actions = None  # deleted one by one: each must be checked for a live cluster that serves it
     empty_title = "There are no pools."
     empty_hint = "Every cluster carries out all jobs. Add a pool to set clusters aside for some of them."
     fieldsets = (
@@ -79,7 +79,7 @@ class PoolAdmin(ServiceFormAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Pool | None = None) -> tuple[str, ...]:
-        return ("name",) if obj else ()  # clusters are started with it
+        return ("name",) if obj else ()  # clusters are started with the name
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changelist = super().get_changelist_instance(request)

@@ -1,4 +1,6 @@
-"""Batches at providers: how far each is, what was made of its lines, and calling it back. Also which jobs go by one."""
+"""
+Batches at providers: their progress, the outcome of their lines, and calling them back; also which jobs go by one.
+"""
 
 from __future__ import annotations
 
@@ -214,7 +216,7 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="jobs")
     def its_jobs(self, batch: ProviderBatch) -> SafeString:
-        """The first of its jobs, with what became of each; those that it has completed come last."""
+        """The batch's first jobs, with their outcomes; jobs that it has completed come last."""
         lines = batch.all_lines.annotate(is_done=Q(state=LineState.SUCCEEDED)).order_by("is_done", "number")
         shown = [
             (showing.link("jobs_job", one.job_id), f"line {one.number}", one.get_state_display().lower())

@@ -21,7 +21,8 @@ from queueops.screens.showing import duration
 
 AGES_MINUTES = (0, 15, 30, 60, 120, 240, 480, 1440, 4320)
 MOST_DELAYS = 10
-# Of a retry policy. A longer delay ends after the last time that can be stored, and none of its jobs could be put back.
+# Bounds of a retry policy. A longer delay would end after the last time that can be stored, and no job could be put
+# back.
 LARGEST = {"multiplier": 1000, "max_delay_seconds": MAX_DELAY_SECONDS, "window_seconds": MAX_DELAY_SECONDS}
 
 
@@ -64,7 +65,7 @@ class RetryPolicyAdmin(AuditedMixin, PageAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: RetryPolicy | None = None) -> tuple[str, ...]:
-        return ("name",) if obj else ()  # its key: another name would be another policy
+        return ("name",) if obj else ()  # the name is its key: another name would be another policy
 
     def has_delete_permission(self, request: HttpRequest, obj: RetryPolicy | None = None) -> bool:
         return False  # jobs name it, and looking for them would read the whole table
@@ -96,7 +97,9 @@ class AgingRuleForm(forms.ModelForm):  # type: ignore[type-arg]
         return given
 
     def _check_order(self, base: int | None) -> None:
-        """Classes follow the bases: were urgent not the highest, urgent jobs would be claimed after others."""
+        """
+        Check that bases are in the order of the classes: if urgent were not the highest, others would be claimed first.
+        """
         bases = dict(AgingRule.objects.values_list("tier", "base"))
         bases[self.instance.tier] = base if base is not None else 0
         ordered = [bases.get(tier) for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
@@ -172,7 +175,7 @@ def _delays(policy: RetryPolicy) -> list[tuple[int, str]]:
 
 
 def _scores() -> dict[str, Any]:
-    """What each tier's score is after some ages, by the rules as they are saved."""
+    """Each tier's score after some ages, by the saved rules."""
     rules = aging_rules()
     tiers = [tier for tier in Priority if tier in rules]
     rows = [

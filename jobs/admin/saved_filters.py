@@ -1,4 +1,4 @@
-"""Saved filters above a list: one click narrows it, and what narrows it now can be kept."""
+"""Saved filters above a list: one click narrows it, and its present filters can be saved."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SaveForm(ConfirmForm):
 
 
 class SavedFiltersMixin(QueueAdmin):
-    """What a list with saved filters needs: `saved_context` for its page, and the pages below its address."""
+    """Gives a list saved filters: `saved_context` for its page, and the pages below its address."""
 
     opts: Any
     admin_site: Any

@@ -1,4 +1,4 @@
-"""Schedules: what is submitted again and again, when next, and what came of it."""
+"""Schedules: jobs that are submitted again and again, when next, and with what outcome."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class JobScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         return unmasked(given if isinstance(given, list) else [given], self.stored_jobs)
 
     def _post_clean(self) -> None:
-        """After the fields' own checks, which fill the instance: tell what could not be submitted where it stands."""
+        """Check after the fields' own checks, which fill the instance; show each fault of the jobs at its field."""
         super()._post_clean()  # type: ignore[misc]
         if not self.errors:
             try:

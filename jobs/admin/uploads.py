@@ -1,4 +1,6 @@
-"""Uploading a file of jobs: it is checked as a whole and shown, and nothing is submitted before somebody says so."""
+"""
+Uploads of files of jobs: a file is checked as a whole and shown, and nothing is submitted before somebody says so.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,7 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
         return showing.age(upload.created_at)
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
-        """The form, and the whole check of what it sends."""
+        """Show the form, and check the whole file that it sends."""
         if not self.has_add_permission(request):
             raise PermissionDenied
         sent = request.method == "POST"
@@ -152,7 +154,7 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
 
     @staticmethod
     def _refuse_large(size: int) -> None:
-        """Before the file is read into memory."""
+        """Refuse a file that is too large before it is read into memory."""
         if size > uploads.MAX_UPLOAD_BYTES:
             raise uploads.UploadTooLarge(
                 f"The file has {size:,} bytes; at most {uploads.MAX_UPLOAD_BYTES:,} are taken here. Larger ones go"

@@ -1,4 +1,4 @@
-"""Webhooks: where projects are told that batches and jobs ended."""
+"""Webhooks: the addresses where projects are told that batches and jobs ended."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class WebhookForm(forms.ModelForm):  # type: ignore[type-arg]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if "kinds" in self.fields:
-            # One that nobody carries out any more is shown, and must be taken off before it is saved.
+            # A kind that nobody carries out any more is shown, and must be removed before the webhook is saved.
             kinds = dict.fromkeys([*webhooks.kinds_heard(), *self.instance.kinds])
             self.fields["kinds"].choices = [(kind, kind) for kind in kinds]  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""What the actions answer with, for the OpenAPI document. The views write the same as plain dicts."""
+"""The answers of the actions, for the OpenAPI document. The views write the same as plain dicts."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ AN_ARRAY = 'The body is an array: send {"jobs": [...]}, or one job a line as app
 
 
 class BatchBody(NamedTuple):
-    """`lines`: as services take them, to be read once."""
+    """`lines`: as services take them; they can be read only once."""
 
     lines: Iterable[Any]
     options: inputs.BatchInput
@@ -51,13 +51,13 @@ def read_batch(request: Request) -> BatchBody:
         return _read_lines(request)
     raw = read_document(request, limit_bytes=MAX_DOCUMENT_BYTES)
     try:
-        given = parse_as(inputs.BatchDocument, raw, any_number=True)  # each job tells of its own
+        given = parse_as(inputs.BatchDocument, raw, any_number=True)  # a bad number is reported with its job
     except InvalidInput:
         if without_mark(raw[:BEGIN]).lstrip().startswith(b"["):
             raise InvalidInput(AN_ARRAY) from None
         raise
     refuse_too_many(len(given.jobs))
-    # What is no object goes on as text, so that its error names its place like any other.
+    # A job that is no object goes on as text, so that its error names its place like any other.
     document = raw.decode()
     texts = elements(member(document, "jobs") or "") or repeat("")
     lines = (
@@ -84,7 +84,7 @@ def _read_lines(request: Request) -> BatchBody:
 
 
 def _parsed(text: str) -> Any:
-    """What is no JSON goes on as text, so that its error names its place like any other."""
+    """Parse a line. Text that is no JSON goes on as text, so that its error names its place like any other."""
     try:
         return pydantic_core.from_json(text)
     except ValueError:

@@ -1,10 +1,10 @@
-"""What the addresses of the queue refuse; what services refuse has its own classes."""
+"""Errors that the queue's addresses raise; services have their own error classes."""
 
 from queueops.core.errors import QueueOpsError
 
 
 class WrongState(QueueOpsError):
-    """The state it is in now does not allow this."""
+    """The object's state does not allow this now."""
 
     code = "wrong_state"
     status = 409

@@ -1,4 +1,4 @@
-"""What the lists of the queue can be narrowed by."""
+"""Filters of the queue's lists."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class FireFilterSet(TimeOrderedFilterSet):
 
 
 class AuditFilterSet(CreatedFilterSet):
-    """Of the table and of its view."""
+    """Filters the table of the audit trail, and its view."""
 
     actor = django_filters.CharFilter(help_text="`user:<id>`, `key:<prefix>`, `token:<issuer>:<user>`, …")
     action = django_filters.CharFilter()
@@ -210,5 +210,5 @@ class AuditFilterSet(CreatedFilterSet):
     )
 
     def as_the_view_does(self, queryset: QuerySet[Any], name: str, value: Any) -> QuerySet[Any]:
-        """The pages have their order, and the view its rows."""
+        """Leave rows as they are: the pages set the order, and the view chooses the rows."""
         return queryset

@@ -1,4 +1,4 @@
-"""What the actions take. Unknown fields are refused."""
+"""The bodies that the actions take. Unknown fields are refused."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class WithCanary(Input):
         return self
 
     def figures(self, *names: str) -> dict[str, Any]:
-        """As services take them: the fields of these names, and the canary."""
+        """Return the fields of these names, and the canary, as services take them."""
         canary = None if self.canary is None else Canary(self.canary, self.canary_percent)
         return {**{name: getattr(self, name) for name in names}, "canary": canary}
 
@@ -122,7 +122,7 @@ class ScheduleFigures(WithReason):
     ends_at: MomentInUTC | None = Field(default=None, description="It does not fire later.")
 
     def figures(self) -> dict[str, Any]:
-        """What was given, by the names of the schedule's fields."""
+        """The given values, by the names of the schedule's fields."""
         return self.model_dump(exclude_unset=True, exclude={"reason"})
 
 
@@ -148,7 +148,7 @@ class NewSchedule(ScheduleFigures):
 
 
 class ChangeSchedule(ScheduleFigures):
-    """What is left out stays as it is."""
+    """Fields that are left out stay as they are."""
 
     model_config = ConfigDict(json_schema_extra=as_changes)
 
@@ -195,7 +195,7 @@ class NewWindow(WindowFigures):
 
 
 class ChangeWindow(WindowFigures):
-    """What is left out stays as it is."""
+    """Fields that are left out stay as they are."""
 
     model_config = ConfigDict(json_schema_extra=as_changes)
 
@@ -217,7 +217,7 @@ class EndedJobs(Input):
 
 
 def _heard(figures: dict[str, Any]) -> dict[str, Any]:
-    """By the names of the webhook's fields; a filter that is given is the whole filter."""
+    """The given values by the names of the webhook's fields; a given filter replaces the whole filter."""
     found = {name: value for name, value in figures.items() if name not in {"jobs", "batches", "reason"}}
     if "batches" in figures:
         found["hears_batches"] = figures["batches"]
@@ -251,14 +251,14 @@ class NewWebhook(WebhookFigures):
 
 
 class ChangeWebhook(WebhookFigures):
-    """What is left out stays as it is."""
+    """Fields that are left out stay as they are."""
 
     model_config = ConfigDict(json_schema_extra=as_changes)
 
     url: WebhookAddress = ""
 
     def figures(self) -> dict[str, Any]:
-        """What was given."""
+        """The given values."""
         given = {name: value for name, value in self.model_dump().items() if name in self.model_fields_set}
         return _heard(given)
 
@@ -315,7 +315,7 @@ class LetterFilter(Narrowing):
 
 
 def _one_of_both(schema: dict[str, Any]) -> None:
-    """Neither may be null, which would say nothing of the other."""
+    """Describe that exactly one of both is given; null is left out, as it would say nothing of the other."""
     for name in ("ids", "filter"):
         described = schema["properties"][name]
         del described["default"]

@@ -12,7 +12,7 @@ from queueops.rest.pagination import NewestFirst
 
 
 class LogPages(NewestFirst):
-    """A restored database gives ids of events again: so a cursor names its epoch."""
+    """A cursor names its epoch, because a restored database gives ids of events again."""
 
     def encode(self, last: object) -> str:
         return f"{current_epoch()}.{super().encode(last)}"
@@ -20,7 +20,7 @@ class LogPages(NewestFirst):
     def decode(self, cursor: str, queryset: QuerySet[Any]) -> Any:
         """
         Raises:
-            InvalidQuery: It is no cursor of this list.
+            InvalidQuery: The text is no cursor of this list.
             OtherEpoch
         """
         epoch, _, place = cursor.rpartition(".")

@@ -878,7 +878,7 @@ export interface components {
             /** Reason */
             reason: string;
         } & (unknown | unknown);
-        /** @description What a batch's callback is told of it. */
+        /** @description A batch's end, as its callback is told of it. */
         EndedBatch: {
             /** Format: uuid */
             batch: string;
@@ -1298,7 +1298,7 @@ export interface components {
             /** Format: uuid */
             user_id: string | null;
         };
-        /** @description What waiting jobs of a batch wait for that share their limits. */
+        /** @description Waiting jobs of a batch that share their limits, and why they wait. */
         HeldLane: {
             /** @description How many wait in it. */
             jobs: number;
@@ -2674,7 +2674,7 @@ export interface components {
         };
         /**
          * ChangeSchedule
-         * @description What is left out stays as it is.
+         * @description Fields that are left out stay as they are.
          */
         PatchedChangeSchedule: {
             /**
@@ -2719,7 +2719,7 @@ export interface components {
         };
         /**
          * ChangeWebhook
-         * @description What is left out stays as it is.
+         * @description Fields that are left out stay as they are.
          */
         PatchedChangeWebhook: {
             /**
@@ -2746,7 +2746,7 @@ export interface components {
         };
         /**
          * ChangeWindow
-         * @description What is left out stays as it is.
+         * @description Fields that are left out stay as they are.
          */
         PatchedChangeWindow: {
             /**
@@ -3321,7 +3321,7 @@ export interface components {
              */
             warnings: string[];
         };
-        /** @description The view tells of a whole page what fired last: `last_fires`, by schedule. */
+        /** @description The view reads the last fires of a whole page at once: `last_fires`, by schedule. */
         Schedule: {
             /** Format: date-time */
             readonly created_at: string;
@@ -3933,7 +3933,7 @@ export interface components {
         VerdictEnum: "waiting" | "held" | "running" | "succeeded" | "succeeded_with_failures" | "failed" | "cancelled";
         /** @enum {string} */
         ViaEnum: "live" | "batch";
-        /** @description What holds a job up, and when it should go. */
+        /** @description The reasons why a job waits, and when it should go. */
         Waiting: {
             /** @description How many of those go first, by the class that they have reached. */
             ahead: {
@@ -3953,7 +3953,7 @@ export interface components {
             /** @description In the order in which they must end; none: it is next. */
             reasons: components["schemas"]["Reason"][];
         };
-        /** @description What the work costs by each way, in millionths of the currency; null: a price is missing. */
+        /** @description The price of the work by each way, in millionths of the currency; null: a price is missing. */
         WayPrices: {
             batch: number | null;
             /** @description By what its last call used, at the prices of then; else by what calls like it have had, at today's. */

@@ -40,7 +40,7 @@ from .verbs import CANCEL, GO_ON, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 
 MOST_CAUSES_OF_A_BATCH = 5
 MOST_OPERATIONS = 50
-# The `state` filter of earlier releases, which people have in bookmarks, as verdicts.
+# The `state` filter of earlier releases, which is still in people's bookmarks, as verdicts.
 SAVED_BEFORE: dict[str, Sequence[str]] = {
     "paused": (BatchVerdict.HELD,),
     "open": OPEN,
@@ -93,7 +93,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
     retry_failed_selected, retry_failed = on_selected(RETRY_FAILED), on_one(RETRY_FAILED)
 
     def audit_targets(self, row: Batch) -> list[str]:
-        """Its pauses, and the operations over its jobs."""
+        """The batch's pauses, and the operations over its jobs."""
         operations = BulkOperation.objects.filter(parameters__filter__batch_id=str(row.pk)).order_by("-pk")
         return [
             f"batch {row.pk}",
@@ -172,7 +172,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         return shown
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only what can do something to a batch in this state."""
+        """Only actions that can do something to a batch in this state."""
         offered = super().get_actions_detail(request, object_id)
         identifier = as_uuid(str(object_id))
         batch = Batch.objects.filter(pk=identifier).first() if identifier else None
@@ -191,7 +191,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
 
 
 def batch_badge(snapshot: BatchSnapshot) -> SafeString:
-    """Its verdict; where something holds it, what."""
+    """The batch's verdict, and what holds it, if anything does."""
     shown = SHOWN_VERDICTS[snapshot.verdict]
     badge = showing.badge(shown.tone, shown.sign, shown.words)
     if snapshot.held_by is None:
@@ -210,7 +210,7 @@ def rate_of(batch: Batch) -> str:
 
 
 def _ends(snapshot: BatchSnapshot) -> SafeString | str:
-    """When it ended or should end; empty: nothing is known."""
+    """When the batch ended or should end; empty: nothing is known."""
     at = snapshot.batch.finished_at or snapshot.eta
     if at is None or snapshot.eta_earliest is None:
         return showing.ago(at) if at else ""
@@ -270,7 +270,7 @@ def _tags(names: Iterable[str]) -> SafeString | str:
 
 
 def _after(batch: Batch) -> SafeString | str:
-    """What it was submitted to wait for, and whether it still does; empty: nothing."""
+    """The jobs and batches that the batch was to wait for, and whether it still waits; empty: none."""
     if batch.after is None:
         return ""
     batches = set(Batch.objects.filter(pk__in=batch.after["after"]).values_list("pk", flat=True))
@@ -285,7 +285,7 @@ def _after(batch: Batch) -> SafeString | str:
 
 
 def _guard(batch: Batch) -> str:
-    """When it stops itself, and how far that is; empty: never."""
+    """When the batch stops itself, and whether it has; empty: never."""
     if batch.guard is None:
         return ""
     words = {
@@ -299,7 +299,7 @@ def _guard(batch: Batch) -> str:
 
 
 def _callback(batch: Batch) -> SafeString | str:
-    """The job that it names in on_finish, with its state while that is kept; empty: none."""
+    """The job that the batch names in on_finish, with its state while that is kept; empty: none."""
     if batch.on_finish_job is None:
         return ""
     job = Job.objects.filter(pk=batch.on_finish_job).only("kind", "status").first()
@@ -309,7 +309,7 @@ def _callback(batch: Batch) -> SafeString | str:
 
 
 def _holds(batch: Batch) -> list[dict[str, Any]]:
-    """What its waiting jobs wait for, in the words of their own pages."""
+    """The reasons why the batch's jobs wait, in the words of their own pages."""
     limits = {rule.name: showing.address("ratelimits_limit", rule.id) for rule in rules()}
     holds = holds_of_batch(batch.pk)
     users = users_shown(batch.project_id, [user for hold in holds if (user := as_uuid(hold.user))])

@@ -1,4 +1,4 @@
-"""What an operator may do to batches."""
+"""An operator's actions on batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from queueops.screens.verbs import Verb, VerbOutcome
 
 
 def started(operations: Sequence[BulkOperation]) -> VerbOutcome:
-    """Where the progress of what was just started can be watched."""
+    """Say where the progress of the operations just started can be watched."""
     rows = sum(operation.total for operation in operations)
     one = len(operations) == 1
     return VerbOutcome(
@@ -35,7 +35,7 @@ def started(operations: Sequence[BulkOperation]) -> VerbOutcome:
 
 
 def _jobs_in(states: Collection[JobState]) -> Callable[[QuerySet[Batch]], str]:
-    """Return what counts the batches' jobs in these states, for the words of a confirmation."""
+    """Return a function that counts the batches' jobs in these states, for the words of a confirmation."""
 
     def amount(batches: QuerySet[Batch]) -> str:
         counts = batch_counts(batches.values_list("pk", flat=True)).values()

@@ -1,4 +1,4 @@
-"""What an operator may do to every dead letter that the list's filters match; and their export."""
+"""An operator's actions on every dead letter that the list's filters match; and their export."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def count_letters(wanted: DeadLetterFilter) -> Counted:
 
 
 def gentle_spread(wanted: DeadLetterFilter, count: int) -> Mapping[str, Any]:
-    """Propose minutes over which the replay takes half of what the service's slowest request limit lets through."""
+    """Propose minutes over which the replay takes QUOTA_SHARE of the service's slowest request limit."""
     service = wanted.service or wanted.letters().order_by("fingerprint").values_list("service", flat=True).first()
     counting = [rule for rule in rules() if (rule.service, rule.unit) == (service, Unit.REQUESTS) and not rule.shadow]
     rates = [rule.refill_per_second for rule in counting if rule.refill_per_second]

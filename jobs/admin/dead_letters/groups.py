@@ -1,4 +1,4 @@
-"""Open dead letters by cause: what most of them have in common, and what to do about it."""
+"""Open dead letters by cause: the most frequent causes, and what to do about them."""
 
 from __future__ import annotations
 

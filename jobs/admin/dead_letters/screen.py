@@ -1,4 +1,4 @@
-"""Dead letters: what failed for good, why, and what to do about it."""
+"""Dead letters: jobs that failed for good, why, and what to do about them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RESOLUTIONS = {"open": ("red", "error"), "requeued": ("green", "replay"), "disca
 
 
 class ResolutionFilter(Choice):
-    """Open ones unless another choice is made: they are what needs a person."""
+    """Shows open dead letters unless another choice is made: they need a person."""
 
     title = "state"
     parameter_name = "resolution"
@@ -117,7 +117,7 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
         return letter.of_batch  # type: ignore[attr-defined, no-any-return]
 
     def prepare_rows(self, rows: list[DeadLetter]) -> None:
-        """Give each what its columns show of its job, user and batch."""
+        """Give each row the values that its columns show of its job, user and batch."""
         jobs = Job.objects.only("target", "user_id").in_bulk([row.job_id for row in rows])
         batches = dict(Batch.objects.filter(pk__in={row.batch_id for row in rows}).values_list("pk", "name"))
         labels: dict[str, dict[UUID, str]] = {}

@@ -1,4 +1,4 @@
-"""What an operator may do to dead letters."""
+"""An operator's actions on dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator may do to every job that the list's filters match."""
+"""An operator's actions on every job that the list's filters match."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ ACTION_OF = {
 
 
 def states_of(action: Matching) -> frozenset[Any]:
-    """Of which states the jobs are that the action does something to."""
+    """The states of the jobs that an action does something to."""
     return STATES_OF[ACTION_OF[action.verb.name]]

@@ -40,7 +40,7 @@ class KindSums:
     """
     As sum_up_kind.sql returns them, of jobs that were submitted in the span.
 
-    `waited`, `ran`: seconds, 50 and 95 % of the jobs; None: none did yet.
+    `waited`, `ran`: seconds, within which 50 and 95 % of the jobs did; None: no job has yet.
     """
 
     jobs: int
@@ -57,7 +57,7 @@ class KindSums:
 
 @dataclass(frozen=True, slots=True)
 class KindLetters:
-    """Dead letters of a kind: those that came in the span, and those that are open, whenever they came."""
+    """Dead letters of a kind: how many came in the span, and how many are open, whenever they came."""
 
     came: int
     open: int
@@ -149,14 +149,14 @@ def _letters(name: str, since: datetime) -> KindLetters:
 
 
 def _starts(name: str) -> list[datetime]:
-    """When each cluster of workers that carries the kind out was started: a deploy, mostly."""
+    """When each cluster of workers that carries out the kind was started: mostly a deploy."""
     living = Executor.objects.filter(kinds__has_key=name).order_by().values_list("cluster_id")
     started = living.annotate(first=Min("process_started_at")).values_list("first", flat=True)
     return [datetime.fromtimestamp(one, UTC) for one in started]
 
 
 def _figures(sums: KindSums, letters: KindLetters) -> Iterator[tuple[str, SafeString | str, SafeString | str]]:
-    """What is shown large: its name, the figure, and what it means."""
+    """The figures that are shown large: name, figure, and what it means."""
     ended = sums.completed + letters.came
     oldest = format_html("the oldest came {}", showing.ago(letters.oldest)) if letters.oldest else "whenever they came"
     yield "Open dead letters", f"{letters.open:,}", oldest
@@ -179,7 +179,7 @@ def _duration(seconds: float) -> str:
 
 
 def _failures(name: str, since: datetime, sums: KindSums, letters: KindLetters) -> list[dict[str, Any]]:
-    """With what jobs failed in the span, or failed before and are open: the most frequent first."""
+    """The error codes of jobs that failed in the span, or failed before and are open: the most frequent first."""
     found = DeadLetter.objects.filter(Q(resolution=None) | Q(created_at__gte=since), kind=name).order_by()
     counted = found.values_list("error_code").annotate(
         came=Count("pk", filter=Q(created_at__gte=since)), open=Count("pk", filter=Q(resolution=None))

@@ -1,4 +1,4 @@
-"""What the page of one job shows."""
+"""The content of one job's page."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def page_of(job: Job) -> dict[str, Any]:
     }
 
 
-# Tone (of admin.css) and sign of what a job waits for; the words are the reason's own.
+# Tone (of admin.css), sign and short name of the things that a job may wait for.
 SIGNS: dict[Code, tuple[str, str, str]] = {
     "after": ("grey", "account_tree", "after others"),
     "paused": ("amber", "pause", "paused"),
@@ -95,7 +95,7 @@ SIGNS: dict[Code, tuple[str, str, str]] = {
 
 
 def _waiting(waiting: Waiting | None) -> dict[str, Any] | None:
-    """The section about what a job waits for; None where nothing holds it."""
+    """The section on why a job waits; None where nothing holds it."""
     if waiting is None or not waiting.reasons:
         return None
     forecast = waiting.forecast
@@ -167,14 +167,14 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
 
 
 def _fallback(job: Job) -> str | None:
-    """Of the ways that its payload names, the one that it went on with, and why."""
+    """The fallback from the job's payload that it went on with, and why."""
     if not job.fallback_step:
         return None
     return f"fallback {job.fallback_step}: {WENT_ON.get(job.fallback_reason, job.fallback_reason)}"
 
 
 def _credential(job: Job) -> str | None:
-    """The one that it names; of a pool with the member that its last claim chose."""
+    """The credential that the job names; for a pool also the member that its last claim chose."""
     pool = pool_of_lane(job.lane)
     if not pool:
         return job.credential
@@ -187,7 +187,7 @@ def _times(job: Job) -> list[tuple[str, Any]]:
     times = (
         ("Created", job.created_at),
         ("Age counts from", job.eligible_since if job.status in WAITING else None),
-        # In a lane the time is only what was foreseen when it was parked; "What it waits for" has today's.
+        # In a lane the time is only the forecast of when the job was parked; "What it waits for" has today's.
         ("Goes live", job.scheduled_at if job.via == "batch" and job.status in WAITING else None),
         (
             "Scheduled for",
@@ -231,7 +231,7 @@ def _linked(one: UUID, *, is_batch: bool) -> SafeString:
 
 
 def _provider_batches(job: Job) -> list[tuple[str, SafeString]]:
-    """Those that the job was a line of, the newest first."""
+    """The providers' batches that the job was a line of, the newest first."""
     if job.via is None:
         return []
     lines = ProviderBatchLine.objects.filter(job_id=job.pk).select_related("provider_batch").order_by("-pk")

@@ -1,4 +1,4 @@
-"""A job's whole result, as a file: of one that is too large for its page."""
+"""A job's whole result as a file, for a result that is too large for the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: the list that opens on millions, and the page that says what happened to one."""
+"""Jobs: the list that opens on millions, and the page that says what happened to one of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from .verbs import AGAIN, CANCEL, GO_ON, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHE
 COUNTED_FILTERS = ("state", "project", "batch_id", "before")
 MOST_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
 
-# What a partial index holds of a state, so that the planner may use it.
+# The condition of the partial index that covers a state, so that the planner may use it.
 INDEXED_STATES: dict[str, dict[str, Any]] = {
     **{state: {"status__in": sorted(RUNNING)} for state in RUNNING},
     JobState.RETRIED: {"scheduled_at__isnull": False},
@@ -163,7 +163,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         if as_uuid(wanted.get("batch_id", "")):
             return rows  # a batch has 100,000 jobs at most
         if tags := wanted.get("tags"):
-            # By the rarest of them, which the planner finds; where all have many, newest first from a window.
+            # The planner finds the rarest tag. Where each tag has many rows, a window of the newest is read.
             few = min(Tag.objects.owners(name)[: WINDOW + 1].count() for name in split_tags(tags))
             return rows if few <= WINDOW else None
         state = wanted.get("state", "")
@@ -188,7 +188,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             return None if part.more else part.jobs if state == SCHEDULED else max(0, queued - part.jobs)
         sums = counters.aggregate(**{f"sum_{name}": Sum(name, default=0) for name in JobState})
         if state == JobState.RATE_LIMITED and ServiceBreaker.objects.exclude(opened_at=None).exists():
-            return None  # of those that an outage holds no counter knows
+            return None  # no counter knows the jobs that an outage holds
         return int(sums[f"sum_{state}"]) if state else sum(sums.values())
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Job]:
@@ -203,7 +203,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             return queryset, False
         chosen, identifier = request.GET.get("project"), as_uuid(term)
         projects = [chosen] if chosen else list(Project.objects.values_list("pk", flat=True)[:MOST_KEYED_PROJECTS])
-        # By id afterwards: with the order of the page the planner might walk the table for the key.
+        # The ids are read first: with the page's order the planner might walk the table for the key.
         ids = Job.objects.filter(project_id__in=projects, idempotency_key=term).order_by().ids()
         return queryset.filter(pk__in=[*ids, identifier] if identifier else ids), False
 
@@ -239,7 +239,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         return page_of(row)
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """Only what can do something to a job in this state."""
+        """Only actions that can do something to a job in this state."""
         offered = super().get_actions_detail(request, object_id)
         identifier = as_uuid(str(object_id))
         if identifier is None:
@@ -285,7 +285,7 @@ def _jobs_in(state: str) -> int:
 
 
 def _counted_jobs(request: HttpRequest) -> tuple[QuerySet[JobCount], str]:
-    """The counters of the list's batch, of its project or of all, and in words what they count."""
+    """The counters of the list's batch, of its project or of all jobs, and words for what they count."""
     batch, project = as_uuid(request.GET.get("batch_id", "")), request.GET.get("project")
     uncounted = [name for name, value in request.GET.items() if value and name not in COUNTED_FILTERS]
     more = "; the other filters are not counted" if uncounted else ""
@@ -298,7 +298,7 @@ def _counted_jobs(request: HttpRequest) -> tuple[QuerySet[JobCount], str]:
 
 
 def _state_chips(request: HttpRequest, counters: QuerySet[JobCount]) -> dict[str, Any]:
-    """States with their counts, from the counters the transitions keep; each is a link that narrows the list."""
+    """States with their counts, from the counters that transitions keep; each is a link that narrows the list."""
     counts = counters.aggregate(**{state.value: Sum(state.value, default=0) for state in JobState})
     chosen, project, batch = (request.GET.get(name, "") for name in ("state", "project", "batch_id"))
     narrowed = Batch.objects.filter(pk=pk) if (pk := as_uuid(batch)) else None

@@ -52,7 +52,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """From a start to what became of it."""
+    """An attempt, from its start to its end."""
 
     number: int
     began_at: datetime
@@ -65,7 +65,7 @@ class Attempt:
 
 
 def _shown(event: JobEvent) -> str:
-    """The state as people know it: what a limit holds has a forecast, what an outage holds has none."""
+    """The state as people know it: a job held by a limit has a forecast, a job held by an outage has none."""
     is_held = event.to_status == JobState.RATE_LIMITED and not (event.data or {}).get("scheduled_at")
     return OUTAGE if is_held else str(event.to_status)
 

@@ -1,4 +1,4 @@
-"""What people changed."""
+"""The audit trail: changes that people made."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ class AuditEntrySerializer(serializers.ModelSerializer[ProjectAuditEntry]):
         read_only_fields = fields
 
     def to_representation(self, instance: ProjectAuditEntry) -> dict[str, Any]:
-        """Masked for everybody, as on the screen and in the stream: it tells of changes, and needs no secret for it."""
+        """
+        Mask secrets for everybody, as on the screen and in the stream: an entry tells of changes and needs no secret.
+        """
         shown: dict[str, Any] = masked(super().to_representation(instance))
         return shown

@@ -1,4 +1,4 @@
-"""What jobs cost, and by which way."""
+"""The costs of jobs, and by which way they go."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ratelimits.services.money.reports import SpendSum
 
 
 class WayPricesSerializer(serializers.Serializer[WayPrices]):
-    """What the work costs by each way, in millionths of the currency; null: a price is missing."""
+    """The price of the work by each way, in millionths of the currency; null: a price is missing."""
 
     live = serializers.IntegerField(allow_null=True)
     batch = serializers.IntegerField(allow_null=True)
@@ -31,13 +31,13 @@ class BatchOfJobSerializer(serializers.Serializer[ProviderBatch]):
 
 
 def money_answer(spent: SpendSum | None) -> dict[str, Any]:
-    """What calls cost; a sum that lacks a part is none."""
+    """The cost of calls; null where a part of a sum is missing."""
     known = spent is not None and not spent.unpriced
     return {"cost_money": spent.money if spent and known else None, "currency": settings.QUEUEOPS.currency}
 
 
 def ways_answer(job: Job) -> dict[str, Any]:
-    """What a job costs by each way, and the batch of its provider."""
+    """The price of a job by each way, and the batch of its provider."""
     prices, batch = way_prices(job), provider_batch_of(job)
     return {
         "prices": prices and WayPricesSerializer(prices).data,

@@ -1,4 +1,4 @@
-"""What happened to jobs."""
+"""Events of jobs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jobs.tracebacks import without_diagnostics
 
 from .fields import AnyJSON
 
-SHOWS_TRACEBACKS = "shows_tracebacks"  # in a serializer's context; without it, nobody is shown one
+SHOWS_TRACEBACKS = "shows_tracebacks"  # in a serializer's context; without it nobody is shown a traceback
 
 
 class EventData(AnyJSON):
-    """What an event says, or all failed attempts say; with tracebacks only where the view asked who reads it."""
+    """The data of an event, or of all failed attempts. Tracebacks are left out unless the view checked its reader."""
 
     def to_representation(self, value: Any) -> Any:
         if self.context.get(SHOWS_TRACEBACKS):

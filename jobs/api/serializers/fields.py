@@ -1,4 +1,4 @@
-"""What the fields of several answers share."""
+"""Fields that several answers share."""
 
 from __future__ import annotations
 
@@ -14,4 +14,6 @@ MOMENT = serializers.DateTimeField()
 
 @extend_schema_field({})
 class AnyJSON(serializers.JSONField):
-    """Any JSON, null included: a nullable field of any type would be described as one of two that both fit null."""
+    """
+    Any JSON, null included. A nullable field of any type would be described as one of two types that both fit null.
+    """

@@ -56,7 +56,7 @@ JOB_FIELDS = (
 
 
 class _ListedJobs(serializers.ListSerializer[Job]):
-    """With their tags, and today's forecast of those that wait for a limit."""
+    """Jobs with their tags, and a current forecast for jobs that wait for a limit."""
 
     def to_representation(self, data: Any) -> Any:
         jobs = list(data)
@@ -97,7 +97,7 @@ class CountsSerializer(serializers.Serializer[dict[str, int]]):
 
 
 class EndedBatchSerializer(serializers.Serializer[Any]):
-    """What a batch's callback is told of it."""
+    """A batch's end, as its callback is told of it."""
 
     batch = serializers.UUIDField()
     name = serializers.CharField()

@@ -21,7 +21,7 @@ class PlaceOfResultSerializer(serializers.Serializer[Any]):
 
 
 def place_of_result(job: Job) -> dict[str, Any] | None:
-    """Where a large result is; None: it is in the job's row, or there is none."""
+    """The place of a large result; None: it is in the job's row, or there is none."""
     stored = stored_in(job.result)
     return stored and {"bytes": stored.bytes, "url": f"/api/v1/jobs/{job.pk}/result/"}
 

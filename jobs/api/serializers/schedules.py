@@ -1,4 +1,4 @@
-"""Schedules, and what came of their fires."""
+"""Schedules, and the outcome of their fires."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FireSerializer(serializers.ModelSerializer[ScheduleFire]):
 
 
 class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
-    """The view tells of a whole page what fired last: `last_fires`, by schedule."""
+    """The view reads the last fires of a whole page at once: `last_fires`, by schedule."""
 
     jobs = serializers.ListField(child=serializers.DictField(), read_only=True)
     next_due = serializers.SerializerMethodField(help_text="The next five by the cron text, without jitter.")

@@ -1,4 +1,4 @@
-"""What holds jobs up, and when to ask again."""
+"""The reasons why jobs wait, and when to ask again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ReasonSerializer(serializers.Serializer[Reason]):
 
 
 class WaitingSerializer(serializers.Serializer[Waiting]):
-    """What holds a job up, and when it should go."""
+    """The reasons why a job waits, and when it should go."""
 
     reasons = ReasonSerializer(many=True, help_text="In the order in which they must end; none: it is next.")
     position = serializers.IntegerField(
@@ -52,7 +52,7 @@ class WaitingSerializer(serializers.Serializer[Waiting]):
 
 
 class HeldLaneSerializer(serializers.Serializer[HeldLane]):
-    """What waiting jobs of a batch wait for that share their limits."""
+    """Waiting jobs of a batch that share their limits, and why they wait."""
 
     user = serializers.CharField(help_text="Whose they are; empty: nobody's, or they share no limit.")
     jobs = serializers.IntegerField(help_text="How many wait in it.")

@@ -32,7 +32,7 @@ class OperatorsView(ApiView):
     def _require_operator(self) -> None:
         """
         Raises:
-            OperatorsCap: Whom a cap holds back must not lift it.
+            OperatorsCap: Callers must not lift an operator's cap that holds them back.
         """
         if self.caller.operator is None:
             raise OperatorsCap
@@ -97,7 +97,7 @@ class AtOnceCap(OperatorsView):
 
 
 def _known(kind: str) -> str:
-    """The name under which jobs of a kind are stored: a cap of another would hold nothing."""
+    """The name under which jobs of a kind are stored: a cap by another name would hold nothing."""
     try:
         return find_handler(kind).kind
     except UnknownKind as error:

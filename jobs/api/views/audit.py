@@ -21,13 +21,14 @@ from queueops.tenancy.callers.permissions import MissingPermission
 
 from .base import READ_AUDIT, ApiListView
 
-LONGEST_SETTLING_SECONDS = 1.0  # that an answer waits for entries whose transactions are open
+LONGEST_SETTLING_SECONDS = 1.0  # how long an answer waits for entries whose transactions are open
 
 
 class TrailPages(LogPages):
     """
-    Newest first, with all that is visible; or oldest first, as far as no entry can appear any more that would come
-    before: then there always is a cursor to go on from.
+    Newest first, with all visible entries; or oldest first.
+
+    Oldest first stops where an earlier entry could still appear, so there always is a cursor to go on from.
     """
 
     def page(self, rows: QuerySet[Any], *, after: Any, size: int, view: Any) -> tuple[list[Any], Any]:
@@ -35,7 +36,7 @@ class TrailPages(LogPages):
             return super().page(rows, after=after, size=size, view=view)
         after = after or 0
         found = list(rows.filter(pk__gt=after, pk__lte=view.settled_id).order_by("pk")[:size])
-        return found, found[-1].pk if found else after  # no further: after a crash what nobody has seen is given again
+        return found, found[-1].pk if found else after  # no further: after a crash unseen entries are given again
 
 
 class AuditList(ApiListView[ProjectAuditEntry]):

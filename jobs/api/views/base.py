@@ -1,4 +1,4 @@
-"""What the queue's views share: rows of the caller's project, and answering once."""
+"""Base of the queue's views: rows of the caller's project, and answering once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Effect = Callable[[], tuple[int, dict[str, Any]]]
 
 
 class ApiView(CallerView):
-    """Answers with what jobs hold, secrets masked for those who may not see them."""
+    """Answers with jobs' data; secrets are masked for callers who may not see them."""
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(response, Response) and not response.exception and not sees_secrets(self.caller.actor):
@@ -66,7 +66,7 @@ class ApiView(CallerView):
         return {SHOWS_TRACEBACKS: sees_tracebacks(self.caller)}
 
     def own_rows(self, rows: QuerySet[Row]) -> QuerySet[Row]:
-        """Of the caller's project; where an end user calls, of that user alone."""
+        """Rows of the caller's project; if an end user calls, rows of that user alone."""
         mine = {} if self.caller.user_id is None else {"user_id": self.caller.user_id}
         return rows.filter(project_id=self.caller.project_id, **mine)
 
@@ -88,7 +88,7 @@ class ApiView(CallerView):
 
         Args:
             effect: Returns status and what a renderer takes.
-            digest: Of a request whose body is no `raw`; asked for only when there is a key.
+            digest: Digest of a request whose body is not `raw`; called only if there is a key.
         """
         with tracing.from_caller(self.request.headers):
             return self._answer(effect, digest)

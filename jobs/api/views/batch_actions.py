@@ -1,4 +1,4 @@
-"""What can be done to a whole batch."""
+"""Actions on a whole batch."""
 
 from __future__ import annotations
 

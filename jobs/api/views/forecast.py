@@ -1,4 +1,4 @@
-"""What a batch would cost and when it would end, before it is submitted."""
+"""The cost and end of a batch, foreseen before it is submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done to jobs: each action for one job, and for many by their ids."""
+"""Actions on jobs: each for one job, and for many by their ids."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class JobDetail(ApiView):
     def get(self, request: Request, pk: UUID) -> Response:
         cursor = log_cursor()
         snapshot = job_snapshot(self.own(Job.objects.all(), pk))
-        if self.caller.is_anonymous:  # what things cost is not for everyone
+        if self.caller.is_anonymous:  # costs are not for everyone
             told = money_answer(None) | NO_WAYS
         else:
             told = money_answer(spent_on_jobs([pk]).get(pk)) | ways_answer(snapshot.job)
@@ -154,7 +154,7 @@ async def _asynchronous(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     """
     Django would gather the whole of a plain iterator before it sends the first piece.
 
-    Not in the one thread that is for what is bound to a thread: a store that hangs would hold up all of that.
+    The thread for thread-bound code is not used: a store that hangs would hold up all of that code.
     """
     while (piece := await sync_to_async(_next, thread_sensitive=False)(pieces)) is not None:
         yield piece

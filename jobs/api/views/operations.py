@@ -25,7 +25,9 @@ OPERATION_RECHECK_SECONDS = 2
 
 
 def operations_of(caller: Caller) -> QuerySet[BulkOperation]:
-    """Operations confined to the project; those over several projects belong to none. Of an end user: their own."""
+    """
+    Operations within the caller's project; operations over several projects belong to none. End users see their own.
+    """
     rows = BulkOperation.objects.filter(
         Q(parameters__project_id=caller.project_id) | Q(parameters__filter__project_id=caller.project_id)
     )

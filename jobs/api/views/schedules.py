@@ -1,4 +1,4 @@
-"""Schedules: what a project submits again and again."""
+"""Schedules: jobs that a project submits again and again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks: where the project is told that batches and jobs ended."""
+"""Webhooks: the addresses where the project is told that batches and jobs ended."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _own(view: ApiView, pk: UUID) -> Webhook:
 def _saved(view: ApiView, pk: UUID | None, given: inputs.NewWebhook | inputs.ChangeWebhook) -> tuple[Webhook, str]:
     """
     Raises:
-        BadWebhook: With the paths of what was sent.
+        BadWebhook: With the paths in the body that was sent.
     """
     told = {"project_id": view.caller.project_id, "actor": view.caller.actor, "reason": given.reason}
     try:
@@ -90,7 +90,7 @@ class WebhookList(ApiListView[Webhook]):
             return 201, {**WebhookSerializer(made).data, "secret": None}
 
         response = self.answer(effect)
-        if secrets:  # after the answer was stored, which keeps none
+        if secrets:  # after the answer was stored: the stored one keeps no secret
             response.data = {**response.data, "secret": secrets[0]}
         return response
 

@@ -26,14 +26,14 @@ Scope = MaintenanceWindow.Scope
 
 
 def _seen(view: ApiView) -> QuerySet[MaintenanceWindow]:
-    """The project's, and those that hold work of others, too."""
+    """The project's windows, and windows that hold work of other projects, too."""
     return MaintenanceWindow.objects.filter(~Q(scope=Scope.PROJECT) | Q(key=view.caller.project_id))
 
 
 def _own(view: ApiView, pk: UUID) -> MaintenanceWindow:
     """
     Raises:
-        NotFound: Also where it is of more than the project: operators change those in the admin.
+        NotFound: Also for a window of more than the project: operators change it in the admin.
     """
     window = MaintenanceWindow.objects.filter(pk=pk, scope=Scope.PROJECT, key=view.caller.project_id).first()
     if window is None:

@@ -1,8 +1,8 @@
 """
-Moving into the archive what retention would delete: ended jobs, batches, days of the log.
+Moves into the archive what retention would delete: ended jobs, batches, days of the log.
 
-Rows are deleted only after the file that holds them was written to the disk, read back and compared. What is cut off
-goes on with the next call: rows that a file holds already are not written again.
+Rows are deleted only after the file that holds them was written to the disk, read back and compared. The next call goes
+on where one was cut off: rows that a file holds already are not written again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Say = Callable[[str], object]
 
 
 class ArchiveBusy(ArchiveError):
-    """Somebody else works on the archive; once they are through, or an hour after they died, it is free."""
+    """Somebody else works on the archive; it is free once they are through, or an hour after they died."""
 
     code = "archive_busy"
     status = 409
@@ -54,7 +54,7 @@ class ArchiveBusy(ArchiveError):
 @dataclass(frozen=True, slots=True)
 class ArchivedRows:
     """
-    What went into the archive.
+    Counts of what went into the archive.
 
     Attributes:
         left_days: Days of the log that stay for now, because somebody reads them or a dead letter needs them.
@@ -68,7 +68,7 @@ class ArchivedRows:
 
 
 class ArchiveDuty:
-    """The right to work on the archive; one has it at a time."""
+    """The right to work on the archive; one process has it at a time."""
 
     def __init__(self) -> None:
         self._holder = uuid.uuid4()
@@ -95,7 +95,9 @@ def on_archive_duty() -> Iterator[ArchiveDuty]:
 
 @dataclass(frozen=True, slots=True)
 class _Sort:
-    """What is archived by its ids: how it is called in the archive, kept, and the names of its statements."""
+    """
+    Rows that are archived by their ids: their names in the archive, their retention setting, and their statements.
+    """
 
     name: str
     noun: str
@@ -140,7 +142,7 @@ def archive(
         part_rows: Most jobs or batches in one file.
 
     Raises:
-        ArchiveBusy: Another does it.
+        ArchiveBusy: Another process works on the archive.
         ArchiveError: A file cannot be written or read back; its rows stay.
     """
     done = {"jobs": 0, "batches": 0, "events": 0, "files": 0, "left_days": 0}
@@ -167,7 +169,7 @@ def archive(
                     forget_copied(project_id, ids, objects)
                     done[sort.name] += len(new)
                 say(f"{done[sort.name]:,} {sort.name} archived ...")
-                if not deleted:  # something has come to need each of them
+                if not deleted:  # something needs each of them by now
                     break
         for name in EVENTS.before(archived_before("retention_days", days).date()):
             duty.keep()
@@ -185,13 +187,13 @@ def archive(
 
 
 def count_archivable(days: int | None = None, *, most: int = 1_000_000) -> dict[str, int]:
-    """What `archive` would take now, counted up to `most` of each; of the log its days."""
+    """Count what `archive` would take now, up to `most` of each sort; the log is counted in days."""
     found = {sort.name: len(sort.choose(archived_before(sort.days_setting, days), most)) for sort in SORTS}
     return found | {"days of the log": len(EVENTS.before(archived_before("retention_days", days).date()))}
 
 
 def stop_archiving(*, actor: str) -> None:
-    """Let house-keeping delete again what is old, without an archive, unless QUEUEOPS_ARCHIVE_DIR says otherwise."""
+    """Let house-keeping delete old rows again without an archive, unless QUEUEOPS_ARCHIVE_DIR says otherwise."""
     with transaction.atomic():
         DutyLease.objects.filter(duty=ARCHIVING).delete()
         trail.record(actor=actor, action="stop_archiving", target="archive")
@@ -209,7 +211,7 @@ def _place(row: tuple[UUID, str, date]) -> tuple[str, date, UUID]:
 
 
 def _not_written(files: DayFiles, sort: _Sort, ids: list[UUID]) -> list[UUID]:
-    """Those that no part has: the last one's rows are still there where it was cut off before it deleted them."""
+    """The ids that no part has. A call that was cut off may have written the last part and not deleted its rows."""
     wanted = {str(one) for one in ids}
     for part in files.of(sort.name)[-1:]:
         if part.first <= max(wanted) and part.last >= min(wanted):
@@ -235,7 +237,7 @@ def _archive_day_of_log(store: Store, name: str, done: dict[str, int], say: Say)
             done["events"] += part.rows
             done["files"] += 1
             say(f"{done['events']:,} events archived ...")
-        if missing > 0:  # fewer are left than were written where a user was erased meanwhile
+        if missing > 0:  # fewer may be left than were written, if a user was erased meanwhile
             raise ArchiveError(f"{name} has other events of {project_id} than the archive of {day}; it stays.")
         for part in written:
             files.verify(part)
@@ -243,7 +245,10 @@ def _archive_day_of_log(store: Store, name: str, done: dict[str, int], say: Say)
 
 
 def _read_events(part: str, project_id: str, *, after: str) -> Iterator[tuple[str, str]]:
-    """Events of a day past a key, in the order of their jobs, in steps: no transaction stays open for a day's worth."""
+    """
+    Events of a day past a key, in the order of their jobs. They are read in steps, so that no transaction stays open
+    for long.
+    """
     job_id, _, number = after.partition("/")
     position: list[Any] = [job_id or str(UUID(int=0)), int(number or 0)]
     statement = (

@@ -6,8 +6,8 @@ The archived files of one project and day, and their manifest.
     acme/2026-11-24/batches-0001.ndjson.gz   batches that ended on that day
     acme/2026-11-24/events-0001.ndjson.gz    what was logged on that day, by job
 
-A part is written, read back and compared before the manifest names it, and never changed afterwards but by
-`manage.py erase_user`. A part that no manifest names is the rest of something cut off; that command removes it.
+A part is written, read back and compared before the manifest names it. Only `manage.py erase_user` changes it
+afterwards. A part that no manifest names is left from a call that was cut off; that command removes it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ READ_AT_ONCE = 1 << 20
 
 
 class ArchiveError(QueueOpsError):
-    """The archive cannot be written, or is not what was written."""
+    """The archive cannot be written, or does not hold what was written."""
 
     code = "archive_failed"
     status = 500
@@ -46,7 +46,7 @@ class ArchivedPart:
         sort: `jobs`, `batches` or `events`.
         sha256: Of the file.
         content: SHA-256 of the lines in it.
-        first, last: The keys of its rows, which come in their order: an id; of events, `<job>/<number>`.
+        first, last: The first and last key of its rows, which are sorted by key: an id; of events, `<job>/<number>`.
         schema: The last migration of the tables that the rows come from.
     """
 
@@ -63,7 +63,7 @@ class ArchivedPart:
 
 
 class DayFiles:
-    """What is archived of a project and day."""
+    """The archived parts of a project and day."""
 
     def __init__(self, store: Store, project_id: str, day: date) -> None:
         self.store, self.project_id, self.day = store, project_id, day
@@ -72,7 +72,7 @@ class DayFiles:
     @classmethod
     def every(cls, store: Store, *, project_id: str = "", since: date = date.min) -> Iterator[DayFiles]:
         """
-        Those that there are, in order, of one project or of all.
+        Yield the archived days of one project or of all, in order.
 
         Raises:
             ArchiveError: Something else is in the store.
@@ -89,10 +89,10 @@ class DayFiles:
     @classmethod
     def remove_rests(cls, store: Store, project_id: str) -> None:
         """
-        Remove what something cut off has left of a project: files that no manifest names. Only on the archive's duty.
+        Remove a project's files that no manifest names: a call that was cut off left them. Only on the archive's duty.
 
         Raises:
-            ArchiveError: A day has parts and no manifest, which may have been lost; they stay.
+            ArchiveError: A day has parts and no manifest. The manifest may have been lost, so the parts stay.
         """
         days = {f"{project_id}/{files.day}": files for files in cls.every(store, project_id=project_id)}
         for name in [*store.names(".partial"), *store.names(PART_ENDING)]:
@@ -113,7 +113,7 @@ class DayFiles:
 
     def add(self, sort: str, rows: Iterable[tuple[str, str]], *, schema: str) -> ArchivedPart:
         """
-        Write a part, read it back, and name it in the manifest; without rows there is none.
+        Write a part, read it back, and name it in the manifest; without rows there is no part.
 
         Args:
             rows: Key and JSON text of each.
@@ -131,9 +131,10 @@ class DayFiles:
 
     def rewrite(self, old: ArchivedPart, rows: Iterable[tuple[str, str]]) -> None:
         """
-        Put other rows in the place of a part's; none: the part goes. What is cut off is done again without harm.
+        Replace a part's rows; without rows the part goes. A call that was cut off can be repeated without harm.
 
-        The new file has a name of its own until the manifest names it, so that the manifest is never untrue.
+        The new file has another name than the old one, so that the manifest is true before and after it names the new
+        file.
         """
         stem, _, number = old.name.removesuffix(PART_ENDING).partition("+")
         name = f"{stem}+{int(number or 0) + 1}{PART_ENDING}"
@@ -144,10 +145,10 @@ class DayFiles:
 
     def lines(self, part: ArchivedPart) -> Iterator[str]:
         """
-        The rows of a part; at their end the file is known to be the one that was written.
+        Yield the rows of a part; after the last one the file is known to be the one that was written.
 
         Raises:
-            ArchiveError: It is not, or is not there. What came before is not to be trusted.
+            ArchiveError: The file is another, or is missing. Do not trust the rows that came before.
         """
         content, rows = hashlib.sha256(), 0
         try:

@@ -1,4 +1,4 @@
-"""Putting archived rows back into their tables."""
+"""Puts archived rows back into their tables."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def insert_documents(
     table: str, lines: Sequence[str], path: str, *, instead: Mapping[str, sql.SQL] | None = None
 ) -> int:
     """
-    Insert the documents at a JSON path of each line, whose keys are columns; what is there stays.
+    Insert the documents at a JSON path of each line, whose keys are columns; existing rows stay.
 
-    Columns that they lack, of a newer version, get their defaults; what they have besides is left out.
+    Columns that they lack, of a newer version, get their defaults; keys without a column are left out.
 
     Args:
         instead: What a column gets in the place of its value, as SQL of `record`.

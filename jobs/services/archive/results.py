@@ -3,7 +3,8 @@ Large results of archived jobs: the archive has copies of its own, beside the fi
 
     acme/2026-11-24/results/<as in the result store>
 
-They are there before the rows are deleted, so that the result store may forget them, and go back under the same name.
+The copies are there before the rows are deleted, so that the result store may forget them. They go back under the same
+name.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ def with_results(
     files: DayFiles, rows: Iterable[tuple[str, str]], *, keep: Callable[[], None]
 ) -> Iterator[tuple[str, str]]:
     """
-    The rows, each once its large result is in the archive, too.
+    Yield the rows, each once its large result is in the archive, too.
 
     Args:
-        keep: The right to work on the archive, before each copy: thousands of them may take longer than it lasts.
+        keep: Renews the right to work on the archive, before each copy: thousands of copies may take longer than it
+            lasts.
 
     Raises:
         ArchiveError: The result store is not set here, or does not answer.
@@ -48,13 +50,15 @@ def with_results(
 
 def forget_copied(project_id: str, ids: Sequence[UUID], objects: Collection[str]) -> None:
     """
-    Remove what archived jobs named in the result store, once their rows are gone; the archive has read its copies back.
+    Remove the objects that archived jobs named in the result store, once their rows are gone.
 
-    Where the store does not answer, the sweep removes them a day later.
+    The archive has read its copies back by then.
+
+    If the store does not answer, the sweep removes them a day later.
     """
     if not objects:
         return
-    named = set(objects_of(project_id, ids))  # by jobs that stay, as something has come to need them
+    named = set(objects_of(project_id, ids))  # by jobs that stay, as something needs them by now
     try:
         remove_objects(_store(), [name for name in objects if name not in named])
     except (ArchiveError, StoreError, OSError) as error:
@@ -76,7 +80,7 @@ def bring_back(files: DayFiles, lines: Iterable[str]) -> None:
 
 
 def stored_of(line: str) -> StoredResult | None:
-    """What an archived job's result names."""
+    """The stored result that an archived job names."""
     if STORED not in line:
         return None
     found: Mapping[str, Any] = json.loads(line)
@@ -87,16 +91,16 @@ def stored_of(line: str) -> StoredResult | None:
 
 
 def place_of(files: DayFiles, stored: StoredResult) -> str:
-    """Where the archive has it."""
+    """The archive's path of a result."""
     return f"{files.project_id}/{files.day}/results/{stored.name.rpartition('/')[2]}"
 
 
 def verify_result(files: DayFiles, stored: StoredResult) -> bool:
     """
-    Whether the archive's copy is what was written; False: there is none, as the result store had lost it.
+    Whether the archive's copy is the result that was written; False: there is no copy, as the result store had lost it.
 
     Raises:
-        ArchiveError: It is another.
+        ArchiveError: The copy is another.
     """
     place = place_of(files, stored)
     try:
@@ -124,7 +128,7 @@ def _copy(stored: StoredResult, *, source: Store, name: str, target: Store, plac
         with target.read(place) as file:
             if sum_of(file) != stored.sha256:
                 raise ArchiveError(f"{name} is not what its job names, or was not copied whole.")
-    except FileNotFoundError:  # lost before, for whatever reason: the row says what was there
+    except FileNotFoundError:  # lost before, for whatever reason: the row says what was stored
         logger.warning("%s has no %s: its job goes without its result", source, name)
     except (StoreError, OSError) as error:
         raise ArchiveError(f"{name} cannot be copied from {source} to {target}: {error}") from error

@@ -58,7 +58,7 @@ class RestoredRows:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedJob:
-    """A job as it was, what hung on it, and what was logged of it; JSON documents with the tables' columns."""
+    """A job as it was, with its dependent rows and its events; JSON documents with the tables' columns."""
 
     job: dict[str, Any]
     dead_letter: dict[str, Any] | None
@@ -110,11 +110,11 @@ def restore_jobs(
     """
     Bring archived jobs of a project back as the ended ones they were, with events, dead letters, tags and batches.
 
-    They stay for `keep_days`; the archive keeps them too. All is checked before anything is written. A repeated call
-    restores what an earlier one did not reach.
+    The jobs stay for `keep_days`; the archive keeps them too. All files are checked before anything is written. A
+    repeated call restores jobs that an earlier one did not reach.
 
     Args:
-        day: Those that ended on that day (UTC); None: those of `job_ids`.
+        day: Jobs that ended on that day (UTC); None: the jobs of `job_ids`.
 
     Raises:
         ArchiveConflict: A row of the same id or idempotency key is there and differs; nothing was written.
@@ -148,14 +148,14 @@ def restore_jobs(
 
 
 def _check(store: Store, project_id: str, day: date | None, wanted: set[str]) -> tuple[set[str], int]:
-    """The ids that are there to be restored, and how many the database has, the same. Reads each file to its end."""
+    """The ids that can be restored, and how many of these jobs the database has already. Reads each file to its end."""
     found: set[str] = set()
     there = 0
     conflicts: list[str] = []
     for _, lines in _chosen(store, project_id, day, wanted):
         for chunk in _chunks(lines):
             found |= {json.loads(line)["job"]["id"] for line in chunk}
-            # A row whose origin or policy is gone has none; all other columns are as they were.
+            # A restored row has no origin or policy if that is gone; all other columns are as they were.
             for job_id, same in _ask(
                 "WITH given AS (SELECT line::jsonb -> 'job' AS given_job FROM unnest(%s::text[]) AS line)"
                 " SELECT job.id::text, job.id::text = given_job ->> 'id'"
@@ -236,8 +236,8 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
             " WHERE job.id = (line::jsonb #>> '{job,id}')::uuid",
             [list(lines)],
         )
-        # Ids of another installation, or of days that this one was restored from before, lie above its own. A log that
-        # has ids which were never drawn here looks as if it had been put back.
+        # Ids of another installation, or of days before this one was restored, may lie above its own. A log with ids
+        # that were never drawn here would look like a restored one.
         newest = max((json.loads(line)["id"] for line in events), default=0)
         cursor.execute(
             "SELECT setval('jobs_jobevent_id', %s) FROM jobs_jobevent_id WHERE last_value < %s", [newest, newest]

@@ -1,4 +1,4 @@
-"""Taking a user out of the archive: each file that has them is written anew."""
+"""Takes a user out of the archive: each file that has them is written anew."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def erase_from_archive(
     store: Store, project_id: str, user_id: UUID, pseudonym: UUID, *, duty: ArchiveDuty, say: Say
 ) -> dict[str, int]:
     """
-    Return how many rows of each sort were emptied, or of events left out. Every file of the project is read.
+    Return how many rows of each sort were emptied, and how many events were left out. Reads every file of the project.
 
     Raises:
         ArchiveError: A file is damaged, or a day has lost its manifest.
@@ -63,7 +63,8 @@ def erase_from_archive(
             ]
             if ids:
                 for line in files.lines(part):
-                    # Before the file is written anew: cut off, the next erasure finds them by it again.
+                    # Before the file is written anew: if this call is cut off, the next erasure finds the objects by
+                    # the old file.
                     if (stored := stored_of(line)) and _is_theirs(part, line, user_id):
                         store.remove(place_of(files, stored))
                         done["archived results"] += 1

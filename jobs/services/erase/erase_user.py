@@ -1,7 +1,7 @@
 """
-Erasing one end user of a project, so that it can be shown.
+Erases one end user of a project, so that the erasure can be shown.
 
-What the user gave or got is deleted; what is counted stays, under a name that nobody can lead back to the user: it is
+Data that the user gave or got is deleted. Counts stay, under a pseudonym that nobody can lead back to the user: it is
 drawn for each erasure and not computed from the user's id.
 """
 
@@ -71,7 +71,7 @@ from .shared_rows import RowsOfUser, projects_of_filter, projects_of_operation
 
 ERASED_AT_ONCE = 500
 ERASED = "erased"
-PSEUDONYM = object()  # stands in a change for what the user is called from now on
+PSEUDONYM = object()  # stands in a change for the user's pseudonym
 STAYS = (
     "Usage by month, and how many jobs ended how: counted under a name drawn for this, which leads nowhere.",
     (
@@ -103,8 +103,8 @@ class ErasureIncomplete(QueueOpsError):
 class Erasure:
     """
     Attributes:
-        rows: What was erased, by what it was.
-        pseudonym: What counted rows are called now.
+        rows: How many rows were erased, by what they were.
+        pseudonym: The user id that counted rows have now.
         untouched: Entries of the audit trail that name the user, and stay.
     """
 
@@ -125,14 +125,14 @@ def erase_user(
     project_id: str, user_id: UUID, *, store: Store | None, cancel: bool, actor: str, reason: str, say: Say
 ) -> Erasure:
     """
-    Erase a user; a call that is cut off is done again and goes on.
+    Erase a user; if a call is cut off, the next call goes on.
 
     Args:
         store: The archive, where there is one.
-        cancel: Jobs that have not ended are cancelled first.
+        cancel: Cancel jobs that have not ended first.
 
     Raises:
-        UserHasWork: Some have not ended; nothing was erased.
+        UserHasWork: Some jobs have not ended; nothing was erased.
         ErasureIncomplete: Something is left: the user's app still submits, or the archive cannot be reached.
     """
     count_user(project_id, user_id)
@@ -141,7 +141,7 @@ def erase_user(
     _end_work(project_id, user_id, cancel=cancel, actor=actor)
     pseudonym = uuid.uuid4()
     done = {"stored answers": delete_answers(project_id, user_id)}
-    with on_archive_duty() if store else nullcontext() as duty:  # or a job would come into a file that was looked at
+    with on_archive_duty() if store else nullcontext() as duty:  # or a job could come into a searched file
         if store and duty:
             done |= erase_from_archive(store, project_id, user_id, pseudonym, duty=duty, say=say)
         unreached: list[str] = []
@@ -172,7 +172,7 @@ def erase_user(
 def _jobs(project_id: str, user_id: UUID) -> QuerySet[Job]:
     """The user's jobs, and the messages about their batches."""
     told = WebhookDelivery.objects.filter(batch__in=_batches(project_id, user_id))
-    # Two questions, each with an index.
+    # Two queries, each with an index.
     return Job.objects.filter(project_id=project_id, user_id=user_id) | Job.objects.filter(
         project_id=project_id, pk__in=list(told.values_list("job_id", flat=True))
     ).exclude(payload={})
@@ -213,7 +213,7 @@ def _erase_jobs(project_id: str, user_id: UUID, pseudonym: UUID, *, say: Say, un
 
 
 def _remove(objects: Sequence[str]) -> int:
-    """Remove what rows named, whose erasure is committed. Raises StoreError, OSError."""
+    """Remove the objects of rows whose erasure is committed. Raises StoreError, OSError."""
     if not objects:
         return 0
     store = result_store()
@@ -223,7 +223,7 @@ def _remove(objects: Sequence[str]) -> int:
 
 
 def _remove_unnamed(project_id: str, unreached: list[str]) -> int:
-    """Results of jobs that are gone already: deleted or archived, they name no user any more."""
+    """Remove results of jobs that are gone already: deleted or archived, they name no user any more."""
     try:
         store = result_store()
         return remove_unnamed(store, project_id) if store is not None else 0
@@ -233,7 +233,7 @@ def _remove_unnamed(project_id: str, unreached: list[str]) -> int:
 
 
 def _erase_events(project_id: str, user_id: UUID) -> int:
-    """What is left in the log of jobs that are gone, a day at a time: no index tells of a user's."""
+    """Delete the user's remaining events, of jobs that are gone, a day at a time: no index is by user."""
     count = 0
     with connection.cursor() as cursor:
         cursor.execute(
@@ -249,7 +249,7 @@ def _erase_events(project_id: str, user_id: UUID) -> int:
 def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, int]:
     done = {}
     changed = _take_out_of_schedules(project_id, user_id)
-    # What calls under way hold of budgets would stay held for ever: it counts as spent, under the pseudonym.
+    # Budget holds of calls under way would stay for ever: they count as spent, under the pseudonym.
     holds = BudgetHold.objects.filter(project_id=project_id, user_id=user_id, lost=False)
     lose_holds(list(holds.order_by().values_list("job_id", "token").distinct()))
     with transaction.atomic():
@@ -261,7 +261,7 @@ def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, in
         batches = _batches(project_id, user_id)
         Tag.objects.filter(owner_id__in=batches.values("pk")).delete()
         done["batches"] = batches.update(user_id=pseudonym, name="", submitted_by=ERASED)
-        # Of an outage the last error may be this user's.
+        # The last error of an outage may be this user's.
         ServiceBreaker.objects.filter(project_id=project_id).exclude(last_error="").update(last_error="")
         refused = RefusedCalls.objects.filter(project_id=project_id)
         PauseSwitch.objects.filter(scope=PauseSwitch.Scope.REFUSED, key__in=refused.values("name")).update(reason="")
@@ -271,7 +271,9 @@ def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, in
 
 @transaction.atomic
 def _take_out_of_schedules(project_id: str, user_id: UUID) -> int:
-    """The user's jobs, of schedules that have others besides; a schedule of nothing else goes with the other rows."""
+    """
+    Take the user's jobs out of schedules that have other jobs, too. A schedule without others goes with the other rows.
+    """
     text, count = str(user_id), 0
     for schedule in _schedules(project_id, text).order_by("pk").select_for_update():
         others = [job for job in schedule.jobs if text not in json.dumps(job)]
@@ -286,7 +288,7 @@ def _schedules(project_id: str, text: str) -> QuerySet[Schedule]:
 
 
 def _lock_budgets(project_id: str, user_id: UUID) -> None:
-    """In the order in which all do: see ratelimits/services/money/holds.py."""
+    """Lock budgets in the common order: see ratelimits/services/money/holds.py."""
     own = Budget.objects.filter(project_id=project_id, user_id=user_id).order_by("pk").select_for_update()
     periods = BudgetPeriod.objects.filter(Q(key=str(user_id)) | Q(budget__in=[budget.pk for budget in own]))
     list(periods.filter(project_id=project_id).order_by("pk").select_for_update())
@@ -328,7 +330,7 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
     filters = SavedFilter.objects.filter(query__contains=text)
     yield "saved filters", ours.naming(filters, projects_of_filter), None
     yield "schedules", _schedules(project_id, text), None
-    of_one = {"user_id": None, "hears_jobs": False}  # or, naming nobody, it would hear of everybody's
+    of_one = {"user_id": None, "hears_jobs": False}  # or, without a user, it would hear of everybody's jobs
     yield "webhooks for their jobs", Webhook.objects.filter(**of_user), of_one
     refusals = ScheduleFire.objects.filter(project_id=project_id, error_message__contains=text)
     yield "refusals of schedules", refusals, {"error_message": ""}
@@ -337,13 +339,13 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
 
 
 def _naming(rows: QuerySet[Any], column: str, text: str) -> QuerySet[Any]:
-    """Rows whose column has the text somewhere; as a question of keys, so that two can be joined."""
+    """Rows whose column has the text somewhere; as a query of keys, so that two can be joined."""
     named = rows.annotate(as_text=Cast(column, TextField())).filter(as_text__contains=text)
     return rows.filter(pk__in=named.values("pk"))
 
 
 def _uploads_with(project_id: str, user_id: UUID) -> Sequence[UUID]:
-    """Files that were checked, one after the other: the user is in them, or in what is shown of them."""
+    """Uploads that have the user in their file or in what is shown of it; files are read one after the other."""
     text, found = str(user_id), []
     for upload in Upload.objects.filter(project_id=project_id).iterator(chunk_size=1):
         shown = f"{upload.sample}{upload.errors}"

@@ -1,4 +1,4 @@
-"""Looking for what is left of an erased user: in the database, the result store, the archive and the trail."""
+"""Looks for traces of an erased user: in the database, the result store, the archive and the trail."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def entries_naming(user_id: UUID) -> list[UntouchedEntry]:
     text, columns = str(user_id), ("actor", "target", "before", "after", "reason")
     as_text = {f"{name}_text": Cast(name, TextField()) for name in columns}
     found = []
-    # Whatever the columns are: one that comes later is looked into as well.
+    # Searches the whole row, so that a column added later is searched as well.
     with connection.cursor() as cursor:
         name = connection.ops.quote_name(AUDIT.table)
         cursor.execute(f"SELECT id FROM {name} AS whole WHERE position(%s IN whole::text) > 0 ORDER BY id", [text])  # noqa: S608
@@ -53,14 +53,15 @@ def entries_naming(user_id: UUID) -> list[UntouchedEntry]:
 
 def find_traces(project_id: str, user_id: UUID, *, archive: Store | None) -> dict[str, int]:
     """
-    How often the user's id is left, by where: rows of each table but the trail in any column, objects of the project's
-    results, rows and copies of its archive; and objects that no job names, which may be anybody's. Reads all of it.
+    Count where the user's id is left. Reads everything.
 
-    What is packed or sealed is not looked into: files of uploads, which `erase_user` unpacks, encrypted results, and
-    secrets.
+    These are counted: rows of each table but the trail, by any column; objects of the project's results; rows and
+    copies in its archive. Objects that no job names are counted, too, as they may be anybody's.
+
+    Packed or sealed data is not searched: files of uploads, which `erase_user` unpacks, encrypted results, and secrets.
 
     Raises:
-        StoreError, OSError, ArchiveError: It cannot be read, so nothing is proven.
+        StoreError, OSError, ArchiveError: Something cannot be read, so nothing is proven.
     """
     found = _in_tables(user_id)
     store = result_store()
@@ -100,7 +101,7 @@ def _objects_with(store: Store, project_id: str, user_id: UUID, *, within: str =
 
 
 def _pieces(file: IO[bytes], *, overlap: int) -> Iterator[bytes]:
-    """Pieces of a file, each with the end of the one before: what is looked for may lie across two."""
+    """Pieces of a file, each with the end of the piece before: the wanted text may lie across two."""
     end = b""
     while piece := file.read(SEARCHED_BYTES):
         yield end + piece

@@ -1,4 +1,4 @@
-"""Which rows that name a user in a text are one project's: another project may know the same user."""
+"""Tells which rows that name a user in a text belong to one project: another project may know the same user."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class RowsOfUser:
         self._is_shared = others.filter(known).exists()
 
     def naming(self, rows: QuerySet[Any], projects: Callable[[Any], Collection[str]]) -> QuerySet[Any]:
-        """Rows that name this project, or no other. A provider's project that is none of ours does not count."""
+        """Rows that name this project, or no other project of ours. A provider's own project does not count."""
         return _chosen(rows, lambda row: self._is_ours(frozenset(projects(row))))
 
     def counting(self, rows: QuerySet[Any], keys: Callable[[Any], str]) -> QuerySet[Any]:
-        """As `naming`, by keys of limits. What names no project goes with the last project that knows the user."""
+        """As `naming`, by keys of limits. Rows that name no project go with the last project that knows the user."""
 
         def counted(row: Any) -> bool:
             named = frozenset(re.findall(r"project:([^/'\"]+)", keys(row)))
@@ -40,7 +40,7 @@ class RowsOfUser:
         return _chosen(rows, counted)
 
     def tallies(self) -> QuerySet[CallTally]:
-        """Calls made for this project; of a provider's project as in `counting`."""
+        """Calls made for this project. Calls of a provider's project go as in `counting`."""
         own = Q(project=self.project_id)
         return CallTally.objects.filter(
             own if self._is_shared else own | ~Q(project__in=self._others), user=str(self.user_id)

@@ -1,4 +1,4 @@
-"""Doing an ended job's work once more, with another payload."""
+"""Does an ended job's work once more, with another payload."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_again(
     Submit a new job of a job's kind, project, user, retry policy and tags; its effect key is its own.
 
     Args:
-        priority: None: the job's.
+        priority: None: the old job's.
 
     Returns:
         The new job's id; None where the job has not ended, or is gone.

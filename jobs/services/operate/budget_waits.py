@@ -1,4 +1,4 @@
-"""Putting jobs back that waited for money."""
+"""Puts back jobs that waited for money."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RELEASED_AT_ONCE = 1_000  # jobs of one budget, or without a price
 
 
 def why_unknown(why: str, *, kind: str, provider: str, model: str) -> str:
-    """In words, why nobody knows what a job can cost: a sentence without its end."""
+    """Say why nobody knows what a job can cost: a sentence without its full stop."""
     match why:
         case budgets.UNSTATED:
             return f"the handler of {kind} does not say how much a call can use at most"
@@ -38,11 +38,12 @@ def why_unknown(why: str, *, kind: str, provider: str, model: str) -> str:
 
 def tend_budget_waits() -> int:
     """
-    Put back jobs whose budget has room for them now: it was raised or deleted, its period turned, calls ended cheaper.
+    Put back jobs whose budget has room now: it was raised or deleted, its period turned, or calls ended cheaper.
 
-    No more of a budget than fit together at the most that each can cost, so that none is put back in vain; those that
-    wait longest first, of those that fit at all: one that never does must not keep all others waiting.
-    For house-keeping: one short statement where none waits.
+    Puts back only as many jobs of a budget as fit together at the most that each can cost, so that none goes in vain.
+    Jobs that wait longest come first. A job that never fits is passed over, or it would keep all others waiting.
+
+    For house-keeping: one short statement if no job waits.
 
     Returns:
         How many were put back.
@@ -71,7 +72,7 @@ def _release(budget_id: int, key: str) -> int:
 
 
 def _is_known_now(wait: BudgetWait, kind: str, now: datetime) -> bool:
-    """Whether it may be known now what a job can cost, where that was missing."""
+    """Whether the most that a job can cost, which was unknown, may be known now."""
     if wait.why == budgets.UNSTATED:
         return _states_most(kind) or not bills(wait.provider)
     if wait.why == budgets.UNCOUNTED:
@@ -85,7 +86,10 @@ def _is_known_now(wait: BudgetWait, kind: str, now: datetime) -> bool:
 
 
 def _states_most(kind: str) -> bool:
-    """As this process knows the kind: another version of it may come with a deploy."""
+    """
+    Whether the kind's handler states the most that a call can use, as this process knows it: a deploy may bring
+    another.
+    """
     try:
         return find_handler(kind).most is not None
     except UnknownKind:

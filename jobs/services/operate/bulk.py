@@ -1,7 +1,7 @@
 """
-Starting operators' actions over many rows: what they mean is fixed and counted, and `bulk_run` carries them out.
+Starts operators' actions over many rows: their filter is fixed, the rows are counted, and `bulk_run` carries them out.
 
-What matches later than the start is never touched.
+Rows that match only after the start are never touched.
 """
 
 from __future__ import annotations
@@ -46,16 +46,15 @@ def start_bulk_requeue(
     canary: Canary | None = None,
 ) -> BulkOperation:
     """
-    Requeue every dead letter that fits the filter now; those that come later, of the new jobs too, are not
-    touched.
+    Requeue every dead letter that fits the filter now. Later dead letters, also of the new jobs, are not touched.
 
     Args:
         payload, priority, note: See `dead_letters.RequeueOptions`.
-        spread_seconds: The requeues themselves go evenly over this time, so that the rest can still be stopped.
+        spread_seconds: Spreads the requeues themselves evenly over this time, so that the rest can still be stopped.
         rows_per_minute: At most so many.
         stop_at_failed_percent: End it when more of the requeued jobs that have ended failed again.
         most: Only so many, the oldest; None: all.
-        canary: So many first; the rest once their jobs have ended well.
+        canary: How many go first; the rest follow once the jobs of these have ended well.
 
     Raises:
         InvalidFilter, InvalidDelay, InvalidPace, UnknownKind, InvalidJob, PayloadTooLarge, CredentialNotAllowed:
@@ -91,7 +90,7 @@ def start_bulk_requeue(
 
 
 def _is_encrypted(wanted: DeadLetterFilter) -> bool:
-    """Whether one of the projects whose letters are meant has its payloads encrypted."""
+    """Whether a project that the filter means has its payloads encrypted."""
     projects = wanted.letters().order_by().values_list("project_id", flat=True).distinct()
     return any(is_encrypted(project) for project in projects)
 
@@ -215,7 +214,7 @@ def retry_failed(batch_id: UUID, *, actor: str, **options: Any) -> BulkOperation
     Requeue every open dead letter of a batch.
 
     Args:
-        options: Those of `start_bulk_requeue`.
+        options: The options of `start_bulk_requeue`.
 
     Raises:
         UnknownBatch, InvalidDelay, InvalidPace: Nothing was started.

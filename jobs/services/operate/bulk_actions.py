@@ -1,4 +1,4 @@
-"""What a bulk operation may do: which rows it means, and what happens to a chunk of them."""
+"""The actions of bulk operations: which rows they mean, and what they do to a chunk of rows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .operate import carry_out_cancel, carry_out_priority, carry_out_schedule
 class BulkAction:
     """
     Attributes:
-        choose: The next rows of an operation, at most so many. A row that was acted on may stay among those that
-            fit: the operation's cursor has passed it.
+        choose: Chooses the next rows of an operation, at most so many. A row that was acted on may still fit: the
+            operation's cursor has passed it.
         carry_out: Acts on a chunk in the caller's transaction, but not for projects that move; returns the ids
             that moved.
     """
@@ -61,8 +61,8 @@ def _requeue(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
         priority=Priority(parameters["priority"]) if parameters["priority"] else None,
         note=operation.reason,
     )
-    # The rest of a spread is open dead letters still: what a cancel or a failure rate stops has not begun. Within a
-    # chunk the jobs start one by one, or each chunk would be a burst.
+    # The rest of a spread are still open dead letters, so a cancel or a failure rate stops jobs that have not begun.
+    # Within a chunk the jobs start one by one, or each chunk would be a burst.
     spread = parameters["spread_seconds"] and operation.rows_per_minute
     gap = 60 / operation.rows_per_minute if spread and operation.rows_per_minute else 0.0
     return carry_out_requeue(ids, options, actor=operation.actor, gap_seconds=gap, operation_id=operation.pk)

@@ -1,4 +1,4 @@
-"""What became of the jobs that a bulk requeue made, and of those that went first in any operation."""
+"""Tells how the jobs of a bulk requeue ended, and how the first jobs of any operation did."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from jobs.errors import InvalidPace
 from jobs.models import BulkOperation, CanaryState, DeadLetter, Job
 from jobs.states import TERMINAL, JobState
 
-LEAST_ENDED = 20  # before so many have ended, a share of them says little
+LEAST_ENDED = 20  # with fewer ended jobs a share says little
 CANARY_PERCENT = 20
 MOST_CANARIES = 1_000
-NEWEST_REQUEUED = 2_000  # requeued jobs that the share is of: an hour ago's failures may be mended
+NEWEST_REQUEUED = 2_000  # the newest requeued jobs make the share: the cause of older failures may be mended
 
 
 @dataclass(frozen=True, slots=True)
 class RequeueOutcome:
     """
     Attributes:
-        requeued: How many of the newest were looked at.
-        unfinished: Those that have not ended yet.
+        requeued: How many of the newest jobs were looked at.
+        unfinished: Jobs that have not ended yet.
     """
 
     requeued: int
@@ -42,7 +42,7 @@ class RequeueOutcome:
 
 
 def requeue_outcome(operation_id: UUID, *, newest: int = NEWEST_REQUEUED) -> RequeueOutcome:
-    """Look at the newest jobs that the operation made; reads their index entries and rows, no more."""
+    """Look at the newest jobs that the operation made; reads only their index entries and rows."""
     letters = DeadLetter.objects.filter(operation_id=operation_id, requeued_as__isnull=False).order_by("-pk")
     states = Counter(letters.values_list("requeued_as__status", flat=True)[:newest])
     return RequeueOutcome(
@@ -57,7 +57,7 @@ class Canary(NamedTuple):
     """
     A part of a bulk operation that goes first; the rest follows once all its jobs have ended well enough.
 
-    `rows`: 1 to MOST_CANARIES. `percent`: it is over when so many of them fail with one code.
+    `rows`: 1 to MOST_CANARIES. `percent`: the operation ends when this share of them fails with one code.
     """
 
     rows: int
@@ -86,7 +86,7 @@ class CanaryOutcome(NamedTuple):
     code: str
 
     def fault(self, operation: BulkOperation) -> str:
-        """Why the operation is to end, in words; empty: it is not, or not yet."""
+        """Say why the operation is to end; empty: it goes on."""
         if not self.failed or self.failed * 100 < operation.canary_percent * self.jobs:
             return ""
         return (
@@ -97,7 +97,7 @@ class CanaryOutcome(NamedTuple):
 
 
 def canary_outcome(operation: BulkOperation) -> CanaryOutcome:
-    """Look at the jobs of the rows that went first; one that is deleted meanwhile had ended."""
+    """Look at the jobs of the rows that went first; a job that was deleted meanwhile counts as ended."""
     rows = operation.canary_rows
     if operation.action == "requeue_dead_letters":
         letters = DeadLetter.objects.filter(pk__in=rows, requeued_as__isnull=False)
@@ -117,7 +117,7 @@ def failed_again(operation_id: UUID, *, most: int) -> QuerySet[DeadLetter]:
 
 
 def failed_too_often(operation: BulkOperation) -> str:
-    """Why the operation is to stop, in words; empty: it is not."""
+    """Say why the operation is to stop; empty: it goes on."""
     if operation.stop_at_failed_percent is None:
         return ""
     outcome = requeue_outcome(operation.pk)

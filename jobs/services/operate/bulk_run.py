@@ -1,9 +1,9 @@
 """
-Carrying out a bulk operation: short chunks, at a pace, until it ends or somebody ends it.
+Carries out a bulk operation: short chunks, at a pace, until it ends or somebody ends it.
 
-A chunk locks the operation's row, acts on the next rows by id, and moves the cursor in the same transaction.
-So a killed worker leaves nothing half done, a second worker on the same operation waits and then does the
-next chunk, and a cancelled operation stops after the chunk in hand.
+A chunk locks the operation's row, acts on the next rows by id, and moves the cursor in the same transaction. A killed
+worker therefore leaves nothing half done. A second worker on the same operation waits and then does the next chunk. A
+cancelled operation stops after the chunk in hand.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .bulk_outcome import Canary, canary_outcome, failed_too_often
 logger = logging.getLogger(__name__)
 
 BULK_CHUNK = 500
-MOST_FAILURES_IN_A_ROW = 5  # in a row, and minutes apart: a worker of a newer version may know what this one does not
+MOST_FAILURES_IN_A_ROW = 5  # in a row, minutes apart: a newer version's worker may succeed where this one fails
 MOST_SAID = 500
-PACE_SECONDS = 5.0  # of work in one chunk of a paced operation: what a cancel may come too late for
+PACE_SECONDS = 5.0  # of work in one chunk of a paced operation; a cancel may come so much too late
 MOST_ROWS_PER_MINUTE = 30_000  # unless told otherwise: executors claim in the same tables meanwhile
-CANARY_EVERY = timedelta(seconds=2)  # how often its jobs are looked at
+CANARY_EVERY = timedelta(seconds=2)  # between two looks at the canary's jobs
 STALLED_AFTER = timedelta(seconds=90)  # beyond the longest a task queue keeps a chunk waiting in good health
 
 Status = BulkOperation.Status
@@ -51,7 +51,7 @@ hand_to_worker: Callable[[UUID, int], None] = _nobody
 """Has a worker carry out an operation's next chunk, given its id and turn. Set by jobs/cluster.py, which knows how."""
 
 
-# Not what it was asked for: a payload that is encrypted there was opened when it was read.
+# `parameters` is never written back: an encrypted payload in it was opened when it was read.
 CHANGES = frozenset(field.name for field in BulkOperation._meta.fields) - {"id", "parameters"}  # noqa: SLF001 - documented
 
 
@@ -74,9 +74,9 @@ def begin(
     Store an operation in the caller's transaction and hand it out once that is committed.
 
     Args:
-        rows_per_minute: At most MOST_ROWS_PER_MINUTE; None: that.
-        stop_at_failed_percent: Of the requeued jobs that have ended; None: never.
-        canary: How many rows go first. None: nothing is waited for.
+        rows_per_minute: At most MOST_ROWS_PER_MINUTE; None: as many.
+        stop_at_failed_percent: Share of the ended requeued jobs that have failed; None: never stop.
+        canary: How many rows go first. None: all rows go at once.
 
     Raises:
         InvalidPace
@@ -111,7 +111,7 @@ def run_bulk_chunk(operation_id: UUID, *, turn: int | None = None) -> bool:
     An action that only a later version knows is left to a worker of that version, however long it takes to come.
 
     Args:
-        turn: Of the task that asks; when the operation was handed out again since, nothing is done.
+        turn: The asking task's turn; if the operation was handed out again since, nothing is done.
 
     Returns:
         Whether there may be more to do; `seconds_until_due` says when.
@@ -164,14 +164,14 @@ def _run_chunk(operation_id: UUID, turn: int | None) -> bool:
 
 
 def _knows(operation: BulkOperation) -> bool:
-    """Whether this version has its action; one of a later version goes on once a worker that knows it has the task."""
+    """Whether this version knows the operation's action. A later version's action waits for a worker that knows it."""
     if operation.action not in ACTIONS:
         logger.warning("bulk operation %s: this version knows no %s", operation.pk, operation.action)
     return operation.action in ACTIONS
 
 
 def _judge_canary(operation: BulkOperation) -> bool:
-    """Let the rest follow, end the operation, or look again later."""
+    """Judge the rows that went first: let the rest follow, end the operation, or look again later."""
     found = canary_outcome(operation)
     if fault := found.fault(operation):
         operation.canary_state = CanaryState.FAILED
@@ -186,14 +186,14 @@ def _judge_canary(operation: BulkOperation) -> bool:
 
 
 def seconds_until_due(operation_id: UUID) -> float:
-    """How long the next chunk is to wait; 0 when it is due, or nothing is known of the operation."""
+    """How long the next chunk is to wait; 0 if it is due, or if there is no such operation."""
     next_at = BulkOperation.objects.filter(pk=operation_id).values_list("next_at", flat=True).first()
     return max(0.0, (next_at - timezone.now()).total_seconds()) if next_at else 0.0
 
 
 def cancel_bulk(operation_id: UUID, *, actor: str, reason: str = "") -> BulkOperation:
     """
-    Stop an operation after the chunk in hand; what was done stays done. One that has ended is left alone.
+    Stop an operation after the chunk in hand; finished chunks stay done. An operation that has ended is left alone.
 
     Raises:
         UnknownBulkOperation
@@ -208,10 +208,10 @@ def cancel_bulk(operation_id: UUID, *, actor: str, reason: str = "") -> BulkOper
 @transaction.atomic
 def go_on(operation_id: UUID, *, actor: str, reason: str = "") -> BulkOperation | None:
     """
-    Start an operation that does what is left of one that was stopped, or ended by a fault: same rows, same pace.
+    Start an operation that does the rest of one that was stopped or ended by a fault: same rows, same pace.
 
     Returns:
-        The new one; None where the other one runs, or is done.
+        The new operation; None if the old one still runs, or is done.
 
     Raises:
         UnknownBulkOperation
@@ -237,7 +237,7 @@ def restart_stalled_operations(*, stalled_after: timedelta = STALLED_AFTER) -> l
     """
     Hand out again the operations whose chunk was due a while ago: their worker died.
 
-    For house-keeping. Handing out one that is alive after all does no harm: the tasks it had do nothing then.
+    For house-keeping. Handing out an operation that is alive after all does no harm: its earlier tasks then do nothing.
     """
     due = Greatest(F("updated_at"), Coalesce(F("next_at"), F("updated_at")))
     stalled = BulkOperation.objects.alias(due=due).filter(status=Status.RUNNING, due__lte=Now() - stalled_after)
@@ -279,8 +279,10 @@ def _chunk_rows(operation: BulkOperation) -> int:
 
 def _pace(operation: BulkOperation, moved: int) -> None:
     """
-    Set the time of the next chunk from when this one was due, so that a late task does not slow the operation; but
-    from now at the earliest where a whole chunk's time was missed, or what was missed would come in a burst.
+    Set the time of the next chunk, counted from when this one was due, so that a late task does not slow the operation.
+
+    If more than a chunk's time was missed, the next chunk is due now: the missed chunks would otherwise come in a
+    burst.
     """
     if operation.rows_per_minute is None:
         return
@@ -335,7 +337,7 @@ def _record(operation: BulkOperation, what: str, *, actor: str, moved: int, reas
 
 
 def _told(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The trail keeps no payload, which could never be encrypted there: it says that there was one."""
+    """The trail keeps no payload, as it could never be encrypted there; it only says that there was one."""
     return parameters if parameters.get("payload") is None else {**parameters, "payload": EDITED}
 
 

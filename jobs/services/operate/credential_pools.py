@@ -20,11 +20,11 @@ from queueops.tenancy.models import CredentialPoolMember
 @dataclass(frozen=True, slots=True)
 class PutBack:
     """
-    What `put_back_members` did.
+    The result of `put_back_members`.
 
     Attributes:
         refused: By credential, why it stays out.
-        untried: Credentials put back on trust, as nobody knows how to try them.
+        untried: Credentials put back without a trial, as there is no way to try them.
     """
 
     put_back: tuple[str, ...]
@@ -34,7 +34,8 @@ class PutBack:
 
 def put_back_members(members: Sequence[int], *, actor: str, reason: str = "") -> PutBack:
     """
-    Put members back whose provider takes their credential again. Not in a transaction: providers are asked.
+    Put back members whose provider accepts their credential again. Not to be called inside a transaction: providers are
+    asked.
 
     Jobs that wait for them go on within a second.
     """
@@ -70,7 +71,7 @@ def put_back_members(members: Sequence[int], *, actor: str, reason: str = "") ->
 
 
 def _trial(member: CredentialPoolMember) -> str | bool:
-    """Why its provider does not take a credential; else whether it was asked."""
+    """Say why the provider does not accept a member's credential; if it does, return whether it was asked."""
     try:
         return try_credential(open_credential(member.credential))
     except (ProviderError, QueueOpsError) as error:

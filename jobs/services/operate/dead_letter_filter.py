@@ -1,4 +1,4 @@
-"""Which dead letters an operator means."""
+"""Finds the dead letters that an operator means."""
 
 from __future__ import annotations
 

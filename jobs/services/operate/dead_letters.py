@@ -37,7 +37,7 @@ SLICE = 100  # dead letters in memory at once, as a payload may have megabytes
 @dataclass(frozen=True, slots=True)
 class RequeueOptions:
     """
-    What the new jobs have unlike the old ones.
+    How the new jobs differ from the old ones.
 
     Attributes:
         payload: Replaces each old payload; the cost is then estimated anew. None: the old payload and cost.
@@ -85,12 +85,13 @@ def requeue_dead_letters(
     """
     Make a new job of each open dead letter, and wake the executors.
 
-    The new job has the old one's effect key, so that a handler that sends it or is idempotent doubles no effect,
-    names it as its origin, belongs to the same batch, and has a fresh budget: no retries or crashes counted, no
-    expiry, no idempotency key. It keeps the deadline, and goes by a batch of its provider if the old one did and the
-    deadline leaves time for one; else it goes live, and its timeline says why. The old job stays failed, but the
-    counts of its batch and project drop it from `failed` in the same transaction: a requeued item counts once, as its
-    latest job. A batch that had ended is open again.
+    The new job has the old one's effect key, so that a handler that sends the key or is idempotent doubles no effect.
+    It names the old job as its origin and belongs to the same batch. It begins afresh: no retries or crashes counted,
+    no expiry, no idempotency key. It keeps the deadline. If the old job went by a provider's batch and the deadline
+    leaves time, so does the new one; otherwise it goes live, and its timeline says why.
+
+    The old job stays failed, but the counts of its batch and project drop it from `failed` in the same transaction: a
+    requeued item counts once, as its latest job. A batch that had ended is open again.
 
     Args:
         ids: At most MAX_BULK_JOBS distinct dead letters.
@@ -152,15 +153,16 @@ def carry_out_requeue(
     operation_id: UUID | None = None,
 ) -> dict[UUID, UUID]:
     """
-    `requeue_dead_letters` in the caller's transaction, without its audit entry. Those of projects that move, or have
-    moved, are left alone.
+    `requeue_dead_letters` in the caller's transaction, without its audit entry.
+
+    Dead letters of projects that move, or have moved, are left alone.
 
     Args:
-        gap_seconds: The i-th by id starts i of them later.
+        gap_seconds: The i-th dead letter by id starts i gaps later.
         operation_id: The bulk operation that this is a chunk of.
 
     Returns:
-        The new job of each dead letter requeued.
+        The new job of each requeued dead letter.
     """
     moved: dict[UUID, UUID] = {}
     ordered = sorted(ids)
@@ -205,7 +207,7 @@ def carry_out_discard(ids: Sequence[UUID], *, actor: str, reason: str, operation
 
 def checked_spread(spread_seconds: float) -> float:
     """
-    The spread, when jobs can be scheduled that far.
+    Return the spread if jobs can be scheduled that far.
 
     Raises:
         InvalidDelay
@@ -228,7 +230,7 @@ def _prepare(
     delay_seconds: float,
     tags: Sequence[str],
 ) -> PreparedJob | None:
-    """None: no handler carries the kind out, so the new job could only fail again."""
+    """Prepare the new job. None: no handler carries out its kind, so it could only fail again."""
     try:
         handler = find_handler(letter.kind)
     except UnknownKind:
@@ -249,7 +251,7 @@ def _prepare(
         "ended_batch": letter.ended_batch,
     }
     if options.payload is not None:
-        # An edited payload may name another credential: it is held against what the project may use.
+        # An edited payload may name another credential: it is checked against those that the project may use.
         rules = rules_of(letter.project_id)
         prepared = prepare_job(spec, rules=rules, **origin)
         payload = handler.schema.validate_json(prepared.payload)
@@ -273,7 +275,7 @@ def _prepare(
 
 
 def _keeps_way(prepared: PreparedJob, letter: _Letter, payload: Any, rules_of: Callable[[str], Rules]) -> PreparedJob:
-    """The job with the deadline of the old one, and by the way that this leaves; a note where that is not the old."""
+    """Give the job the old one's deadline and, if time allows, its way; a note tells if the way changes."""
     if letter.complete_by is None:
         return prepared
     live = ChosenWay(complete_by=letter.complete_by, has_form=prepared.way.has_form)
@@ -327,13 +329,13 @@ def _insert(prepared: dict[_Letter, PreparedJob], *, actor: str) -> None:
     for note in {job.note for job in prepared.values() if job.note}:
         ids = [job.id for job in prepared.values() if job.note == note]
         run_sql("jobs", "log_deferrals", {"ids": ids, "data": ["{}" for _ in ids], "message": note})
-    # After the insertion, whose foreign key locks the batch: house-keeping that locks it to close it either
-    # saw the new jobs or has closed it by now.
+    # This comes after the insertion, whose foreign key locks the batch: house-keeping either saw the new jobs or has
+    # closed the batch by now.
     Batch.objects.filter(pk__in=batches, finished_at__isnull=False).update(finished_at=None)
 
 
 def _carry_on_messages(new_jobs: dict[UUID, UUID]) -> None:
-    """A message to a webhook is carried out by its latest job, and shows that one's state."""
+    """Let a message to a webhook name its latest job, which carries it out and whose state it shows."""
     rows = list(WebhookDelivery.objects.filter(job_id__in=new_jobs))
     for row in rows:
         row.job_id, row.is_open = new_jobs[row.job_id], row.event == WebhookDelivery.Event.JOBS
@@ -352,7 +354,7 @@ def _by_batch(
 
 
 def _away() -> QuerySet[Project, tuple[str, str, str]]:
-    """The projects whose jobs are not begun here, as `refuse_moved` takes them."""
+    """The projects whose jobs may not begin here, as `refuse_moved` takes them."""
     return Project.objects.exclude(move=ProjectMove.NONE).order_by().values_list("pk", "move", "moved_to")
 
 

@@ -20,7 +20,7 @@ from queueops.core.values.reasons import clean_reason
 from .operate import carry_out_cancel
 
 DEPENDANTS_AT_ONCE = 1_000  # owners of one statement
-DEPENDANTS_A_TURN = 5_000  # in one turn of the duty, which has others besides: some 70 ms
+DEPENDANTS_A_TURN = 5_000  # in one turn, about 70 ms, of a process that has other duties besides
 RELEASED_IN_ONE = 2_000  # jobs of one transaction
 ACTOR = "system"
 NO_ID = UUID(int=0)
@@ -37,17 +37,19 @@ class Verdict(NamedTuple):
 
 class DependantsDuty:
     """
-    Ends the waiting of those whose time has come: each turn looks at the next DEPENDANTS_A_TURN by id.
+    Ends the waiting of jobs and batches whose time has come. Each turn looks at the next DEPENDANTS_A_TURN by id.
 
-    Every verdict is read from the rows of the jobs waited for, so nothing that was missed before, or is half done,
-    stays so. Two that do it at once harm nobody.
+    Every verdict is read from the rows of the jobs waited for, so missed or half-done work is made up for. Two
+    processes that do it at once do no harm.
     """
 
     def __init__(self) -> None:
         self._after = NO_ID
 
     def do(self) -> int:
-        """Return how many owners have stopped waiting. Not inside a transaction; one statement where none waits."""
+        """
+        Return how many owners have stopped waiting. Not to be called inside a transaction; one statement if none waits.
+        """
         done = looked_at = 0
         while looked_at < DEPENDANTS_A_TURN:
             found = run_sql_as(Verdict, "jobs", "choose_dependants", {"after": self._after, "most": DEPENDANTS_AT_ONCE})
@@ -63,8 +65,9 @@ class DependantsDuty:
 @transaction.atomic
 def go_on(owner_ids: Iterable[UUID], *, of_batch: bool, actor: str, reason: str = "") -> BulkResult:
     """
-    Say that jobs, or batches, that wait for others go on all the same; the duty lets them go at its next turn. So does
-    a batch whose first jobs are tried.
+    Say that jobs or batches that wait for others go on all the same; the duty lets them go at its next turn.
+
+    A batch whose first jobs are still tried goes on as well.
 
     Their own times, pauses and budgets count as before. A job whose batch waits goes on with its batch.
 
@@ -125,8 +128,8 @@ def _next_of_batch(batch_id: UUID, after: UUID) -> list[UUID]:
 
 
 def _settle(portion: Sequence[Verdict], ids: Sequence[UUID]) -> set[UUID]:
-    """Returns those that wait on, after all."""
-    # Whoever comes second waits here, and finds that there is nothing left to do.
+    """Settle owners' waiting; returns the owners that must wait on after all."""
+    # A second process waits here, and then finds nothing left to do.
     locked = Dependency.objects.filter(owner_id__in=[one.owner_id for one in portion]).order_by("owner_id", "on_id")
     waiting = set(locked.select_for_update().values_list("owner_id", flat=True))
     owners = {one.owner_id: one for one in portion if one.owner_id in waiting}

@@ -1,8 +1,8 @@
 """
 A database that was put back to an earlier moment begins a new epoch, and is paused.
 
-A person says so, `manage.py restore` does, or whoever remembers what the database lacks: executors their claims, the
-relay of a web process its events.
+A person or `manage.py restore` says so, or a process that remembers rows that the database lacks: executors remember
+their claims, the relay of a web process its events.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ AGED_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """Calls of a kind that were running; `idempotent`: None where each payload tells, or no handler is known here."""
+    """Running calls of a kind; `idempotent`: None where each payload decides, or no handler is known here."""
 
     kind: str
     idempotent: bool | None
@@ -49,8 +49,8 @@ class UnderWay:
 class Restored:
     """
     Attributes:
-        epoch: The new one; of a dry run the one there is.
-        executors, leases: Let go.
+        epoch: The new epoch; the present one in a dry run.
+        executors, leases: How many were let go.
         alive: Executors that gave a sign of life since the server started: not of the dead installation.
         under_way: Calls whose outcome the database cannot know.
     """
@@ -63,7 +63,7 @@ class Restored:
 
 
 def ensure_epoch() -> None:
-    """Give a new database its first."""
+    """Give a new database its first epoch."""
     Epoch.objects.get_or_create(pk=1, defaults={"value": secrets.token_hex(8), "began_at": timezone.now()})
 
 
@@ -76,13 +76,13 @@ def current_epoch() -> str:
 @transaction.atomic()
 def declare_put_back(*, since: datetime, actor: str) -> bool:
     """
-    Begin a new epoch and pause everything, because the database lacks what was committed.
+    Begin a new epoch and pause everything, because the database lacks committed rows.
 
     Args:
-        since: When the epoch began in which that was committed.
+        since: When the epoch of the missing rows began.
 
     Returns:
-        Whether this call did it; else somebody has since.
+        Whether this call did it; False: somebody has already begun a later epoch.
     """
     epoch = _begin(since=since, actor=actor, reason=PUT_BACK_REASON)
     return epoch is not None
@@ -95,12 +95,12 @@ def declare_restored(
     """
     Begin a new epoch, pause everything, and let go of the executors of the installation that is gone.
 
-    Their leases end now, so that the upkeep takes their jobs back: what may be repeated waits, under the pause, and the
-    rest becomes dead letters, `outcome_unknown`. Executors that live keep what they have.
+    Their leases end now, so that house-keeping takes their jobs back. Jobs that may be repeated wait under the pause;
+    the others become dead letters, `outcome_unknown`. Executors that live keep their jobs.
 
     Args:
         every: No executor lives, whatever its row says: the database is new.
-        keeps: Only find out: nothing is kept of it.
+        keeps: A dry run: nothing is kept.
     """
     under_way = tuple(
         UnderWay(kind, _is_idempotent(kind), count)
@@ -125,15 +125,15 @@ def declare_restored(
 def _begin(
     *, since: datetime | Literal["infinity"], actor: str, reason: str, after: dict[str, int] | None = None
 ) -> str | None:
-    ensure_epoch()  # whoever deleted it must not leave every relay blind
+    ensure_epoch()  # if somebody deleted it, every relay would be blind
     before = Epoch.objects.get().value
     rows = run_sql("jobs", "begin_epoch", {"since": since, "actor": actor, "reason": reason})
     if not rows:
         return None
-    # It may have been made since the moment that the database was put back to: it is looked for before it is made.
+    # Such a batch may have been made after the restored moment: it is looked for before it is made.
     ProviderBatch.objects.filter(state=ProviderBatch.State.CREATING, creations=0).update(creations=1)
     _search_providers()
-    drop_ramp()  # one that waits to begin would take this pause for the one that it ends
+    drop_ramp()  # a ramp that waits to begin would end this pause instead of its own
     epoch: str = rows[0][0]
     trail.record(
         actor=actor,
@@ -148,8 +148,9 @@ def _begin(
 
 def _search_providers() -> None:
     """
-    Have the list of every provider looked through that may have batches of the lost time. Reads all jobs once: none of
-    those that have come back from the time after the restored moment may be sent a second time.
+    Have the lists of all providers looked through that may have batches of the lost time.
+
+    Reads all jobs once: jobs that may have been sent after the restored moment must not be sent a second time.
     """
     waiting = Job.objects.filter(via__isnull=False, credential__isnull=False).exclude(status__in=TERMINAL)
     batches = ProviderBatch.objects.filter(created_at__gt=Now() - SEARCHED_BACK)

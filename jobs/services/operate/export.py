@@ -67,7 +67,10 @@ def dead_letters_as_csv(letters: DeadLetterQuerySet, reader: RowReader = on_prim
 
 
 def _as_now(reader: RowReader) -> RowReader:
-    """Pages are read as the answer is sent, when it is not known any more whether who asked may read what is sealed."""
+    """
+    Let a reader keep the present context: pages are read while the answer is sent, when it is not known any more
+    whether the caller may read sealed values.
+    """
     here = copy_context()
 
     def reading(read: Callable[[], Any]) -> Any:

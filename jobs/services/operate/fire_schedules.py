@@ -1,4 +1,4 @@
-"""Submitting what schedules have due: the jobs and the row's advance are one transaction, so each fire is made once."""
+"""Submits the due jobs of schedules. Jobs and the row's advance are one transaction, so each fire is made once."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ Outcome = ScheduleFire.Outcome
 
 
 def is_any_due() -> bool:
-    """Whether there is something to fire: all that an executor asks for, second by second, where there is not."""
+    """Whether a schedule is due. Executors ask only this, each second, while nothing is due."""
     return _due(Now()).exists()
 
 
 def fire_schedules(*, at: datetime | None = None) -> int:
     """
-    Submit what is due. Projects that are paused are passed over, and so is everything while all is paused: what was due
-    meanwhile is missed, and each schedule's policy says what becomes of it.
+    Submit the jobs of due schedules.
 
-    Two processes at once make no fire twice: each passes over the rows that the other has locked.
+    Schedules of paused projects are skipped, and all schedules while everything is paused. Each schedule's policy says
+    what becomes of fires that were missed meanwhile.
+
+    Two processes at once make no fire twice: each skips the rows that the other has locked.
 
     Args:
         at: None: now, by the database's clock.
 
     Returns:
-        How many fires were made, refused or left out; what FIRING_SECONDS do not suffice for is for the next call.
+        How many fires were made, refused or left out. Fires left after FIRING_SECONDS are for the next call.
     """
     now = at or database_moment()
     until = time.monotonic() + FIRING_SECONDS
@@ -61,10 +63,11 @@ def fire_schedules(*, at: datetime | None = None) -> int:
 
 def submit_fire(schedule: Schedule, due_at: datetime, *, asked_by: str = "", left_out: int = 0) -> ScheduleFire:
     """
-    Submit a schedule's jobs and note it, in the caller's transaction. Each job's key is of this fire alone.
+    Submit a schedule's jobs and note it, in the caller's transaction. Each job's idempotency key belongs to this fire
+    alone.
 
     Raises:
-        QueueOpsError: What submitting raises.
+        QueueOpsError: An error of submitting.
     """
     key = f"schedule:{schedule.pk}:{due_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}"
     project, actor = schedule.project_id, schedule.actor
@@ -81,7 +84,7 @@ def submit_fire(schedule: Schedule, due_at: datetime, *, asked_by: str = "", lef
 
 
 def jobs_now(schedule: Schedule) -> Any:
-    """A schedule's jobs, as this release takes them, whatever release has stored them."""
+    """A schedule's jobs in this release's form, whatever release stored them."""
     stored = schedule.jobs
     return [as_written_now(job) for job in stored] if isinstance(stored, list) else stored
 
@@ -93,7 +96,7 @@ def _due(now: datetime | Now) -> QuerySet[Schedule]:
 
 @transaction.atomic
 def _fire_next(schedule_id: UUID, now: datetime) -> bool:
-    """Make the oldest fire that is to be made now; whether there was one, or some were left out."""
+    """Make the oldest due fire; returns whether one was made, or some were left out."""
     schedule = _due(now).select_for_update(skip_locked=True, of=("self",)).filter(pk=schedule_id).first()
     if schedule is None or schedule.next_due_at is None:
         return False

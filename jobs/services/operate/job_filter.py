@@ -1,4 +1,4 @@
-"""Which jobs an operator means, on tables of any size."""
+"""Finds the jobs that an operator means, on tables of any size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from queueops.core.values.tags import Tags, split_tags
 
 from .scheduled_jobs import scheduled, scheduled_of
 
-WINDOW = 50_000  # rows by id of which the fitting ones are chosen: bounds what a chunk or a count reads at once
+WINDOW = 50_000  # rows by id that are searched together: bounds what a chunk or a count reads at once
 MOST_WINDOWS_OF_A_CHUNK = 10  # of one chunk
 MOST_JOBS_MATCHED = 100_000
 COUNT_SECONDS = 0.4  # after which a preview says "at least"
@@ -37,7 +37,7 @@ UNFINISHED = frozenset(JobState) - TERMINAL
 
 
 def held_by_outage() -> Q:
-    """Of jobs, those that wait for an outage to end."""
+    """The jobs that wait for an outage to end."""
     out = ServiceBreaker.objects.exclude(opened_at=None)
     same = out.filter(service=OuterRef("service"), target=OuterRef("target"), project_id=OuterRef("project_id"))
     return Q(Exists(same), status=JobState.RATE_LIMITED)
@@ -52,8 +52,8 @@ class JobFilter(Narrowing):
     service: SearchedText | None = None
     kind: SearchedText | None = None
     state: JobState | None = None
-    by_outage: bool | None = None  # of those rate_limited: whether they wait for an outage to end
-    scheduled: bool | None = None  # of those queued: whether they wait for their time
+    by_outage: bool | None = None  # for rate_limited jobs: whether they wait for an outage to end
+    scheduled: bool | None = None  # for queued jobs: whether they wait for their time
     priority: Priority | None = None
     tags: Tags | None = None
     created_from: Moment | None = None
@@ -65,7 +65,7 @@ class JobFilter(Narrowing):
         return split_tags(given) if isinstance(given, str) else given
 
     def jobs(self, states: frozenset[JobState]) -> JobQuerySet:
-        """Those of them that are in one of the states."""
+        """The fitting jobs that are in one of the states."""
         own = {"created_from", "created_until", "state", "by_outage", "scheduled", "tags"}
         given = self.model_dump(exclude_none=True, exclude=own)
         wanted = states if self.state is None else states & {self.state}
@@ -81,7 +81,7 @@ class JobFilter(Narrowing):
         return jobs
 
     def bounds(self) -> dict[str, UUID]:
-        """The ids between which all of them are."""
+        """The ids between which all fitting jobs lie."""
         found = {}
         if self.created_from is not None:
             found["pk__gte"] = first_id_at(self.created_from, moved_by=-CLOCK_SLACK)
@@ -94,8 +94,8 @@ class JobFilter(Narrowing):
 class Chunk:
     """
     Attributes:
-        cursor: The last row looked at; None: none was.
-        is_last: Nothing that fits lies beyond.
+        cursor: The last row looked at; None: no row was.
+        is_last: No fitting row lies beyond.
     """
 
     ids: list[UUID]
@@ -128,7 +128,8 @@ def parse_job_filter(given: JobFilter | Mapping[str, Any]) -> JobFilter:
 
 def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID | None, most: int) -> Chunk:
     """
-    The next jobs by id, at most `most`; maybe none although more follow: MOST_WINDOWS_OF_A_CHUNK windows held none.
+    The next jobs by id, at most `most`. There may be none although more follow, if MOST_WINDOWS_OF_A_CHUNK windows held
+    none.
 
     A batch's jobs are found by its index; others in windows over the primary key.
     """
@@ -136,7 +137,7 @@ def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID |
     if wanted.batch_id is not None:
         if after is not None:
             jobs = jobs.filter(pk__gt=after)
-        # Ordered by the bare key, the planner may walk it past every other batch's rows.
+        # If ordered by the bare key, the planner may walk its index past every other batch's rows.
         ids = list(jobs.order_by(Coalesce("pk", "pk")).values_list("pk", flat=True)[:most])
         return Chunk(ids, ids[-1] if ids else None, is_last=len(ids) < most)
     for _ in range(MOST_WINDOWS_OF_A_CHUNK):
@@ -159,8 +160,8 @@ def count_jobs(wanted: JobFilter, states: frozenset[JobState]) -> Counted:
     """
     Count without reading the whole of a big table; `states` are of jobs that have not ended.
 
-    The kept counts answer where only project, batch and state narrow. Else the newest windows are counted until
-    COUNT_SECONDS or MOST_JOBS_MATCHED are reached, or as many were found as there are in those states.
+    The kept counts answer where only project, batch and state narrow. Otherwise the newest windows are counted.
+    Counting ends at COUNT_SECONDS, at MOST_JOBS_MATCHED, or once as many jobs were found as there are in those states.
     """
     kept = _kept_count(wanted, states)
     if not kept or wanted.model_fields_set <= {"project_id", "batch_id", "state"}:
@@ -199,7 +200,7 @@ def _kept_count(wanted: JobFilter, states: frozenset[JobState]) -> int:
 
 
 def _rows_of(wanted: JobFilter) -> QuerySet[Any]:
-    """The rows that windows are made of: what an index (..., id) serves."""
+    """The rows that windows are made of: filters that an index (..., id) serves."""
     rows: QuerySet[Any] = Job.objects.filter(**wanted.bounds())
     if wanted.user_id is not None:
         return rows.filter(user_id=wanted.user_id)

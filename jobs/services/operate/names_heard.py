@@ -1,4 +1,4 @@
-"""The services, kinds and models that jobs have had, for those who type one."""
+"""The services, kinds and models that jobs have had, for people who type a name."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def _models() -> Iterable[str]:
 
 
 def unheard_of_scope(scope: str, key: str) -> list[str]:
-    """What is to be said of what a pause names; nothing where it is known."""
+    """Say that the name in a pause is unknown; empty if it is known."""
     named = NAMED_BY_SCOPE.get(Scope(scope))
     return unheard_of(named, key) if named else []

@@ -13,14 +13,14 @@ from queueops.audit import trail
 from queueops.core.postgres.unique_names import faults_of, save_named
 from queueops.core.values.reasons import clean_reason
 
-COUNTED = ("aim", "within_seconds", "project", "kind", "service")  # what is counted goes by them
+COUNTED = ("aim", "within_seconds", "project", "kind", "service")  # they decide which jobs are counted
 FIGURES = ("name", "percent", "window_days", "note", *COUNTED)
 
 
 @transaction.atomic
 def save_objective(objective_id: int | None, figures: dict[str, Any], *, actor: str, reason: str = "") -> Objective:
     """
-    Make an objective, or change one. Where other jobs count from then on, or by another time, it is counted anew.
+    Make an objective, or change one. If other jobs or another time count from then on, counting begins anew.
 
     Args:
         objective_id: None: a new one.
@@ -52,10 +52,10 @@ def save_objective(objective_id: int | None, figures: dict[str, Any], *, actor: 
 @transaction.atomic
 def delete_objective(objective_id: int, *, actor: str, reason: str = "") -> None:
     """
-    Delete an objective with what was counted of it; its alert ends.
+    Delete an objective and its counts; its alert ends.
 
     Raises:
-        BadObjective: There is none.
+        BadObjective: There is no such objective.
     """
     objective = _locked(objective_id)
     _record("delete_objective", objective, actor=actor, reason=reason, before=_figures(objective), after=None)

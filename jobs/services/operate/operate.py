@@ -1,8 +1,8 @@
 """
-What an operator or producer does to jobs by hand, by their ids.
+Actions of an operator or producer on jobs by hand, by their ids.
 
-Each function is one transaction, locks the jobs in id order, and leaves alone and reports what it does not
-apply to, so that repeating a call is safe. The events name the actor; one audit entry tells of the call.
+Each function is one transaction and locks the jobs in id order. Jobs that it does not apply to are left alone and
+reported, so that repeating a call is safe. The events name the actor; one audit entry tells of the call.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def schedule_jobs(job_ids: Iterable[UUID], *, delay: timedelta, actor: str, reas
     """
     Let waiting jobs run after `delay`, counted by the database's clock; zero: as soon as limits allow.
 
-    Their state stays; a `scheduling` event tells of the new time. Age that a job has is kept, as deferrals and retries
-    keep it: postponing does not send it behind others. One that has not begun to wait counts from its new time.
+    Their state stays; a `scheduling` event tells of the new time. A job keeps its age, as in deferrals and retries:
+    postponing does not send it behind others. The age of a job that has not begun to wait counts from its new time.
 
     Raises:
         TooManyJobs, InvalidDelay: No job was changed.
@@ -72,7 +72,7 @@ def reset_to_pending(
     """
     Take running jobs from their executors and let them run again after `delay`, without consuming an attempt.
 
-    Their handlers are told at their next await. What they did at a provider until then is not undone.
+    Their handlers are told at their next await. Calls that they made at a provider until then are not undone.
 
     Raises:
         TooManyJobs, InvalidDelay: No job was moved.
@@ -119,7 +119,8 @@ def carry_out_priority(ids: Sequence[UUID], *, priority: Priority, actor: str, r
 
 def carry_out_schedule(ids: Sequence[UUID], *, seconds: float, actor: str, reason: str) -> set[UUID]:
     """`schedule_jobs` in the caller's transaction, without its audit entry; returns the ids scheduled."""
-    # A parked job's time is a forecast that its lane pays no heed to: taken out of it, it goes by the time given.
+    # The lane of a parked job ignores the job's time, which is a forecast. Taken out of the lane, the job goes by the
+    # new time.
     parked = Job.objects.filter(pk__in=ids, status=JobState.RATE_LIMITED, lane__isnull=False).values_list(
         "pk", flat=True
     )

@@ -1,10 +1,10 @@
 """
 Pausing and resuming.
 
-A pause switch stops claims from the moment it is committed. A project and the whole installation need no
-more: the claim does not look at their jobs. The jobs of a batch, service or kind are held besides, taken out
-of the ready index, or every claim would walk over them. That follows in bounded statements, each its own
-transaction; if it is cut off, `settle_holds` completes it.
+A pause switch stops claims from the moment it is committed. That is enough for a project and for the whole
+installation: claims do not look at their jobs. The jobs of a batch, service or kind are held, too: taken out of the
+ready index, or every claim would walk over them. The holds follow in bounded statements, each its own transaction; if
+they are cut off, `settle_holds` completes them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .job_filter import Counted, JobFilter, count_jobs
 HOLD_CHUNK = 5000  # rows of one statement: its locks last some tens of milliseconds
 NO_ID = UUID(int=0)
 MAX_PAUSE_KEY_LENGTH = 100
-# Until every process has read its limits again: none claims at full speed because it does not know of the ramp yet.
+# Until every process has read its limits again: a process that does not know of the ramp would claim at full speed.
 RAMP_KNOWN_SECONDS = 2 * LIMITS_KEPT_SECONDS
 SILENT_EXECUTOR_SECONDS = 30  # without a heartbeat its slots don't count
 
@@ -83,7 +83,7 @@ def resume_batch_by_canary(batch_id: UUID, *, canary: Canary, actor: str, reason
 def _try_first(batch_id: str, canary: Canary) -> None:
     """Have the guard of a batch let a few of its waiting jobs go, in the caller's transaction."""
     waiting = Job.objects.filter(batch_id=batch_id, status__in=sorted(WAITING))
-    # What has a time of its own is not tried: a day's wait would come twice.
+    # Jobs with a time of their own are not tried: a day's wait would come twice.
     now = waiting.exclude(status=JobState.QUEUED, scheduled_at__isnull=False).order_by("pk")
     ids = list(now.values_list("pk", flat=True)[: canary.rows])
     if ids:
@@ -110,8 +110,8 @@ def pause_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
     """
     Stop claims of a project, service, kind or batch, or of everything (`global`, with an empty key).
 
-    Running jobs go on. Pausing what is paused changes nothing but completes its holds. A pause of everything ends
-    the ramp. Not to be called inside a transaction: the switch must be committed before the holds begin.
+    Running jobs go on. A second pause of the same scope only completes its holds. A pause of everything ends the ramp.
+    Not to be called inside a transaction: the switch must be committed before the holds begin.
 
     Returns:
         How many jobs were held; always 0 for `project` and `global`, which need no holds.
@@ -144,8 +144,9 @@ def pause_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
 
 def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
     """
-    Remove people's pause switch, or that of a batch which has stopped itself, and put back the jobs that no other
-    switch covers: a maintenance window's stays until that ends. Not to be called inside a transaction.
+    Remove a pause switch of people or of a batch that stopped itself, and put back jobs that no other switch covers.
+
+    The switch of a maintenance window stays until the window ends. Not to be called inside a transaction.
 
     Returns:
         How many jobs were put back.
@@ -169,7 +170,7 @@ def _resume(scope: str, key: str, *, actor: str, reason: str, canary: Canary | N
             Batch.objects.filter(pk=key).update(paused=False)
             Batch.objects.filter(pk=key, guard_state=GuardState.STOPPED).update(guard_state=GuardState.WENT_ON)
         if wanted is Scope.GLOBAL:
-            ramps.drop_ramp()  # one that was being prepared
+            ramps.drop_ramp()  # a ramp that was being prepared
         trail.record(
             actor=actor,
             action="resume",
@@ -219,7 +220,7 @@ def _lock_global() -> None:
 
 
 def count_slots() -> int:
-    """How many jobs the executors that are there carry out at once; quarantine's are not among them."""
+    """How many jobs the present executors carry out at once, without quarantine's."""
     alive = Executor.objects.filter(draining=False, heartbeat_at__gt=Now() - timedelta(seconds=SILENT_EXECUTOR_SECONDS))
     return int(alive.filter(role=Executor.Role.GENERAL).aggregate(all=Sum("slots"))["all"] or 0)
 
@@ -232,8 +233,8 @@ def tend_ramp() -> None:
 
 def settle_holds() -> SettledHolds:
     """
-    Make the holds agree with the switches: what a killed process left half done, and jobs that arrived
-    meanwhile.
+    Make the holds agree with the switches: complete those that a killed process left half done, and hold jobs that
+    arrived meanwhile.
 
     For house-keeping; not to be called inside a transaction. Costs one short statement a switch when all
     agrees.
@@ -245,7 +246,7 @@ def settle_holds() -> SettledHolds:
 
 
 def _target(scope: str, key: str) -> tuple[Scope, str, str]:
-    """The scope, the key as switches keep it, and the project it belongs to, if it is of one."""
+    """The scope, the key as switches keep it, and the project that it belongs to, if any."""
     try:
         wanted = OPERATORS[scope]
         key = str(UUID(key)) if wanted is Scope.BATCH else key

@@ -79,11 +79,12 @@ def check_lists(pool: Pool) -> None:
 
 def unheard_of(services: Sequence[str]) -> list[str]:
     """
-    Which of a pool's services nothing here has: no handler, no enabled limit and no job there ever was. Before the
-    first job that is in order, and otherwise a slip of the pen, by which the pool stays empty.
+    Return the pool's services that nothing here has: no handler, no enabled limit, and no job so far.
+
+    That is normal before the first job. Otherwise the name is misspelt, and the pool stays empty.
 
     Args:
-        services: Those that stand for many (`http*`) are not looked at.
+        services: Names that stand for many (`http*`) are not looked at.
     """
     known = {one.service for one in all_handlers() if isinstance(one.service, str)} | limited_services()
     known |= set(FlowSample.objects.filter(span_seconds=SINCE_EVER).values_list("service", flat=True))
@@ -93,11 +94,11 @@ def unheard_of(services: Sequence[str]) -> list[str]:
 @transaction.atomic
 def delete_pool(name: str, *, actor: str) -> None:
     """
-    Delete a pool; its jobs go to the next that names them, or to none.
+    Delete a pool; its jobs go to the next pool that names them, or to none.
 
     Raises:
         PoolInUse: Live clusters serve it, and would have nothing to do.
-        BadPool: There is none of this name.
+        BadPool: There is no pool of this name.
     """
     pool = Pool.objects.filter(pk=name).first()
     if pool is None:
@@ -128,7 +129,7 @@ def ensure_pool(name: str) -> None:
 
 
 def pools_served() -> frozenset[str] | None:
-    """The pools that live executors serve; None: one of them serves all jobs, or nobody knows of any."""
+    """The pools that executors serve; None: one of them serves all jobs, or no executor is known to claim."""
     served = frozenset(Executor.objects.filter(alive()).values_list("pool", flat=True).distinct())
     return None if "" in served or not served else served
 
@@ -139,7 +140,7 @@ def alive() -> Q:
 
 
 def rules_of(pool: Pool) -> dict[str, Any]:
-    """What the audit trail keeps of a pool."""
+    """The fields of a pool that the audit trail keeps."""
     return {"name": pool.name, "place": pool.place, **{words: list(getattr(pool, words)) for words in LISTS}}
 
 

@@ -1,4 +1,4 @@
-"""Lists' filters under a name, a person's own or shared with all who see the list."""
+"""Filters of lists under a name, a person's own or shared with all who see the list."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def visible_filters(user_id: int, screen: str) -> QuerySet[SavedFilter]:
 @transaction.atomic
 def save_filter(*, user_id: int, screen: str, name: str, query: str, shared: bool) -> SavedFilter:
     """
-    Save a list's parameters; a filter of that name that the person has on the screen is replaced.
+    Save a list's parameters. They replace the person's filter of that name on the screen.
 
     Raises:
-        InvalidSavedFilter: Nothing narrows the list, it is too long, or there are too many.
+        InvalidSavedFilter: Nothing narrows the list, the text is too long, or there are too many filters.
     """
     kept = urlencode([(key, value) for key, value in parse_qsl(query) if value])
     if not kept or len(kept) > MAX_QUERY_LENGTH:
@@ -68,7 +68,7 @@ def forget_filter(filter_id: int, *, user_id: int, others_too: bool = False) -> 
         others_too: The person may delete shared ones that are not theirs.
 
     Returns:
-        Whether there was one that they may delete.
+        Whether there was a filter that they may delete.
     """
     found = SavedFilter.objects.select_for_update().filter(pk=filter_id)
     mine = found.filter(Q(owner_id=user_id) | Q(shared=True) if others_too else Q(owner_id=user_id)).first()

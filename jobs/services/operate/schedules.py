@@ -1,4 +1,4 @@
-"""Making, changing, pausing, running and deleting schedules; submitting what is due is in fire_schedules.py."""
+"""Making, changing, pausing, running and deleting schedules; fire_schedules.py submits their due jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIGURES = ("name", *TIMES, "jobs", "missed", "most_missed")
 FORESEEN_FIRES = 5
 MOST_JOBS = 1000
 MOST_BYTES = 1_000_000  # of all jobs of one schedule, as JSON
-# Each fire has its own: what is written once would be of the first fire alone.
+# Each fire needs its own: a value written once would suit the first fire alone.
 OF_ONE_FIRE = ("scheduled_at", "expires_at", "complete_by", "idempotency_key", "after")
 
 
@@ -35,11 +35,11 @@ def save_schedule(
     schedule_id: UUID | None, figures: Mapping[str, Any], *, project_id: str, actor: str, reason: str = ""
 ) -> Schedule:
     """
-    Make a schedule, or change one. A change of its times counts from now on: what was due and not made yet is not made.
+    Make a schedule, or change one. A change of its times counts from now on: overdue fires are not made.
 
     Args:
         schedule_id: None: a new one.
-        figures: Of FIGURES; what is left out stays as it is.
+        figures: Of FIGURES; fields left out stay as they are.
         project_id: Whose it is, before and after.
 
     Raises:
@@ -68,7 +68,7 @@ def check_schedule(schedule: Schedule, *, stored: bool = True) -> Fire:
     Return its next fire, from now on.
 
     Args:
-        stored: It is to be: no other may have its name.
+        stored: The schedule is to be stored, so no other may have its name.
 
     Raises:
         BadSchedule: With the path of each bad field.
@@ -94,7 +94,7 @@ def next_fires(schedule: Schedule) -> list[Fire]:
 
 
 def last_fires(schedule_ids: Sequence[UUID]) -> dict[UUID, ScheduleFire]:
-    """What came of the last fire of each that had one."""
+    """The last fire of each schedule that had one."""
     rows = ScheduleFire.objects.filter(schedule_id__in=schedule_ids).order_by("schedule_id", "-due_at")
     return {row.schedule_id: row for row in rows.distinct("schedule_id")}
 
@@ -113,7 +113,7 @@ def preview_schedule(figures: Mapping[str, Any], *, project_id: str) -> list[Fir
 
 @transaction.atomic
 def pause_schedule(schedule_id: UUID, *, project_id: str, actor: str, reason: str = "") -> Schedule:
-    """Keep a schedule from firing. One that is paused stays so. See `locked` for what is raised."""
+    """Keep a schedule from firing. A paused schedule stays paused. Raises as `locked`."""
     schedule = locked(schedule_id, project_id=project_id)
     if not schedule.paused:
         schedule.paused = True
@@ -126,7 +126,7 @@ def pause_schedule(schedule_id: UUID, *, project_id: str, actor: str, reason: st
 @transaction.atomic
 def resume_schedule(schedule_id: UUID, *, project_id: str, actor: str, reason: str = "") -> Schedule:
     """
-    Let a schedule fire again, from now on: what was due while it was paused is not made up for.
+    Let a schedule fire again, from now on: fires missed during the pause are not made up for.
 
     Raises:
         UnknownSchedule
@@ -149,11 +149,11 @@ def resume_schedule(schedule_id: UUID, *, project_id: str, actor: str, reason: s
 @transaction.atomic
 def run_schedule(schedule_id: UUID, *, project_id: str, actor: str, reason: str = "") -> ScheduleFire:
     """
-    Submit what a schedule submits, now, paused or not. Its next fire stays as it is.
+    Submit a schedule's jobs now, paused or not. Its next fire stays as it is.
 
     Raises:
         UnknownSchedule
-        QueueOpsError: What submitting it raises, such as QueueFull. Nothing was done.
+        QueueOpsError: An error of submitting, such as QueueFull. Nothing was done.
     """
     schedule = locked(schedule_id, project_id=project_id)
     made = submit_fire(schedule, database_moment(), asked_by=actor)
@@ -164,7 +164,7 @@ def run_schedule(schedule_id: UUID, *, project_id: str, actor: str, reason: str 
 @transaction.atomic
 def delete_schedule(schedule_id: UUID, *, project_id: str, actor: str, reason: str = "") -> None:
     """
-    Delete a schedule with what came of its fires. What it has submitted goes on.
+    Delete a schedule and the records of its fires. Jobs that it has submitted go on.
 
     Raises:
         UnknownSchedule
@@ -221,7 +221,7 @@ def _record_verb(verb: str, schedule: Schedule, *, actor: str, reason: str) -> N
 
 
 def _record(action: str, schedule: Schedule, before: Mapping[str, Any] | None, *, actor: str, reason: str) -> None:
-    """The trail keeps no payload: of the jobs it says how many of which kinds, and whether they are others."""
+    """The trail keeps no payload: it says how many jobs of which kinds there are, and whether they changed."""
     deleted = action == "delete_schedule"
     after = None if deleted else {name: getattr(schedule, name) for name in FIGURES}
     changed = before is not None and after is not None and before["jobs"] != after["jobs"]

@@ -1,4 +1,4 @@
-"""Making, changing and testing webhooks; what they are told of is in finish/webhooks.py."""
+"""Making, changing and testing webhooks; finish/webhooks.py tells them of events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from queueops.tenancy.signing import WRITTEN_BY_ROTATION, new_signing_secret
 OF_JOBS = ("kinds", "tags", "any_tag", "outcomes", "user_id", "batch_id")
 FIGURES = ("url", "enabled", "hears_batches", "hears_jobs", *OF_JOBS, "most_jobs")
 MOST_KINDS = 50
-MOST_HEARERS = 50  # of a project, of jobs and of batches: each is looked at, or told, in the transaction of an end
+MOST_HEARERS = 50  # of a project, for jobs and for batches each: the transaction of an end reads or tells all
 HEARS = {"hears_batches": "batches", "hears_jobs": "jobs"}
 SCHEMES = ("http", "https")
 
@@ -41,16 +41,18 @@ def save_webhook(
     webhook_id: UUID | None, figures: Mapping[str, Any], *, project_id: str, actor: str, reason: str = ""
 ) -> tuple[Webhook, str]:
     """
-    Make a webhook, or change one. What it hears of counts for jobs whose end is noted from then on, within seconds.
-    Another address, and `enabled` that is given, end a pause; what failed before is not sent again by that.
+    Make a webhook, or change one.
+
+    New filters apply, within seconds, to jobs whose end is noted from then on. A changed address, or a given `enabled`,
+    ends a pause; messages that failed before are not sent again by that.
 
     Args:
         webhook_id: None: a new one.
-        figures: Of FIGURES; what is left out stays as it is.
+        figures: Of FIGURES; fields left out stay as they are.
         project_id: Whose it is, before and after.
 
     Returns:
-        It, and its signing secret if it is new: it is shown now or never.
+        The webhook, and its signing secret if it is new: the secret is shown now or never.
 
     Raises:
         BadWebhook: With the path of each bad field. Nothing was changed.
@@ -130,7 +132,7 @@ def _faults_of_filter(webhook: Webhook) -> Faults:
 
 
 def unknown_kinds(kinds: Collection[str]) -> list[str]:
-    """Those of which no job can be heard: no handler carries them out, or the platform itself submits them."""
+    """Kinds whose jobs cannot be heard of: no handler carries them out, or the platform itself submits them."""
     known, current = kinds_heard(), served_names()
     return [kind for kind in kinds if current.get(kind) not in known]
 
@@ -140,7 +142,7 @@ def kinds_heard() -> list[str]:
 
 
 def unknown_tags(webhook: Webhook) -> list[str]:
-    """Tags that it names and nothing of its project has so far: misspelt, or yet to come."""
+    """Tags that the webhook names and nothing in its project has so far: misspelt, or yet to come."""
     wanted = [*webhook.tags, *webhook.any_tag]
     return [name for name in wanted if not Tag.objects.filter(name=name, project=webhook.project_id).exists()]
 
@@ -148,7 +150,7 @@ def unknown_tags(webhook: Webhook) -> list[str]:
 @transaction.atomic
 def send_test(webhook_id: UUID, *, project_id: str, actor: str, reason: str = "") -> WebhookDelivery:
     """
-    Send a signed message that says it is a test, also to one that is switched off.
+    Send a signed message that says it is a test, also to a webhook that is switched off.
 
     Raises:
         UnknownWebhook

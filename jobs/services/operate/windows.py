@@ -1,7 +1,7 @@
 """
 Maintenance windows: pauses by calendar.
 
-An open window has a pause switch of its own beside those of people, so neither takes away what the other holds.
+An open window has its own pause switch beside those of people, so that ending one does not release the other's work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .pauses import HOLDING, hold, release_uncovered
 
 FIGURES = ("scope", "key", "reason", "begins_at", "ends_at", "weekdays", "since", "until", "time_zone")
 CHANGED_AT_ONCE = 50
-MOST_WINDOWS = 200  # that are looked at for what is to come
+MOST_WINDOWS = 200  # that are looked at for coming times
 FORESEEN = timedelta(days=31)
 FORESEEN_SPANS = 5
 Scope = MaintenanceWindow.Scope
@@ -51,11 +51,11 @@ def save_window(
     window_id: UUID | None, figures: Mapping[str, Any], *, actor: str, reason: str = ""
 ) -> MaintenanceWindow:
     """
-    Make a window, or change one. One that is open by its new times holds its work within about a second.
+    Make a window, or change one. If it is open by its new times, it holds its work within about a second.
 
     Args:
         window_id: None: a new one.
-        figures: Of FIGURES; what is left out stays as it is.
+        figures: Of FIGURES; fields left out stay as they are.
 
     Raises:
         BadWindow: With the path of each bad field. Nothing was changed.
@@ -67,13 +67,13 @@ def save_window(
     for name, value in figures.items():
         setattr(window, name, value)
     if before is None or {**before, "reason": window.reason} != _told(window):
-        window.skipped_until = None  # one that was ended by hand stays ended where only its reason is another
+        window.skipped_until = None  # a window ended by hand stays ended if only its reason changes
     window.next_change_at = check_window(window).begins_at
     window.save(force_insert=new)
     if before is not None and (before["scope"], before["key"]) != (window.scope, window.key):
         _take_off(window)  # it held something else
     elif not new:
-        window.next_change_at = database_moment()  # its switch may be to go
+        window.next_change_at = database_moment()  # its switch may have to go
         window.save(update_fields=["next_change_at"])
     _record(f"{'create' if new else 'change'}_window", window, before, _told(window), actor=actor, reason=reason)
     return window
@@ -81,7 +81,7 @@ def save_window(
 
 def check_window(window: MaintenanceWindow) -> Span:
     """
-    Return when it is open, now or next.
+    Return when a window is open, now or next.
 
     Raises:
         BadWindow: With the path of each bad field.
@@ -110,7 +110,7 @@ def _faults_of_key(window: MaintenanceWindow) -> dict[str, list[str]]:
 @transaction.atomic
 def end_window(window_id: UUID, *, actor: str, reason: str = "") -> MaintenanceWindow:
     """
-    End a window that is open; a weekly one comes again. One that is not open stays as it is.
+    End a window that is open; a weekly window comes again. A window that is not open stays as it is.
 
     Raises:
         UnknownWindow
@@ -130,7 +130,7 @@ def end_window(window_id: UUID, *, actor: str, reason: str = "") -> MaintenanceW
 @transaction.atomic
 def delete_window(window_id: UUID, *, actor: str, reason: str = "") -> None:
     """
-    Delete a window; what it holds goes on, unless something else holds it.
+    Delete a window; its held work goes on, unless something else holds it.
 
     Raises:
         UnknownWindow
@@ -142,7 +142,7 @@ def delete_window(window_id: UUID, *, actor: str, reason: str = "") -> None:
 
 
 def _take_off(window: MaintenanceWindow) -> None:
-    """Take its switch off, in the caller's transaction; what was held is put back after it."""
+    """Delete a window's switch in the caller's transaction; held jobs are put back after the commit."""
     removed, _ = PauseSwitch.objects.filter(window=window).delete()
     if removed:
         notify(Channel.READY)
@@ -152,8 +152,10 @@ def _take_off(window: MaintenanceWindow) -> None:
 
 def tend_windows(*, at: datetime | None = None) -> int:
     """
-    Open and close what is due. What a process that died has left undone, the next call does; a window that came and
-    went while nobody worked is passed over.
+    Open and close the windows that are due.
+
+    The next call does what a process that died has left undone. A window that came and went while nobody worked is
+    skipped.
 
     For house-keeping; not to be called inside a transaction.
 
@@ -166,7 +168,8 @@ def tend_windows(*, at: datetime | None = None) -> int:
     if not MaintenanceWindow.objects.filter(next_change_at__isnull=False).exists():
         return 0
     now = at or database_moment()
-    # Of a project that is on its way, or has moved, nothing is changed here: its windows would be tried for ever.
+    # Windows of a project that moves or has moved are left out: nothing may change here, and they would be tried for
+    # ever.
     away = Q(scope=Scope.PROJECT, key__in=Project.objects.exclude(move=ProjectMove.NONE).values("pk"))
     due = MaintenanceWindow.objects.filter(next_change_at__lte=now).exclude(away).order_by("next_change_at")
     ids = list(due.values_list("pk", flat=True)[:CHANGED_AT_ONCE])
@@ -197,7 +200,7 @@ def _tend(window_id: UUID, now: datetime) -> None:
                     "until": first.ends_at,
                 },
             )
-            # Where one day's window ends as the next begins, nothing is let go in between.
+            # If one day's window ends as the next begins, no job is let go in between.
             window.next_change_at = first.ends_at
         else:
             PauseSwitch.objects.filter(window=window).delete()
@@ -214,12 +217,12 @@ def _tend(window_id: UUID, now: datetime) -> None:
 
 
 def next_spans(window: MaintenanceWindow, *, most: int = FORESEEN_SPANS) -> list[Span]:
-    """When it is open, now and next."""
+    """When the window is open, now and next."""
     return list(islice(window.spans(database_moment()), most))
 
 
 def upcoming(*, now: datetime, within: timedelta, most: int) -> list[Upcoming]:
-    """What begins within a time, the soonest first."""
+    """Windows that begin within a time, the soonest first."""
     rows = MaintenanceWindow.objects.filter(next_change_at__isnull=False).order_by("next_change_at")[:MOST_WINDOWS]
     found = [
         Upcoming(row, span)
@@ -231,7 +234,7 @@ def upcoming(*, now: datetime, within: timedelta, most: int) -> list[Upcoming]:
 
 
 def spans_over(project: str, *, services: Collection[str], kinds: Collection[str], now: datetime) -> Sequence[Span]:
-    """When windows hold some of this work, within FORESEEN; those that overlap are one."""
+    """When windows hold some of this work, within FORESEEN; overlapping times are joined."""
     covers = Q(scope=Scope.PROJECT, key=project)
     covers |= Q(scope=Scope.SERVICE, key__in=list(services)) | Q(scope=Scope.KIND, key__in=list(kinds))
     if project != PauseSwitch.EXEMPT:

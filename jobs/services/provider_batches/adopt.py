@@ -1,4 +1,4 @@
-"""Which batch of the provider a row of ours goes on with."""
+"""Decides which batch of the provider a row of ours goes on with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from queueops.core.clock import Now
 logger = logging.getLogger(__name__)
 
 FIRST_LOOK_SECONDS = 1.0
-BATCH_LEASE_SECONDS = 90 * 86_400.0  # the row of the batch says who goes on with it; no lease tells that
+BATCH_LEASE_SECONDS = 90 * 86_400.0  # the batch's row says who goes on with its jobs; their lease does not
 LINES_AT_ONCE = 5_000
 ACTOR = "system:batch lane"
 
@@ -31,10 +31,10 @@ State = ProviderBatch.State
 
 def adopt(batch: ProviderBatch, remote: Remote, *, by_count: bool = False) -> bool:
     """
-    Go on with what the provider has made. Returns whether: the row may have gone on with another meanwhile.
+    Go on with a batch that the provider has made. Returns False if the row has gone on with another meanwhile.
 
     Args:
-        by_count: Nothing but its count of lines says that it is ours.
+        by_count: Only the batch's count of lines says that it is ours.
     """
     adopted = ProviderBatch.objects.filter(pk=batch.pk, state=State.CREATING).update(
         state=State.OPEN,
@@ -52,17 +52,19 @@ def adopt(batch: ProviderBatch, remote: Remote, *, by_count: bool = False) -> bo
 
 
 def known_ids(batch: ProviderBatch) -> frozenset[str]:
-    """What the provider knows batches by that are others of ours; two credentials may be of one account."""
+    """
+    The provider's ids of our other recent batches, whatever their credential: two credentials may be of one account.
+    """
     others = ProviderBatch.objects.filter(provider=batch.provider).exclude(pk=batch.pk)
     recent = others.filter(created_at__gt=batch.created_at - timedelta(days=3)).exclude(provider_id="")
     return frozenset(recent.values_list("provider_id", flat=True))
 
 
 def find_siblings(batch: ProviderBatch, lines: int) -> list[ProviderBatch]:
-    """Others that the provider was asked to make, who may be what has so many lines there: nobody knows yet."""
+    """Our other rows, without a known batch there, that may own a batch with so many lines."""
     asked = ProviderBatch.objects.filter(provider=batch.provider, provider_id="", creations__gt=0).exclude(pk=batch.pk)
     waiting = Count("all_lines", filter=Q(all_lines__state=ProviderBatchLine.State.WAITING))
-    # Of one whose jobs went live at the deadline the provider may work on yet.
+    # The provider may still work on a batch whose jobs went live at the deadline.
     went_live = Q(handed_back__gt=0) | Q(unanswered__gt=0)
     given_up = Q(went_live, state=State.CANCELLED, created_at__gt=batch.created_at - timedelta(days=1))
     maybe = asked.filter(Q(state=State.CREATING) | given_up).annotate(waiting=waiting)
@@ -71,7 +73,9 @@ def find_siblings(batch: ProviderBatch, lines: int) -> list[ProviderBatch]:
 
 @transaction.atomic
 def give_away(batch: ProviderBatch, remote: Remote, owner: UUID | None) -> None:
-    """Let go of what was found by its count and is of another by its results; that one goes on with it, if it waits."""
+    """
+    Let go of a batch that was found by its count and whose results name another owner. The owner takes it if it waits.
+    """
     ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
         state=State.CREATING,
         provider_id="",
@@ -88,7 +92,7 @@ def give_away(batch: ProviderBatch, remote: Remote, owner: UUID | None) -> None:
 
 
 class Stray(StrEnum):
-    """What becomes of a batch at a provider that no row here is of."""
+    """The fate of a batch at a provider that has no row here."""
 
     TAKEN_IN = "goes on here"
     KNOWN = "a row here looks for it"
@@ -99,13 +103,14 @@ class Stray(StrEnum):
 @transaction.atomic
 def take_in(batch_id: UUID, remote: Remote, jobs: Mapping[int, UUID], *, kind: str, provider: str) -> Stray:
     """
-    Make the row of a batch that was made after the moment that the database was put back to, with those of its jobs
-    that wait here; they are in progress with it from now on.
+    Make the row of a batch that was made after the moment that the database was put back to.
 
-    Results of jobs that were submitted after that moment are of nobody here: they stay at the provider.
+    Its jobs that wait here are in progress with it from now on.
+
+    Jobs that were submitted after that moment are not here: their results stay at the provider.
 
     Args:
-        jobs: By line.
+        jobs: Ids of the jobs by line.
     """
     rows = Job.objects.filter(pk__in=jobs.values(), kind=kind).defer("payload", "result")
     here = {job.pk: job for job in rows.select_for_update(of=("self",)).order_by("pk")}

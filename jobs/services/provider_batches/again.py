@@ -1,4 +1,4 @@
-"""Where a job goes whose line of a provider's batch came to nothing by no fault of its own."""
+"""Decides where a job goes if its line of a provider's batch came to nothing by no fault of the job."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from jobs.services.finish.reroute import ways_on
 from jobs.services.submit.ways import NAMED
 from queueops.core.clock import database_now
 
-MOST_FREE_LINES = 3  # of a job that its provider could not carry out: one more spends an attempt, so it ends one day
+MOST_FREE_LINES = 3  # of a job, not carried out by its provider: one more spends an attempt, so the job ends one day
 
 
 def seconds_to_next(batch: ProviderBatch, job_ids: Collection[UUID]) -> dict[UUID, float]:
-    """How long each waits: until it must go live, where its own deadline leaves time for another batch; else 0."""
+    """How long each job waits: until it must go live, if its deadline leaves time for another batch; otherwise 0."""
     now, margin = database_now(), settings.QUEUEOPS.batch_margin_seconds
     pace = BatchPace.objects.filter(pk=batch.service).values_list("p95_seconds", flat=True).first()
     needed = pace or settings.QUEUEOPS.batch_window_seconds
     deadlines = dict(Job.objects.filter(pk__in=job_ids).values_list("pk", "complete_by"))
-    # That of the batch is its most urgent job's.
+    # The batch's deadline is that of its most urgent job.
     left = {job: (deadlines.get(job) or batch.complete_by).timestamp() - now - margin for job in job_ids}
     return {job: seconds if seconds > needed else 0.0 for job, seconds in left.items()}
 
 
 def went_unanswered(job_ids: Collection[UUID]) -> frozenset[UUID]:
-    """Those of these jobs that had a line without an answer before: they have gone by batch once more."""
+    """Return the jobs that had a line without an answer before: they have gone by batch once more."""
     before = ProviderBatchLine.objects.filter(job_id__in=job_ids, state=ProviderBatchLine.State.UNANSWERED)
     return frozenset(before.values_list("job_id", flat=True))
 
@@ -40,8 +40,8 @@ def not_carried_out(batch: ProviderBatch, failed: Sequence[Failed]) -> Mapping[U
     """
     Return, by job, which failures go again without an attempt: the provider was out, or took no more at that moment.
 
-    Such a line is not billed. Left out are those that go another way, those that must not be repeated, and jobs that
-    this has happened to MOST_FREE_LINES times.
+    Such a line is not billed. Failures are left out that go another way or must not be repeated, and jobs with
+    MOST_FREE_LINES such lines.
     """
     found = {o.job.id: o for o in failed if _is_providers_fault(o)}
     ways = ways_on([(o.job, o.failure, o.repeatable) for o in found.values() if NAMED in o.job.payload])

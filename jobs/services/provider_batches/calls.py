@@ -30,11 +30,11 @@ ITEMS_AHEAD = 500
 QUEUE_LOOK_SECONDS = 0.2
 ROOM_LOOK_SECONDS = 0.05
 CLOSE_SECONDS = 3.0
-UPLOADED_A_SECOND = 200_000  # bytes, at least: what a call that sends many is given more time for
-SPEED_SECONDS = 60.0  # of waiting for results, in which no fewer than so many bytes come
+UPLOADED_A_SECOND = 200_000  # bytes, at least; gives a call that sends much more time
+SPEED_SECONDS = 60.0  # of waiting for results, in which at least LEAST_BYTES must come
 LEAST_BYTES = 60_000
 
-# Waits until what has come of the call of this context has been taken. None: nobody takes it as it comes.
+# Waits until the received part of this context's call has been taken. None: nobody takes it as it comes.
 _room: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("_room", default=None)
 
 
@@ -48,7 +48,7 @@ class CallLoop:
     The loop's thread lives until `close`, which cuts calls off. The other methods are for threads that may wait.
 
     Raises:
-        CancelledError: By whatever waits for a call when it is closed, or makes one later.
+        CancelledError: In methods that wait for a call when the loop is closed, or make one later.
     """
 
     def __init__(self) -> None:
@@ -64,10 +64,10 @@ class CallLoop:
 
     def stream(self, work: Callable[[Callable[[T], None]], Coroutine[Any, Any, None]]) -> Iterator[T]:
         """
-        Yield what `work` gives to its argument, as it comes; whoever is slow to take it slows that call down.
+        Yield the items that `work` gives to its argument, as they come. A slow reader slows the call down.
 
         Raises:
-            ProviderError: The call failed; what had come was yielded.
+            ProviderError: The call failed; the items that had come were yielded.
         """
         items: queue.SimpleQueue[T] = queue.SimpleQueue()
 
@@ -156,7 +156,7 @@ def _until_done(items: queue.SimpleQueue[T], future: Future[None]) -> Iterator[T
 
 class _Lines:
     """
-    Cuts a body that comes in pieces into its lines. One that is too long is given as none, and cannot be read.
+    Cuts a body that comes in pieces into its lines. A line that is too long is given empty, and cannot be read.
 
     A body that comes too slowly is not waited for; time in which its lines are taken does not count.
     """

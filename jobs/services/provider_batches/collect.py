@@ -1,4 +1,4 @@
-"""Collecting: jobs that wait for a batch become the lines of one, before anybody is called."""
+"""Collecting: jobs that wait for a batch become the lines of one, before the provider is called."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from .adopt import BATCH_LEASE_SECONDS, LINES_AT_ONCE, hand_over
 logger = logging.getLogger(__name__)
 
 LINE_BYTES = 400  # what surrounds a payload in a line, at most
-NO_ROOM_SECONDS = 60.0  # how long a refusal for what is enqueued, or a limit without room, holds the next batch back
+NO_ROOM_SECONDS = 60.0  # how long a full queue at the provider, or a full limit, holds the next batch back
 
 
 class Group(NamedTuple):
-    """What may be in one batch. `seconds`: since the job moved that has waited longest."""
+    """Jobs that may be in one batch. `seconds`: since the last move of the job that has waited longest."""
 
     project_id: str
     kind: str
@@ -69,7 +69,7 @@ class Spoken:
 
 
 def find_spoken(kind: str, provider: str) -> Spoken | None:
-    """None: no handler here speaks it; another worker's may."""
+    """Find how a kind's handler speaks this API. None: no handler here does; another worker's may."""
     try:
         form = find_handler(kind).batch
     except UnknownKind:
@@ -79,10 +79,10 @@ def find_spoken(kind: str, provider: str) -> Spoken | None:
 
 def collect_waiting(kinds: Collection[str]) -> list[UUID]:
     """
-    Make the intents of batches of what waits of these kinds: where enough does, or some has waited long enough.
+    Make batches of waiting jobs of these kinds, where enough jobs wait or one has waited long enough.
 
     Returns:
-        The batches, each committed with its lines and its jobs in progress. Nobody was called.
+        The batches, each committed with its lines and its jobs in progress. No provider was called.
     """
     own = settings.QUEUEOPS
     parameters = {"most": own.batch_most_jobs, "margin": own.batch_margin_seconds}
@@ -91,7 +91,7 @@ def collect_waiting(kinds: Collection[str]) -> list[UUID]:
     for group in run_sql_as(Group, "jobs", "find_batch_groups", parameters):
         if group.kind not in kinds or (group.jobs < own.batch_most_jobs and group.seconds < own.batch_collect_seconds):
             continue
-        if (group.kind, group.service, group.credential) in searched:  # a batch nobody here knows may have them
+        if (group.kind, group.service, group.credential) in searched:  # a batch without a row here may have its jobs
             continue
         if _put_off.get(group[:5], 0.0) > time.monotonic():
             continue
@@ -99,7 +99,7 @@ def collect_waiting(kinds: Collection[str]) -> list[UUID]:
             batch = _collect(group)
         except (OperationalError, InterfaceError):
             raise
-        except Exception:  # one group that cannot be collected would keep all others, and every open batch, waiting
+        except Exception:  # or one bad group would keep all others, and every open batch, waiting
             logger.exception("what waits for a batch of %s (%s) was not collected", group.service, group.model)
             continue
         if batch is not None:
@@ -108,17 +108,17 @@ def collect_waiting(kinds: Collection[str]) -> list[UUID]:
 
 
 def open_searches() -> QuerySet[BatchSearch]:
-    """Providers' lists that have to be looked through before anything else is made there."""
+    """The lists of providers that must be looked through before a new batch is made there."""
     return BatchSearch.objects.filter(closed_at=None)
 
 
 def room_was_made() -> None:
-    """Look again for what was put off: a batch has ended, which held tokens or money."""
+    """Look again for groups that were put off: a batch has ended that held tokens or money."""
     _put_off.clear()
 
 
 def _put_off_group(group: Group) -> None:
-    """Look for it again later: each look locks, reads and measures as many jobs as a batch has."""
+    """Look for the group again later: each look locks, reads and measures as many jobs as a batch has."""
     now = time.monotonic()
     for key in [key for key, until in list(_put_off.items()) if until <= now]:
         _put_off.pop(key, None)  # a step of another thread may have made room
@@ -184,7 +184,7 @@ def _collect(group: Group) -> UUID | None:
 
 
 def _affordable(chosen: Sequence[Chosen], group: Group) -> Affordable[ChosenLine] | None:
-    """Those of the chosen jobs that budgets can pay for; None: the project has no budget."""
+    """Return the chosen jobs that budgets can pay for; None: the project has no budget."""
     if not chosen or not budgets_of(group.project_id):
         return None
     now, tokens = database_now(), {job.id: job.token for job in chosen}
@@ -207,7 +207,7 @@ def _affordable(chosen: Sequence[Chosen], group: Group) -> Affordable[ChosenLine
 
 
 def _spoken_by(group: Group) -> tuple[Spoken | None, str]:
-    """By the first payload of the group: its others are for the same API, or go live when they are composed."""
+    """Find the API by the group's first payload. Jobs for another API go live when they are composed."""
     names = {name: getattr(group, name) for name in ("project_id", "kind", "service", "credential", "model")}
     waiting = Job.objects.filter(
         **names, via="batch", status__in=["queued", "retried"], scheduled_at__isnull=False, held=False
@@ -217,7 +217,7 @@ def _spoken_by(group: Group) -> tuple[Spoken | None, str]:
 
 
 def provider_of(kind: str, jobs: QuerySet[Job]) -> str:
-    """The name of the API that the first of these jobs goes by; empty: none that is known here."""
+    """The name of the API of the first of these jobs; empty: no API that is known here."""
     payload, credential = jobs.values_list("payload", "credential").first() or (None, None)
     try:
         handler = find_handler(kind)
@@ -235,7 +235,9 @@ def _is_refused(group: Group) -> bool:
 
 
 def _admitted(chosen: Sequence[Chosen], batch_id: UUID, group: Group) -> Sequence[Chosen]:
-    """The first of these, as many as the limits of enqueued tokens have room for; they are held until it ends."""
+    """
+    Return the first jobs that the limits of enqueued tokens have room for. Their tokens are held until the batch ends.
+    """
     principals = find_principals({group.credential}).get(group.credential, ("", ""))
     subject = subject_of(
         service=group.service,
@@ -265,10 +267,10 @@ def _admitted(chosen: Sequence[Chosen], batch_id: UUID, group: Group) -> Sequenc
 
 
 def holder_of_batch(batch_id: UUID) -> str:
-    """The name under which a batch holds what it has enqueued."""
+    """The name under which a batch holds its enqueued tokens."""
     return f"provider_batch:{batch_id}"
 
 
 def seconds_left(batch: ProviderBatch) -> float:
-    """Until what the batch has not done goes live."""
+    """The seconds until the batch's undone jobs go live."""
     return batch.live_at.timestamp() - database_now()

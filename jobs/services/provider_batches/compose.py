@@ -18,9 +18,9 @@ from .settle import LINES_OF_A_SLICE, OutcomeNotes, drop_lines, hand_back_lines,
 
 def compose_lines(batch: ProviderBatch, spoken: Spoken, *, log: OutcomeNotes | None = None) -> list[bytes]:
     """
-    Make the lines of those jobs that the batch still owns, in the order of their numbers.
+    Make the lines of the jobs that the batch still owns, in the order of their numbers.
 
-    The lines of other jobs are dropped; jobs whose payload does not fit any more go live, where that is told.
+    The lines of other jobs are dropped. Jobs whose payload does not fit any more go live and report it there.
 
     Args:
         log: Told of the jobs whose lines are about to be sent.

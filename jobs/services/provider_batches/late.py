@@ -1,4 +1,4 @@
-"""Lines that are not done in time, handed back: work of the database alone, which waits for no provider."""
+"""Hands back lines that are not done in time. This is work of the database alone and waits for no provider."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .settle import close_batch, hand_back_rest
 
 logger = logging.getLogger(__name__)
 
-LAST_CALL_SHARE = 0.25  # of the margin: what is not given up by then goes live all the same
-GIVEN_UP_SECONDS = 86_400.0  # after the last call: what cannot be asked for by then is closed
+LAST_CALL_SHARE = 0.25  # of the margin: lines that the provider has not given up by then go live all the same
+GIVEN_UP_SECONDS = 86_400.0  # after the last call: batches that could not be asked for by then are closed
 State = ProviderBatch.State
 
 
 def hand_back_late(*, since: float) -> None:
     """
-    Hand lines back that the provider has not given up in time, of any kind: the deadline counts more than the price.
+    Hand back lines of any kind that the provider has not given up in time: the deadline counts more than the price.
 
     Args:
-        since: When somebody began to look at what is due, by the database's clock.
+        since: When this process began to look at due batches, by the database's clock.
     """
     until_last_call = (1 - LAST_CALL_SHARE) * settings.QUEUEOPS.batch_margin_seconds
     late = ProviderBatch.objects.filter(
@@ -38,13 +38,14 @@ def hand_back_late(*, since: float) -> None:
             _hand_back(batch, since)
         except (OperationalError, InterfaceError):
             raise
-        except Exception:  # one that cannot be handed back would keep all others waiting
+        except Exception:  # or one faulty batch would keep all others waiting
             logger.exception("provider batch %s: its late lines were not handed back", batch.pk)
 
 
 def _hand_back(batch: ProviderBatch, since: float) -> None:
     now = database_now()
-    # What has ended there is paid for, and its results are a download away; those that are not shown may never come.
+    # A batch that has ended there is paid for, and its results are a download away. Results that are not shown may
+    # never come.
     share = 0.0 if batch.state == State.COLLECTING and not batch.missing else LAST_CALL_SHARE
     late = now - batch.live_at.timestamp() - (1 - share) * settings.QUEUEOPS.batch_margin_seconds
     if late <= 0 or not _had_its_chance(batch, now=now, late=late, since=since):
@@ -62,10 +63,10 @@ def _hand_back(batch: ProviderBatch, since: float) -> None:
 
 def _had_its_chance(batch: ProviderBatch, *, now: float, late: float, since: float) -> bool:
     """
-    Whether it was asked for since it is late, or could not be.
+    Whether the provider was asked about the batch since it is late, or could not be asked.
 
-    What ended while nobody was there to look is read first: it has been paid for. What is due, or under way, and
-    brings nothing for longer than a call may take is not waited for.
+    A batch that ended while nobody looked is read first: it has been paid for. A due step that brings nothing for
+    longer than a call may take is not waited for.
     """
     if batch.faults or (batch.looked_at is not None and batch.looked_at.timestamp() > now - late):
         return True

@@ -1,4 +1,4 @@
-"""What people ask of providers' batches."""
+"""Actions of people on providers' batches."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ MOST_REASON = 200
 @transaction.atomic
 def cancel_provider_batches(ids: Collection[UUID], *, actor: str, reason: str = "") -> set[UUID]:
     """
-    Cancel batches at their providers, within seconds. What has been answered is kept; the other jobs go live, or by
-    another batch where there is time.
+    Cancel batches at their providers, within seconds.
+
+    Answers that came are kept. The other jobs go live, or by another batch where there is time.
 
     Returns:
-        Those that had not ended and were not cancelled before.
+        The batches that had not ended and were not cancelled before.
     """
     rows = ProviderBatch.objects.filter(
         pk__in=ids, state__in=ProviderBatch.UNFINISHED, cancel_requested_at__isnull=True
@@ -50,10 +51,10 @@ def cancel_provider_batches(ids: Collection[UUID], *, actor: str, reason: str = 
 
 def settle_batches(ids: Collection[UUID], *, billed: bool, actor: str, reason: str = "") -> set[UUID]:
     """
-    Settle by hand what is booked as unknown of lines without an answer: as it was booked, or as never billed.
+    Settle by hand the unknown costs of lines without an answer: as they were booked, or as never billed.
 
     Returns:
-        Those that had ended and had such lines.
+        The batches that had ended and had such lines.
     """
     rows = list(ProviderBatch.objects.filter(pk__in=ids, closed_at__isnull=False, unanswered__gt=0).order_by("pk"))
     for batch in rows:
@@ -70,7 +71,7 @@ def settle_batches(ids: Collection[UUID], *, billed: bool, actor: str, reason: s
             project_id=batch.project_id,
         )
     settled = {batch.pk for batch in rows}
-    # What was left there for whoever might read it yet is deleted.
+    # Results at the provider that somebody might still have read are now deleted.
     ProviderBatch.objects.filter(pk__in=settled).update(is_kept=True, look_at=Now())
     return settled
 
@@ -81,7 +82,7 @@ def look_now(ids: Collection[UUID]) -> int:
 
 
 def spent_on(batch: ProviderBatch) -> SpendSum | None:
-    """What the answers of a batch cost, those that nobody waited for included; None: none was paid for."""
+    """The cost of a batch's answers, also of those that nobody waited for; None: no answer was paid for."""
     lines = ProviderBatchLine.objects.filter(provider_batch=batch, job_id=OuterRef("job_id"), token=OuterRef("token"))
     jobs = ProviderBatchLine.objects.filter(provider_batch=batch).values("job_id")
     found = total(Spend.objects.filter(Exists(lines), job_id__in=jobs, via=Via.BATCH))

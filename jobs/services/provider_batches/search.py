@@ -1,4 +1,4 @@
-"""After a restore: batches that were made after the restored moment are looked for at the provider, and go on here."""
+"""After a restore, looks at the provider for batches that were made after the restored moment; they go on here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Search:
 
     def make(self) -> None:
         """
-        Take in what is found, and close the search once nothing there can have jobs of ours any more.
+        Take in the batches found, and close the search once no other batch there can have jobs of ours.
 
         Raises:
             ProviderError, QueueOpsError: The provider could not be asked.
@@ -61,7 +61,7 @@ class Search:
         try:
             credential = open_named(row.credential)
         except UnknownCredential as error:
-            self._close(error.message)  # nobody can make a second batch by it
+            self._close(error.message)  # without it nobody can make a second batch
             return
         access = spoken.api.access(credential, spoken.form.key_of(row.service, credential))
         waits: list[str] = []
@@ -93,7 +93,7 @@ class Search:
         return find_spoken(row.kind, provider), provider
 
     def _unknown(self, api: BatchApi, access: Access, provider: str) -> list[Remote]:
-        """Batches of the time before the epoch that no row is of, and that were not judged before."""
+        """Batches from before the epoch that have no row and were not judged before."""
         row = self.row
         listed = self.calls.run(_listed(api, self.calls.send, access, since=row.made_before - SEARCHED_BACK))
         found = [
@@ -104,14 +104,14 @@ class Search:
             and (remote.made_at is None or remote.made_at < row.made_before + CLOCK_IS_WRONG)
         ]
         ids, marks = [remote.id for remote in found], [remote.intent for remote in found if remote.intent]
-        # What a row has by its count of lines alone may be another's that has no row yet.
+        # A batch that a row has by its count of lines alone may belong to a batch without a row.
         rows = ProviderBatch.objects.filter(provider=provider, provider_id__in=ids, found_by_count=False)
         mine = set(rows.values_list("provider_id", flat=True))
         looked_for = set(ProviderBatch.objects.filter(pk__in=marks).values_list("pk", flat=True))
         return [remote for remote in found if remote.id not in mine and remote.intent not in looked_for]
 
     def _judge(self, remote: Remote, api: BatchApi, access: Access, provider: str) -> Stray | None:
-        """None: nobody can tell yet."""
+        """Take a batch in if it is ours; None: nobody can tell yet."""
         sent = self._names_of_lines(remote, api, access)
         batch_id = batch_of(sent[0]) if sent else None
         if not sent or batch_id is None:
@@ -130,7 +130,7 @@ class Search:
         return found
 
     def _names_of_lines(self, remote: Remote, api: BatchApi, access: Access) -> list[str] | None:
-        """As `custom_ids`; of one whose results were deleted there are none: the outcome log alone may know them."""
+        """As `custom_ids`; empty for a batch whose results were deleted: only the outcome log may know them."""
         try:
             return self.calls.run(custom_ids(api, self.calls.send, access, remote))
         except ProviderError as error:
@@ -147,5 +147,5 @@ async def _listed(api: BatchApi, send: Send, access: Access, *, since: datetime)
 
 
 def look_through_later(row: BatchSearch, seconds: float, *, error: str = "") -> None:
-    """Look through the list again after so long."""
+    """Look through the list again after so many seconds."""
     BatchSearch.objects.filter(pk=row.pk).update(look_at=Now() + timedelta(seconds=seconds), error=error)

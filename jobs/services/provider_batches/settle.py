@@ -60,7 +60,7 @@ _COUNTED = {
 
 
 class OutcomeNotes(Protocol):
-    """What is kept beside the database of calls and their ends: executor/outcome_log.py."""
+    """The notes on calls and their ends that are kept beside the database: executor/outcome_log.py."""
 
     def begin(self, jobs: Sequence[ClaimedJob]) -> None: ...
     def end(self, outcomes: Iterable[Outcome]) -> None: ...
@@ -68,7 +68,7 @@ class OutcomeNotes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that was locked. `is_owned`: the batch's claim of its job still holds."""
+    """A locked line. `is_owned`: the batch's claim of its job still holds."""
 
     number: int
     state: str
@@ -79,12 +79,12 @@ class Line:
 @dataclass(slots=True)
 class Read:
     """
-    What has been read of a batch's results.
+    The results of a batch that have been read.
 
     Attributes:
-        sent: The lines that were sent, in their order: results without ids are told by their place among as many.
-        answered: Lines that the provider carried out. `unsent`: that it says it did not.
-        unknown: Results of no line of it. `malformed`: that could not be read.
+        sent: The lines that were sent, in their order: results without ids are told by their place among them.
+        answered: Lines that the provider carried out. `unsent`: lines that it says it did not.
+        unknown: Results that belong to no line of the batch. `malformed`: results that could not be read.
     """
 
     sent: Sequence[int] = ()
@@ -94,7 +94,7 @@ class Read:
     malformed: int = 0
 
     def number_of(self, answer: LineResult, batch: ProviderBatch) -> int | None:
-        """The line whose result it is; None: none of this batch."""
+        """The line that a result belongs to; None: no line of this batch."""
         place = answer.place
         if place is not None:
             return self.sent[place.number] if place.of == len(self.sent) else None
@@ -112,13 +112,14 @@ def settle_answers(
     log: OutcomeNotes | None = None,
 ) -> None:
     """
-    Write what the provider answered to some lines: what succeeded ends its job, what failed goes by its retry rules.
+    Write the provider's answers to some lines: a success ends its job, a failure goes by the job's retry rules.
 
-    One that failed by the provider's fault goes again without an attempt, see `not_carried_out`. A line whose batch
-    ended before it is left for `hand_back_rest`; one that was settled before changes nothing. Of a line whose job was
-    cancelled or went live meanwhile the answer is dropped, and what it used is still counted.
+    A line that failed by the provider's fault goes again without an attempt, see `not_carried_out`. A line that the
+    provider says it did not carry out is left for `hand_back_rest`. A line that was settled before changes nothing. If
+    a line's job was cancelled or went live meanwhile, its answer is dropped and its usage is still counted.
 
-    Large results are in the result store before any line is locked, however slow it is. Not in a transaction.
+    Large results are written to the result store, however slow, before any line is locked. Not to be called inside a
+    transaction.
 
     Args:
         read: Told of each answer.
@@ -159,8 +160,8 @@ def hand_back_rest(
 
     Args:
         live: Lines whose jobs go live at once; None: all. The others wait for the next batch, if there is time for one.
-        unanswered: The provider should have answered them: a job to which that happens again goes live.
-        billed: They may have been carried out: what they can have cost is booked as unknown.
+        unanswered: The provider should have answered the lines: a job whose line goes unanswered again goes live.
+        billed: The lines may have been carried out: their possible cost is booked as unknown.
         only: These lines; None: all.
 
     Returns:
@@ -214,7 +215,7 @@ def hand_back_lines(
 
 def settle_unanswered(batch: ProviderBatch, *, billed: bool, only: Collection[int] | None = None) -> int:
     """
-    Settle what was booked as unknown of lines without an answer: as booked, or as not carried out.
+    Settle the unknown costs of lines without an answer: as they were booked, or as not carried out.
 
     Args:
         only: These lines; None: all.
@@ -234,7 +235,7 @@ def settle_unanswered(batch: ProviderBatch, *, billed: bool, only: Collection[in
 
 
 def _slices(batch: ProviderBatch, state: State, only: Collection[int] | None) -> Iterator[list[int]]:
-    """Yield the numbers of the lines of this state, so many at a time; of those alone that are asked for."""
+    """Yield the numbers of the lines in this state, a slice at a time; with `only`, from these lines alone."""
     numbers = list(batch.all_lines.filter(state=state).order_by("number").values_list("number", flat=True))
     if only is not None:
         wanted = set(only)
@@ -245,7 +246,7 @@ def _slices(batch: ProviderBatch, state: State, only: Collection[int] | None) ->
 
 @transaction.atomic
 def drop_lines(batch: ProviderBatch, numbers: Sequence[int]) -> None:
-    """Forget lines that were not sent because nobody wants their jobs any more."""
+    """Mark lines as dropped that were not sent because nobody wants their jobs any more."""
     _mark(batch, dict.fromkeys(numbers, State.DROPPED))
 
 
@@ -254,7 +255,7 @@ def lock_lines(batch_id: UUID, numbers: Sequence[int]) -> list[Line]:
     rows: list[dict[str, Any]] = run_sql_as(
         dict, "jobs", "read_batch_lines", {"batch": batch_id, "numbers": list(numbers)}
     )
-    # The retry window stood still while it was in the batch, which takes longer than any.
+    # The retry window stands still while a job is in a batch: a batch takes longer than any window.
     held = held_by_budgets([(row["id"], row["token"]) for row in rows])
     return [
         Line(
@@ -268,7 +269,7 @@ def lock_lines(batch_id: UUID, numbers: Sequence[int]) -> list[Line]:
 
 
 def close_batch(batch: ProviderBatch, state: ProviderBatch.State) -> None:
-    """End a batch all of whose lines are settled, and learn from it how long they take."""
+    """End a batch whose lines are all settled, and learn from it how long batches take."""
     ended = ProviderBatch.objects.filter(pk=batch.pk, state__in=ProviderBatch.UNFINISHED)
     settle([Settlement(holder_of_batch(batch.pk))])
     room_was_made()
@@ -288,7 +289,7 @@ def _write(
     """
     Args:
         given: The numbers of all lines that were answered.
-        ready: By number, what came of those that were answerable; whose job each is now is read again.
+        ready: By number, the outcomes of the lines that could be answered. The holder of each job is read again.
     """
     outcomes: list[Outcome] = []
     wanted: dict[int, Outcome] = {}
@@ -349,7 +350,7 @@ def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tu
         return Failed(
             job, "", handler.retry, repeatable=False, failure=failure, duration_ms=None, cost=0, via=Way.BATCH.value
         )
-    # Neither says anything of the service: batches are answered by other machines than live calls.
+    # Neither outcome says anything about the service: batches are answered by other machines than live calls.
     try:
         if answer.status == HTTPStatus.OK:
             done = spoken.form.read(payload, answer.body, secrets)
@@ -373,12 +374,12 @@ def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tu
 
 
 def _without_push_back(failure: Failure) -> Failure:
-    """A quota of batches is none that live calls are counted by."""
+    """Drop the push-back: a quota of batches does not count live calls."""
     return replace(failure, push_back=None, retry_after=None)
 
 
 def _restart_windows(job_ids: Sequence[UUID]) -> None:
-    """Leave the time in the batch out of the window in which a job is tried again."""
+    """Leave the time in the batch out of the job's retry window."""
     if job_ids:
         since = ExpressionWrapper(Now() - F("first_attempt_at"), output_field=DurationField())
         alike = Job.objects.filter(pk__in=job_ids, status=JobState.RETRIED, first_attempt_at__isnull=False)

@@ -44,12 +44,12 @@ from .settle import (
 
 logger = logging.getLogger(__name__)
 
-BEGIN_CALL_SECONDS = 10.0  # how long after it was noted the call that makes a batch may begin
+BEGIN_CALL_SECONDS = 10.0  # how long after its note the call that makes a batch may begin
 LOOK_SHARE = 0.1  # of a batch's age, until the next look
 LONGEST_FAULT = 2000
-GONE_AFTER_LOOKS = 5  # in a row, over so long: what was just made, or has just ended, may not be there at once
+GONE_AFTER_LOOKS = 5  # in a row, over so long: a batch just made, or just ended, may not be shown at once
 GONE_AFTER_SECONDS = 180.0
-TRIED_SECONDS = 3 * 86_400.0  # for which what is left at the provider is tried to be deleted
+TRIED_SECONDS = 3 * 86_400.0  # how long files left at the provider are tried to be deleted
 MOST_UPLOADS = 1_000  # counted
 NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 501})
 NO_SUCH_CALL = frozenset({404, 405, 501})
@@ -110,7 +110,7 @@ class Step:
         if batch.creations and self._is_found(spoken, access):
             return
         if open_searches().filter(kind=batch.kind, service=batch.service, credential=batch.credential).exists():
-            # The database was put back: what nobody here knows may have its jobs, and is looked for first.
+            # The database was put back: a batch that no row here knows may have these jobs, and is looked for first.
             hand_back_rest(batch, reason="its batch was not made before the restored moment")
             ProviderBatch.objects.filter(pk=batch.pk).update(ended_at=Now())
             close_batch(batch, State.CANCELLED)
@@ -125,9 +125,12 @@ class Step:
             self._end("nobody wants its jobs any more", State.CANCELLED)
 
     def _is_found(self, spoken: Spoken, access: Access) -> bool:
-        """Whether there is nothing to make: what a call without an answer made is there, may be, or is not wanted."""
+        """
+        Whether there is nothing to make, after a call without an answer: its batch is there, may be, or is not wanted.
+        """
         batch, api = self.batch, spoken.api
-        # However soon somebody wants a look, what the last call made must be in the provider's list by then.
+        # Wait until the batch that the last call made must be in the provider's list, however soon somebody wants a
+        # look.
         begun_by = batch.create_before.timestamp()
         wait = begun_by + longest_call(batch) + api.appears_seconds - database_now()
         if wait > 0:
@@ -145,7 +148,7 @@ class Step:
                     code="unclear_batch",
                     outcome="unknown",
                 )
-            if by_count and found.id in known_ids(batch):  # the step of another has made it meanwhile, side by side
+            if by_count and found.id in known_ids(batch):  # another batch's step has made it meanwhile
                 raise ProviderError(None, f"{found.id} is of another batch", code="unclear_batch", outcome="unknown")
             if not adopt(batch, found, by_count=by_count) and api.names_batches:
                 self._cancel_second(found, spoken, access)
@@ -162,7 +165,7 @@ class Step:
         if batch.files and batch.lines_digest != digest:
             self._drop_files(spoken, access)
         if not batch.files:
-            # Noted first: else nobody would know of a file whose upload is not answered.
+            # Noted first: otherwise nobody would know of a file whose upload is not answered.
             noted = ProviderBatch.objects.filter(pk=batch.pk)
             noted.update(uploads=Least(F("uploads") + 1, MOST_UPLOADS), is_kept=True)
             try:
@@ -176,7 +179,7 @@ class Step:
         self._create(spoken, access, intent)
 
     def _drop_files(self, spoken: Spoken, access: Access) -> None:
-        """Delete what was made of other lines: a job that has left the batch since would be paid for twice."""
+        """Delete files made of other lines: a job that has left the batch since would be paid for twice."""
         batch = self.batch
         try:
             self.calls.run(spoken.api.forget(self.calls.send, access, "", batch.files))
@@ -185,7 +188,7 @@ class Step:
         batch.files = {}
 
     def _create(self, spoken: Spoken, access: Access, intent: Intent) -> None:
-        """Note that the provider is asked, and only then ask; who noted it first asks alone."""
+        """Note that the provider is asked, and only then ask. Only the process that noted it first asks."""
         batch, api = self.batch, spoken.api
         looked_for = BEGIN_CALL_SECONDS + longest_call(batch) + api.appears_seconds
         begun = time.monotonic()
@@ -201,17 +204,17 @@ class Step:
             remote = self.calls.run(api.create(self.calls.send, access, intent, batch.files))
         except ProviderError as error:
             if error.outcome == "not_sent" or error.status == HTTPStatus.TOO_MANY_REQUESTS:
-                # Certainly not made: it is asked again without looking for it.
+                # Certainly not made: the provider is asked again without a look for the batch.
                 ProviderBatch.objects.filter(pk=batch.pk).update(creations=F("creations") - 1)
                 raise
             if _is_never_taken(error):
-                # With files a 404 may be of one of them.
+                # Where files were uploaded, a 404 may mean one of them.
                 has_no_call = error.status in NO_SUCH_CALL and not (
                     batch.files and error.status == HTTPStatus.NOT_FOUND
                 )
                 self._refuse(clean(str(error)), has_no_call=has_no_call)
                 return
-            # It may have been made: it is looked for once it must be in the provider's list.
+            # The batch may have been made: it is looked for once it must be in the provider's list.
             logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
             ProviderBatch.objects.filter(pk=batch.pk, state=State.CREATING).update(
                 error=clean(str(error)),
@@ -224,7 +227,7 @@ class Step:
             self._cancel_second(remote, spoken, access)
 
     def _cancel_second(self, remote: Remote, spoken: Spoken, access: Access) -> None:
-        """Cancel what was made though the row has gone on without it: nobody would read it, and it would be paid."""
+        """Cancel a batch that the row has gone on without: nobody would read it, and it would be paid for."""
         batch = self.batch
         kept = ProviderBatch.objects.filter(pk=batch.pk).values_list("provider_id", flat=True).first()
         if kept == remote.id:
@@ -280,9 +283,9 @@ class Step:
 
     def _is_gone(self) -> bool:
         """
-        Note one more look at which it, or what it should hold, was not there; whether that is to be believed.
+        Note a look that did not find the batch or its results; returns whether to believe that they are gone.
 
-        A look that finds it begins the count anew. One that fails otherwise says nothing of it.
+        A look that finds them begins the count anew. A look that fails otherwise does not count.
         """
         rows = ProviderBatch.objects.filter(pk=self.batch.pk)
         rows.update(missing=Least(F("missing") + 1, MOST_UPLOADS), missing_since=Coalesce("missing_since", Now()))
@@ -292,7 +295,7 @@ class Step:
         return self.batch.missing >= GONE_AFTER_LOOKS and over >= GONE_AFTER_SECONDS
 
     def _is_listed(self, spoken: Spoken, access: Access) -> bool:
-        """Whether the provider's list has it, which says more than what one address answers."""
+        """Whether the provider's list has the batch; the list proves more than the answer of one address."""
 
         async def find() -> bool:
             listed = spoken.api.listed(self.calls.send, access, since=self.batch.created_at)
@@ -313,7 +316,7 @@ class Step:
         return True
 
     def _pause(self) -> float:
-        """The older it is the rarer it is looked at, and often enough where it is to be called back."""
+        """The seconds until the next look: longer for an older batch, but short enough to call it back in time."""
         batch = self.batch
         age = (batch.submitted_at or batch.created_at).timestamp()
         left = seconds_left(batch)
@@ -321,7 +324,7 @@ class Step:
         return max(FIRST_LOOK_SECONDS, min(pause, left)) if left > 0 else min(pause, 5 * FIRST_LOOK_SECONDS)
 
     def _call_back(self, spoken: Spoken, access: Access) -> None:
-        """Cancel it at the provider where somebody asked for it, it would be late, or nobody wants its jobs."""
+        """Cancel the batch at the provider if somebody asked for it, it would be late, or nobody wants its jobs."""
         batch = self.batch
         if batch.cancelled_at is not None:
             return
@@ -343,7 +346,7 @@ class Step:
         try:
             self._read_results(spoken, access, remote)
         except ProviderError as error:
-            # Read before the restored moment's time came again, and deleted: the outcome log tells what they were.
+            # The results were read and deleted before the database was put back: the outcome log tells what they were.
             if error.status != HTTPStatus.NOT_FOUND or not self._is_gone():
                 raise
             self._end("its results are not at the provider any more", State.FAILED, may_be_billed=True)
@@ -374,8 +377,8 @@ class Step:
             unknown_lines=unknown, malformed_lines=read.malformed, done=remote.done, provider_state=remote.state
         )
         close_batch(batch, ENDS[remote.ending or "completed"])
-        # Else somebody may read it yet: another whose it is, or who has the jobs that are not here, or asks for lines
-        # that the provider says it has carried out.
+        # Otherwise somebody may still read the results: their true owner, or the installation that has the missing
+        # jobs. A person may also ask for lines that the provider says it carried out.
         if not unknown and not unread:
             self._forget(spoken, access, remote)
         else:
@@ -385,10 +388,10 @@ class Step:
         """
         Hand back the lines that have no answer. Returns whether some of them may be billed all the same.
 
-        What the provider says it did not carry out is free; of the others its counts tell whether any was done.
+        Lines that the provider says it did not carry out are free. Its counts tell whether any other line was done.
 
         Raises:
-            ProviderError: Its counts say that more was done than could be read, which may come yet.
+            ProviderError: Its counts say that more lines were done than could be read; the others may still come.
         """
         batch, ending = self.batch, remote.ending or "completed"
         open_lines = batch.all_lines.filter(state__in=[LineState.WAITING, LineState.UNANSWERED])
@@ -408,9 +411,9 @@ class Step:
 
     def _refuse(self, error: str, remote: Remote | None = None, *, has_no_call: bool = False) -> None:
         """
-        Give the jobs of a batch back that the provider will not carry out as it is.
+        Give back the jobs of a batch that the provider will not carry out as it is.
 
-        Where its server has no call for batches, or says that the model takes none, the jobs to come go live.
+        If the server has no call for batches, or says that the model takes none, later jobs go live.
         """
         batch = self.batch
         if has_no_call or NO_BATCHES_HERE.search(error):
@@ -418,7 +421,8 @@ class Step:
             note(place, CredentialSetting.Takes.NO_BATCHES, error)
             write_noted()
         is_full = remote is not None and remote.is_full
-        # What it names goes live, and fails there by its own fault; the others wait for a batch without it.
+        # Lines that the refusal names go live, and fail there by their own fault. The others wait for a batch without
+        # them.
         named = _numbers_of(batch, remote) if remote else frozenset[int]()
         live = named if named or is_full else None
         hand_back_rest(batch, reason=f"its batch was refused: {error}"[:LONGEST_FAULT], live=live)
@@ -426,7 +430,7 @@ class Step:
         close_batch(batch, State.FAILED)
 
     def _tidy(self, spoken: Spoken) -> None:
-        """Delete what is left at the provider of a batch whose end was cut off before that."""
+        """Delete a batch's files at the provider, if its end was cut off before that."""
         if database_now() - (self.batch.closed_at or self.batch.created_at).timestamp() < TRIED_SECONDS:
             self._forget(spoken, self._access(spoken))
         else:
@@ -456,7 +460,7 @@ class Step:
 
 
 def look_later(batch: ProviderBatch, seconds: float) -> None:
-    """Look at it again after so long; in time for the last call, where that is sooner."""
+    """Look at the batch again after so many seconds, or sooner, in time for the last call."""
     to_last_call = seconds_left(batch) + (1 - LAST_CALL_SHARE) * settings.QUEUEOPS.batch_margin_seconds
     pause = max(FIRST_LOOK_SECONDS, min(seconds, to_last_call)) if to_last_call > 0 else seconds
     ProviderBatch.objects.filter(pk=batch.pk).update(look_at=Now() + timedelta(seconds=pause))
@@ -472,7 +476,7 @@ def _is_wanted(batch: ProviderBatch) -> bool:
 
 
 def _numbers_of(batch: ProviderBatch, remote: Remote) -> frozenset[int]:
-    """The lines that a refusal names by their places among those that were sent."""
+    """The lines that a refusal names by their places among the lines that were sent."""
     if not remote.bad_lines:
         return frozenset()
     sent = batch.all_lines.filter(state=LineState.WAITING).order_by("number")
@@ -482,6 +486,6 @@ def _numbers_of(batch: ProviderBatch, remote: Remote) -> frozenset[int]:
 
 
 def _sent(batch: ProviderBatch, remote: Remote) -> Sequence[int]:
-    """The lines that the provider was sent, in their order; those of jobs that were gone by then were left out."""
+    """The lines that the provider was sent, in their order; lines whose jobs were gone by then are left out."""
     kept = list(batch.all_lines.exclude(state=LineState.DROPPED).order_by("number").values_list("number", flat=True))
     return kept if len(kept) == remote.lines else range(batch.lines)

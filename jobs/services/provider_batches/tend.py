@@ -1,8 +1,9 @@
 """
-What the holder of the batch lane's duties does: rounds, in which the steps of different credentials go side by side.
+The work of the batch lane's duties: rounds, in which the steps of different credentials go side by side.
 
-Every step is found in the rows, so that whoever holds a duty next goes on where the last one was cut off. No provider
-keeps another's batches waiting: calls may hang for as long as they are allowed to take, each in a thread of its own.
+Every step is found in the rows, so the next holder of a duty goes on where the last was cut off. No provider keeps
+another's batches waiting: each credential's calls run in a thread of their own, and may take all the time that they are
+allowed.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ logger = logging.getLogger(__name__)
 
 FIRST_FAULT_SECONDS = 2.0
 LAST_FAULT_DOUBLING = 8
-COLLECT_SHARE = 0.05  # of the time, at most, is spent on looking for what may be collected, and collecting nothing
+COLLECT_SHARE = 0.05  # the largest share of the time for looks that collect nothing
 STEPS_AT_ONCE = 8  # steps side by side, each with a connection to the database
-PLACES_OF_FAULTY = 4  # of them: for credentials whose last call failed, so that those never fill all
-LATE = ""  # in place of a kind: handing back what is late, of every kind
+PLACES_OF_FAULTY = 4  # of them, at most, for credentials whose last call failed, so that these never fill all
+LATE = ""  # in place of a kind: the duty to hand back late lines of every kind
 DUTY = "batch lane"
 LONGEST_DUTY = 40
 Due = BatchSearch | ProviderBatch
 
 
 def is_needed() -> bool:
-    """Whether something waits for a batch or is in one."""
+    """Whether a job waits for a batch, or a batch is to be worked on."""
     waiting = Job.objects.filter(via="batch", status__in=["queued", "retried"], scheduled_at__isnull=False, held=False)
     return _to_work_on().exists() or waiting.exists() or open_searches().exists()
 
@@ -61,13 +62,17 @@ def kinds_with_batches() -> list[str]:
 
 
 def duty_of(kind: str) -> str:
-    """One for each kind, so that who does not know a kind keeps nobody who does from tending it; LATE has its own."""
+    """
+    The duty of a kind. Each kind has its own, so that a process that does not know a kind blocks nobody who does.
+
+    LATE has a duty of its own.
+    """
     name = f"{DUTY} {kind}".strip()
     return name if len(name) <= LONGEST_DUTY else f"{DUTY} {hashlib.sha256(kind.encode()).hexdigest()[:16]}"
 
 
 class StepQueue(NamedTuple):
-    """Batches that are stepped on one after another: they are of one account."""
+    """Batches of one account; their steps are taken one after another."""
 
     service: str
     credential: str
@@ -81,7 +86,7 @@ class _Place:
 
 class Rounds:
     """
-    What one process does of the lane. `make` and `wait` are for one thread, outside transactions.
+    One process's rounds of the lane. `make` and `wait` are for one thread, outside transactions.
 
     Args:
         is_over: Asked before each step of a kind: this process ends, or another has the duty.
@@ -97,7 +102,7 @@ class Rounds:
         self._places: dict[StepQueue, _Place] = {}
 
     def make(self, kinds: Collection[str]) -> None:
-        """Hand back what is late, collect what waits, and begin a step of what is due; no call is waited for."""
+        """Hand back late lines, collect waiting jobs, and begin a step of each due batch; no call is waited for."""
         if self._since is None:
             self._since = database_now()
         if LATE in kinds:
@@ -106,7 +111,7 @@ class Rounds:
         self._begin_steps(kinds)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait for the steps that are under way. What one of them raised that it should not is raised here."""
+        """Wait for the steps that are under way. An unexpected error of a step is raised here."""
         ended = wait([place.done for place in self._places.values()], timeout=seconds).done
         self._places = {queue: place for queue, place in self._places.items() if place.done not in ended}
         for future in ended:
@@ -117,7 +122,7 @@ class Rounds:
         if began < self._collect_at:
             return
         if not collect_waiting(kinds):
-            # What cannot be collected yet is read by each look, however much it is.
+            # Each look reads all jobs that cannot be collected yet, however many they are.
             self._collect_at = time.monotonic() + (time.monotonic() - began) / COLLECT_SHARE
 
     def _begin_steps(self, kinds: Collection[str]) -> None:
@@ -144,7 +149,7 @@ class Rounds:
                 ).start()
 
     def _take_steps(self, rows: Sequence[Due], done: Future[None]) -> None:
-        """One step of each, in a thread of its own. The place is free once its connection is given back."""
+        """Take one step for each row, in a thread of its own. The place is free once its connection is closed."""
         failure: BaseException | None = None
         try:
             for row in rows:
@@ -175,24 +180,26 @@ class Rounds:
             raise
         except (ProviderError, QueueOpsError) as error:
             _note_fault(row, clean(str(error)), at_least=getattr(error, "retry_after", None) or 0.0)
-        except Exception as error:  # one that cannot be worked on would keep all others waiting
+        except Exception as error:  # or one faulty row would keep all others waiting
             logger.exception("%s %s: the step failed", type(row).__name__, row.pk)
             _note_fault(row, clean(f"{type(error).__name__}: {error}"))
 
 
 def _to_work_on() -> QuerySet[ProviderBatch]:
-    """Those that go on, and those that have ended and have left something at their providers."""
+    """Batches that go on, and ended batches that have left files at their providers."""
     kept = Q(closed_at__isnull=False, is_kept=True, found_by_count=False)
     return ProviderBatch.objects.filter(Q(state__in=ProviderBatch.UNFINISHED) | kept)
 
 
 def _due() -> tuple[QuerySet[BatchSearch], QuerySet[ProviderBatch]]:
-    """What is to be worked on, searches first: what one of them takes in is looked at in the same round."""
+    """
+    Due searches and batches. Searches come first: a batch that one of them takes in is looked at in the same round.
+    """
     return open_searches().filter(look_at__lte=Now()), _to_work_on().filter(look_at__lte=Now())
 
 
 def _note_fault(row: Due, error: str, *, at_least: float = 0.0) -> None:
-    """The more calls about it fail in a row, the rarer it is tried."""
+    """Note a failed step; the more fail in a row, the longer the next try waits."""
     doublings = min(row.faults, LAST_FAULT_DOUBLING)
     pause = max(at_least, min(settings.QUEUEOPS.batch_poll_seconds, FIRST_FAULT_SECONDS * 2**doublings))
     noted: dict[str, Any] = {"faults": F("faults") + 1, "looked_at": Now()}

@@ -1,4 +1,4 @@
-"""Money for lines that a provider may have billed and nobody has read: at its most, until it is known."""
+"""Money for lines that a provider may have billed and nobody has read: counted at its most until it is known."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ratelimits.services.money.spend import MadeCall, Payer, write_ledger
 
 def book_unread(jobs: Sequence[ClaimedJob]) -> None:
     """
-    Count what these lines can have cost at most as unknown, in the caller's transaction that has locked the lines.
+    Count the most that these lines can have cost as unknown, in the caller's transaction that has locked the lines.
 
-    An answer that comes after all corrects it, and so does `settle_unread`.
+    A late answer corrects it, and so does `settle_unread`.
     """
     losing_known([(job.id, job.token) for job in jobs if job.bound is not None])
     found = [(job, most_by_prices(job, Via.BATCH)) for job in jobs if job.bound is None]
@@ -28,13 +28,13 @@ def book_unread(jobs: Sequence[ClaimedJob]) -> None:
 
 def settle_unread(calls: Sequence[tuple[UUID, int]], *, billed: bool) -> int:
     """
-    Settle what was booked as unknown, in the caller's transaction: as it was booked, or as never carried out.
+    Settle unknown costs, in the caller's transaction: as they were booked, or as never carried out.
 
     Args:
-        calls: By job and token; one whose cost is known is left alone.
+        calls: By job and token; a call whose cost is known is left alone.
 
     Returns:
-        How many were.
+        How many were settled.
     """
     tokens = dict(calls)
     rows = [

@@ -1,4 +1,4 @@
-"""What the result store did, counted by whoever used it and added up in one row."""
+"""Figures of the result store, counted by each process that used it and added up in one row."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ResultFigures:
     """
     Attributes:
         stored, bytes: Results that went there, and their size.
-        in_row: Those that were to go there and are in the database.
-        failed: Writes that failed; `failure` is what the last one said.
+        in_row: Results that were to go there and are in the database.
+        failed: Writes that failed; `failure` is the message of the last one.
         removed: Objects that no row names any more.
     """
 
@@ -47,7 +47,7 @@ class ResultFigures:
 
 def add_figures(figures: ResultFigures, *, swept: bool = False) -> None:
     """
-    Add what was done to the totals.
+    Add figures to the totals.
 
     Args:
         swept: A sweep has been through the whole store.

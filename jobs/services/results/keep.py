@@ -1,9 +1,9 @@
 """
-Putting results into the result store, before the outcome is written that names them.
+Puts results into the result store, before the outcome is written that names them.
 
-An object is there for good before the commit whose row names it, and each write makes one of its own. So a row never
-names what was not written whole, and a stale executor overwrites nothing: its commit is refused, and the sweep finds
-what it wrote.
+An object is complete before the commit whose row names it, and each write makes a new object. A row therefore never
+names an incomplete object. A stale executor overwrites nothing: its commit is refused, and the sweep removes its
+object.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .reference import StoredResult, is_reference, new_name
 
 def result_store() -> Store | None:
     """
-    The store of the settings; None: results are in the database.
+    The store that the settings name; None: results are in the database.
 
     Raises:
-        StoreError: What it takes is not installed.
+        StoreError: A package that it needs is not installed.
     """
     place = settings.QUEUEOPS.result_store
     return _store(place) if place else None

@@ -1,4 +1,4 @@
-"""Reading results, wherever they are."""
+"""Reads results, wherever they are."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .reference import StoredResult, stored_in
 
 PIECE_OF_RESULT_BYTES = 1 << 18
 MOST_READERS = 4
-PLACE_SECONDS = 2.0  # for which a further reader waits
+PLACE_SECONDS = 2.0  # how long a further reader waits
 
 _readers = BoundedSemaphore(MOST_READERS)
 
 
 class ResultMissing(QueueOpsError):
-    """The job's row names an object that the result store does not have, or has otherwise."""
+    """The job's row names an object that the result store lacks or has with other content."""
 
     code = "result_missing"
     status = 410
@@ -47,9 +47,9 @@ def whole_result(job: Job) -> Any:
 @contextmanager
 def among_few() -> Iterator[None]:
     """
-    In the block this process reads the store for somebody who waits; only so many do at once.
+    Within the block this process reads the store for somebody who waits; at most MOST_READERS do at once.
 
-    A store that hangs would else keep every thread that answers requests, and large results all of the memory.
+    Otherwise a store that hangs would keep every thread that answers requests, and large results would take all memory.
 
     Raises:
         StoreError: Too many read.
@@ -64,10 +64,10 @@ def among_few() -> Iterator[None]:
 
 def read_stored(stored: StoredResult) -> Iterator[bytes]:
     """
-    The JSON of a stored result, in pieces; what is encrypted comes whole, as whoever asks may see it.
+    The JSON of a stored result, in pieces. An encrypted result comes whole, as the caller may see it.
 
-    The last piece comes once the checksum is known to be right. Raises as `whole_result`; of a plain one the first
-    piece is read before this returns.
+    The last piece comes once the checksum is known to be right. Raises as `whole_result`. The first piece of a plain
+    result is read before this returns.
     """
     store = result_store()
     if store is None:

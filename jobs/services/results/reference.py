@@ -1,8 +1,8 @@
 """
-What stands in a job's row for a result that is in the result store.
+The reference in a job's row that stands for a result in the result store.
 
-`queueops!stored!<name>!<bytes>!<sha256>`, a string in the place of the result. Nobody outside may write one: what comes
-from handlers and requests is defused as sealed values are, see queueops/core/sealing.py.
+It is `queueops!stored!<name>!<bytes>!<sha256>`, a string in the place of the result. Nobody outside may write one:
+values from handlers and requests are defused as sealed values are, see queueops/core/sealing.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 from queueops.core.sealing import STORED
 
 PARTS_OF_NAME = 3
-# What a release before this kept as a result may begin so, too, and must not lead out of the store.
+# A result that an earlier release stored may begin like this, too, and must not lead out of the store.
 REFERENCE = re.compile(
     STORED + r"(?P<name>[a-z0-9][a-z0-9._-]*/[0-9-]{10}/[A-Za-z0-9.-]+)!(?P<bytes>[0-9]+)!(?P<sha256>[0-9a-f]{64})"
 )
@@ -43,14 +43,14 @@ class StoredResult(NamedTuple):
 
 
 def stored_in(value: Any) -> StoredResult | None:
-    """What a job's `result` names; None: it is the result itself."""
+    """The stored result that a job's `result` names; None: the value is the result itself."""
     if not isinstance(value, str) or (found := REFERENCE.fullmatch(value)) is None:
         return None
     return StoredResult(found["name"], int(found["bytes"]), found["sha256"])
 
 
 def is_reference(text: str) -> bool:
-    """Whether JSON text is one."""
+    """Whether JSON text is a reference."""
     return text.startswith(f'"{STORED}')
 
 
@@ -59,7 +59,7 @@ def new_name(project: str, job: UUID, token: int) -> str:
 
 
 def read_name(name: str) -> tuple[UUID, int] | None:
-    """The job and the fencing token that an object was written for; None: we wrote no such object."""
+    """The job and the fencing token that an object was written for; None: the name is not one of ours."""
     parts = name.rpartition("/")[2].split(".")
     try:
         return (UUID(parts[0]), int(parts[1])) if len(parts) == PARTS_OF_NAME else None

@@ -1,9 +1,9 @@
 """
-Removing objects that no job's row names: of jobs that were deleted or erased, and of writes whose commit never came.
+Removes objects that no job's row names: of jobs that were deleted or erased, and of writes whose commit never came.
 
-A row that names an object keeps it. Without one an object goes after GRACE, unless its job still runs with the fencing
-token it was written for: only that claim's commit can name it, however long the database is away. Every other claim's
-is refused, so what is removed is named by no row at any later time.
+A row that names an object keeps it. Without a row an object goes after GRACE, unless its job still runs with the
+fencing token that the object was written for. Only that claim's commit can name it, however long the database is away.
+Every other claim's commit is refused, so no row ever names a removed object.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ForeignStore(StoreError):
 class Swept:
     """
     Attributes:
-        after: The object up to which it went; empty: it was through all.
+        after: The last object of this sweep; empty: it went through all.
     """
 
     removed: int
@@ -55,11 +55,11 @@ def ensure_own_store(store: Store, *, mark: bool = True) -> None:
     """
     Make sure that the rows of this database decide what stays.
 
-    A copy of the database, made to try a restore or an upgrade, knows nothing of the results since then. It has other
-    identifiers, of the server or within it, and must not remove what it does not know.
+    A copy of the database, made to try a restore or an upgrade, knows nothing of the results since then. It has another
+    identifier, of the server or within the server, and must not remove objects that it does not know.
 
     Args:
-        mark: Make a store that is nobody's this database's own.
+        mark: Make a store without an owner this database's own.
 
     Raises:
         ForeignStore, StoreError, OSError
@@ -92,16 +92,16 @@ def sweep_results(
     dry_run: bool = False,
 ) -> Swept:
     """
-    Go through the store from an object on, for at most so many seconds and one removal; remove what nobody names.
+    Go through the store from an object on and remove objects that no row names, for so many seconds and one removal.
 
     A slow store must not take longer: django-q2 kills the worker of a task that does, with the jobs that run in it.
 
-    Only in the folders of projects that live here: another installation may have its own beside them, and the rows of
-    one that has moved name there what is here until somebody has copied it.
+    Sweeps only the folders of projects that live here: another installation may keep its folders beside them. The rows
+    of a project that has moved still name objects here until somebody has copied them.
 
     Args:
-        grace: Objects that are younger stay; below zero none does.
-        project: Only its folder. Empty: of all, which the figures then say.
+        grace: Younger objects stay; below zero none stays.
+        project: Only its folder. Empty: the folders of all, and the figures note a full sweep.
 
     Raises:
         StoreError, OSError
@@ -123,8 +123,8 @@ def sweep_results(
 
 def keep_sweep_out() -> None:
     """
-    For objects that come back under names that no row has yet: until the caller's transaction ends, however long the
-    store takes meanwhile.
+    Keep sweeps away until the caller's transaction ends, however long the store takes: for objects that come back under
+    names that no row has yet.
     """
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -132,7 +132,7 @@ def keep_sweep_out() -> None:
 
 
 def _sweep_chunk(store: Store, files: Sequence[FileInStore], until: float, *, dry_run: bool) -> tuple[int, str]:
-    """How many are removed, and the last of them where the time was over before all were."""
+    """Return how many were removed, and the last one's name if the time was over before all were."""
     with transaction.atomic():
         keep_sweep_out()
         orphans = _orphans(files)
@@ -146,7 +146,8 @@ def _sweep_chunk(store: Store, files: Sequence[FileInStore], until: float, *, dr
 
 def remove_objects(store: Store, names: Iterable[str]) -> int:
     """
-    Remove objects that no row names any more, once that is committed; what fails the next sweep does.
+    Remove objects that no row names any more, once that is committed. The next sweep removes objects that this call
+    could not.
 
     Raises:
         ForeignStore, StoreError, OSError
@@ -162,14 +163,15 @@ def remove_objects(store: Store, names: Iterable[str]) -> int:
 
 def remove_unnamed(store: Store, project_id: str) -> int:
     """
-    Remove every object of a project that no row names, however young: those of jobs that were deleted just now, of
-    which nobody knows any more whose they were.
+    Remove every object of a project that no row names, however young.
+
+    These are results of jobs that were deleted just now; nobody knows any more which user they were of.
 
     Raises:
         ForeignStore, StoreError, OSError
     """
     ensure_own_store(store)
-    return sweep_results(store, grace=-GRACE, project=project_id).removed  # its clock may be ahead of ours
+    return sweep_results(store, grace=-GRACE, project=project_id).removed  # the store's clock may be ahead of ours
 
 
 def unnamed_in(store: Store, project_id: str) -> int:
@@ -178,7 +180,7 @@ def unnamed_in(store: Store, project_id: str) -> int:
 
 
 def objects_of(project_id: str, ids: Sequence[UUID]) -> list[str]:
-    """Which objects jobs name."""
+    """The objects that jobs name."""
     rows = run_sql("jobs", "read_stored_results", {"ids": list(ids), "projects": [project_id]})
     return [stored.name for row in rows if (stored := stored_in(row[3])) is not None]
 

@@ -1,7 +1,7 @@
 """
-Large results go to the result store in threads of their own: neither the handlers' loop nor the pump waits for it.
+Writes large results to the result store in its own threads: neither the handlers' loop nor the pump waits for it.
 
-A job keeps its slot until its result is there, so no more of them are in memory than there are slots.
+A job keeps its slot until its result is stored, so no more results are in memory than there are slots.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .keep import is_for_store, put_result, result_store, size_of
 logger = logging.getLogger(__name__)
 
 RESULT_THREADS = 4
-LAST_WRITE_SECONDS = 3.0  # for which an executor that stops waits for the store
-STORE_AWAY_SECONDS = 10.0  # after a failure, for which results that the database can keep do not ask the store
+LAST_WRITE_SECONDS = 3.0  # how long an executor that stops waits for the store
+STORE_AWAY_SECONDS = 10.0  # how long after a failure the store is not asked for results that fit the database
 
 Writing = Future[str]
 
@@ -44,7 +44,7 @@ class ResultWriter:
     """
     Writes one executor's results.
 
-    Threads: any may call.
+    Threads: any thread may call its methods.
     """
 
     def __init__(self, store: Store) -> None:
@@ -57,7 +57,7 @@ class ResultWriter:
         self._figures = ResultFigures()
 
     def begin(self, job: ClaimedJob, result: str | None) -> Writing | None:
-        """Begin to write a result; None: it is for the row, and `finish` gives it back as it is."""
+        """Begin to write a result; None: the row keeps the result itself."""
         if result is None or not is_for_store(result):
             return None
         if time.monotonic() < self._away_until and size_of(result) <= self._most_in_row:
@@ -70,7 +70,7 @@ class ResultWriter:
 
     async def finish(self, writing: Writing, job: ClaimedJob, result: str) -> str:
         """
-        What the row gets; waits for the store, within bounds, and once cancelled for a few seconds only.
+        Return the row's value. Waits for the store, within bounds; for LAST_WRITE_SECONDS once cancelled.
 
         Raises:
             ResultNotStored
@@ -84,7 +84,7 @@ class ResultWriter:
         return self._judged(writing, job, result)
 
     def write(self, job: ClaimedJob, result: str | None) -> str | None:
-        """What the row gets, for a thread that may wait. Raises ResultNotStored."""
+        """Return the row's value, for a thread that may wait. Raises ResultNotStored."""
         writing = self.begin(job, result)
         if writing is None or result is None:
             return result
@@ -93,13 +93,13 @@ class ResultWriter:
         return self._judged(writing, job, result)
 
     def take_figures(self) -> ResultFigures:
-        """What was done since the last call."""
+        """Return the figures since the last call."""
         figures, self._figures = self._figures, ResultFigures()
         return figures
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a thread waits for the store still; the process cannot end by itself."""
+        """Whether a thread still waits for the store, so that the process cannot end by itself."""
         return any(writing.running() for writing in list(self._under_way))
 
     def stop(self) -> None:
@@ -116,7 +116,7 @@ class ResultWriter:
         return writing.result()
 
     def _without(self, writing: Writing, job: ClaimedJob, result: str, why: str) -> str:
-        writing.cancel()  # one that waits for a thread; what is under way makes an object that no row names
+        writing.cancel()  # only if it waits for a thread; a write under way makes an object that no row names
         self._away_until = time.monotonic() + STORE_AWAY_SECONDS
         self._figures.note_failure(why)
         size = size_of(result)
@@ -128,14 +128,14 @@ class ResultWriter:
 
 
 def _seen(there: asyncio.Future[str]) -> None:
-    """Or asyncio would complain of an error that nobody waits for any more."""
+    """Take an error that nobody waits for any more, or asyncio would complain of it."""
     if not there.cancelled():
         there.exception()
 
 
 def write_result(job: ClaimedJob, result: str | None) -> str | None:
     """
-    What the row gets, for threads that may wait and have no writer; `take_figures` says what was done.
+    Return the row's value, for threads that may wait and have no writer. `take_figures` has the figures.
 
     Raises:
         ResultNotStored
@@ -144,14 +144,14 @@ def write_result(job: ClaimedJob, result: str | None) -> str | None:
 
 
 def take_figures() -> ResultFigures:
-    """What `write_result` has done in this process since the last call."""
+    """Return the figures of `write_result` in this process since the last call."""
     place = settings.QUEUEOPS.result_store
     return _writer(place).take_figures() if place else ResultFigures()
 
 
 @lru_cache(maxsize=1)
 def _writer(place: str) -> ResultWriter:
-    """One a process, so that it knows that the store is away."""
+    """One writer for the process, so that it remembers when the store is away."""
     store = result_store()
     assert store is not None, place  # noqa: S101 - narrows the type
     return ResultWriter(store)

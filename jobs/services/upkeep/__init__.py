@@ -1,1 +1,1 @@
-"""What nobody asks for: duties, retention, watching and telling."""
+"""Work that nobody asks for: duties, retention, watching and telling."""

@@ -1,9 +1,10 @@
 """
-Which alerts are sent as one message: what opens within a minute of one cause, in however many projects.
+Which alerts are sent as one message: those of one cause that open within a minute, in however many projects.
 
-Alerts say in their figures what their cause is. The first waits for the others as long as another project has work that
-could meet the same; where none has, it is sent at once. More than a few causes of dead letters in one project are told
-together, too, or one bad release would send hundreds of messages.
+Alerts say in their figures what their cause is. The first alert of a cause waits for more while any other project has
+unfinished work, which could meet the same cause. Without such work it is sent at once. When a project has more than a
+few causes of dead letters, the further ones share one message. Otherwise one bad release would send hundreds of
+messages.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from queueops.tenancy.moves import projects_away
 from ratelimits.models import QuotaAlert
 
 TOGETHER = timedelta(seconds=60)  # after the first of a cause opened
-MOST_CAUSES_APART = 5  # messages about dead letters of one project in CAUSES_WAIT; the next wait, and are one
+MOST_CAUSES_APART = 5  # messages about a project's dead letters in CAUSES_WAIT; later causes wait and share one message
 CAUSES_WAIT = timedelta(minutes=10)
 
 Group = list[QuotaAlert]
@@ -29,9 +30,9 @@ Group = list[QuotaAlert]
 
 def told_now(alerts: Iterable[QuotaAlert]) -> list[Group]:
     """
-    Group unsent alerts by message, the oldest first; what waits for others is left out.
+    Group unsent alerts by message, the oldest first; groups that still wait for more alerts are left out.
 
-    What is over, and what names no cause, is a group of its own.
+    An alert that is over or names no cause is a group of its own.
     """
     by_cause: dict[object, Group] = defaultdict(list)
     for alert in alerts:

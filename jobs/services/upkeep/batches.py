@@ -25,7 +25,7 @@ from queueops.core.processes.one_by_one import one_by_one
 
 CLOSE_AT_ONCE = 20
 RATE_MEMORY_SECONDS = 10.0
-# One sample never replaces more: after a window's silent part it has little but the silence, and the next burst none.
+# One sample never replaces a larger share of the rate: it may cover little but the silent part of a limit's window.
 MOST_OF_RATE = 0.5
 FORESEEN_AT_ONCE = 50
 MOST_KINDS_READ = 100  # jobs of a batch that tell its services and kinds
@@ -48,8 +48,8 @@ def finish_batches() -> None:
             _sample_rate(batch, done)
             moving.append(batch)
     Batch.objects.bulk_update(moving, ["rate_per_second", "sampled_at", "sampled_finished"], batch_size=500)
-    # A bounded part: an executor does this between its claims. By lot: or those that cannot be closed, as their
-    # webhooks cannot be told, would be tried for ever in the place of all others.
+    # A bounded part, because an executor does this between its claims. The part is random: batches that cannot be
+    # closed, because their webhooks cannot be told, would otherwise crowd out all others for ever.
     some = random.sample(ended, min(len(ended), CLOSE_AT_ONCE))
     one_by_one(some, _close_batch, what="closing the batch")
 
@@ -58,9 +58,9 @@ def foresee_batches() -> None:
     """
     Store when open batches should end: once a second, those first whose forecast is oldest.
 
-    At most FORESEEN_AT_ONCE, and those that FORESEE_SECONDS suffice for, but one at least.
+    Stops after FORESEEN_AT_ONCE batches or FORESEE_SECONDS, but stores at least one forecast.
     """
-    # What is paused and known to have no end would be written each second for nothing.
+    # A paused batch whose end is unknown would be written each second for nothing.
     moving = Batch.objects.filter(finished_at=None).exclude(paused=True, ends_at=None)
     batches = list(moving.order_by(F("foreseen_at").asc(nulls_first=True), "pk")[:FORESEEN_AT_ONCE])
     ids = [batch.pk for batch in batches]
@@ -79,8 +79,8 @@ def foresee_batches() -> None:
 
 @transaction.atomic()
 def _close_batch(batch_id: UUID) -> None:
-    # The lock waits for a requeue that is adding to this batch, and the counts are read after it: otherwise a batch
-    # could be announced as ended with a queued job in it.
+    # The lock waits for a requeue that is adding to this batch, and the counts are read after it. Otherwise a batch
+    # with a queued job could be announced as ended.
     batch = Batch.objects.select_for_update().get(pk=batch_id)
     counts = batch_counts([batch_id])[batch_id]
     if batch.finished_at is None and _finished(counts) == sum(counts.values()):
@@ -118,7 +118,7 @@ def _foresee(batch: Batch, counts: Counts, *, begun: float, is_stopped: bool) ->
 
 
 def _windows_over(batch: Batch, now: datetime) -> Sequence[Span]:
-    """Maintenance windows that hold some of its jobs, as far as its next few tell what they are."""
+    """Maintenance windows that hold some of the batch's jobs, as far as MOST_KINDS_READ waiting jobs tell."""
     if not MaintenanceWindow.objects.filter(next_change_at__isnull=False).exists():
         return []
     waiting = batch.jobs.filter(status__in=sorted(WAITING)).order_by()
@@ -129,11 +129,12 @@ def _windows_over(batch: Batch, now: datetime) -> Sequence[Span]:
 
 def _ends(batch: Batch, counts: Counts, begun: float, now: datetime) -> Sequence[float]:
     """
-    What past speed and the limits say, in seconds; empty while neither tells when all of it ends.
+    The seconds left by past speed and by the limits; empty while neither tells when the whole batch ends.
 
-    Past speed shows what the limits do not: slots, slow handlers. The limits show what it does not yet: a burst that is
-    over, a changed cap, a batch that has not begun. Where a full limit sets the pace of all that is left, past speed
-    tells nothing: large calls and calls for many jobs end in bursts. Limits that let it go sooner hold nothing.
+    Past speed shows what the limits do not: slots, slow handlers. The limits show what past speed does not show yet: a
+    burst that is over, a changed cap, a batch that has not begun. Where a full limit sets the pace of all that is left,
+    past speed tells nothing: large calls and calls for many jobs end in bursts. Limits that would allow an earlier end
+    than past speed are ignored.
     """
     left = sum(counts.values()) - _finished(counts)
     if not left:

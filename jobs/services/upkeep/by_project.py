@@ -1,4 +1,4 @@
-"""Whose jobs wait for one thing: each project is told of its own."""
+"""Counts by project the jobs that wait for one thing: each project is told of its own."""
 
 from __future__ import annotations
 

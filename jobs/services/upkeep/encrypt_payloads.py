@@ -1,7 +1,8 @@
 """
-Bringing stored rows to what their project's setting says: sealed with the newest key, or as plain as they were.
+Brings stored rows to what their project's setting says: sealed with the newest key, or plain.
 
-Each chunk is a transaction of its own. What is as it should be is left alone: a run that was interrupted is repeated.
+Each chunk is a transaction of its own. Rows that are already as set are left alone, so an interrupted run is simply
+repeated.
 """
 
 # ruff: noqa: S608 - put together from our own words
@@ -43,21 +44,21 @@ HASH_KEYS = """
 UPDATE jobs_job SET coalesce_key = split_part(coalesce_key, '|', 1) || '|'
                                    || encode(sha256(convert_to(coalesce_key, 'UTF8')), 'hex')
  WHERE project_id = %s AND coalesce_key IS NOT NULL AND coalesce_key !~ %s"""
-BESIDE_TEXT = '"see payload_text"'  # stands in the column of before where a payload is kept as text
+BESIDE_TEXT = '"see payload_text"'  # stands in the older column of a payload that is kept as text
 QUOTED = TOLD | {"error_message", "message"}  # of a dead letter's attempts and timeline
 
 Change = Callable[[Any], Any]
-Results = dict[str, str | sealing.SealedAway]  # what is to stand for a large result, by what stands for it
+Results = dict[str, str | sealing.SealedAway]  # the reference that is to replace a large result's, by the old one
 
 
 class SealedColumns(NamedTuple):
     """
-    Columns of a table that hold what is sealed.
+    Columns of a table that hold sealed values.
 
     Attributes:
         whole: JSON that is one token. written: likewise, kept as text. parts: JSON with tokens in it.
         texts, contents: text and bytes, likewise.
-        rows: Which of the project's.
+        rows: An SQL condition on the project's rows.
     """
 
     table: str
@@ -124,7 +125,8 @@ def encrypt_project(
     tell: Callable[[str, Resealed], None] = lambda table, done: None,
 ) -> Resealed:
     """
-    Bring a project's rows to what it is set to. Not in a transaction; waits for who may still write as it was set.
+    Bring a project's rows to what it is set to. Waits for writers that may still follow the old setting. Not to be
+    called inside a transaction.
 
     Args:
         keeps: Only find out: nothing is written.
@@ -160,9 +162,9 @@ def encrypt_project(
 
 
 def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """A table by each key that rows of the projects need and that is not among the known; one a table at most."""
+    """The unknown keys that rows of the projects need, each with a table; one key a table at most."""
     found: dict[str, str] = {}
-    # Apart from those known: a row may need several.
+    # The pattern leaves out the known keys: a row may need several.
     unknown = f"{sealing.MARK}(?!({'|'.join(known)})!)[A-Za-z0-9_-]{{1,40}}![A-Za-z0-9_=-]"
     for place in PLACES:
         columns = [f"own.{column}::text" for column in (*place.wholes, *place.parts, *place.texts)]
@@ -188,7 +190,7 @@ def keys_used(project_id: str) -> set[str]:
 
 
 def still_plain(project_ids: Sequence[str]) -> list[str]:
-    """Those of the projects that have a job or dead letter whose payload is not sealed."""
+    """Return the projects among these that have a job or dead letter whose payload is not sealed."""
     statement = """
     SELECT pk.id FROM unnest(%s::text[]) AS pk (id)
      WHERE EXISTS (SELECT FROM jobs_job
@@ -218,10 +220,10 @@ def _go_over(
                     if changed and not keeps:
                         _write(place, changed)
                     break
-            # Nothing is locked while the store is asked: whoever ends one of these jobs has others, which it renews.
+            # No row is locked while the store is asked: executors that end these jobs must still renew other leases.
             results |= {one: _object_as_set(one, project, keeps=keeps) for one in strange}
         replaced = [] if keeps else _replaced(place, rows, changed)
-        # Of one that moves, or has moved, the rows there name those that were here.
+        # If the project moves or has moved, its rows at the other installation name the objects here.
         stays = replaced and Project.objects.filter(pk=project.pk, move=ProjectMove.NONE).exists()
         if stays and (store := result_store()):
             remove_objects(store, replaced)
@@ -250,13 +252,13 @@ def _chunk(place: SealedColumns, project_id: str, after: Any, *, lock: bool) -> 
 
 
 def _references(place: SealedColumns, rows: Sequence[tuple[Any, ...]]) -> set[str]:
-    """What stands in rows for results that are in the result store."""
+    """The references in rows to results that are in the result store."""
     wholes = (value for row in rows for value in row[2 : 2 + len(place.wholes)])
     return {value for value in wholes if value is not None and is_reference(value)}
 
 
 def _replaced(place: SealedColumns, rows: Sequence[tuple[Any, ...]], changed: Sequence[tuple[Any, ...]]) -> list[str]:
-    """The objects of the result store that rows named before they were changed, and do not name any more."""
+    """The objects of the result store that rows named before their change and no longer name."""
     written = {row[0] for row in changed}
     before = _references(place, [row for row in rows if row[0] in written])
     after = {value for row in changed for value in row[1 : 1 + len(place.wholes)]}
@@ -266,7 +268,7 @@ def _replaced(place: SealedColumns, rows: Sequence[tuple[Any, ...]], changed: Se
 def _changed(
     place: SealedColumns, row: tuple[Any, ...], project: Project, done: Resealed, *, results: Results
 ) -> tuple[Any, ...] | None:
-    """The row's id and its columns as they should be; None: they are, or cannot be so."""
+    """The row's id and its columns as they should be; None: nothing is to change, or a key is missing."""
     key, status, *stored = row
     kinds = ["whole"] * len(place.wholes) + ["parts"] * len(place.parts)
     kinds += ["text"] * len(place.texts) + ["bytes"] * len(place.contents)
@@ -294,8 +296,8 @@ def _changed(
 
 def _object_as_set(reference: str, project: Project, *, keeps: bool) -> str | sealing.SealedAway:
     """
-    What names the result as the project is set: another object, where the one in the result store is not so; or why
-    that one cannot be opened.
+    Return a reference to the result, sealed or plain as the project is set; the object is written anew if needed. If
+    the object cannot be opened, return why.
 
     Raises:
         StoreError
@@ -319,7 +321,7 @@ def _object_as_set(reference: str, project: Project, *, keeps: bool) -> str | se
     except sealing.SealedAway as away:
         return away
     if keeps:
-        return ""  # it would be another
+        return ""  # stands for the reference to an object that is not written
     return put_content(store, new_name(project.pk, *known), plain, sealed=project.encrypted).as_json
 
 
@@ -386,7 +388,7 @@ OPENING: dict[str, Change] = {
 
 
 def _hide_the_rest(project_id: str, done: Resealed) -> None:
-    """What names a payload's pieces without being read as one: searchable fields, keys of groups, quoted errors."""
+    """Remove or seal a payload's pieces elsewhere: searchable fields, keys of groups, quoted errors, edits."""
     fields = {field_tag(name, "") for handler in all_handlers() for name in handler.searchable}
     if fields:
         named = reduce(or_, (Q(name__startswith=one) for one in fields))
@@ -419,7 +421,7 @@ def _edits(project_id: str) -> list[BulkOperation]:
 
 
 def _wait_for_writers() -> None:
-    """Until nobody writes any more who has read the setting before: processes know it for SETTING_KNOWN_SECONDS."""
+    """Wait until transactions that may follow the old setting have ended; it is remembered SETTING_KNOWN_SECONDS."""
     time.sleep(SETTING_KNOWN_SECONDS)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_xact_id()::text::bigint")
@@ -433,7 +435,7 @@ def _wait_for_writers() -> None:
 
 
 def _follow_running(project: Project, done: Resealed, tell: Callable[[str, Resealed], None]) -> None:
-    """Jobs that began with a plain payload end with a plain result: once they have, what they wrote is gone over."""
+    """Wait for jobs that began with a plain payload, as they write plain results; then go over the rows once more."""
     if not done.running:
         return
     while done.running:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 # Drawn once a start of a cluster: its sentinel and workers are forked from the process that drew it. Host names and
 # pids tell clusters apart neither in containers nor in a restored copy of a database.
 CLUSTER_ID = uuid4()
-PULSES = Pulses()  # of its workers: they judge one another by these, and by no row
+PULSES = Pulses()  # of this cluster's workers, which judge one another by these and not by rows
 
 
 def register(
@@ -40,9 +40,9 @@ def register(
     """
     Enter this process as an executor, or confirm that it is.
 
-    One executor of each cluster takes the quarantine seat: the first, and after its death the one that the
-    sentinel starts in its place. It runs one suspect job at a time, so that a job which kills its process
-    takes no other with it.
+    One executor of each cluster takes the quarantine seat: the first, and after its death the executor that the
+    sentinel starts in its place. It runs one suspect job at a time, so that a job which kills its process takes no
+    other with it.
 
     Returns:
         Its role and how many jobs it may run at once.
@@ -85,9 +85,10 @@ def heartbeat(executor_id: UUID, *, in_flight: int, loop_lag_seconds: float, dra
 
 def has_time(executor_id: UUID, *, silent_seconds: float) -> bool:
     """
-    Whether an executor should do what is for all of them: those of quarantine do, which are idle but for suspects.
+    Whether an executor should do the duties for all of them. Executors in the quarantine seat do: they are idle but for
+    suspects.
 
-    The others stand in while none of those lives.
+    The others stand in while no executor in that seat lives.
     """
     living = Executor.objects.filter(heartbeat_at__gt=Now() - timedelta(seconds=silent_seconds), draining=False)
     spare = set(living.filter(role=Executor.Role.QUARANTINE).values_list("pk", flat=True))
@@ -107,14 +108,14 @@ def kill_stuck_executors(
     *, silent_seconds: float, stuck_seconds: float, cluster_id: UUID = CLUSTER_ID, pulses: Pulses = PULSES
 ) -> list[int]:
     """
-    Kill executors of this cluster that went silent, or whose event loop is blocked, and forget those that are gone.
+    Kill executors of this cluster that are silent or whose event loop is blocked, and forget those that are gone.
 
-    A process that does not answer can't be asked to stop; its jobs come back when their leases lapse, and the
-    sentinel starts another process. They are judged by their own signs of life alone (queueops.core.processes.pulses):
-    rows are old in a database that was put back, or that could not be written for a while, and their executors sound.
-    One whose pump waits for a database that failed it is not stuck.
+    A process that does not answer can't be asked to stop; its jobs come back when their leases lapse, and the sentinel
+    starts another process. Executors are judged by their own signs of life alone (queueops.core.processes.pulses). Rows
+    are no proof: they are old where a database was put back or could not be written, while the executors are sound. An
+    executor whose pump waits for a failed database is not stuck.
 
-    An alert tells of each: what has gone by the time that somebody looks would be known from a log alone.
+    An alert tells of each, or only a log would know of an executor that is gone by the time somebody looks.
 
     Returns:
         The pids killed.
@@ -162,8 +163,8 @@ def forget_gone_executors(*, silent_seconds: float) -> int:
     Delete the rows of executors that are gone and whose jobs were rescued; their rows tell how they went.
 
     Args:
-        silent_seconds: How long one must have been silent whose process is not on this host; on others, ten times
-            as long. One that lives after all registers again.
+        silent_seconds: How long an executor must have been silent, if its host is this one and its process is gone; ten
+            times as long otherwise. An executor that lives after all registers again.
     """
     now, here = Now(), socket.gethostname()
     silent = Executor.objects.filter(heartbeat_at__lt=now - timedelta(seconds=silent_seconds))
@@ -177,10 +178,10 @@ def forget_gone_executors(*, silent_seconds: float) -> int:
 
 def vanished(jobs: Sequence[Job], *, lease_seconds: float) -> set[UUID]:
     """
-    Of jobs with a lapsed lease, those whose executor went together with all others of its cluster.
+    From jobs with a lapsed lease, return those whose executor went away together with its whole cluster.
 
-    A job that brings down its process leaves the cluster's other executors alive, and the sentinel starts another: one
-    of them has given a sign of life since. None does when the host, its network or the sentinel is gone.
+    A job that brings down its process leaves the cluster's other executors alive, and the sentinel starts a new one.
+    One of these has then given a sign of life since. None has when the host, its network or the sentinel is gone.
 
     Args:
         lease_seconds: Executors renew at least twice as often, so half of it tells who outlived whom.

@@ -1,4 +1,4 @@
-"""Services most of whose attempts fail, whatever the cause: read from what flowed, in bounded reads."""
+"""Services most of whose attempts fail, whatever the cause: read from counts of attempts, in bounded reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAST_ATTEMPTS = 20  # in that time
 MOST_SHARE, SERIOUS_SHARE = 0.5, 0.9  # of the attempts
 KEPT_SHARE = 0.25  # an alert stays open down to it
 FAILURES_LOOKED_AT = 2000  # newest events, for the commonest error
-NO_JOB_THROUGH = timedelta(minutes=15)  # for which a provider's refusals are the limits' business alone
+NO_JOB_THROUGH = timedelta(minutes=15)  # until then a provider's refusals are the limits' business alone
 REFUSALS = (QuotaAlert.Kind.EXCEEDED, QuotaAlert.Kind.UNLIMITED)
 MOST_REFUSALS = 500  # alerts looked at, the oldest
 
@@ -55,11 +55,11 @@ class Failing:
 @dataclass(frozen=True, slots=True)
 class Refusing:
     """
-    A service whose provider refuses everything: no limit makes calls wait for so long that none gets through.
+    A service whose provider refuses everything: no limit alone makes calls wait so long that none gets through.
 
     Attributes:
-        seconds: Since its first refusal, in which no job of it succeeded.
-        reason: The last one, as its alert has it.
+        seconds: Time since its first refusal; no job of it has succeeded since.
+        reason: The last refusal, as its alert has it.
     """
 
     service: str
@@ -75,7 +75,7 @@ class Refusing:
 
 
 def refusing_services() -> list[Refusing]:
-    """The services that have refused for NO_JOB_THROUGH, without one job that succeeded since, the longest first."""
+    """The services that have refused for NO_JOB_THROUGH and had no successful job since, the longest first."""
     told = QuotaAlert.objects.filter(kind__in=REFUSALS, resolved_at=None, opened_at__lt=Now() - NO_JOB_THROUGH)
     first: dict[str, QuotaAlert] = {}
     for alert in told.exclude(limit=None).select_related("limit").order_by("opened_at")[:MOST_REFUSALS]:
@@ -90,23 +90,24 @@ def refusing_services() -> list[Refusing]:
 
 
 def _refuses_all(alert: QuotaAlert, service: str) -> bool:
-    """Whether its counter was refused lately, and no job of the service has succeeded since the alert opened."""
+    """Whether the alert's counter was refused lately and no job of the service has succeeded since the alert opened."""
     lately = CounterFeedback.objects.filter(counter=alert.subject, at__gt=Now() - NO_JOB_THROUGH)
     if not lately.exists():
         return False
-    # The coarse span in which the alert opened may have had jobs before; the fine ones are kept for long enough to say.
+    # The coarse span in which the alert opened may have jobs from before it. The fine spans are kept long enough to
+    # tell.
     since = alert.opened_at + timedelta(seconds=COARSE_SECONDS)
     after = Q(span_seconds=FINE_SECONDS, at__gte=alert.opened_at) | Q(span_seconds=COARSE_SECONDS, at__gte=since)
     return not FlowSample.objects.filter(after, service=service, completed__gt=0).exists()
 
 
 def troubled_services() -> list[Failing | Refusing]:
-    """What to say of services first: those that refuse everything, then those that fail."""
+    """Services in trouble: services that refuse everything come first, then services that fail."""
     return [*refusing_services(), *failing_services()]
 
 
 def failing_services(*, share: float = MOST_SHARE) -> list[Failing]:
-    """The services of whose attempts at least `share` failed in the last minute, the worst first."""
+    """The services with at least `share` of their attempts failed in the last minute, the worst first."""
     since = Now() - timedelta(seconds=SECONDS + LATE_SECONDS)
     rows = (
         FlowSample.objects.filter(span_seconds=FINE_SECONDS, at__gte=since)

@@ -18,8 +18,11 @@ Scope = PauseSwitch.Scope
 
 
 def calls_service(project_id: str, service: str) -> bool:
-    """Whether jobs of it wait that call the service: of those that wait for a time, only the newest are looked at."""
-    # Each as jobs_job_lane_idx and jobs_job_parked_idx say it: no other index leads to a project's jobs of a service.
+    """
+    Whether jobs of the project wait that call the service. Only the newest of those that wait for a time are read.
+    """
+    # Each condition is that of jobs_job_lane_idx or jobs_job_parked_idx: no other index finds a project's jobs of a
+    # service.
     alike = Job.objects.filter(project_id=project_id, service=service, call_type__in=CallType.values, held=False)
     ready = alike.filter(status=JobState.QUEUED, scheduled_at=None)
     parked = alike.filter(status=JobState.RATE_LIMITED)
@@ -29,13 +32,13 @@ def calls_service(project_id: str, service: str) -> bool:
 
 
 def is_held_by(switch: PauseSwitch, project_id: str) -> bool:
-    """Whether the switch holds jobs of it; of a kind whose payloads do not fit, only some are looked at."""
+    """Whether the switch holds jobs of the project. For a kind whose payloads do not fit, only some jobs are read."""
     if switch.scope == Scope.GLOBAL:
         return True
     held = Job.objects.filter(project_id=project_id, held=True, status__in=WAITING).order_by()
     match switch.scope:
         case Scope.SERVICE:
-            # Every kind by its name: the index is by kind, and then by service.
+            # Names every kind, because the index is by kind and then by service.
             return held.filter(kind__in=sorted(served_names()), service=switch.key).exists()
         case Scope.KIND:
             return held.filter(kind=switch.key).exists()

@@ -44,13 +44,13 @@ HELD_SECONDS = 10  # a queue behind a limit that clears sooner holds nothing bac
 class Finding:
     """
     Attributes:
-        text: The verdict, where it comes first.
-        cause: What is likely behind it, or what to do; empty: it speaks for itself.
+        text: The verdict, if this finding comes first.
+        cause: Its likely cause, or what to do; empty: the text says enough.
         page, key: Where to look; the key names one row of it.
         begins_at: When it is to begin.
         until: When it ends by itself, as far as is known. No text names a time: screens show this one by their viewer's
             clock.
-        change: What happens then: it ends, what waits has cleared, or no more than a probe asks.
+        change: What happens at `until`: it ends, the waiting work has cleared, or a probe is sent.
     """
 
     tone: Tone
@@ -97,7 +97,7 @@ class OpenLetters:
 @dataclass(frozen=True, slots=True)
 class Situation:
     """
-    What the findings follow from.
+    The facts that the findings follow from.
 
     Attributes:
         counts: Jobs by state, of everybody.
@@ -134,8 +134,8 @@ def findings(situation: Situation) -> list[Finding]:
     """
     Say what there is to say; never nothing.
 
-    What people hold comes before what providers hold, and that before what limits hold: paused work stands still
-    whatever its provider and its limits do. Of each the largest comes first.
+    Work that people hold comes first, then work that providers hold, then work that limits hold: paused work stands
+    still whatever its provider and its limits do. Within each group the largest comes first.
     """
     found = [
         *_nobody_works(situation),
@@ -204,7 +204,7 @@ def _everything_paused(situation: Situation) -> list[Finding]:
 
 
 def _upcoming(situation: Situation) -> list[Finding]:
-    """Maintenance that is to come, each window once: nobody is to be surprised by it."""
+    """Coming maintenance, each window once, so that it surprises nobody."""
     soonest: dict[object, Upcoming] = {}
     for one in situation.upcoming:
         soonest.setdefault(one.window.pk, one)
@@ -265,7 +265,7 @@ def _failing(situation: Situation) -> list[Finding]:
 
 
 def _critical(situation: Situation) -> list[Finding]:
-    """Those of users' allowances hold up no work."""
+    """Alerts of users' allowances are left out: they hold up no work."""
     return [
         Finding("bad", alert.message, "A critical alert that nobody looks after.", "alert", str(alert.pk))
         for alert in situation.alerts
@@ -296,7 +296,7 @@ def _held_back(situation: Situation) -> list[Finding]:
 
 
 def _not_served(situation: Situation) -> list[Finding]:
-    """What the platform itself holds, for no worker knows it."""
+    """Work that the platform itself holds, because no worker can carry it out."""
     ours = [one.name for one in situation.pauses if one.switch.scope in UNSERVED]
     why = "Its work waits unharmed: start a worker with its app, or of the release that made it."
     if all(one.switch.scope == PauseSwitch.Scope.SEALED for one in situation.pauses if one.switch.scope in UNSERVED):
@@ -320,7 +320,7 @@ def _pauses(situation: Situation) -> list[Finding]:
 
 
 def _stopped(switch: PauseSwitch, name: str) -> str:
-    """What a switch is: people's, that of a batch which stopped itself, or of calls that their provider refuses."""
+    """Say who set a switch: people, a batch that stopped itself, or a provider that refuses calls."""
     if switch.scope == PauseSwitch.Scope.REFUSED:
         return f"Calls of {switch.key} have stopped: their provider refuses them"
     if switch.scope == PauseSwitch.Scope.BATCH and switch.paused_by == guards.SYSTEM:
@@ -329,7 +329,7 @@ def _stopped(switch: PauseSwitch, name: str) -> str:
 
 
 def _other_alerts(situation: Situation) -> list[Finding]:
-    """Usage and queues are shown where the limits are; dead letters by their count."""
+    """Leave out alerts that are shown elsewhere: usage and queues with the limits, dead letters by their count."""
     kinds = QuotaAlert.Kind
     told = {
         kinds.OLDEST_READY,

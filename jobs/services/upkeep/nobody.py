@@ -1,8 +1,8 @@
 """
 Work that waits while no executor lives: seen, told and sent by the web processes, for nobody else is there.
 
-Deliveries of alerts are jobs. Those that wait are carried out here as long as no executor lives, each by one process,
-which holds its row meanwhile.
+Deliveries of alerts are jobs. While no executor lives, waiting deliveries are carried out here. Each is done by one
+process, which locks its row meanwhile.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ def nobody_works() -> NobodyWorks | None:
 
 
 class NobodyWatch:
-    """One web process's. Several open one alert together, for a kind is open once, and send each message once."""
+    """
+    The watch of one web process. Several processes open one alert together, as a kind is open once, and send each
+    message once.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -131,9 +134,9 @@ def deliver_waiting() -> int:
 @transaction.atomic
 def _deliver_next() -> bool | None:
     """
-    None: no delivery waits, or other processes are at all of them.
+    Deliver one message; returns whether it was accepted. None: no delivery waits, or other processes have them all.
 
-    What was sent and not committed is sent again, by the same name: its receiver can tell.
+    A message that was sent but not committed is sent again under the same name, so its receiver can recognise it.
     """
     due = Q(scheduled_at=None) | Q(scheduled_at__lte=Now())
     waiting = Job.objects.of_project(PROJECT).filter(due, kind=KIND, status=JobState.QUEUED, held=False)
@@ -142,7 +145,7 @@ def _deliver_next() -> bool | None:
         return None
     try:
         asyncio.run(_carry_out(job))
-    except Exception as error:  # whatever it is, the next is to be tried, and this one again
+    except Exception as error:  # whatever it is, the next message must be tried, and this one again
         refused = isinstance(error, ProviderError)
         logger.warning("the message %s was not accepted: %s", job.effect_key, error, exc_info=not refused)
         carry_out_schedule([job.pk], seconds=REFUSED_AGAIN_SECONDS, actor=ACTOR, reason=f"not accepted: {error}"[:500])

@@ -1,18 +1,20 @@
 """
-Handing alerts over to those who want to be told: a job each, so that delivery is retried and can be looked at.
+Hands alerts over to the routes that want them: a job each, so that delivery is retried and can be looked at.
 
-Use of a limit and work that waits for it are told when they last for a minute, once for all whom the limit counts, and
-not again when they come back; nor while it is told that the provider refuses.
-A route is told once that an alert opened that it wants, again when its severity rises, and when a critical one is over;
-PagerDuty, whose incidents would stay open, when any that it was told of is over, and that somebody looks after it. The
-job's idempotency key names alert, route, event and severity: nobody is told twice. What is told later waits for what
-was told the same route of the same before, and has not arrived: of two on their way the first could arrive last.
+Alerts about the use of a limit, and about work that waits for it, are told once they have lasted for a minute. Each is
+told once for all whom the limit counts, and not again when it comes back. Waiting work is not told while an alert says
+that the provider refuses.
 
-What is silenced, or is about work that a maintenance window holds, waits until that ends, and is told then if it still
-is open.
+A route is told once that an alert opened that it wants, again when its severity rises, and when a critical alert is
+over. PagerDuty, whose incidents would stay open, is also told when any alert that it knows is over, and when somebody
+looks after it. The job's idempotency key names alert, route, event and severity, so that nobody is told twice. A later
+message to a route about an alert waits until the earlier ones have arrived: otherwise the first could arrive last.
 
-Alerts of users' allowances may be thousands at once: those of a project, kind and severity are told together. Those of
-one cause in several projects are one message, too, for the routes of every project: see `alert_groups`.
+A silenced alert, or one about work that a maintenance window holds, waits until the silence or window ends. It is told
+then if it is still open.
+
+Alerts of users' allowances may be thousands at once, so alerts of one project, kind and severity are told together.
+Alerts of one cause in several projects are one message, too, for routes that hear of every project: see `alert_groups`.
 """
 
 from __future__ import annotations
@@ -51,10 +53,10 @@ SEVERITIES: list[str] = [QuotaAlert.Severity.NOTICE, QuotaAlert.Severity.WARNING
 CRITICAL = QuotaAlert.Severity.CRITICAL
 DIGEST_EVERY = timedelta(minutes=10)  # at least so long between two digests of a group; critical ones do not wait
 MOST_IN_DIGEST = 10_000
-PASSING = timedelta(seconds=60)  # for which what comes and goes has to last before it is told
+PASSING = timedelta(seconds=60)  # how long alerts that come and go must last before they are told
 MOST_SILENCED = 1_000  # silenced alerts, which wait here, that are looked past
 EXAMPLES = 5  # alerts that a digest shows
-ACKNOWLEDGED_LATELY = timedelta(days=1)  # of those told no more is asked then whether it was told
+ACKNOWLEDGED_LATELY = timedelta(days=1)  # earlier acknowledgements are not looked at any more
 MOST_ACKNOWLEDGED = 100  # the newest
 MOST_BEFORE = 20  # messages that a later one waits for
 
@@ -70,7 +72,8 @@ def send_unsent(most: int) -> int:
         How many jobs were submitted. At most `most` alerts are looked at, and MOST_IN_DIGEST of each group of users;
         the rest is for the next call.
     """
-    # What comes and goes is told when it has lasted; what ends before that may come back, and is told then.
+    # Alerts that come and go are told once they have lasted. An alert that ends before that is told if it comes back
+    # and lasts.
     passing = Q(kind__in=COMING_AND_GOING) & ~Q(severity=CRITICAL)
     may_come_back = Q(resolved_at__gt=Now() - COMES_BACK) | Q(resolved_at=None, opened_at__gt=Now() - PASSING)
     routes = list(AlertRoute.objects.filter(enabled=True))
@@ -99,7 +102,7 @@ def send_unsent(most: int) -> int:
         told.append(_tell_end(routes, group[0]) if group[0].resolved_at else _tell_beginning(routes, group))
 
     one_by_one(unsent, tell, what="telling of the alert")
-    # One that raised is marked, too: tried for ever, the oldest would stop those after it.
+    # An alert whose telling raised is marked, too: if the oldest were tried for ever, they would stop those after them.
     _mark([group[0].pk for group in unsent])
     for first, *others in unsent:
         QuotaAlert.objects.filter(pk=first.pk, resolved_at=None).update(told_with=None)  # it may have got worse since
@@ -111,7 +114,7 @@ def send_unsent(most: int) -> int:
 
 
 def _tell_beginning(routes: Sequence[AlertRoute], group: Group) -> int:
-    """Tell routes of every project in one message, and those of one project of what is theirs."""
+    """Tell routes that hear of every project in one message, and routes of one project of their own alerts only."""
     told = 0
     for route in routes:
         wanted = [one for one in group if wants(route, one.severity, one.kind, one.projects)]
@@ -121,10 +124,10 @@ def _tell_beginning(routes: Sequence[AlertRoute], group: Group) -> int:
 
 
 def _tell_end(routes: Sequence[AlertRoute], alert: QuotaAlert) -> int:
-    """Of what was told in one message the end is told when all of it is over."""
+    """Tell that an alert is over. For alerts told in one message the end is told when all of them are over."""
     first = alert.told_with or alert.pk
     goes_on = QuotaAlert.objects.filter(Q(pk=first) | Q(told_with=first), resolved_at=None).exists()
-    # What was over while it waited for others was not told at all.
+    # An alert that ended while it waited for others was never told.
     may_be_untold = "cause" in alert.figures and alert.resolved_at and alert.resolved_at - alert.opened_at < CAUSES_WAIT
     told = 0
     for route in routes:
@@ -143,12 +146,13 @@ def _tell_end(routes: Sequence[AlertRoute], alert: QuotaAlert) -> int:
 
 def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
     """
-    Leave out use and queues of a limit that was told of another's, as gravely, and that may still be looked at.
+    Leave out alerts of use and queues if an alert of the same limit was told that is as grave and still open or recent.
 
-    A limit of each user's is full for as many counters as there are users; what is open at the end is told then.
+    A limit for each user may be full for as many counters as there are users. An alert that is still open once the told
+    one has been over for a while is told then.
     """
     of_limits = QuotaAlert.objects.filter(kind__in=COMING_AND_GOING, limit__in={one.limit_id for one in alerts})
-    # The end of what was told takes the mark off; what lasted for so long had been told.
+    # An alert's end clears its `notified_at`, but one that lasted for PASSING had been told.
     was_told = Q(resolved_at__gt=Now() - COMES_BACK, resolved_at__gte=F("opened_at") + PASSING)
     known = of_limits.filter(was_told | Q(resolved_at=None, notified_at__isnull=False))
     told: dict[int | None, int] = {}
@@ -166,7 +170,7 @@ def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
 
 
 def _refusals_told() -> QuerySet[QuotaAlert]:
-    """What says already of an alert's counter that its provider refuses: work waits because of that."""
+    """Open or recent alerts that a provider refuses the calls of an alert's counter: work waits because of that."""
     lately = Q(resolved_at=None) | Q(resolved_at__gt=Now() - COMES_BACK)
     return QuotaAlert.objects.filter(lately, kind=QuotaAlert.Kind.EXCEEDED, subject=OuterRef("subject"))
 
@@ -183,7 +187,7 @@ def wants(route: AlertRoute, severity: str, kind: str, projects: Collection[str]
     Whether a route is told of an alert.
 
     Args:
-        projects: Those it is about; none: the whole installation, of which routes of one project are not told.
+        projects: The projects it is about; none: the whole installation, of which routes of one project are not told.
     """
     return (
         SEVERITIES.index(severity) >= SEVERITIES.index(route.least_severity)
@@ -193,7 +197,7 @@ def wants(route: AlertRoute, severity: str, kind: str, projects: Collection[str]
 
 
 def _was_told(route: AlertRoute, alert: int) -> bool:
-    """Whether it was told that the alert opened, with whatever severity it had then."""
+    """Whether the route was told that the alert opened, with whatever severity it had then."""
     return Job.objects.filter(project_id=PROJECT, idempotency_key__in=_keys(alert, route, "opened")).exists()
 
 
@@ -202,7 +206,7 @@ def _keys(first: int, route: AlertRoute, *events: Event) -> list[str]:
 
 
 def _send_acknowledged(routes: Sequence[AlertRoute]) -> int:
-    """Tell PagerDuty of open alerts that it was told of and that somebody looks after now."""
+    """Tell PagerDuty which of the open alerts that it knows somebody looks after now."""
     pagers = [route for route in routes if route.channel == AlertRoute.Channel.PAGERDUTY]
     open_ones = QuotaAlert.objects.filter(resolved_at=None, acknowledged_at__gt=Now() - ACKNOWLEDGED_LATELY)
     alerts = list(open_ones.order_by("-acknowledged_at")[:MOST_ACKNOWLEDGED]) if pagers else []
@@ -283,7 +287,7 @@ def _submit(route: AlertRoute, event: Event, key: str, content: dict[str, Any]) 
     before = _on_their_way(route, content) if event in ("acknowledged", "resolved") else []
     named = Named(PROJECT)
     named.read(before)
-    # A message that is given up opens no incident any more: what comes after it goes all the same.
+    # A message that was given up opens no incident any more, so the messages after it go all the same.
     waits = {"after": before, "on_failure": OnFailure.RUN} if before else {}
     spec = JobSpec(kind=KIND, payload=payload, priority="urgent", idempotency_key=key, **waits)
     job = prepare_job(spec, effect_key=f"alert:{key}")

@@ -1,8 +1,8 @@
 """
-What an executor remembers of its claims, compared with a database that it has just connected to.
+Compares an executor's memory of its claims with a database that it has just connected to.
 
-The database knows better what was committed; the executor, what it has begun. Where a database was put back to an
-earlier moment, its rows say of calls that ended long ago that they are under way, and of some that are that they wait.
+The database knows better what was committed; the executor knows better what it has begun. In a database that was put
+back to an earlier moment, calls that ended long ago seem to be under way. Calls that are under way may seem to wait.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ class SettledClaims(NamedTuple):
 @transaction.atomic()
 def compare_claims(executor_id: UUID, owned: Collection[ClaimedJob], *, begun_up_to: int) -> SettledClaims:
     """
-    Settle what the database says of this executor's claims and its memory does not.
+    Settle claims that the database has of this executor and its memory has not.
 
-    A claim above what was begun comes from a commit whose answer was lost with the connection. Nothing of it was
-    started, so it costs neither an attempt nor a crash. One below was begun and let go of, in a time that the database
-    does not know: it ends as its kind says, and so does what is carried out here and waits there. A claim whose payload
-    this process cannot open is left to its lease.
+    A claim whose token is above `begun_up_to` comes from a commit whose answer was lost with the connection. It was
+    never begun, so it costs neither an attempt nor a crash. A claim with a lower token was begun and ended, in a time
+    that the database does not know. It is given back if it may be repeated, and else buried. A job that runs here and
+    waits there is buried unless it may be repeated. A claim whose payload this process cannot open is left to its
+    lease.
 
     Args:
-        owned: What is being carried out.
+        owned: Jobs that are being carried out.
         begun_up_to: The highest fencing token of all claims that this executor has begun; they only rise, and a new
             epoch begins far above.
     """

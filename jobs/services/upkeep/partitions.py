@@ -19,7 +19,7 @@ class Partitioned:
     A table in parts by `created_at`, in UTC.
 
     Attributes:
-        shape: What a part's name ends with; those of days and months sort as their times do.
+        shape: What a part's name ends with; names sort as their times do.
         first_of: The first day of the part that a day belongs to.
         longest: No part is longer.
     """
@@ -58,8 +58,8 @@ def make_partitions(*, ahead: int = PARTITIONS_AHEAD) -> list[str]:
     """
     Make the parts of today (UTC) and the days ahead.
 
-    Attaching a ready table takes a weaker lock than creating a partition in place, and the lock timeout gives up
-    rather than queueing every writer behind a long query; the next round tries again.
+    Attaching a ready table takes a weaker lock than creating a partition in place. A lock timeout keeps writers from
+    queueing behind a long query; the next round tries again.
 
     Returns:
         The names of those made.
@@ -105,7 +105,7 @@ def restored_parts() -> list[tuple[str, date]]:
 
 
 def drop_part(name: str) -> bool:
-    """Drop a part and return whether it is gone: not while somebody reads it, then the next round tries again."""
+    """Drop a part and return whether it is gone. It stays while somebody reads it; then the next round tries again."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = '2s'")

@@ -29,7 +29,7 @@ MOST_WATCHED = 50  # the oldest
 MOST_PROJECTS_OF_A_PAUSE = 100  # of one pause; those with the most waiting jobs
 
 Scope = PauseSwitch.Scope
-QUIET = frozenset(  # kinds that tell of work which does not go on, or of a provider
+QUIET = frozenset(  # kinds that tell of work that stands still, or of a provider
     {
         QuotaAlert.Kind.OLDEST_READY,
         QuotaAlert.Kind.LONG_RUNNING,
@@ -63,7 +63,9 @@ class ShownPause:
 def shown_pauses(
     switches: Sequence[PauseSwitch], by_project: Mapping[str, Counts], people: Mapping[str, str]
 ) -> list[ShownPause]:
-    """What each switch holds; how many jobs wait is known of projects and batches, whose jobs are counted."""
+    """
+    Say what each switch holds. Only projects and batches have counts of their jobs, so only they tell how many wait.
+    """
     ids = [switch.key for switch in switches if switch.scope == Scope.BATCH]
     batches = {str(batch.pk): batch for batch in Batch.objects.filter(pk__in=ids)}
     counts = {str(pk): found for pk, found in batch_counts(batch.pk for batch in batches.values()).items()}
@@ -80,7 +82,7 @@ def shown_pauses(
 
 
 def by_whom(paused: ShownPause) -> str:
-    """Who paused, and why."""
+    """Say who paused, and why."""
     if paused.switch.until:
         reason = f" {paused.switch.reason}" if paused.switch.reason else ""
         return f"A maintenance window.{reason}"
@@ -89,7 +91,9 @@ def by_whom(paused: ShownPause) -> str:
 
 
 def is_quiet(alert: QuotaAlert, open_windows: Sequence[PauseSwitch]) -> bool:
-    """Whether it is about work that a maintenance window holds now: it is told when that is over, if it still is so."""
+    """
+    Whether an alert is about work that a maintenance window holds now. It is told after the window if it is still open.
+    """
     return alert.kind in QUIET and any(_holds(switch, alert) for switch in open_windows)
 
 
@@ -106,11 +110,14 @@ def _holds(switch: PauseSwitch, alert: QuotaAlert) -> bool:
 
 
 def watch_paused() -> None:
-    """Tell of pauses that jobs wait under for long, or that no person made; over once taken off, or no job is left."""
+    """
+    Tell of pauses under which jobs wait for long, or that a restore made. The alert ends with the pause or its last
+    job.
+    """
     minutes = settings.QUEUEOPS.alert_paused_minutes
     is_old = Q(created_at__lt=Now() - timedelta(minutes=minutes))
     old = PauseSwitch.objects.filter(is_old | Q(reason=PUT_BACK_REASON)).filter(window=None).exclude(scope__in=OURS)
-    # Of a batch that has stopped itself another alert tells.
+    # Another alert tells of a batch that has stopped itself.
     old = old.exclude(scope=Scope.BATCH, paused_by=guards.SYSTEM)
     switches = list(old.order_by("created_at")[:MOST_WATCHED])
     shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
@@ -120,7 +127,7 @@ def watch_paused() -> None:
 
 
 def _forgotten(paused: ShownPause) -> list[Opening]:
-    """An alert a project whose jobs wait: who looks after one of them may not know that others do."""
+    """One alert for each project whose jobs wait: people who look after one project may not know of the others."""
     switch = paused.switch
     held = Job.objects.filter(status__in=WAITING).exclude(project=PauseSwitch.EXEMPT)
     if switch.scope in (Scope.PROJECT, Scope.BATCH):

@@ -1,8 +1,8 @@
 """
 Unfinished jobs follow the rules of the pools when these change.
 
-A job gets its pool when it is inserted. After a change all unfinished jobs are looked through twice, part by part: at
-once, and again when every transaction has ended that may have inserted jobs by the old rules.
+A job gets its pool when it is inserted. After a change all unfinished jobs are looked through twice, part by part. The
+second pass begins once every transaction has ended that may have inserted jobs by the old rules.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
 
 LOOKED_AT_ONCE = 5000  # jobs of one statement, which locks those that it moves
-SWEEP_SECONDS = 0.3  # of each second in which house-keeping is done
+SWEEP_SECONDS = 0.3  # of each second of house-keeping
 PASSES = 2
 # A statement that reads the old rules has no transaction id before it writes its first row.
 UNDER_WAY_SECONDS = 5.0
@@ -52,9 +52,9 @@ def follow_pools() -> int:
 @transaction.atomic
 def _follow_part() -> int | None:
     """
-    None: there is nothing to do now.
+    Move the jobs of the next part and return how many; None: there is nothing to do now.
 
-    Whoever changes the rules meanwhile waits for this part, and starts anew.
+    A change of the rules waits for this part, and starts the passes anew.
     """
     sweep = PoolSweep.objects.select_for_update().filter(passes__lt=PASSES).first()
     if sweep is None or (sweep.passes == PASSES - 1 and sweep.after.int == 0 and not _is_settled()):

@@ -29,7 +29,7 @@ class UnreadableOutcomes(QueueOpsError):
 
 
 class Word(StrEnum):
-    """What an operator says of a job."""
+    """An operator's word on how a job ended."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -61,12 +61,12 @@ class End(NamedTuple):
 @dataclass(slots=True)
 class Said:
     """
-    All that is said of a job.
+    All that the files say of a job.
 
     Attributes:
-        begun, ended: Fencing tokens of its attempts; `ended` has those of which the end is known to the last.
-        end: The last that ended it.
-        word: An operator's, which counts more; `result`: with it.
+        begun, ended: Fencing tokens of its attempts; `ended` has the attempts whose end is known completely.
+        end: The last attempt that ended the job.
+        word: An operator's, which counts more than a log; `result`: given with it.
     """
 
     kind: str = ""
@@ -80,18 +80,18 @@ class Said:
 
     @property
     def open_token(self) -> int:
-        """Of the newest attempt whose end nobody knows; 0: there is none."""
+        """The token of the newest attempt whose end nobody knows; 0: there is none."""
         return max(set(self.begun) - set(self.ended), default=0)
 
 
 @dataclass(slots=True)
 class Outcomes:
     """
-    What several files say together.
+    The words of several files together.
 
     Attributes:
         by_key: Words of operators that name an effect key and no job.
-        foreign: By file, how many lines are neither; `named`: the first of them.
+        foreign: By file, how many lines are of neither form; `named`: the first of them.
         torn: Files whose last line was cut off as its writer ended.
     """
 
@@ -110,7 +110,7 @@ def read_outcomes(paths: Iterable[Path]) -> Outcomes:
     Keeps some 300 bytes a job in memory; results are read again when they are needed, and opened then.
 
     Raises:
-        UnreadableOutcomes: There is nothing in it, or an operator's line is not what it should be. It is named.
+        UnreadableOutcomes: A file is empty, or an operator's line is wrong. The message names it.
     """
     outcomes = Outcomes()
     for path in _files(paths):
@@ -193,7 +193,7 @@ def _take_line(known: Any, place: Place, outcomes: Outcomes) -> bool:
     said.kind, said.project = said.kind or kind, said.project or project
     if token not in said.begun:
         said.begun += (token,)
-    if outcome and outcome != "part" and token not in said.ended:  # of a part more may have been begun
+    if outcome and outcome != "part" and token not in said.ended:  # an attempt may have begun more than a part
         said.ended += (token,)
     if outcome in {"completed", "failed"}:
         end = End(token, outcome == "completed", place)

@@ -1,7 +1,7 @@
 """
-After a restore to an earlier moment: what had run since, so that it does not run again.
+After a restore to an earlier moment: finds what had run since that moment, so that it does not run again.
 
-The files (read_outcomes.py) tell it; here it is compared with the rows, and written through the table of moves.
+The files (read_outcomes.py) tell it. This module compares it with the rows, and writes it through the table of moves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ACTOR = "system:reconcile"
 
 
 class Discrepancy(StrEnum):
-    """What the files and a row say together."""
+    """The verdicts on what the files and a row say together."""
 
     COMPLETE = "completed, and waits here"
     FAIL = "failed for good, and waits here"
@@ -86,7 +86,7 @@ class Judged:
 
 def find_by_key(outcomes: Outcomes) -> list[str]:
     """
-    Give the words for effect keys to the jobs that have them, unless there is one for the job itself.
+    Give words on effect keys to the jobs that have these keys, unless there is a word on the job itself.
 
     Returns:
         The keys that no job here has.
@@ -115,7 +115,7 @@ def reconcile(ids: Collection[UUID], outcomes: Outcomes, *, force: bool = False)
     """
     Write what the files say of these jobs, each chunk in a transaction of its own, with an audit entry.
 
-    A row is judged again under its lock. Repeated, or gone on with after it was cut off, it changes nothing twice.
+    A row is judged again under its lock. A repeated or resumed run changes nothing twice.
 
     Args:
         force: Also while not everything is paused.
@@ -132,7 +132,7 @@ def reconcile(ids: Collection[UUID], outcomes: Outcomes, *, force: bool = False)
 
 @transaction.atomic(durable=True)
 def _write(ids: Sequence[UUID], outcomes: Outcomes, *, force: bool) -> Counter[Discrepancy]:
-    # Locked, or the pause could go before the rows are written.
+    # Locked, or the pause could end before the rows are written.
     if not force and not list(PauseSwitch.objects.select_for_update().filter(scope=PauseSwitch.Scope.GLOBAL)):
         raise NotPaused(
             "Not everything is paused: workers may be calling what you are about to reconcile. Pause all first "
@@ -163,7 +163,7 @@ def _judge(ids: Sequence[UUID], outcomes: Outcomes, *, lock: bool) -> list[Judge
         DeadLetter.objects.open().filter(job_id__in=failed, error_code=OUTCOME_UNKNOWN).values_list("job_id", flat=True)
     )
 
-    # Their lease tells nothing: what became of a line of theirs is known once its answer was read.
+    # A lease by a provider's batch tells nothing: what became of a line is known once its answer was read.
     held = {job.executor for job in jobs.values() if job.status in RUNNING and job.executor}
     in_batches = set(ProviderBatch.objects.filter(pk__in=held).values_list("pk", flat=True))
 
@@ -194,12 +194,14 @@ def _of_ended(job: Job, claim: Word | None, *, has_letter: bool) -> Discrepancy:
 
 
 def _claim(said: Said, job: Job) -> Word | None:
-    """What is said of a job beyond what its row knows: of the claim that its token names, and of later ones."""
+    """
+    What the files say of a job beyond its row: about the claim that the row's token names, and about later claims.
+    """
     if said.word is not None:
         return said.word
     if said.end is not None and said.end.token >= job.fencing_token:
         return Word.COMPLETED if said.end.is_completed else Word.FAILED
-    known = job.fencing_token - (job.status in RUNNING)  # of a claim that goes on the row does not know the end
+    known = job.fencing_token - (job.status in RUNNING)  # the row of a running job does not know its claim's end
     if said.open_token > known:
         return Word.UNKNOWN
     return Word.NOT_DONE if max(said.begun, default=0) > known else None

@@ -26,7 +26,7 @@ from .partitions import EVENTS
 
 COMPARED_AT_ONCE = 2000  # jobs, whose events are in memory together
 REPAIRED_AT_ONCE = 500  # jobs that one transaction locks
-CLOCKS_DIFFER = timedelta(days=1)  # at most, those of who made an id or an event and of the database
+CLOCKS_DIFFER = timedelta(days=1)  # at most: clocks of the makers of ids and events, and the database's
 COLUMNS = tuple(column.name for column in fields(FoldedJob))
 ACTOR = "system:replay"
 ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"  # or work that goes on would seem to differ
@@ -64,12 +64,12 @@ class RowDifference:
 @dataclass(slots=True)
 class ReplayedChunk:
     """
-    What a chunk of jobs came to.
+    The outcome of comparing a chunk of jobs.
 
     Attributes:
         judged: Jobs whose whole log is there.
-        dropped: Jobs older than the log: retention took the beginning of theirs.
-        headless: Jobs whose log lacks its beginning although it should be there.
+        dropped: Jobs older than the log: retention took the beginning of their log.
+        headless: Jobs whose log lacks its beginning although retention cannot have taken it.
     """
 
     judged: int = 0
@@ -85,7 +85,7 @@ def choose_jobs(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> QuerySet[Job]:
-    """The jobs of a batch, a project, or made in a time; all of them where nothing is given."""
+    """The jobs of a batch, a project, or a time of their making; all jobs where nothing is given."""
     chosen = Job.objects.exclude(effect_key__startswith="erased:")  # their log was erased, with their user
     if batch is not None:
         chosen = chosen.filter(batch=batch)
@@ -121,8 +121,8 @@ def repair(ids: Collection[UUID]) -> Iterator[int]:
     """
     Write these rows as their logs say, each chunk in a transaction of its own, with an audit entry.
 
-    What runs, by its row or by its log, is left alone. So is a row that has come to agree meanwhile. An audit event
-    tells what each column was. The counts of jobs are those of the log already.
+    Rows are left alone that run, by the row or by the log, or that have come to agree meanwhile. An audit event tells
+    what each column was. The counts of jobs follow the log already.
 
     Yields:
         How many were written, after each chunk.
@@ -191,7 +191,7 @@ def _compare(rows: Sequence[tuple[Any, ...]], log_begins: datetime) -> ReplayedC
 
 
 def _log_begins() -> datetime:
-    """Since when the log is kept: what happened earlier went with its day."""
+    """When the kept log begins: earlier events were dropped with their day."""
     names = EVENTS.before(timezone.now().date() + timedelta(days=365))
     first = names[0].rpartition("_")[2] if names else "00010101"
     return datetime.strptime(f"{first} +0000", f"{EVENTS.shape} %z").astimezone(UTC)

@@ -1,8 +1,8 @@
 """
-What is deleted when it is old: each table that grows has a rule here.
+Deletes old rows: each table that grows has a rule here.
 
 A backlog is worked off in small transactions for DELETING_SHARE of the time, so that claims and their disk are not held
-up, and deletion still keeps pace with what the queue finishes at its fastest (bench/deletion.py).
+up. Deletion still keeps pace with the queue at its fastest (bench/deletion.py).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROWS_OF_A_DELETE = 1000
 LATE = timedelta(days=1)
 ARCHIVING = "archive"  # the duty of manage.py archive
 LONGEST_PERIOD = timedelta(days=32)  # of a budget, but for those that never end
-CLOCKS_DIFFER = timedelta(days=1)  # at most, those of who makes ids of jobs and of the database
+CLOCKS_DIFFER = timedelta(days=1)  # at most: clocks of the makers of job ids, and the database's
 
 Forget = Callable[[datetime, int], int]
 Oldest = Callable[[datetime], datetime | None]
@@ -60,7 +60,7 @@ class RetentionRule:
         name: What goes, for people.
         setting: Of QUEUEOPS, in days; None: `forget` knows when.
         forget: Delete what is older, at most so many rows; returns how many.
-        oldest: Since when the oldest of what may go is there; None: nothing.
+        oldest: The time of the oldest row that may go; None: there is none.
     """
 
     name: str
@@ -80,7 +80,7 @@ class RetentionRule:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """What should have been deleted: `since` is how old the oldest of it is."""
+    """Rows that should have been deleted: `since` is the time of the oldest."""
 
     name: str
     days: int
@@ -91,7 +91,7 @@ class Overdue:
 class Deleted:
     """
     Attributes:
-        rows: Or parts of the logs, by the rules' names.
+        rows: How many rows, or parts of the logs, by the rules' names.
         is_through: Nothing more is to be deleted now.
     """
 
@@ -105,7 +105,7 @@ def apply_retention(*, seconds: float, share: float = DELETING_SHARE, chunk: int
 
     Args:
         seconds: At most so long, but for the chunk under way: the next call goes on.
-        share: Of the time, spent deleting while there is more to delete.
+        share: The part of the time that is spent deleting while there is more to delete.
     """
     until = time.monotonic() + seconds
     deleted = dict.fromkeys((rule.name for rule in RULES), 0)
@@ -147,10 +147,10 @@ def _by_statement(name: str) -> Callable[[datetime, int], int]:
 
 def is_archived() -> bool:
     """
-    Whether what is old goes by the archive alone.
+    Whether old rows go by the archive alone.
 
-    The duty stays in the database once it was done: a host whose settings do not name the archive must not delete what
-    another host's does.
+    The duty stays in the database once it was done. A host whose settings name no archive must not delete rows that
+    another host is to archive.
     """
     return settings.QUEUEOPS.archive_dir is not None or DutyLease.objects.filter(duty=ARCHIVING).exists()
 
@@ -187,7 +187,7 @@ def _parts(kept: Partitioned, *, may_go: Callable[[datetime], bool] = lambda bef
     return forget, oldest
 
 
-# Else it would read all letters for each chunk.
+# Otherwise the statement would read all letters for each chunk.
 BY_INDEX = "SET LOCAL enable_seqscan = off"
 
 
@@ -203,7 +203,7 @@ def timelines_are_kept(before: datetime) -> bool:
 
 
 def _oldest_job(before: datetime) -> datetime | None:
-    """Of jobs that nothing keeps; one that a dead letter or a requeue keeps is not late."""
+    """The end of the oldest job that may go; a job that a dead letter, a requeue or a restore keeps is not late."""
     ended = Job.objects.filter(finished_at__lt=before).exclude(dead_letter__resolution=None, dead_letter__isnull=False)
     later = Job.objects.filter(origin=OuterRef("pk"))
     restored = RestoredJob.objects.filter(pk=OuterRef("pk"))
@@ -218,7 +218,7 @@ def _oldest_batch(before: datetime) -> datetime | None:
 
 
 def _forget_provider_batch(before: datetime, most: int) -> int:
-    """Of the oldest, so many lines; with the last of them it goes itself."""
+    """Delete so many lines of the oldest batch, and the batch itself with its last line."""
     batch = ProviderBatch.objects.filter(closed_at__lt=before).order_by("closed_at").first()
     if batch is None:
         return 0
@@ -235,7 +235,9 @@ def _oldest_provider_batch(before: datetime) -> datetime | None:
 
 
 def _past_periods(before: datetime) -> QuerySet[BudgetPeriod]:
-    """Of those that never end nothing goes: the ledger, from which they could be summed up again, does."""
+    """
+    Periods that have ended. Periods that never end are kept: the ledger that they could be summed up from is deleted.
+    """
     began = BudgetPeriod.objects.filter(starts_at__gt=BEGINNING, starts_at__lt=before - LONGEST_PERIOD)
     return began.filter(held=0, alerted_level=0).order_by("starts_at")
 
@@ -243,7 +245,7 @@ def _past_periods(before: datetime) -> QuerySet[BudgetPeriod]:
 @transaction.atomic
 def _forget_periods(before: datetime, most: int) -> int:
     chosen = list(_past_periods(before).values_list("pk", flat=True)[:most])
-    # What somebody has locked goes the next time: he may wait for another that is locked here.
+    # Rows that somebody has locked go the next time: their holder may wait for another row that is locked here.
     locked = BudgetPeriod.objects.filter(pk__in=chosen, held=0).order_by("pk").select_for_update(skip_locked=True)
     BudgetPeriod.objects.filter(pk__in=list(locked.values_list("pk", flat=True))).delete()
     return len(chosen)

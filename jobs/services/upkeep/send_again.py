@@ -49,7 +49,7 @@ class SentAgain:
 
 def failed_messages(receiver: Webhook | AlertRoute, since: datetime | None = None) -> QuerySet[DeadLetter]:
     """
-    The dead letters of its messages that nobody has requeued or discarded, the oldest first.
+    The dead letters of a receiver's messages that nobody has requeued or discarded, the oldest first.
 
     Args:
         since: Only those that were given up since.
@@ -58,7 +58,7 @@ def failed_messages(receiver: Webhook | AlertRoute, since: datetime | None = Non
         told = WebhookDelivery.objects.filter(webhook=receiver).exclude(event=WebhookDelivery.Event.TEST)
         letters = DeadLetter.objects.filter(job__in=told.values("job"))
     else:
-        # A test is over with its day: who wants another sends another.
+        # Tests are left out: people send a new test if they want one.
         letters = DeadLetter.objects.filter(project=PROJECT, kind=KIND_OF_ALERTS, service=service_of(receiver))
         letters = letters.exclude(job__idempotency_key__startswith="test:")
     letters = letters.filter(resolution=None).order_by("created_at", "pk")
@@ -66,7 +66,7 @@ def failed_messages(receiver: Webhook | AlertRoute, since: datetime | None = Non
 
 
 def count_failed(receiver: Webhook | AlertRoute) -> FailedMessages:
-    """What is to be sent again."""
+    """Count the messages that are to be sent again."""
     letters = failed_messages(receiver)
     first = letters.values_list("created_at", flat=True).first()
     return FailedMessages(letters.order_by().values("pk")[:MOST_SENT_AGAIN].count(), first)
@@ -81,7 +81,7 @@ def send_webhook_again(
 
     Raises:
         UnknownWebhook
-        ReceiverIsOff: It is switched off: they would be left out.
+        ReceiverIsOff: It is switched off, and would be sent nothing.
         ProjectMoved, ProjectMoving
     """
     rows = Webhook.objects.select_for_update(no_key=True).defer(*WRITTEN_BY_ROTATION)
@@ -116,7 +116,7 @@ def _send_again(
     receiver.save(update_fields=[*Receiver.NOT_FAILING])
     letters = failed_messages(receiver, since)
     ids = list(letters.values_list("pk", flat=True)[:MOST_SENT_AGAIN])
-    # Its own entry tells which of them went; this one tells of the receiver.
+    # The requeue's own audit entry tells which messages went; this one tells of the receiver.
     sent = len(requeue_dead_letters(ids, actor=actor, note=reason).moved)
     found = SentAgain(sent, letters.count())
     trail.record(actor=actor, **told, after={"sent": sent, "left": found.left}, reason=clean_reason(reason))

@@ -1,4 +1,4 @@
-"""What becomes of jobs that no worker carries out: they are buried after a stated time, and not before."""
+"""Buries jobs that no worker carries out after a stated time, and not before."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def tend_unserved() -> int:
     Returns:
         How many were buried.
     """
-    # What needs a payload key waits for it as long as it takes: nobody could requeue it without.
+    # Jobs that need a payload key wait as long as it takes: nobody could requeue them without the key.
     switches = PauseSwitch.objects.filter(scope__in=UNSERVED).exclude(scope=PauseSwitch.Scope.SEALED)
     with left_sealed():  # an error that was sealed is written as it is
         return sum(_tend(switch) for switch in switches)
 
 
 def waiting_for(switch: PauseSwitch) -> Q:
-    """The jobs that are held for it."""
+    """The jobs that a switch holds."""
     if switch.scope == PauseSwitch.Scope.UNFIT:
         return misfits_of(switch.key)
     if switch.scope == PauseSwitch.Scope.SEALED:

@@ -25,9 +25,9 @@ MOST_POOLLESS = 5_000  # jobs looked at, in lanes and outside of them
 
 def unserved_pools() -> list[Opening]:
     """
-    What to tell: pools with waiting jobs and no live cluster; kinds that no pool names while each cluster serves one.
+    Find pools with waiting jobs and no live cluster, and kinds that no pool names while each cluster serves a pool.
 
-    A pool that was served within a lease is none: its cluster is just being restarted.
+    A pool that was served within a lease is left out: its cluster is just being restarted.
     """
     served = pools_served()
     pools = Pool.objects.all() if served is None else Pool.objects.filter(pk__in=served)

@@ -46,7 +46,7 @@ LOST = "all executors of its host's cluster went away"
 
 class Around(NamedTuple):
     """
-    What there is to do for those that do what is for all.
+    Whether there is work for the executors that do the common duties.
 
     Attributes:
         is_under_way: A job runs, or waits for anything but a time or a person.
@@ -58,14 +58,16 @@ class Around(NamedTuple):
 
 
 def look_around() -> Around:
-    """Look for all duties at once, in one statement, where most likely none has anything to do."""
+    """Look for the work of all duties in one statement, as mostly none has anything to do."""
     logs = {"logs": list(SEQUENCES), "sequences": list(SEQUENCES.values())}
     [row] = run_sql_as(Around, "jobs", "look_around", {**logs, "passes": PASSES})
     return row
 
 
 def prepare_database() -> None:
-    """What a new or emptied database needs before the first job: an epoch, default rules and the log's partitions."""
+    """
+    Make what a new or emptied database needs before the first job: an epoch, default rules and the log's partitions.
+    """
     ensure_epoch()
     if not AgingRule.objects.exists():
         AgingRule.objects.bulk_create(
@@ -105,13 +107,14 @@ def rescue_lapsed() -> int:
     """
     Take back jobs whose executor did not renew its lease: killed, cut off, or frozen.
 
-    Costs no attempt but a crash. A job that has brought down its process for the third time is buried as poison;
-    one that was running and may not be repeated is buried as `outcome_unknown`; the others run again.
-    Where every executor of a cluster went at once it was the host, and costs nobody a crash; a job that this has
-    happened to FREE_LOSSES times may be the cause, and from then on pays like the others (docs/adr/0029).
+    This costs a crash and no attempt. A job that has brought down its process MAX_CRASHES times is buried as poison. A
+    job that was running and may not be repeated is buried as `outcome_unknown`. The others run again.
 
-    What they held of limits, estimates and places in flight, is given back. What they held of budgets is counted as
-    spent: their calls may have been made.
+    Where every executor of a cluster went at once, the host is to blame, and no job is charged a crash. A job that was
+    lost this way FREE_LOSSES times may be the cause, and is charged from then on (docs/adr/0029).
+
+    Holds on limits (estimates and places in flight) are given back. Holds on budgets are counted as spent: the calls
+    may have been made.
 
     Returns:
         How many were taken back. At most RESCUE_AT_ONCE; the rest is for the next sweep.
@@ -166,7 +169,7 @@ def _fate(job: Job, *, crashed: bool) -> Failure | None:
 
 
 def _often_lost(jobs: Collection[UUID]) -> set[UUID]:
-    """Of these jobs, those that have been lost with a whole cluster so often that they may be what brings it down."""
+    """Return the jobs that were lost with a whole cluster FREE_LOSSES times: they may be what brings it down."""
     lost = JobEvent.objects.filter(job_id__in=jobs, data__has_key=LOST_WITH_HOST)
     often = lost.values("job_id").annotate(times=Count("id")).filter(times__gte=FREE_LOSSES).order_by()
     return set(often.values_list("job_id", flat=True)) if jobs else set()
@@ -174,9 +177,10 @@ def _often_lost(jobs: Collection[UUID]) -> set[UUID]:
 
 def is_closed(job: Job) -> bool:
     """
-    Whether only its payload tells if it may be repeated, and this process lacks the key: one that has it judges.
+    Whether only the job's payload tells if it may be repeated, and this process lacks the key. A process that has it
+    judges.
 
-    Its payload is read once more as it is stored; it is asked of kinds alone whose payloads tell.
+    Looks at the payload only for kinds whose payload decides whether a job may be repeated.
     """
     try:
         tells = callable(find_handler(job.kind).idempotent)
@@ -193,7 +197,7 @@ def is_repeatable(job: Job) -> bool:
     except (UnknownKind, ValidationError):
         return False
     except Exception:
-        # The handler's own code: what it raises for one payload would keep every job from being taken back.
+        # The handler's own code: an error that it raises for one payload would keep every job from being taken back.
         logger.exception("job %s (%s): whether it may be repeated cannot be told", job.pk, job.kind)
         return False
 

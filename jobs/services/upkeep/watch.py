@@ -1,4 +1,4 @@
-"""What operators must be told of and no decision notices: looked for every few seconds, in bounded reads."""
+"""Looks for trouble that operators must hear of and no decision notices: every few seconds, in bounded reads."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def watch_ready(stale_lanes: list[StaleLane]) -> None:
     """Tell of projects whose oldest ready job waits too long though nothing holds it back."""
     now, allowed = timezone.now(), timedelta(minutes=settings.QUEUEOPS.alert_oldest_ready_minutes)
     switches = PauseSwitch.objects.filter(scope__in=[PauseSwitch.Scope.PROJECT, PauseSwitch.Scope.GLOBAL])
-    paused = set(switches.values_list("key", flat=True))  # of the global one it is empty
+    paused = set(switches.values_list("key", flat=True))  # the global switch has an empty key
     oldest = oldest_ready(_busiest_projects())
     for lane in [] if "" in paused else [one for one in stale_lanes if one.project not in paused]:
         oldest[lane.project] = min(oldest.get(lane.project, lane.since), lane.since)
@@ -133,9 +133,9 @@ def watch_ready(stale_lanes: list[StaleLane]) -> None:
 
 def watch_executors() -> None:
     """
-    Tell of executors that went silent or whose handlers block the event loop; over when they answer or are gone.
+    Tell of executors that went silent or whose handlers block the event loop. It ends when they answer or are gone.
 
-    What is told of one that its cluster killed stays for a while.
+    The alert about an executor that its cluster killed stays for a while.
     """
     silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
     late = Q(loop_lag_ms__gt=LATE_LOOP_MS) | Q(loop_held_at__gt=Now() - HELD_TOLD_FOR)
@@ -146,7 +146,7 @@ def watch_executors() -> None:
 
 
 def watch_outages() -> None:
-    """Tell of targets that do not answer, once for all projects; over when they have answered for a while."""
+    """Tell of targets that do not answer, once for all projects. It ends when they have answered for a while."""
     found = []
     for name, out in grouped(open_breakers(MOST_BREAKERS)).items():
         projects, held = {one.project_id for one in out}, sum(one.holds for one in out)
@@ -165,15 +165,15 @@ def watch_outages() -> None:
                 },
             )
         )
-    # A target that fails on and off is one outage.
+    # A target that fails on and off counts as one outage.
     lately = ServiceBreaker.objects.filter(opened_at=None, closed_at__gt=Now() - CALM)[:MOST_BREAKERS]
     reconcile(Kind.OUTAGE, found, keep={name[:LONGEST_ID] for name in grouped(lately)})
 
 
 def watch_failing() -> None:
     """
-    Tell of services most of whose attempts fail, where no outage nor alert of dead letters says so already, and of
-    those that refuse everything for long: they are asked on and on, and nothing fails.
+    Tell of services most of whose attempts fail, unless an outage or an alert of dead letters says so already. Tell
+    also of services that refuse everything for long: they are asked on and on, and nothing fails.
     """
     out = set(
         ServiceBreaker.objects.filter(Q(opened_at__isnull=False) | Q(closed_at__gt=Now() - CALM)).values_list(

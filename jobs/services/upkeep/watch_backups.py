@@ -1,4 +1,4 @@
-"""What could be restored if the database were lost: the age of the last backup, and whether its log is archived."""
+"""Watches what could be restored if the database were lost: the last backup's age, and whether its log is archived."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from queueops.core.postgres.archiver import archiver_standing
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
-FAILING_SECONDS = 300.0  # PostgreSQL repeats what failed; a repository that restarts is none of our business
+FAILING_SECONDS = 300.0  # PostgreSQL tries again, so a repository that just restarts is no news
 BACKUP, ARCHIVE = "backup", "archive"  # subjects
 
 

@@ -13,17 +13,19 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
 MOST_CREDENTIALS_WATCHED = 200  # credentials that are out
-COUNTED_FOR = timedelta(days=1)  # after the last refusal, what has not stopped is not counted any more
+COUNTED_FOR = timedelta(days=1)  # after the last refusal; then counts of calls that have not stopped are dropped
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
 
 def watch_credentials() -> None:
     """
-    Tell of credentials that are out of pools, for all or some; over when one is accepted, renewed, put back or removed.
-    Tell of calls that have stopped, because their provider refuses all of them; over when one is accepted.
+    Tell of credentials that are out of pools, and of calls that have stopped because their provider refuses them all.
 
-    Critical as long as a project has no other: once another one works, it is a warning again.
+    The alert about a credential ends when it is accepted, renewed, put back or removed. The alert about calls ends when
+    one is accepted.
+
+    The alert about a credential is critical while a project has no other that works, and otherwise a warning.
     """
     found: dict[str, list[Absence]] = defaultdict(list)
     for absence in absences():

@@ -28,7 +28,9 @@ SATURATED_SECONDS = 10  # a queue that clears sooner is no news
 
 @dataclass(frozen=True, slots=True)
 class StaleLane:
-    """A project's lane with room for all that waits in it, where a job no limit has put back waits `since`."""
+    """
+    A project's lane that has room for all its waiting work, and where a job that no limit has put back waits `since`.
+    """
 
     project: str
     since: datetime
@@ -36,7 +38,7 @@ class StaleLane:
 
 @dataclass(slots=True)
 class _Behind:
-    """What waits behind one counter."""
+    """The work that waits behind one counter."""
 
     rule: Rule
     key: str
@@ -50,8 +52,8 @@ def watch_lanes() -> list[StaleLane]:
     """
     Open, update and resolve the alerts of saturated counters.
 
-    An alert is opened where work waits behind a counter without room that takes more than SATURATED_SECONDS to clear,
-    and stays until no lane of that counter has more work than room: between two calls there often is room for one.
+    An alert is opened where work waits behind a full counter and will take more than SATURATED_SECONDS to clear. It
+    stays until no lane of that counter has more work than room: between two calls there often is room for one.
 
     Returns:
         The lanes where work waits though it could go.
@@ -100,7 +102,9 @@ def _is_of(counter: str, limits: Collection[int]) -> bool:
 
 @transaction.atomic
 def _end_usage(subjects: set[str]) -> None:
-    """That work waits behind a counter says how full it is. Locks in the order in which decisions open alerts."""
+    """
+    End alerts about a counter's use: waiting work already says that it is full. Locks in the order of opening alerts.
+    """
     usage = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.USAGE, subject__in=subjects, resolved_at=None)
     told = usage.order_by("subject", "threshold").select_for_update().values_list("pk", flat=True)
     resolve(QuotaAlert.objects.filter(pk__in=list(told)))
@@ -113,7 +117,7 @@ def _binding(room: Headroom, by_id: dict[int, Rule]) -> Binding | None:
 
 def _opening(one: _Behind, counter: Counter | None, now: float) -> Opening | None:
     clears_at = passed_at(counter_of(one.rule, one.key, counter, now), one.calls)
-    # Where nobody knows how long calls take: a whole round more than fits.
+    # Where nobody knows how long calls take, it is news if more work waits than the counter's capacity.
     is_news = one.waiting >= one.capacity if clears_at is None else clears_at - now >= SATURATED_SECONDS
     if not is_news:
         return None

@@ -1,4 +1,4 @@
-"""Causes of dead letters, each of a project: what is new is told, whatever else is open or looked after."""
+"""Causes of dead letters, by project: a new cause is told, whatever else is open or looked after."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 CAUSE, GROWTH, SIZE, MORE = "cause:", "grows:", "size:", "more:"
 FINGERPRINT = 32  # characters
 GROWTH_MINUTES = 15
-# What comes faster is read in part: the newest. Each cause is seen all the same that comes within so many letters.
+# When letters come faster, only the newest are read. A cause is still seen if it comes within so many letters.
 MOST_LETTERS_LOOKED_AT = 5_000
 MOST_OPEN_READ = 5_000  # open letters counted by project
-MOST_CAUSES_TOLD = 50  # of a project, open at once, each an alert of its own; the others are one
+MOST_CAUSES_TOLD = 50  # of a project, open at once, each an alert of its own; the others share one
 DECIDED_IN = timedelta(minutes=1)  # whether a cause stops its batch or its credential
-SIZE_RESTS_FOR = timedelta(days=1)  # in which a cause that was told is not told again by how many letters it has
+SIZE_RESTS_FOR = timedelta(days=1)  # how long a told cause does not count for a project's size
 
 
 class CauseOf(NamedTuple):
@@ -56,7 +56,7 @@ class _Recent:
     Letters of a cause, and what the newest says.
 
     Attributes:
-        count, before: In the last GROWTH_MINUTES, and in those before.
+        count, before: How many came in the last GROWTH_MINUTES, and in the GROWTH_MINUTES before.
         is_open: Whether one of them is open.
         seconds: Since the oldest of these was made.
         batch: Of the newest; None: it was a single job.
@@ -77,18 +77,21 @@ class _Recent:
 
 def watch_dead_letters() -> None:
     """
-    Tell of each new cause in a project once, while a letter of it is open, whatever else is open; of a cause that was
-    told long ago and comes fast now; and of projects where many have been left open, resolved at half of the threshold.
+    Tell of new causes, of causes that grow, and of projects where many letters have been left open.
 
-    Where nearly all attempts at a service fail with the same error it is critical, and `watch_failing` opens no second
-    alert.
+    Each new cause in a project is told once, while a letter of it is open, whatever else is open. A cause that was told
+    long ago is told again when it comes fast. The alerts about fast causes and many letters end at half of their
+    threshold.
+
+    A cause is critical where nearly all attempts at its service fail with the same error. `watch_failing` then opens no
+    second alert.
     """
     fast, many = settings.QUEUEOPS.alert_dead_letters, settings.QUEUEOPS.alert_open_dead_letters
     recent, is_whole = _recent()
     told = causes_told()
     elsewhere = _told_by_a_stop(recent)
     fresh = [cause for cause, one in recent.items() if one.is_open and cause not in told and cause not in elsewhere]
-    grown = _grown(recent, fast) if is_whole else []  # of a part nobody can say that it has grown
+    grown = _grown(recent, fast) if is_whole else []  # letters read in part do not show growth
     chosen = [cause for cause in recent if cause in told and recent[cause].is_open] + _within_bounds(fresh, told)
     serious = {(one.service, one.code) for one in failing_services(share=SERIOUS_SHARE)} if recent else set()
     found = [_of_cause(recent[cause], serious) for cause in chosen]
@@ -104,7 +107,7 @@ def watch_dead_letters() -> None:
 
 
 def causes_told() -> set[CauseOf]:
-    """Causes that have an open alert of their own, and a letter in that project that is still open."""
+    """Causes that have an open alert of their own, and an open letter in their project."""
     fingerprint = Substr(OuterRef("subject"), len(CAUSE) + 1, FINGERPRINT)
     project = Substr(OuterRef("subject"), len(CAUSE) + FINGERPRINT + 2)
     is_open = Exists(DeadLetter.objects.open().filter(fingerprint=fingerprint, project_id=project))
@@ -122,7 +125,7 @@ def _growth_of(cause: CauseOf) -> str:
 
 
 def _recent() -> tuple[dict[CauseOf, _Recent], bool]:
-    """The letters of the last two windows by their cause, those that came last first; and whether these are all."""
+    """The letters of the last two windows by their cause, the latest first, and whether all were read."""
     found, total = {}, 0
     rows = run_sql("jobs", "list_recent_causes", {"seconds": 60.0 * GROWTH_MINUTES, "most": MOST_LETTERS_LOOKED_AT})
     for fingerprint, project, last, both, open_ones, seconds, service, kind, code, remediation, batch in rows:
@@ -136,8 +139,10 @@ def _recent() -> tuple[dict[CauseOf, _Recent], bool]:
 
 def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
     """
-    Return causes that have stopped a batch or the calls of a credential, or killed workers, each of which an alert of
-    its own tells; and those that may stop something within DECIDED_IN. Once that alert is over, a cause with open
+    Return causes that another alert tells, or soon may: they stopped a batch or a credential's calls, or killed
+    workers.
+
+    A cause that may still stop something is left out for DECIDED_IN. Once the other alert is over, a cause with open
     letters is told.
     """
     batches = dict.fromkeys({one.batch for one in recent.values() if one.batch})
@@ -193,7 +198,9 @@ def _within_bounds(fresh: Iterable[CauseOf], told: Collection[CauseOf]) -> list[
 
 
 def _left_open(many: int, fresh: Collection[CauseOf]) -> dict[str, int]:
-    """Open letters by project, of causes that were not told within a day; at most MOST_OPEN_READ of all are counted."""
+    """
+    Count open letters by project, but for causes told within SIZE_RESTS_FOR; reads at most MOST_OPEN_READ letters.
+    """
     counted = run_sql("jobs", "count_open_causes", {"most": MOST_OPEN_READ})
     if sum(count for _, _, count in counted) * 2 <= many:
         return {}

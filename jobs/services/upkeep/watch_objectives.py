@@ -1,4 +1,4 @@
-"""Objectives whose budget is gone, or goes too fast: told of while there is something to save."""
+"""Objectives whose budget is gone or goes too fast: told while there is something to save."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Severity = QuotaAlert.Severity
 
 MOST_RECALLED = 200_000  # jobs that were there before an objective was
 RECALL_SETTLES_SECONDS = 5.0
-LEAST_MISSED = 5  # in the longer window: of few jobs a single one says nothing of a pace
+LEAST_MISSED = 5  # in the longer window: among few jobs a single miss shows no pace
 KEPT_BURN = 0.5  # of a pace that opens an alert; it stays open down to it
 KEPT_BUDGET = 0.05  # an alert of a budget that is gone stays open until as much is left
 
@@ -44,7 +44,7 @@ class BurnRule:
     budget in an hour, 5 % in six, 10 % in three days.
 
     Attributes:
-        share: Of all jobs, which opens it where the budget is too large for the factor to be reached.
+        share: The missed share of all jobs that opens the alert where the budget is too large to reach the factor.
     """
 
     long: int
@@ -95,7 +95,7 @@ def begin_objectives() -> int:
         return 0
     for pk in new:
         Objective.objects.filter(pk=pk).update(counts_from=Now())
-        ObjectiveSample.objects.filter(objective_id=pk).delete()  # whoever counted while it was changed
+        ObjectiveSample.objects.filter(objective_id=pk).delete()  # counts written while the objective was changed
         run_sql("jobs", "recall_objective", {"objective": pk, "most": MOST_RECALLED, "settle": RECALL_SETTLES_SECONDS})
     return len(new)
 

@@ -19,13 +19,14 @@ MOST_BATCHES_WATCHED = 200
 REFUSED_FOR = timedelta(hours=1)  # how long a refusal is told
 CREATING_FOR = timedelta(minutes=15)
 SEARCHED_FOR = timedelta(minutes=15)
-LEFT_FOR = timedelta(days=1)  # how long it is told what a search has left alone, and what has no answer
+LEFT_FOR = timedelta(days=1)  # how long batches that a search has left alone, and lines without an answer, are told
 
 
 def watch_provider_batches() -> None:
     """
-    Tell of batches without progress for longer than 95 of 100 take, of those nobody could make, of refusals, of lines
-    without an answer, and of what a search after a restore waits for or has left alone.
+    Tell of batches that nobody could make, that were refused, or that have lines without an answer. Tell also of
+    batches without progress for longer than 95 of 100 take, and of searches after a restore that wait or have left
+    batches alone.
     """
     settled = Q(state=ProviderBatch.State.FAILED, closed_at__gt=Now() - REFUSED_FOR)
     stuck = Q(state=ProviderBatch.State.CREATING, created_at__lt=Now() - CREATING_FOR)

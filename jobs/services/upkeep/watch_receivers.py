@@ -1,4 +1,4 @@
-"""Receivers of messages that take none any more: pausing them, and telling of it."""
+"""Receivers that accept no messages any more: pauses them, and tells of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def watch_receivers() -> None:
     """
     Pause webhooks and alert routes that accepted nothing for three days, and tell of those that are paused or gone.
 
-    Until somebody sends again or saves them, or one of their messages on its way is accepted.
+    The alert ends when somebody sends again or saves the receiver, or when one of its messages is accepted.
     """
     for model in (Webhook, AlertRoute):
         pause_silent(model)

@@ -19,7 +19,7 @@ MOST_RUNS_NAMED = 200  # the oldest; no more run at once than there are slots
 
 
 def running_here() -> QuerySet[Job]:
-    """Jobs that executors carry out. Those in a batch of a provider are in progress, too, for up to days."""
+    """Jobs that executors carry out. Jobs in a provider's batch are left out: they may be in progress for days."""
     in_batches = ProviderBatch.objects.filter(closed_at=None)
     return Job.objects.filter(status=JobState.IN_PROGRESS).exclude(executor__in=in_batches.values("pk"))
 

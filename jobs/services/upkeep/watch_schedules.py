@@ -1,4 +1,4 @@
-"""Schedules that submit nothing, because what they submit is refused."""
+"""Schedules that submit nothing, because their jobs are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ MOST_TOLD = 200
 
 
 def watch_schedules() -> None:
-    """Tell of schedules that were refused REFUSALS_TOLD times in a row, until one is accepted, or it is paused."""
+    """
+    Tell of schedules that were refused REFUSALS_TOLD times in a row, until a fire is accepted or the schedule is
+    paused.
+    """
     rows = Schedule.objects.filter(refused_in_a_row__gte=REFUSALS_TOLD, next_due_at__isnull=False)
     reconcile(QuotaAlert.Kind.SCHEDULE, [_opening(row) for row in rows.order_by("-refused_in_a_row")[:MOST_TOLD]])
 

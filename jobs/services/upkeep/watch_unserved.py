@@ -1,4 +1,4 @@
-"""Work that no worker carries out: an alert for each thing that is missing and each project that waits for it."""
+"""Work that no worker carries out: an alert for each missing thing and each project that waits for it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ MOST_MISSING = 200  # things that are missing
 
 def watch_unserved() -> None:
     """
-    Tell of kinds that no worker knows, of payloads that none takes, and of jobs whose pool no cluster serves; over when
-    one does, or none is left.
+    Tell of kinds that no worker knows, of payloads that no worker takes, and of jobs whose pool no cluster serves.
+
+    The alert ends when a worker does, or when no such job is left.
     """
     switches = PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MOST_MISSING]
     reconcile(QuotaAlert.Kind.UNSERVED, unserved_pools() + [opening for one in switches for opening in _openings(one)])

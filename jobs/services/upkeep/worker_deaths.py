@@ -1,7 +1,7 @@
 """
 Workers that died with jobs under way, told within seconds by those beside them.
 
-Their jobs come back when their leases lapse, and one that has brought down its process three times is buried. Until
+Their jobs come back when their leases lapse, and a job that has brought down its process three times is buried. Until
 then it takes along whatever runs beside it, so whoever is on call hears of the first time.
 """
 
@@ -79,8 +79,8 @@ def tell_worker_deaths(pulses: Pulses) -> int:
     """
     Tell of workers of this cluster that are gone and did not leave: on their jobs, in the log, by an alert.
 
-    By their signs of life, so without waiting for a lease. Of several that notice, one tells. Looks at shared memory
-    alone where none is gone.
+    Signs of life show it, without waiting for a lease. When several workers notice, one tells. Only shared memory is
+    read while none is gone.
 
     Returns:
         How many this call told of.
@@ -94,8 +94,9 @@ def tell_worker_deaths(pulses: Pulses) -> int:
 
 @transaction.atomic
 def tell_death(pulse: Pulse) -> bool:
-    """Tell of one that is gone, and forget its row, unless somebody has; False: nothing was told."""
-    # Whoever deletes the row tells; without one its jobs are a crash, as of all that died while their cluster lives.
+    """Tell of a worker that is gone and delete its row, unless somebody has; False: nothing was told."""
+    # The process that deletes the row tells. Without a row the jobs are charged a crash, as after any death in a living
+    # cluster.
     executor = Executor.objects.filter(pk=pulse.owner).first()
     if executor is None or not Executor.objects.filter(pk=pulse.owner).delete()[0]:
         return False
@@ -107,7 +108,7 @@ def tell_death(pulse: Pulse) -> bool:
     death = _suspected(carried, pulse.at_work)
     count = numbered(len(carried), "job")
     logger.error("worker %s died carrying %s; %s", executor, count, death.words)
-    # Of another project's job its own log says nothing but that there is one.
+    # A job's log says no more of another project's job than that there is one.
     parameters = {
         "executor": pulse.owner,
         "carried": len(carried),
@@ -156,7 +157,7 @@ def _open(executor: Executor, death: _Death) -> None:
     killed = _told_killed(subject=str(executor.pk)).first()
     if killed is None or severity == Severity.CRITICAL:
         open_all([Opening(Kind.WORKER_DIED, subject, severity, message, figures)])
-    else:  # it is told as one that was stuck; what brought it there counts all the same
+    else:  # it was told as stuck; its death counts all the same
         QuotaAlert.objects.filter(pk=killed.pk).update(figures={**killed.figures, **figures})
 
 
@@ -165,7 +166,7 @@ def _told_killed(**fields: Any) -> QuerySet[QuotaAlert]:
 
 
 def _deaths_of(subject: str, *, since: datetime) -> list[dict[str, Any]]:
-    """What the last alerts of this subject know of; one that was resolved and opened again goes on counting."""
+    """The deaths that a subject's last alerts know of; an alert that was resolved and opened again goes on counting."""
     told = QuotaAlert.objects.filter(kind=Kind.WORKER_DIED, subject=subject).order_by("-opened_at")[:1]
     killed = _told_killed(figures__kind=subject, opened_at__gt=since).order_by("-opened_at")[:1]
     known = {death["at"]: death for alert in (*killed, *told) for death in alert.figures.get("deaths", [])}
@@ -173,7 +174,7 @@ def _deaths_of(subject: str, *, since: datetime) -> list[dict[str, Any]]:
 
 
 def watch_worker_deaths() -> None:
-    """Resolve what is told of workers that died, once none has for a while."""
+    """Resolve the alerts about workers that died, once none has died for a while."""
     calm = timezone.now() - TOLD_FOR
     standing = QuotaAlert.objects.filter(kind=Kind.WORKER_DIED, resolved_at=None).values_list("subject", flat=True)
     reconcile(Kind.WORKER_DIED, [], keep={subject for subject in standing if _deaths_of(subject, since=calm)})
