@@ -1,5 +1,4 @@
-"""Deferring jobs that a limit keeps back: one event each says what the job needs, what was free, and when it goes
-on."""
+"""Deferring jobs that a limit keeps back. One event each says what the job needs, what is free, and when it goes on."""
 
 from __future__ import annotations
 
@@ -105,8 +104,7 @@ def _figures(one: Deferral) -> dict[str, object]:
 
 
 def _by_unit(met: Iterable[Met]) -> dict[str, dict[str, float]]:
-    """Return by unit what a call needs and what is free: where several limits count a unit, of the one with least
-    left."""
+    """Return by unit what a call needs and what is free; where several limits count a unit, the scarcest counts."""
     least: dict[str, Met] = {}
     for one in met:
         if one.unit not in least or one.available < least[one.unit].available:

@@ -126,8 +126,7 @@ class ServedKinds:
 
     @property
     def must_look(self) -> bool:
-        """Whether a new unknown kind or a refused payload was met, and the other executors are still to be looked
-        up."""
+        """Whether an unknown kind or a refused payload was met and `tend` has not compared the other executors yet."""
         return self._look_at == 0.0
 
     def left_out(self) -> list[str]:

@@ -25,8 +25,7 @@ class Learning:
         self._next = 0.0
 
     def note(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep real costs to compare with guesses; not of a job in parts, whose known cost is that of its largest
-        part."""
+        """Keep real costs to compare with guesses; not of a job in parts, whose known cost is its largest part's."""
         for outcome in outcomes:
             if isinstance(outcome, Succeeded | GivenBack) and outcome.usage:
                 self._note_usage(outcome.job, outcome.usage)

@@ -21,7 +21,7 @@ class Waits(NamedTuple):
 
 
 class UnknownDependency(QueueOpsError):
-    """A job is to wait for a job or batch that the project does not have."""
+    """A job is to wait for one that the project does not have."""
 
     code = "unknown_dependency"
     status = 422

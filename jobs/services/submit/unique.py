@@ -28,7 +28,7 @@ MOST_ROUNDS = 20  # each but the first because a job of the key ended or began b
 
 
 class UniqueKeyTaken(QueueOpsError):
-    """A job that has not ended has this unique key, and is of another kind or another user."""
+    """A job that has not ended has this unique key, and is another kind's or another user's."""
 
     code = "unique_key_taken"
     status = 422
