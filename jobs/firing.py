@@ -44,7 +44,7 @@ FOR_WORDS = {
 
 
 class Missed(models.TextChoices):
-    """The handling of fires that were missed."""
+    """How a schedule makes up for fires that nobody made in time."""
 
     SKIP = "skip", "are left out"
     ONCE = "once", "are made up for by one"

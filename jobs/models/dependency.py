@@ -10,7 +10,7 @@ from queueops.tenancy.models import Project
 
 
 class OnFailure(models.TextChoices):
-    """The fate of a waiting job if the one that it waits for does not succeed."""
+    """How a waiting job goes on if the one that it waits for does not succeed."""
 
     CANCEL = "cancel", "it is cancelled"
     RUN = "run", "it runs all the same"
