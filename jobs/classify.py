@@ -1,4 +1,4 @@
-"""What a failed attempt means: retry it, or give up and tell the operator what to do. Pure but for quoted source."""
+"""Judging a failed attempt: retry it, or give up and tell the operator what to do. Pure but for quoted source."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ REMEDIES_BY_CODE: dict[str, str] = {
     **OF_RECEIVERS,
     "target_refused": "The target address may not be called. Check the URL.",
 }
-# In JSON as json.dumps writes it: NUL, or one surrogate without its pair. `fine` is what must be read as a whole first:
-# a backslash that is text, and a pair.
+# In JSON as json.dumps writes it: NUL, or one surrogate without its pair. `fine` must be read as a whole first: it is a
+# backslash that is text, or a pair.
 UNSTORABLE_ESCAPE = re.compile(
     r"(?P<fine>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u0000|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
@@ -135,7 +135,7 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
     Describe what a handler raised.
 
     Args:
-        secrets: What its traceback must not show, beside what masking.py finds by itself.
+        secrets: Texts that its traceback must not show, beside those that masking.py finds by itself.
     """
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     if isinstance(error, ProviderError):
@@ -166,13 +166,14 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
 
 def with_push_back(failure: Failure, refusal: OutboundResponse | None) -> Failure:
     """
-    Say which quota a refusal speaks of, where its handler did not.
+    Add the quota that a refusal concerns, where its handler did not name it.
 
-    A 429 that says the credit is gone speaks of none and stays an ordinary failure; so does one whose handler has said
-    whether it is repeated.
+    A 429 that says the credit is gone concerns no quota and stays an ordinary failure. A failure whose handler has said
+    whether it is repeated does, too.
 
     Args:
-        refusal: The last answer to the handler's calls that may speak of a quota; None: they were made by other means.
+        refusal: The last answer to the handler's calls that may concern a quota; None: the calls were made by other
+            means.
     """
     if failure.status not in MAY_SPEAK_OF_A_QUOTA or failure.push_back is not None or failure.repeat is not None:
         return failure
@@ -205,7 +206,7 @@ def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
 
 
 def is_outage(failure: Failure) -> bool:
-    """Whether it speaks against the service rather than the request: no connection, a broken one, no answer, a 5xx."""
+    """Whether the service is to blame, not the request: no connection, a broken one, no answer, a 5xx."""
     return (
         (failure.outcome == "not_sent" and failure.code != "unknown_kind")
         or (failure.outcome == "unknown" and failure.code in UNANSWERED)
@@ -215,7 +216,7 @@ def is_outage(failure: Failure) -> bool:
 
 def fingerprint(kind: str, failure: Failure) -> str:
     """
-    Equal for failures with one cause: kind, class of error, and the message without what varies.
+    Return a digest, equal for failures with one cause: kind, class of error, and the message without varying parts.
 
     Numbers, hexadecimal ids and quoted text are taken out of the message.
     """
@@ -231,7 +232,7 @@ def clean_json(text: str) -> str:
 
 
 def _usable_delay(seconds: float | None) -> float | None:
-    """What a provider asked us to wait, if it is a time at all; at most a week."""
+    """Return the seconds that a provider asked us to wait, if they are a time at all; at most a week."""
     if seconds is None or not seconds >= 0:
         return None
     return min(seconds, LONGEST_STATED_DELAY_SECONDS)

@@ -60,7 +60,7 @@ from ratelimits.services.usage import release
 logger = logging.getLogger(__name__)
 
 
-# What a schedule or an operator's task may run. A Schedule row takes any dotted path, and its arguments with it.
+# The functions that a schedule or an operator's task may run. A Schedule row takes any dotted path and arguments.
 ALLOWED_TASKS = frozenset(
     {
         "jobs.cluster.run_operation",
@@ -121,8 +121,8 @@ class SkipLockedBroker(ORM):  # django_q has no types
         """
         Take up to Conf.BULK tasks; None, after Conf.POLL seconds, when there are none.
 
-        Nor are there while the database is away: what this raises ends the process that asks, ten seconds later and
-        with a traceback, and the next one asks again.
+        There are none while the database is away, either. An error raised here would end the asking process, ten
+        seconds later and with a traceback, and the next process would ask again.
         """
         self._away = self._away or LastingTrouble(logger)
         try:
@@ -142,7 +142,7 @@ class SkipLockedBroker(ORM):  # django_q has no types
         return None
 
     def _take_ready(self) -> list[tuple[int, str]]:
-        if connection.errors_occurred:  # not else: to begin a session costs more than all that it then asks
+        if connection.errors_occurred:  # not else: to begin a session costs more than all its queries
             close_old_connections()
         if not self._is_prepared:
             ensure_own_secret_key()  # or the tasks could not be read, and would be thrown away
@@ -150,7 +150,7 @@ class SkipLockedBroker(ORM):  # django_q has no types
         return self._take() if self._has_some() else []
 
     def _has_some(self) -> bool:
-        """A look without a transaction, each second of an installation that has nothing to do."""
+        """Look for tasks without a transaction: an idle installation does so each second."""
         with connection.cursor() as cursor:
             cursor.execute(with_clocks(HAS_TASKS), [self.list_key])
             return cursor.fetchone() is not None
@@ -175,7 +175,7 @@ class LaterBroker(SkipLockedBroker):
 
 
 class DatabaseClock:
-    """What the scheduler reads the time from: on a host whose clock is ahead it would put off every schedule."""
+    """The scheduler's clock. With the host's own, a host whose clock is ahead would put off every schedule."""
 
     @staticmethod
     def now() -> datetime:
@@ -186,8 +186,8 @@ class KillSafeQueue(Queue):  # django_q has no types
     """
     A queue whose reader holds the lock only to read.
 
-    multiprocessing's own waits in `get()` with the lock held; a worker killed there takes the lock with it, and no
-    other worker ever gets a task again, nor the STOP that ends it.
+    multiprocessing's own queue waits in `get()` with the lock held. A worker killed there takes the lock with it: no
+    other worker ever gets a task again, or the STOP that ends it.
     """
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - its base class's
@@ -196,8 +196,8 @@ class KillSafeQueue(Queue):  # django_q has no types
             left = POLL_QUEUE_SECONDS if until is None else until - time.monotonic()
             if self._reader.poll(min(POLL_QUEUE_SECONDS, max(0.0, left)) if block else 0):
                 try:
-                    # Without waiting: who comes second would wait with the lock for what the first has read, and a kill
-                    # in that time would keep every later task from being read.
+                    # Without waiting: a second reader would wait, with the lock, for a task that the first has read. A
+                    # kill in that time would keep every later task from being read.
                     return super().get(block=False)
                 except Empty:
                     time.sleep(READ_AGAIN_SECONDS)
@@ -226,7 +226,7 @@ class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
 
     def sig_handler(self, signum: int, frame: FrameType | None) -> None:
         for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, _do_nothing)  # a second one amid the first's work would wait for itself for ever
+            signal.signal(name, _do_nothing)  # a second signal amid the first's work would wait for itself for ever
         super().sig_handler(signum, frame)
 
 
@@ -238,7 +238,7 @@ def sentinel(*arguments: Any) -> None:
 
 
 def scheduler(broker: ORM | None = None) -> None:
-    """django-q2's, which waits for the database without a word: who hands out tasks tells that it is away."""
+    """django-q2's, which waits for the database without a word: the process that hands out tasks reports the outage."""
     close_old_connections()
     try:
         connection.ensure_connection()
@@ -248,7 +248,7 @@ def scheduler(broker: ORM | None = None) -> None:
 
 
 def pusher(*arguments: Any) -> None:
-    """django-q2's, which ends with its sentinel. What it had handed out goes out again."""
+    """django-q2's, which ends with its sentinel. Tasks that it had handed out go out again."""
     end_with_parent(_parent())
     _pusher(*arguments)
 
@@ -266,7 +266,7 @@ def worker(*arguments: Any) -> None:
     try:
         _worker(*arguments)
     finally:
-        # Here, and not by what Python does as a process ends: from 3.14 on it first waits for the handlers' threads.
+        # Here, not at the process's end: from 3.14 on Python first waits there for the handlers' threads.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would cut off the drain that it asks for
         for executor in _hosted:
             executor.stop()
@@ -278,7 +278,7 @@ def _end(signum: int, frame: FrameType | None) -> None:
 
 
 def _do_nothing(signum: int, frame: FrameType | None) -> None:
-    """Unlike SIG_IGN it takes what has come already, too."""
+    """Unlike SIG_IGN, this handler also takes a signal that has already come."""
 
 
 def _parent() -> int:
@@ -345,7 +345,7 @@ def host_executor(**kwargs: Any) -> None:
 
 
 class RefusedArguments:
-    """In place of the arguments of a task that may not run: who unpacks them fails before the function is called."""
+    """In place of the arguments of a task that may not run: unpacking them fails before the function is called."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -372,11 +372,13 @@ pre_execute.connect(refuse_foreign_task, dispatch_uid="jobs.refuse_foreign_task"
 
 def begin_version() -> bool:
     """
-    Plant what this version has and the one before it takes badly: duties, and rights on new tables. The processes of
-    this version do as they start; `migrate` only where nobody is at work.
+    Add the duties of this version, and the rights on its new tables.
+
+    The version before takes these badly. The processes of this version add them as they start; `migrate` does so only
+    where nobody is at work.
 
     Returns:
-        Whether all is there now; the tables may be still to come.
+        Whether all is there now; the tables may not exist yet.
     """
     if not give_rights():
         return False
@@ -386,8 +388,10 @@ def begin_version() -> bool:
 
 def begin_version_unless_others_work() -> None:
     """
-    After a migration: 1.0.0's workers end at a duty that they do not know, and those that take their place refuse a new
-    table that the API may use.
+    Call `begin_version` after a migration, unless executors live.
+
+    1.0.0's workers end at a duty that they do not know. The workers that take their place refuse a new table that the
+    API may use.
     """
     if not Executor.objects.filter(alive()).exists():
         begin_version()
@@ -410,8 +414,7 @@ def forget_tasks() -> int:
 
 def enqueue_operation(operation_id: UUID, turn: int) -> None:
     """
-    Have a worker carry out the next chunk of a bulk operation when it is due, once the caller's transaction has
-    committed.
+    Have a worker carry out the next chunk of a bulk operation when it is due, after the caller's transaction.
 
     Args:
         turn: Of the operation; see BulkOperation.
@@ -440,8 +443,9 @@ def keep_partitions() -> list[str]:
 
 def apply_retention(holder: str = "") -> dict[str, int]:
     """
-    Delete what is older than its retention; while there is more of it, the next task goes on. None is long, because a
-    stop waits for it.
+    Delete rows older than their retention; while there are more, the next task goes on.
+
+    No task is long, because a stop waits for it.
 
     Args:
         holder: Of the duty, where an earlier task goes on; another's stops this one.
@@ -489,12 +493,12 @@ def clean_executors() -> list[int]:
 
 
 def _may_judge() -> bool:
-    """Not while the executor of this process rests: the database was away, or is another than before."""
+    """False while this process's executor rests: the database was away, or is another than before."""
     return all(executor.may_judge for executor in _hosted)
 
 
 def stream_audit() -> None:
-    """Send what the audit trail has new; where `manage.py stream_audit` does, there is nothing to do."""
+    """Send the audit trail's new entries; where `manage.py stream_audit` does so, there is nothing to do."""
     if target := settings.QUEUEOPS.audit_stream:
         stream.send_new(target, seconds=STREAM_SECONDS)
 
@@ -504,7 +508,7 @@ def sweep_result_store(after: str = "", holder: str = "") -> int:
     Remove objects of the result store that no job names any more; while there is more, the next task goes on.
 
     Args:
-        after: Up to where the task before was.
+        after: The place that the task before reached.
         holder: Of the duty, as with apply_retention.
     """
     store = keep.result_store()

@@ -64,14 +64,14 @@ else:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOpsTask(AnyTask):
     """
-    A task with what a queue must know beyond django.tasks; each is a keyword of this module's `@task`.
+    A task with the attributes that a queue needs beyond django.tasks; each is a keyword of this module's `@task`.
 
     Attributes:
         repeatable: Running it twice does no harm. Only such a task is run again after it failed or its
             worker died.
-        in_one_commit: What it writes into the default database and its completion are one commit, so that its effect is
-            there exactly once. It must be synchronous. It is run again as a repeatable one, as nothing stays of a run
-            that does not complete it.
+        in_one_commit: Its writes to the default database and its completion are one commit, so that its effect is there
+            exactly once. It must be synchronous. It is run again like a repeatable task, as a run that does not
+            complete it leaves nothing behind.
         retry_policy: Name of the RetryPolicy of a repeatable task; None: `moderate`.
         timeout_seconds: Of one run; at most MAX_TASK_SECONDS of the handler.
     """
@@ -149,7 +149,7 @@ class QueueOpsBackend(BaseTaskBackend):
         self.in_one_commit = self.options.get("in_one_commit", ())
 
     def is_repeatable(self, task: Task[..., Any]) -> bool:
-        """Of one in one commit nothing stays where it did not end."""
+        """Whether a task may run twice. One in one commit may: an incomplete run leaves nothing behind."""
         told = getattr(task, "repeatable", False) or task.module_path in self.repeatable
         return told or self.is_in_one_commit(task)
 

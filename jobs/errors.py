@@ -1,4 +1,4 @@
-"""What an operator may ask for that cannot be done."""
+"""Errors for requests of operators that cannot be met."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ TYPES: dict[EventType, str] = {
     EventType.AUDIT: "a person or a rule changed something else about it",
 }
 
-# Each row: what failed, the transition that follows, and a second transition where there is one.
+# Each row: the failure, the transition that follows, and a second transition where there is one.
 FAILED_CALLS: tuple[tuple[str, str, str], ...] = (
     ("an attempt failed, and another may help: a 5xx, a time-out of what may be repeated", "retry", ""),
     ("the provider refused for its quota although there was room here; costs no attempt", "hand_back", ""),
@@ -23,7 +23,7 @@ FAILED_CALLS: tuple[tuple[str, str, str], ...] = (
     ("its process died while the call was out; a dead letter where it may not be repeated", "rescue", "bury"),
 )
 
-# Of `data`, beside a failed call's `error_code` and `message`.
+# The fields of a failed call's `data`, beside `error_code` and `message`.
 OF_A_FAILED_CALL: dict[str, str] = {
     "attempt": "which attempt it was, from 1",
     "error_code": "stable, as the dead letter has it",

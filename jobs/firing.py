@@ -1,9 +1,9 @@
 """
-When a schedule fires: computed from its cron text, time zone and end alone, so that everybody computes the same.
+The times at which a schedule fires, computed from its cron text, time zone and end alone: everybody computes the same.
 
-The cron text is read as Debian's cron reads it, by the library cronsim, which here knows a clock that is never moved.
-What names an hour fires once a day: at the first minute after a gap of the clock that swallows its own, and in the
-first of two equal hours. What fires every so many minutes, or in every hour (`*`), goes by time that really passes.
+The library cronsim reads the cron text as Debian's cron does, here with a clock that is never moved. A schedule that
+names an hour fires once a day: at the first minute after a gap of the clock that swallows its hour, and in the first of
+two equal hours. A schedule of every so many minutes, or of every hour (`*`), goes by time that really passes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 from django.db import models
 
-MISSED_AFTER = timedelta(seconds=60)  # a fire that nobody made by then was missed
+MISSED_AFTER = timedelta(seconds=60)  # a fire that is later than this was missed
 LONGEST_CRON = 100
 LONGEST_JITTER_SECONDS = 3600
-MOST_MISSED = 100  # that are made up for at once
+MOST_MISSED = 100  # missed fires that are made up for at once
 MOST_COUNTED = 1000  # of those left out
 FIELDS = 5
 A_MINUTE = timedelta(minutes=1)
@@ -44,7 +44,7 @@ FOR_WORDS = {
 
 
 class Missed(models.TextChoices):
-    """What becomes of fires that nobody made in time."""
+    """How a schedule makes up for fires that nobody made in time."""
 
     SKIP = "skip", "are left out"
     ONCE = "once", "are made up for by one"
@@ -137,7 +137,7 @@ class Times:
         return following
 
     def after(self, moment: datetime) -> Iterator[Fire]:
-        """Fires that are due after a moment, without end where there is none. Each is one of the calendar of all."""
+        """Yield the fires due after a moment, endlessly where there is no end. Each is a fire of the one calendar."""
         for due_at, next_due_at in pairwise(self._dues(moment)):
             if self.ends_at is not None and due_at > self.ends_at:
                 return
@@ -145,12 +145,12 @@ class Times:
 
     def due(self, *, since: datetime, now: datetime, missed: str, most: int = 1) -> Due:
         """
-        Return what is to be done now.
+        Return the fires to be made now.
 
         Args:
-            since: The first that was not made yet.
+            since: When the first fire that was not made yet is due.
             missed: Of Missed.
-            most: Of those missed, with `all`: the newest.
+            most: With `all`, how many missed fires are made: the newest.
         """
         most = most if missed == Missed.ALL else 1
         upto = now if self.ends_at is None else min(now, self.ends_at)
@@ -191,7 +191,7 @@ class Times:
 
     def _readings(self, wall: datetime, again: list[datetime]) -> Iterator[datetime]:
         """
-        When a clock on the wall shows that time, in order: never in a gap, twice where it is set back.
+        Yield when a clock on the wall shows that time, in order: never in a gap, twice where it is set back.
 
         The library itself leaves out whole hours where a clock is moved by half an hour.
 
@@ -202,7 +202,7 @@ class Times:
         goes_by_time = any(field.startswith("*") for field in self.cron.split()[:2])
         if first > second and goes_by_time:
             return
-        while first > second:  # in a gap: what names an hour fires at its end
+        while first > second:  # in a gap: a schedule that names an hour fires at the gap's end
             wall += A_MINUTE
             first, second = self._both(wall)
         while again and again[0] < first:
@@ -212,7 +212,7 @@ class Times:
             again.append(second)
 
     def _both(self, wall: datetime) -> tuple[datetime, datetime]:
-        """By the clock before and after it is moved: the same but for a time that is shown twice, or never."""
+        """Return the time by the clock before and after its move: they differ where it is shown twice, or never."""
         before, after = (wall.replace(tzinfo=ZoneInfo(self.time_zone), fold=fold) for fold in (0, 1))
         return before.astimezone(UTC), after.astimezone(UTC)
 

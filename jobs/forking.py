@@ -1,8 +1,9 @@
 """
 django-q2 as an app of this project, with locks of the kind that fits the processes it forks.
 
-It would take Python's default. From 3.14 on those locks are files in /dev/shm, left there where every process that has
-them is killed, and each process that imports django-q2 has one more beside it, which removes them otherwise.
+django-q2 would take Python's default. From 3.14 on those locks are files in /dev/shm, which stay there where every
+process that has them is killed. Each process that imports django-q2 would also have one more beside it, which removes
+them otherwise.
 """
 
 import multiprocessing

@@ -1,16 +1,16 @@
 """
-Lanes: the jobs that share every limit; and targets: where their calls go, as far as outages are told apart by it. Pure.
+Lanes are jobs that share every limit. Targets are the addresses of their calls that outages tell apart. Pure.
 
 A target is a base URL with its port, and after a space the credential that gave it: `https://llm.example:443 acme-key`.
 Empty: the service has one address for everybody.
 
-A lane's name tells whom the provider counts and whose jobs wait in it, so neither has to be looked up again:
-`service/call_type/model/quota project/quota user/project/user`, each part escaped, and after it a tag of the target
-where the service has several: one that is out must not stand before the others. Last
-the kind, where a limit counts that one by itself.
+A lane's name tells whom the provider counts and whose jobs wait in it, so neither has to be looked up again. It is
+`service/call_type/model/quota project/quota user/project/user`, each part escaped. A tag of the target follows where
+the service has several: jobs of a target that is out must not stand before the others. The kind comes last, where a
+limit counts that kind by itself.
 
-A pool of credentials stands there as a provider's project of its own, `pool:<name>`: which member a call goes with is
-chosen at the claim, from the lane's name and whose credential has room. Its subject has the project behind it.
+A pool of credentials stands there as a quota project of its own, `pool:<name>`, and its subject has the project behind
+that. The claim chooses the member that a call uses, by the lane's name and by which credential has room.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Lane(NamedTuple):
     A lane's name taken apart.
 
     Attributes:
-        project, user: Whose jobs they are; the subject has whom the provider counts.
+        project, user: The owners of its jobs; the subject has whom the provider counts.
         tag: Of the target, empty: the service itself.
     """
 
@@ -102,7 +102,7 @@ def target_of(url: str, *, credential: str = "") -> str:
 
 
 def target_of_pool(pool: str) -> str:
-    """The target of a pool's calls: one, as its members are one another's substitutes, wherever each is."""
+    """Return the target of a pool's calls: one for all members, which stand in for each other wherever each is."""
     return f" {pool}"[:MOST_CHARACTERS]
 
 
@@ -114,7 +114,7 @@ def pool_of_lane(lane: str | None) -> str:
 
 
 def path_of(text: str) -> int:
-    """Return what stands for a path of a target: never 0, which stands for none; equal ones are equal."""
+    """Return a number for a path of a target: equal for equal paths, and never 0, which stands for none."""
     return (zlib.crc32(text.encode(errors="replace")) - 2**31) or 1
 
 

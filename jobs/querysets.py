@@ -19,14 +19,14 @@ Row = TypeVar("Row", bound=models.Model)
 
 class TaggedQuerySet(models.QuerySet[Row]):
     def tagged(self, names: Iterable[str]) -> Self:
-        """Those that have all of these tags."""
+        """Keep the rows that have all of these tags."""
         rows = self
         for name in names:
             rows = rows.filter(pk__in=_tags().owners(name))
         return rows
 
     def tagged_any(self, names: Iterable[str]) -> Self:
-        """Those that have one of these tags, or several."""
+        """Keep the rows that have at least one of these tags."""
         return self.filter(pk__in=_tags().filter(name__in=list(names)).values("owner_id"))
 
 
@@ -60,7 +60,7 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
         return self.filter(project_id=project_id)
 
     def open(self) -> DeadLetterQuerySet:
-        """Nobody has requeued or discarded them yet."""
+        """Keep the dead letters that nobody has requeued or discarded yet."""
         return self.filter(resolution=None)
 
     def ids(self) -> list[UUID]:

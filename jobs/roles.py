@@ -1,4 +1,4 @@
-"""What the roles may do with the queue; docs/reference/roles.md."""
+"""The roles' permissions for the queue; docs/reference/roles.md."""
 
 from __future__ import annotations
 

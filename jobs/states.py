@@ -46,8 +46,7 @@ WAITING = frozenset({S.QUEUED, S.RATE_LIMITED, S.RETRIED})
 RUNNING = frozenset({S.DISPATCHED, S.IN_PROGRESS})
 TERMINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED})
 UNFINISHED = WAITING | RUNNING
-# No states, but parts of one that people see apart: of rate_limited the jobs whose provider is out, of queued the jobs
-# whose time is to come.
+# Parts of a state that people see apart: rate_limited jobs whose target is out, and queued jobs whose time is to come.
 OUTAGE = "outage"
 SCHEDULED = "scheduled"
 APART = frozenset({OUTAGE, SCHEDULED})
@@ -103,7 +102,7 @@ def told_apart(counts: Mapping[str, int], *, held_by_outage: int, scheduled: int
 
 
 class BatchVerdict(models.TextChoices):
-    """What a batch is, in one word, on every surface. `services/explain/verdicts.py` says it."""
+    """The state of a batch in one word, on every surface. `services/explain/verdicts.py` decides it."""
 
     WAITING = "waiting"
     HELD = "held"
@@ -115,7 +114,7 @@ class BatchVerdict(models.TextChoices):
 
 
 class GuardState(models.TextChoices):
-    """How far the guard of a batch is; see services/finish/guards.py."""
+    """The stage of a batch's guard; see services/finish/guards.py."""
 
     TRIAL = "trial"  # the first of its jobs are tried, the others are held
     PASSED = "passed"  # the rest was let go, or nothing was left to stop
@@ -147,7 +146,7 @@ SHOWN_VERDICTS: dict[str, Appearance] = {
 
 
 def verdict_of_ended(counts: Mapping[str, int]) -> BatchVerdict:
-    """What became of a batch whose items have all ended; of none, it succeeded."""
+    """Return the verdict on a batch whose items have all ended; without items, it succeeded."""
     completed, failed, cancelled = (counts.get(state, 0) for state in (S.COMPLETED, S.FAILED, S.CANCELLED))
     if not failed and not cancelled:
         return V.SUCCEEDED
@@ -157,7 +156,7 @@ def verdict_of_ended(counts: Mapping[str, int]) -> BatchVerdict:
 
 
 def ended_verdict(counts: Mapping[str, int] | None) -> str | None:
-    """As `verdict_of_ended`; None: its counts are not known, or something of it has not ended."""
+    """As `verdict_of_ended`; None: its counts are not known, or some items have not ended."""
     if not counts or any(counts.get(state) for state in UNFINISHED):
         return None
     return verdict_of_ended(counts).value

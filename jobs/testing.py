@@ -1,4 +1,4 @@
-"""For tests of handlers: run one without a database, or let real executors empty the queue."""
+"""For tests of handlers: run a handler without a database, or let real executors empty the queue."""
 
 from __future__ import annotations
 
@@ -110,12 +110,13 @@ async def arun_handler(
 
 def drain(*, seconds: float = 30.0, slots: int = 20) -> None:
     """
-    Carry out what is queued, as executors do, until every job has ended. Held jobs, and jobs not due within
-    `seconds`, are left alone.
+    Carry out queued jobs, as executors do, until every job has ended.
+
+    Held jobs, and jobs not due within `seconds`, are left alone.
 
     In a test that rolls back (`@pytest.mark.django_db`) all of it happens in the test's transaction and thread,
     synchronous handlers included. Retries and jobs scheduled for later do not wait: their time is brought forward.
-    What was to happen on commit happens. Batch APIs are not called, and no connection but the test's takes part.
+    On-commit functions run. Batch APIs are not called, and no connection but the test's takes part.
 
     In a test that commits (`transaction=True`) real executors in this process do it, each with threads and
     connections of its own, and retries are waited for.
@@ -170,7 +171,7 @@ def _take_turns(executors: Sequence[InlinePump], deadline: float) -> None:
     for executor in executors:
         executor.take_turn(is_idle=True)
     while True:
-        # Duties come with an idle turn: what they find may be more to do.
+        # Duties come with an idle turn: they may find more to do.
         is_busy = any(executor.take_turn(is_idle=is_idle) for is_idle in (False, True) for executor in executors)
         now = time.monotonic()
         if is_busy and now < deadline + BUSY_AT_LEAST_SECONDS:
@@ -189,7 +190,7 @@ def _take_turns(executors: Sequence[InlinePump], deadline: float) -> None:
 
 def _bring_forward(seconds: float) -> float:
     """Make the next of the jobs that wait for a time due, and the others as much sooner; returns the seconds."""
-    # now() stands still until the test ends: by it nothing becomes due, not even what the clock has passed.
+    # now() stands still until the test ends: by it nothing becomes due, not even jobs whose time the clock has passed.
     Job.objects.filter(status=JobState.RATE_LIMITED, scheduled_at__lte=Now()).update(scheduled_at=TransactionNow())
     waiting = Job.objects.filter(
         status__in=[JobState.QUEUED, JobState.RETRIED],
@@ -284,7 +285,7 @@ def _wait_until_empty(seconds: float) -> None:
 
 def _due_within(seconds: float) -> list[str]:
     """Describe up to ten unfinished jobs that are neither held nor scheduled for later than that."""
-    # Of a job that a limit holds it is a forecast, and no wish.
+    # For a job that a limit holds, scheduled_at is a forecast, not a wish.
     wished = Case(When(status=JobState.RATE_LIMITED, then=Now()), default=Coalesce("scheduled_at", Now()))
     due = Job.objects.unfinished().filter(held=False).annotate(due=wished)
     rows = due.filter(due__lte=Now() + timedelta(seconds=max(0.0, seconds))).order_by("id")

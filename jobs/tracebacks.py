@@ -1,4 +1,4 @@
-"""What is kept of a handler's own words, such as the traceback of its bug, and where it must be left out."""
+"""Texts of a handler that are kept, such as the traceback of its bug, and where they must be left out."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ _PATH = re.compile(r'(?<=File ")/[^"\n]+')
 
 def traceback_of(error: BaseException, secrets: Sequence[str] = ()) -> str:
     """
-    Where a handler's exception was raised: at most MAX_TRACEBACK characters that PostgreSQL's jsonb takes.
+    Return the traceback of a handler's exception: at most MAX_TRACEBACK characters that PostgreSQL's jsonb takes.
 
-    The innermost frames are kept; the executor's own are not, local variables neither. Paths begin at the package.
-    Empty where nothing was raised, as of an exception that a group's handler returns: the message says all there is.
+    The innermost frames are kept; the executor's own frames and local variables are not. Paths begin at the package. It
+    is empty where nothing was raised, as for an exception that a group's handler returns: the message says all there
+    is.
 
     Args:
         secrets: Masked wherever they stand, beside what masking.py finds by itself; longest first.
@@ -68,7 +69,7 @@ def fit_line(text: str, secrets: Sequence[str] = ()) -> str:
 
 
 def without_diagnostics(data: Any) -> Any:
-    """An event's data for those who are not shown the operator's code, nor what it logs."""
+    """Return an event's data for readers who are not shown the operator's code and its log lines."""
     return {name: value for name, value in data.items() if name not in DIAGNOSTICS} if isinstance(data, dict) else data
 
 
@@ -83,7 +84,7 @@ def _below_executor(raised_in: TracebackType | None) -> TracebackType | None:
 
 
 def _fit(part: str, secrets: tuple[str, ...]) -> str:
-    """One frame or message; what is known to be secret is masked first, or a cut might leave half of it."""
+    """Cut one frame or message; known secrets are masked first, or a cut might leave half of one."""
     whole = storable(part, secrets)
     kept = masked_text(whole[:MAX_PART]) + ("…" if len(whole) > MAX_PART else "")
     lines = _PATH.sub(lambda found: _shortened(found[0]), kept).splitlines()

@@ -39,9 +39,9 @@ class Move(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Lease:
     """
-    Who claims, and for how many seconds unless it renews. The moves' tokens become the jobs' fencing tokens.
+    The executor that claims, and its seconds unless it renews. The moves' tokens become the jobs' fencing tokens.
 
-    `via`: the way that they go, of those jobs that were to go by a batch of their provider.
+    `via`: the way of the jobs that were to go by a batch of their provider.
     """
 
     executor: UUID
@@ -59,7 +59,7 @@ def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "", lease: Lea
         lease: Of the edges `claim` and `dispatch`, which alone give one.
 
     Returns:
-        The ids that moved. One that is missing was in no source state of the edge, or another executor owns it.
+        The ids that moved. A missing job was in no source state of the edge, or another executor owns it.
     """
     if not moves:
         return set()

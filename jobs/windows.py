@@ -1,4 +1,4 @@
-"""When a maintenance window is open: from its calendar and time zone alone. Pure; the times are those of firing.py."""
+"""The times of a maintenance window, from its calendar and time zone alone. Pure; clocks are read as in firing.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime, time, timedelta
 from jobs.firing import TICK, BadTimes, Times, check_zone
 
 DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")  # as cron has them; the places are datetime's weekdays
-LONGEST_WEEKLY = timedelta(hours=27)  # a day, and what a clock may be set back by
+LONGEST_WEEKLY = timedelta(hours=27)  # a day, and the most that a clock is set back by
 LONGEST_ONCE = timedelta(days=31)
 # No date is later, and a limit may let so little through that work would take longer.
 FAR_OFF_SECONDS = 1000 * 366 * 86_400.0
@@ -24,13 +24,13 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class Calendar:
     """
-    Once, from `begins_at` to `ends_at`; or on weekdays from a time of the day to the next that reads `until`.
+    A window that is open once, from `begins_at` to `ends_at`, or on weekdays from `since` to the next time `until`.
 
-    Where clocks are moved, both ends are at what the clock on the wall shows: so a window may be an hour longer or
-    shorter that day, and one that lies in the hour which is left out is left out with it.
+    Where clocks are moved, both ends go by the clock on the wall. A window may then be an hour longer or shorter that
+    day, and a window inside the hour that is left out is left out with it.
 
     Attributes:
-        weekdays: On which it begins; 0 is Monday.
+        weekdays: The days on which it begins; 0 is Monday.
         since: The same as `until`: a whole day.
     """
 
@@ -74,7 +74,7 @@ class Calendar:
             raise BadTimes("ends_at", "That is over.")
 
     def spans(self, after: datetime) -> Iterator[Span]:
-        """Those that end after a moment, in order; endless where it is weekly."""
+        """Yield the spans that end after a moment, in order; endless where it is weekly."""
         if self.begins_at is not None and self.ends_at is not None:
             if self.ends_at > after:
                 yield Span(self.begins_at, self.ends_at)
@@ -82,7 +82,7 @@ class Calendar:
         if self.since is None or self.until is None or not self.weekdays:
             return
         ends = Times(_cron(self.until), self.time_zone)
-        # A whole day ends at the next such time; what a gap of the clock swallows begins and ends at its end.
+        # A whole day ends at the next such time; a time in a gap of the clock counts as the gap's end.
         least = timedelta() if self.since == self.until else TICK
         for fire in self._begins().after(after - LONGEST_WEEKLY):
             end = next(ends.after(fire.due_at - least)).due_at
@@ -105,7 +105,7 @@ def _cron(at: time, days: str = "*") -> str:
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:
-    """The same time without overlaps, in order."""
+    """Return spans that cover the same time without overlaps, in order."""
     found: list[Span] = []
     for span in sorted(spans, key=lambda one: one.begins_at):
         if found and span.begins_at <= found[-1].ends_at:
@@ -116,7 +116,7 @@ def merged(spans: Sequence[Span]) -> list[Span]:
 
 
 def stretched(seconds: float, spans: Sequence[Span], now: datetime) -> float:
-    """How long work of so many seconds takes that stands still in these spans, which do not overlap."""
+    """Return how long work of so many seconds takes if it stands still in these spans, which do not overlap."""
     end = now + timedelta(seconds=min(seconds, FAR_OFF_SECONDS))
     for span in spans:
         begins_at = max(span.begins_at, now)

@@ -1,8 +1,8 @@
 """
-What executors do for all of them: each duty is done by one at a time, under a lease of its own.
+Duties that one executor does for all: each duty is done by one at a time, under a lease of its own.
 
-House-keeping takes its time where thousands of lanes or jobs wait, and a pump that does it does not claim meanwhile:
-so it is for quarantine's executor, whose pump has nothing else to do, and the others stand in where there is none.
+Where thousands of lanes or jobs wait, house-keeping takes long, and a pump that does it does not claim meanwhile. It
+therefore falls to quarantine's executor, whose pump has nothing else to do; the others stand in where there is none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALERT_SECONDS = 5.0
 SAMPLE_SECONDS = 5.0
 FORGET_SECONDS = 60.0
 LANE_SECONDS = 2.0
-SELDOM_DUTY_SECONDS = 20.0  # while nothing is under way: to look costs more than all that an idle executor does besides
+SELDOM_DUTY_SECONDS = 20.0  # while nothing is under way: a look costs more than all else that an idle executor does
 
 
 class Duties:
@@ -38,7 +38,7 @@ class Duties:
     One executor's share.
 
     Args:
-        silent_seconds: After which an executor that does not renew counts as gone: the lease.
+        silent_seconds: The lease: an executor that does not renew for so long counts as gone.
         stuck_seconds: How long a handler may block the loop before its process is killed.
     """
 
@@ -55,7 +55,7 @@ class Duties:
         self.sweep_seconds = sweep_seconds
         self.silent_seconds = silent_seconds
         self.stuck_seconds = stuck_seconds
-        self.has_time = False  # for what keeps claims waiting
+        self.has_time = False  # for work that keeps claims waiting
         self.rests_until = float("-inf")
         self.batch_lane = BatchLane(outcome_log)
         self._dependants = DependantsDuty()
@@ -63,14 +63,14 @@ class Duties:
         self._sweep_at = self._all_at = self._alert_at = self._sample_at = self._forget_at = self._lane_at = 0.0
 
     def put_off_sweep(self, until: float) -> None:
-        """Judge nobody's silence before that time."""
+        """Judge no executor as silent before that time."""
         self._sweep_at = self.rests_until = until
 
     def is_sweep_due(self, now: float) -> bool:
         return now >= self._sweep_at
 
     def put_off_alerts(self, until: float) -> None:
-        """Look for nothing to tell of before that time."""
+        """Look for no alerts before that time."""
         self._alert_at = until
 
     def do(self, now: float, *, quiet: bool = False) -> bool:
@@ -79,10 +79,10 @@ class Duties:
 
         Args:
             now: Of the monotonic clock.
-            quiet: This executor has nothing to do. If nobody has, what may be due is asked for in one statement.
+            quiet: This executor has nothing to do. If none has, one statement asks whether anything is due.
 
         Returns:
-            Whether others have work, and wait for what this one does for them.
+            Whether other executors have work, and wait for this one's duties.
         """
         _do_all(self._tell_worker_deaths)
         if self.is_sweep_due(now):
@@ -160,5 +160,5 @@ class Duties:
 
 
 def _do_all(*duties: Callable[[], object]) -> None:
-    """One that raises keeps neither the next from being done nor the pump from claiming."""
+    """Do each duty; one that raises stops neither the next duty nor the pump's claims."""
     one_by_one(duties, lambda duty: duty(), what="the duty")

@@ -29,10 +29,10 @@ from .pump import ExecutorPump
 
 class InlineEventLoop(asyncio.SelectorEventLoop):
     """
-    Runs on its caller's thread, and so does all that asks for another thread.
+    Runs on its caller's thread, and so do all calls that ask for another thread.
 
-    What a thread would do waits for the loop to pause: no loop runs around it, so it may use the database, and it
-    uses the caller's connection.
+    Work for a thread waits for the loop to pause. No loop then runs around it, so it may use the database, on the
+    caller's connection.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class InlineEventLoop(asyncio.SelectorEventLoop):
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        """What handlers' threads are given; see concurrent.futures.Executor."""
+        """Take a function meant for a handler's thread; see concurrent.futures.Executor."""
         call: Future[Any] = Future()
         self._calls.append((call, partial(function, *args)))
         self.stop()
@@ -50,7 +50,7 @@ class InlineEventLoop(asyncio.SelectorEventLoop):
         return asyncio.wrap_future(self.submit(func, *args), loop=self)
 
     def run_while(self, goes_on: Callable[[], bool]) -> None:
-        """Run until it ends; whoever ends it calls `stop`."""
+        """Run while the condition holds; the code that ends it calls `stop`."""
         while goes_on():
             self.run_forever()
             while self._calls:
@@ -95,7 +95,7 @@ class InlineLoop(HandlerLoop):
 
 
 class InlinePump(ExecutorPump):
-    """Does what a pump does, when it is told to and on its caller's connection."""
+    """Does a pump's work when it is told to, on its caller's connection."""
 
     loop_class = InlineLoop
     loop: InlineLoop
@@ -109,7 +109,7 @@ class InlinePump(ExecutorPump):
 
     def take_turn(self, *, is_idle: bool) -> bool:
         """
-        Write what has ended, claim, and carry out what was claimed, to the end.
+        Write outcomes, claim jobs, and carry them out to the end.
 
         Args:
             is_idle: Nothing was left to claim: do everybody's duties, and look at each lane anew.
@@ -140,14 +140,14 @@ class InlinePump(ExecutorPump):
 
 
 def end_commit() -> None:
-    """Do what waits for the commit: to the jobs all is committed that was done before."""
+    """Run the functions that wait for the commit: for the jobs, all earlier work counts as committed."""
     while connection.run_on_commit:
         connection.run_on_commit.pop(0)[1]()
 
 
 @contextmanager
 def kept_open() -> Iterator[None]:
-    """Keep handlers from closing the connection: what they do with a thread's own would end the transaction here."""
+    """Keep handlers from closing the connection, as they do in a thread: it would end the transaction here."""
     connection.close_if_unusable_or_obsolete = lambda: None  # type: ignore[method-assign]
     try:
         yield

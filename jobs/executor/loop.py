@@ -65,13 +65,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
-LOOP_BUDGET_SECONDS = 2.0  # of one step of a handler; until it gives the loop back no other job goes on
+LOOP_BUDGET_SECONDS = 2.0  # for one step of a handler; until it gives the loop back, no other job goes on
 OVERRUN_SECONDS = 5.0  # how long a handler may ignore its cancellation before its slot is written off
 OUT_OF_MEMORY_EXIT = 137  # as if the kernel had killed it
 
 CANCELLED = "cancelled"
 STOPPING = "stopping"
-HALF = "#"  # begins what bisecting adds to a coalesce key
+HALF = "#"  # begins the suffix that bisecting adds to a coalesce key
 
 
 Opened = OpenCredential | QueueOpsError
@@ -105,7 +105,7 @@ class _Run:
 
 class HandlerLoop:
     """
-    Carries out claimed jobs and collects what became of them.
+    Carries out claimed jobs and collects their outcomes.
 
     Threads: `start`, `carry_out`, `cancel`, `collect` and the figures are for the pump's thread; the rest runs
     on the loop's own. `wake` is called when there is something to collect; it must be cheap and thread-safe.
@@ -131,7 +131,7 @@ class HandlerLoop:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="handlers", daemon=True)
         self._threads = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="handler")
-        # By claim, not by job: one that was taken away and claimed again runs beside the end of its former run.
+        # By claim, not by job: a job that was taken away and claimed again runs beside the end of its former run.
         self._runs: dict[tuple[UUID, int], _Run] = {}
         self._strays: dict[Future[Answer], float] = {}  # threads whose job has ended, and their last moment
         self._outcomes: deque[Outcome] = deque()
@@ -161,23 +161,23 @@ class HandlerLoop:
         self._loop.call_soon_threadsafe(self._interrupt, jobs, reason)
 
     def collect(self) -> tuple[list[Outcome], list[Progress]]:
-        """What happened since the last call."""
+        """Return the outcomes and the progress since the last call."""
         self._first_outcome_at = None
         outcomes = [self._outcomes.popleft() for _ in range(len(self._outcomes))]
         notes, self._progress = self._progress, {}
         return outcomes, list(notes.values())
 
     def take_ends(self) -> list[Outcome]:
-        """What ended since the last call, whether `collect` gave it or not; nothing unless `keeps_ends`."""
+        """Return the outcomes since the last call, whether `collect` gave them or not; none unless `keeps_ends`."""
         return [self._ends.popleft() for _ in range(len(self._ends))] if self._ends else []
 
     def take_late(self) -> bool:
-        """Say whether calls began too late to be sent since the last call: more are claimed than it keeps up with."""
+        """Say whether any call was too late to be sent since last time: the loop does not keep up with the claims."""
         was_late, self._was_late = self._was_late, False
         return was_late
 
     def put_back(self, outcomes: Sequence[Outcome], notes: Sequence[Progress]) -> None:
-        """Keep what could not be written, for the next `collect`."""
+        """Keep outcomes and progress that could not be written, for the next `collect`."""
         self._outcomes.extendleft(reversed(outcomes))
         self._progress = {note.job.id: note for note in notes} | self._progress
 
@@ -292,7 +292,7 @@ class HandlerLoop:
         self._end(run, outcome)
 
     async def _carry_out_group(self, runs: Sequence[_Run]) -> None:
-        """One call for several jobs. What spoils it for all is found out here, so that only its job fails."""
+        """Make one call for several jobs. A job that spoils it for all is found out here, so that only it fails."""
         if self._is_too_late(runs):
             for run in runs:
                 self._end(run, _unsent(run))
@@ -358,13 +358,13 @@ class HandlerLoop:
 
     @staticmethod
     def _told(outcome: Succeeded, broken: Outcome | None) -> Outcome | None:
-        """What becomes of a call that succeeded and whose result is kept nowhere: what it cost it has cost."""
+        """Return the failure of a call that succeeded but whose result is not kept; it still costs what it cost."""
         if not isinstance(broken, Failed):
             return broken
         return replace(broken, service="", cost=outcome.cost, usage=outcome.usage, stated=outcome.stated)
 
     def _ready(self, runs: Sequence[_Run]) -> list[_Run]:
-        """Those of a group that the call is made for; the others end here, without a word about its money."""
+        """Return the jobs of a group that the call is made for; the others end here, and tell nothing of its money."""
         ready, broken = [], []
         for run in runs:
             if run.ending:
@@ -402,7 +402,7 @@ class HandlerLoop:
         return not self.sends_late
 
     def _ended(self, run: _Run, answer: Answer | BaseException) -> Outcome | None:
-        """One job's part of what a group's call answered; a result that cannot be kept fails its job alone."""
+        """Return one job's outcome of a group's call; a result that cannot be kept fails its job alone."""
         try:
             return self._broken(run, answer) if isinstance(answer, BaseException) else self._answered(run, answer)
         except Exception as error:  # noqa: BLE001 - as in _carry_out
@@ -429,7 +429,7 @@ class HandlerLoop:
         return done
 
     def _broken(self, run: _Run, error: BaseException) -> Outcome | None:
-        """What an exception makes of a job."""
+        """Return the outcome of a job whose handler raised an exception."""
         if isinstance(error, asyncio.CancelledError | JobCancelled):
             return self._interrupted(run)
         if isinstance(error, MemoryError):
@@ -447,7 +447,7 @@ class HandlerLoop:
         return self._failed(run, failure_of(error, secrets_of(run.credential)))
 
     def _prepare(self, run: _Run) -> tuple[Handler, RunningJob[Any]]:
-        """Read the payload and make what the handler gets; raises what _broken understands."""
+        """Read the payload and make the handler's argument; raises errors that _broken understands."""
         job = run.job
         handler = find_handler(job.kind)
         run.retry = handler.retry
@@ -485,7 +485,7 @@ class HandlerLoop:
         return handler, running
 
     def _complete_here(self, run: _Run, result: Any) -> None:
-        """In the handler's thread, and the transaction that it has open there."""
+        """Complete the job in the handler's thread, and in the transaction that it has open there."""
         log = run.log.kept(secrets_of(run.credential)) if run.log else ()
         text, elapsed_ms = result_text(result), self._elapsed_ms(run)
         if self._results is not None:
@@ -551,7 +551,7 @@ class HandlerLoop:
         if self._runs.pop((run.job.id, run.job.token), None) is None:
             return  # written off before
         run.running, run.group = None, ()  # they lead back to it: it would stay for the garbage collector
-        if run.stored is not None:  # whatever came after the commit: it is completed
+        if run.stored is not None:  # it is completed, whatever came after the commit
             outcome = replace(outcome, stored=True) if isinstance(outcome, Succeeded) else run.stored
         if self._spans:
             self._spans.end_call(run.job, outcome)
@@ -598,7 +598,7 @@ def _unread(job: ClaimedJob, error: _InvalidPayload | SealedAway) -> GivenBack:
 
 
 def _another_way(handler: Handler, payload: Any, step: int) -> Any:
-    """What the payload becomes on its way of that number; as it is where a later version left that way out."""
+    """Return the payload for the way of that number; as it is where a later version left that way out."""
     ways = handler.fallback(payload) if handler.fallback else ()
     return ways[step - 1].payload if step <= len(ways) else payload
 
@@ -608,7 +608,7 @@ def _unsent(run: _Run) -> GivenBack:
 
 
 def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:
-    """Give a group back as two that never leave together again: one of them has the job that spoils the call."""
+    """Give a group back as two halves that never leave together again: one has the job that spoils the call."""
     base = (runs[0].job.coalesce_key or "").partition(HALF)[0]
     keys = [f"{base}{HALF}{uuid4().hex[:12]}" for _ in range(2)]
     middle = len(runs) // 2
@@ -619,7 +619,7 @@ def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:
 
 
 def _cost(run: _Run, cost: int | None) -> int | None:
-    """What the call is said to have cost; what is no cost would keep all outcomes of this flush from being written."""
+    """Return the call's cost as told; None instead of an invalid one, which would keep the flush from being written."""
     if cost is None or (type(cost) in (int, float) and 0 <= cost < math.inf):
         return cost
     logger.error("job %s (%s) says that it cost %r; its estimate stands", run.job.id, run.job.kind, cost)
@@ -627,7 +627,7 @@ def _cost(run: _Run, cost: int | None) -> int | None:
 
 
 def _stated(run: _Run) -> tuple[StatedQuota, ...]:
-    """What its provider said of its quotas, where a limit counts the call."""
+    """Return the quotas that its provider stated, where a limit counts the call."""
     headers = run.notes.headers if run.leads else None
     if headers is None or (run.job.send_by is None and not run.job.holds):
         return ()
@@ -640,7 +640,7 @@ def _told_cost(answer: Done | Continue) -> int | None:
 
 
 def _usage(run: _Run, usage: Usage | None) -> Usage | None:
-    """What the call is said to have used; what is no count is left out, as with a cost."""
+    """Return the call's usage as told; None instead of an invalid one, as with a cost."""
     if usage is None or usage.is_sound:
         return usage
     logger.error("job %s (%s) says that it used %r; its estimate stands", run.job.id, run.job.kind, usage)

@@ -1,5 +1,5 @@
 """
-What one executor called and how it ended, in files beside the database: what a database that was put back cannot know.
+The calls of one executor and how they ended, in files beside the database: a database that was put back lacks them.
 
 `manage.py reconcile` reads them. A line is an object: `begun` before a call, `ended` after it.
 """
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 FILE_BYTES = 16_000_000
 FILE_SECONDS = 3600.0
-RESULT_BYTES = 4096  # larger results are told by their size
+RESULT_BYTES = 4096  # of larger results the size alone is written
 MESSAGE_CHARACTERS = 300
 COMPLAINS_EVERY_SECONDS = 60.0
 
@@ -66,9 +66,9 @@ class OutcomeLog:
     """
     The log of one executor, for all of its threads.
 
-    What is written is with the operating system when a call returns, and survives this process. It is on the disk
-    before a call of a kind that may not be repeated whatever its payload; the rest gets there with it, when a file is
-    full, and at the end. What cannot be written holds up no job: it is complained of and lost.
+    When a write returns, the operating system has the lines, and they survive this process. They are put on the disk
+    before a call of a kind that may not be repeated whatever its payload, when a file is full, and at the end. Lines
+    that cannot be written hold up no job: a warning is logged, and they are lost.
 
     Args:
         most_bytes: Of all files in the directory that nobody writes any more; the oldest go.
@@ -117,7 +117,7 @@ class OutcomeLog:
                 if sync:
                     os.fdatasync(file.fileno())
             except OSError as error:
-                self._close()  # what comes next must not stand in a line that is torn
+                self._close()  # the next line must not begin in a torn one
                 if time.monotonic() >= self._complains_at:
                     self._complains_at = time.monotonic() + COMPLAINS_EVERY_SECONDS
                     logger.warning("executor %s: the outcome log lacks %s bytes: %s", self._executor, len(text), error)

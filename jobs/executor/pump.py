@@ -72,8 +72,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROMOTE_SECONDS = 0.25
-SLEEP_AFTER_SECONDS = 5.0  # without anything to do, after which an executor that is told of work looks seldom
-SELDOM_SECONDS = 5.0  # and then every so long: for what nobody tells
+SLEEP_AFTER_SECONDS = 5.0  # idle for so long, an executor that is told of work looks seldom
+SELDOM_SECONDS = 5.0  # between these looks, for work that nobody tells of
 COMPANY_SECONDS = 0.02  # outcomes wait at most this long for company
 PARK_SECONDS = 0.5
 ADOPT_AGAIN_SECONDS = 0.05
@@ -302,7 +302,7 @@ class ExecutorPump:
         self._meet()
 
     def _compare_claims(self) -> None:
-        """Of a database that was away, or is another: what it says of its executors is not of now."""
+        """Compare claims with a database that was away, or is another: its executors' rows are not of now."""
         self._duties.put_off_sweep(time.monotonic() + self.settings.lease_seconds)
         compared = compare_claims(self.id, list(self._owned.values()), begun_up_to=self._begun_up_to)
         if any(compared):
@@ -342,7 +342,7 @@ class ExecutorPump:
             quiet = self._is_quiet(now)
             self._policies = None if quiet else finish.retry_policies()
             if self._duties.do(now, quiet=quiet):
-                self._meet()  # what it does for all, others wait for
+                self._meet()  # others wait for its duties
             self._learning.write(now)
             server_settings.write_noted()
         self._keep_leases()
@@ -354,7 +354,7 @@ class ExecutorPump:
                 self._meet()
         self._kinds.tend()
         self._keep_leases()
-        if held := self.loop.watch.collect():  # before what these jobs end as is written, or they would not run alone
+        if held := self.loop.watch.collect():  # before these jobs' outcomes are written, or they would not run alone
             held_loop.note_held(held, executor_id=self.id)
         self._widen_or_narrow(now)
         self._flush_and_claim(now)
@@ -375,10 +375,10 @@ class ExecutorPump:
 
     def _keep_leases(self) -> None:
         """
-        Renew amid a cycle that takes long.
+        Renew leases amid a cycle that takes long.
 
-        Through a slow line its hundred statements take longer than a lease: the jobs would go to others although they
-        run, and a neighbour would kill this executor as one that does not answer.
+        On a slow connection, a cycle's hundred statements take longer than a lease. Without this, the jobs would go to
+        others although they run, and a neighbour would kill this executor as one that does not answer.
         """
         now = time.monotonic()
         self._pulse.beat(now)
@@ -387,13 +387,13 @@ class ExecutorPump:
             self._renew_in_time(now)
 
     def _meet(self) -> None:
-        """Say that there was something to do: there may be more, so look often again."""
+        """Note that there was something to do: there may be more, so look often again."""
         self._met_at = now = time.monotonic()
         for name, seconds in self._often.items():
             self._next[name] = min(self._next[name], now + seconds)
 
     def _is_quiet(self, now: float) -> bool:
-        """Whether nothing has been there to do, and whoever brings work will say so."""
+        """Whether there was nothing to do for a while, and new work is announced."""
         idle = not self._owned and not self._gate.has_lanes
         return idle and self.settings.listen and now - self._met_at > SLEEP_AFTER_SECONDS
 
@@ -409,7 +409,7 @@ class ExecutorPump:
             self.loop.sends_late = True
 
     def _park(self, now: float) -> None:
-        """A few jobs in lanes that have no room; more of them in later cycles."""
+        """Park a few jobs in lanes that have no room; later cycles park more."""
         begun = time.monotonic()
         most = FEW_ADOPTED_AT_ONCE
         if self._role == Executor.Role.QUARANTINE:
@@ -430,10 +430,10 @@ class ExecutorPump:
 
     def _begin_the_new(self) -> None:
         """
-        Begin what was just submitted, if it is one job: no other has to be weighed against it, nor a lane looked at.
+        Begin the job that was just submitted, if it is the only one: it competes with no other job or lane.
 
-        Where slots are scarce it takes its turn with all others; so it does where to look among what is ready is dear,
-        and where an outcome waits, which may be a refusal: its counters have to cool down before anything goes out.
+        Where slots are scarce, it takes its turn with all others; so it does where a look among ready jobs is slow. It
+        also does where an outcome waits, which may be a refusal: its counters must cool down before anything goes out.
         """
         told, self._told = self._told, False
         is_at_rest = self._has_spare and self._free_slots() > 0 and self.loop.waiting_seconds is None
@@ -470,7 +470,7 @@ class ExecutorPump:
             self._note_caps(outcomes)
             # Ends of calls lock periods of budgets, and claims lock others: in one commit two executors would deadlock.
             apart = claims and any(map(_is_paid_for, outcomes))
-            self._hint &= not claims  # before the claim: what is told from here on may have come after it looked
+            self._hint &= not claims  # before the claim: work announced from here on may have come after it looked
             lost, claimed, credentials = self._write(outcomes, notes, wanted=free if claims and not apart else 0)
         except Exception:
             self._hint |= claims
@@ -480,7 +480,7 @@ class ExecutorPump:
         if apart:
             _, claimed, credentials = self._write([], [], wanted=free)
         if claims:
-            # Behind one job, where more could have come, nothing waits: a second look would be in its handler's way.
+            # If one job came where more could have, no more are waiting: a second look would be in its handler's way.
             self._hint |= len(claimed) >= min(free, 2) or self._gate.has_refused or self._kinds.must_look
             self._has_spare = len(claimed) < free
             self._again("claim", now)
@@ -520,7 +520,7 @@ class ExecutorPump:
     def _cool_down(self, outcomes: list[finish.Outcome]) -> list[finish.Outcome]:
         try:
             return push_back.cool_down(outcomes, actor=f"executor:{self.id}")
-        except (DataError, IntegrityError):  # or what one provider says would keep all outcomes from being written
+        except (DataError, IntegrityError):  # or one provider's statement would keep all outcomes from being written
             logger.exception("executor %s: a refusal cannot be stored; its counters do not cool down", self.id)
             return outcomes
 
@@ -554,7 +554,7 @@ class ExecutorPump:
         Flush and claim in one commit: commits are what a queue waits for.
 
         Returns:
-            The lost ids, the new jobs and the credentials that they name: opened before the commit, because a job
+            The lost ids, the new jobs and the credentials that they name. These are opened before the commit: a job
             that is claimed and cannot be begun would be renewed for ever.
         """
         if outcomes or notes:
@@ -654,13 +654,13 @@ class ExecutorPump:
             self._connected = False
 
     def _drop(self, lost: set[UUID]) -> None:
-        """Interrupt handlers whose job is not ours any more; what they return is not wanted."""
+        """Interrupt handlers whose job is no longer this executor's; their results are not wanted."""
         if lost:
             jobs = [self._disown(job_id) for job_id in lost]
             if self._spans:
                 self._spans.forget(jobs)
             self.loop.cancel(jobs, reason=CANCELLED)
-            # Their places in flight are free; what they have spent until now nobody knows.
+            # Their places in flight are free; nobody knows what they have spent until now.
             decide.settle([decide.Settlement(job.holder) for job in jobs if job.holds])
 
     def _count_lost(self, jobs: set[ClaimedJob]) -> None:
@@ -700,7 +700,7 @@ class ExecutorPump:
         if self._ears in ready:
             _drain(self._ears)
         if listening and listening[0] in ready:
-            # What comes while a statement runs goes to the handler; what comes in between is read here.
+            # Notifications that come while a statement runs go to the handler; those in between are read here.
             raw = connection.connection.pgconn
             raw.consume_input()
             while note := raw.notifies():
@@ -736,7 +736,7 @@ class ExecutorPump:
         if self._results:
             add_figures(self._results.take_figures())
         executors.deregister(self.id)
-        notify(Channel.READY)  # what it gave back is for the others
+        notify(Channel.READY)  # the jobs that it gave back are for others
 
 
 def _drain(pipe: int) -> None:
@@ -755,5 +755,5 @@ def _is_paid_for(outcome: finish.Outcome) -> bool:
 
 
 def _is_call(job: ClaimedJob) -> bool:
-    """Whether it occupies a slot: of jobs that leave together one does."""
+    """Whether it occupies a slot: one of the jobs that leave together does."""
     return job.group is None or job.group == job.id

@@ -2,7 +2,7 @@
 The spans of jobs that were submitted within a sampled trace: wait, claim, call, finish, of each attempt.
 
 The pump and the loop only note when things happened; a thread reads from the log why a job waited, and makes the spans.
-`call` alone is begun, by OpenTelemetry, whose sampler is asked then. The others are made after its likeness and whole,
+Only `call` is begun through OpenTelemetry, which then asks the sampler. The others are made like it, as whole spans,
 which takes an eighth of the time. Nothing imports this module where nothing is traced.
 """
 
@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 TOGETHER_SECONDS = 1.0  # attempts that end within it are looked up at once
 MOST_ATTEMPTS_WAITING = 2_000  # attempts whose spans are still to be made; later ones go without
 ATTEMPTS_AT_ONCE = 100
-CONNECTED_SECONDS = 10.0  # without a traced job, after which the connection is given up
-LAST_SECONDS = 5.0  # of the process, to make spans of what has ended
+CONNECTED_SECONDS = 10.0  # without a traced job for so long, the connection is given up
+LAST_SECONDS = 5.0  # at the process's end, to make the spans of ended attempts
 # Kind and operation type of each span, by the semantic conventions for messaging.
 SHAPES = {
     "wait": (SpanKind.INTERNAL, {}),
@@ -105,7 +105,7 @@ class JobSpans:
             }
 
     def begin(self) -> None:
-        """What was found is committed."""
+        """Note that the claims of the jobs that `find` found are committed."""
         now = time.time_ns()
         for attempt in self._found.values():
             attempt.claimed = now
@@ -141,7 +141,7 @@ class JobSpans:
         attempt.call.end(attempt.returned)
 
     def ended(self, outcomes: Iterable[Outcome]) -> None:
-        """These outcomes are committed."""
+        """Note that these outcomes are committed."""
         if not self._attempts:
             return
         now = time.time_ns()
@@ -152,14 +152,14 @@ class JobSpans:
                 self._hand_over(attempt)
 
     def forget(self, jobs: Iterable[ClaimedJob]) -> None:
-        """These jobs were taken away: what becomes of them is another's to tell."""
+        """Drop jobs that were taken away: another executor tells how they end."""
         for job in jobs:
             self._attempts.pop((job.id, job.token), None)
 
     def stop(self) -> None:
         """Make and send what is left, within a few seconds."""
         until = time.monotonic() + LAST_SECONDS
-        with suppress(queue.Full):  # it waits for room: the thread would not hear of its end, nor make the last spans
+        with suppress(queue.Full):  # waiting for room, the thread would not hear of its end, or make the last spans
             self._ended.put(None, timeout=LAST_SECONDS)
         self._thread.join(max(0.0, until - time.monotonic()))
         tracing.flush()

@@ -1,4 +1,4 @@
-"""Why a job waited, and what an attempt led to, as its log tells it."""
+"""The reasons of a job's waits, and the results of its attempts, as its log tells them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def submitted_since(ids: Iterable[UUID]) -> datetime:
 
 
 def read_logs(ids: set[UUID]) -> dict[UUID, list[LogStep]]:
-    """What the log has of jobs, oldest first; of very long ones the end."""
+    """Return the log of each job, oldest first; of very long ones the end."""
     wanted = (EventType.STATE_CHANGE, EventType.SCHEDULING)
     events = JobEvent.objects.filter(job_id__in=ids, created_at__gte=submitted_since(ids), event_type__in=wanted)
     logs: defaultdict[UUID, list[LogStep]] = defaultdict(list)
@@ -59,7 +59,7 @@ def read_logs(ids: set[UUID]) -> dict[UUID, list[LogStep]]:
 
 
 def wait_of(log: Sequence[LogStep], token: int) -> Wait | None:
-    """What came before the claim of this token: since the submission, or since the attempt before."""
+    """Return the wait before the claim of this token, since the submission or the attempt before."""
     claim = _place_of_claim(log, token)
     if claim is None:
         return None
@@ -87,7 +87,7 @@ def _begins_to_wait(step: LogStep) -> bool:
 
 
 def _held_by(waited: Sequence[LogStep]) -> dict[str, str]:
-    """What held it last: a limit, an outage, its retry's delay, its time, other jobs; else it waited for its turn."""
+    """Return its last hold: a limit, an outage, its retry's delay, other jobs, its time; else its turn."""
     for step in reversed(waited):
         data = step.data or {}
         if limit := data.get("binding_limit"):

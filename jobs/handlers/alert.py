@@ -142,7 +142,7 @@ def _compose(delivery: AlertPayload) -> Told | None:
         about, severity = str(alert.pk), alert.severity
         if link := _link(alert.pk):
             lines.append(f"Alert: {link}")
-    # An incident is what the alert is now: a message that was put off, or is sent once more, must not open it again.
+    # An incident follows the alert's present state: a message that was put off, or is sent again, must not reopen it.
     if route.channel == AlertRoute.Channel.PAGERDUTY and delivery.event != "test":
         is_over = not _is_open(digest) if alert is None else not _goes_on(alert, others)
     return Told(
@@ -161,7 +161,7 @@ def _compose(delivery: AlertPayload) -> Told | None:
 
 
 def _besides(alert: Any, others: list[Any]) -> str:
-    """What else the message is about, in the words of a subject."""
+    """Name the other alerts of the message, in a subject's words."""
     projects = sorted({name for one in others for name in one.projects} - alert.projects)
     if projects:
         more = f" and {len(projects) - MOST_PROJECTS} more" if len(projects) > MOST_PROJECTS else ""
@@ -272,7 +272,7 @@ def _refused(code: int, message: str) -> ProviderError:
 
 
 def _note_sent(route_id: int) -> None:
-    """Keep what became of the last message where the route is shown."""
+    """Note that the last message was sent, to show it with the route."""
     from queueops.core.clock import Now
     from ratelimits.models import AlertRoute
 

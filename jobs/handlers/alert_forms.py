@@ -1,9 +1,9 @@
 """
 Alerts as Slack, Microsoft Teams and PagerDuty want them. Pure.
 
-Sources, read 2026-11: Slack's incoming webhooks and Block Kit (a section has at most 3,000 characters, a header 150);
-Teams' workflows, which take a message of at most 28 kB with an adaptive card; PagerDuty's Events API v2 (a summary has
-at most 1,024).
+Sources, read 2026-11. Slack's incoming webhooks and Block Kit: a section has at most 3,000 characters, a header 150.
+Teams' workflows, which take a message of at most 28 kB with an adaptive card. PagerDuty's Events API v2: a summary has
+at most 1,024 characters.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ TEAMS_COLOURS = {"notice": "accent", "warning": "warning", "critical": "attentio
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """
-    What is said to whom.
+    A message and its receiver.
 
     Attributes:
-        secret: What signs a webhook's messages; of Slack and Teams the URL, of PagerDuty the integration key.
-        about: What is the same in each message about one alert.
-        is_acknowledged: All that it says is that somebody looks after it.
+        secret: The key that signs a webhook's messages; for Slack and Teams the URL, for PagerDuty the integration key.
+        about: A key that is the same in each message about one alert.
+        is_acknowledged: The message says only that somebody looks after the alert.
         link: Where to look; None: this installation does not know its address.
         content: As webhooks have it.
     """
@@ -51,7 +51,7 @@ class NativeForm:
 
 def native_form(told: Told, message_id: str, *, pagerduty_url: str) -> NativeForm:
     """
-    Return what to post where.
+    Return the request for the route's service.
 
     Args:
         message_id: Of this message, the same when it is repeated.
@@ -67,7 +67,7 @@ def native_form(told: Told, message_id: str, *, pagerduty_url: str) -> NativeFor
 
 
 def _slack(told: Told) -> dict[str, Any]:
-    """Plain text: Slack would take what stands in other people's messages for links and mentions."""
+    """Compose plain text: otherwise Slack would read other people's messages for links and mentions."""
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": _plain(told.subject[:SLACK_HEADER])},
         {"type": "section", "text": _plain(told.text[:SLACK_SECTION])},
@@ -92,7 +92,7 @@ def _teams(told: Told) -> dict[str, Any]:
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
-        # A run of text is shown as it is; a text block would take what is in it for Markdown.
+        # A run of text is shown as it is; a text block would be read as Markdown.
         "body": [
             _lines([{"text": told.subject, "weight": "bolder", "color": colour}]),
             *[_lines([{"text": line}]) for line in told.text[:TEAMS_TEXT].splitlines()[:TEAMS_LINES] if line],

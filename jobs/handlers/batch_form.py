@@ -1,5 +1,5 @@
 """
-How a kind's jobs go by a batch API of their provider: what a handler declares, and what such an API can do.
+The batch form of a kind's jobs, as their handler declares it, and the provider's batch API that carries it out.
 
 An API is spoken from the batch lane's own event loop. Whatever it raises is a ProviderError.
 """
@@ -30,7 +30,7 @@ DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where a provider is spoken to, and with what headers; those hold the key."""
+    """A provider's address and the headers for it, which hold the key."""
 
     root: str
     headers: Mapping[str, str] = field(repr=False)
@@ -39,10 +39,10 @@ class Access:
 @dataclass(frozen=True, slots=True)
 class Intent:
     """
-    A batch as it is to be made.
+    A batch that is to be made.
 
     Attributes:
-        id: Ours: the provider is given it, so that it can be looked for.
+        id: QueueOps's own id, given to the provider so that the batch can be looked for.
         lines: Each as the API's own JSON text.
     """
 
@@ -56,19 +56,19 @@ class Intent:
 @dataclass(frozen=True, slots=True)
 class Remote:
     """
-    A batch as its provider tells of it.
+    A batch as its provider describes it.
 
     Attributes:
         state: In the provider's word.
         ending: None: it has not ended.
-        intent: Our id of it; None: the provider tells none.
+        intent: QueueOps's id of it; None: the provider tells none.
         made_at: When it was made; None: the provider does not tell.
         lines: How many it has; 0: the provider does not tell.
         done: Lines worked through, those that failed included.
         files: What it keeps, by role: `input`, `output`, `errors`.
         error: Why it was refused as a whole.
         is_full: It was refused because too much is enqueued there: later it may be taken.
-        bad_lines: Which lines that speaks of, counted from 0; empty: of none or all.
+        bad_lines: The lines that the error concerns, counted from 0; empty: none or all.
     """
 
     id: str
@@ -86,7 +86,7 @@ class Remote:
 
 
 class ResultPlace(NamedTuple):
-    """Which of all results one is, counted from 0, where the provider gives them in the order of the lines."""
+    """A result's number, counted from 0, where the provider gives results in the order of the lines."""
 
     number: int
     of: int
@@ -98,7 +98,7 @@ class LineResult:
     One result.
 
     Attributes:
-        custom_id: As the line was sent with; empty: the provider does not say it back, and its place tells.
+        custom_id: The id that the line was sent with; empty: the provider does not return it, and the place tells.
         status: An HTTP status; 0: the line was not carried out, because its batch ended before.
         body: The provider's answer or error, as to a call of its own.
     """
@@ -129,8 +129,8 @@ class BatchApi(Protocol):
 
     Attributes:
         most_lines, most_bytes: Of one batch.
-        appears_seconds: After which a batch that was made is in its list.
-        names_batches: Its list tells our id. Where it does not, the results alone do.
+        appears_seconds: After so long, a batch that was made is in its list.
+        names_batches: Its list has QueueOps's id. Where it has not, only the results do.
     """
 
     most_lines: int
@@ -141,11 +141,11 @@ class BatchApi(Protocol):
     def access(self, credential: OpenCredential, api_key: str) -> Access: ...
     def line(self, custom_id: str, body: Mapping[str, Any]) -> bytes: ...
     async def prepare(self, send: Send, access: Access, intent: Intent) -> Mapping[str, str]:
-        """Upload what it is made of, if that is a step of its own; return the files. Repeated, it costs nothing."""
+        """Upload the batch's input, if that is a step of its own; return the files. Repeating it costs nothing."""
         ...
 
     async def create(self, send: Send, access: Access, intent: Intent, files: Mapping[str, str]) -> Remote:
-        """Make it, of what `prepare` returned; once for an intent, unless its list has none of it."""
+        """Make the batch from the files that `prepare` returned; once for an intent, unless the list lacks it."""
         ...
 
     def listed(self, send: Send, access: Access, *, since: datetime) -> AsyncIterator[Remote]:
@@ -153,7 +153,7 @@ class BatchApi(Protocol):
         ...
 
     async def name_lines(self, send: Send, access: Access, remote: Remote, take: Callable[[str], None]) -> bool:
-        """Give what each line was sent under to `take`; False: the provider does not tell while it works on them."""
+        """Give each line's custom id to `take`; False: the provider does not tell while it works on them."""
         ...
 
     async def look(self, send: Send, access: Access, remote_id: str) -> Remote: ...
@@ -168,16 +168,16 @@ class BatchApi(Protocol):
         self, send: Send, access: Access, remote_id: str, files: Mapping[str, str], *, lost: UUID | None = None
     ) -> None:
         """
-        Delete what the provider keeps of it; what is gone already is no error.
+        Delete all that the provider keeps of it; it is no error if something is gone already.
 
         Args:
-            lost: The id of the intent, where uploads of it were not answered: what they left is deleted too.
+            lost: The id of the intent, where uploads of it were not answered: files that they left are deleted, too.
         """
         ...
 
 
 def refused(payload: Any, status: int, body: Any, secrets: tuple[str, ...]) -> Exception:
-    """What an answer means that is no success, where its kind does not say it better: its status decides."""
+    """Return the error of an unsuccessful answer by its status, for kinds that do not say it better."""
     excerpt = one_line(json.dumps(storable(body, secrets)))
     return ProviderError(status, f"answered {status}: {excerpt}", code=f"http_{status}", outcome="answered")
 
@@ -191,7 +191,7 @@ class BatchForm:
             goes live.
         compose: (payload, credential) -> the body of its line.
         read: (payload, body, secrets) -> its result, of an answer that is a success; raises ProviderError.
-        refuse: (payload, status, body, secrets) -> what an answer that is none means.
+        refuse: (payload, status, body, secrets) -> the error of an answer that is no success.
         key_of: (service, credential) -> the key; raises ProviderError where the credential does not fit.
     """
 
@@ -205,15 +205,15 @@ class BatchForm:
 
 def custom_id_of(batch_id: UUID, line: int, job_id: UUID) -> str:
     """
-    What a line is sent under, in at most 64 letters, digits and -, which every provider takes.
+    Return a line's custom id, of at most 64 letters, digits and -, which every provider takes.
 
-    It names the job, so that a database that was put back to an earlier moment can tell whose line it is.
+    It names the job, so that after a restore of the database to an earlier moment the line's job is known.
     """
     return f"{batch_id.hex}-{line}-{_short(job_id.int)}"
 
 
 def batch_of(custom_id: str) -> UUID | None:
-    """The batch that a line was sent in, by the id of the line; None: it is none of ours."""
+    """Return the batch that a line was sent in, by its custom id; None: the id is not QueueOps's."""
     try:
         return UUID(hex=custom_id.partition("-")[0])
     except ValueError:
@@ -221,14 +221,14 @@ def batch_of(custom_id: str) -> UUID | None:
 
 
 def line_of(custom_id: str, batch_id: UUID) -> int | None:
-    """The line's number; None: it is of no line of this batch."""
+    """Return the line's number; None: the id is of no line of this batch."""
     batch, _, rest = custom_id.partition("-")
     line = rest.partition("-")[0]
     return int(line) if batch == batch_id.hex and line.isascii() and line.isdecimal() and len(line) < 10 else None  # noqa: PLR2004
 
 
 def job_of(custom_id: str) -> UUID | None:
-    """The job whose line it is; None: it is none of ours."""
+    """Return the job whose line it is; None: the id is not QueueOps's."""
     try:
         return UUID(int=int(custom_id.split("-")[2], len(DIGITS)))
     except (IndexError, ValueError):
@@ -244,11 +244,11 @@ def _short(number: int) -> str:
 
 
 class _Seen(Exception):
-    """What has been read says all."""
+    """Ends reading: what was read is enough."""
 
 
 async def first_custom_id(api: BatchApi, send: Send, access: Access, remote: Remote) -> str:
-    """The id of the first result of a batch that has ended; empty: none can be read."""
+    """Return the custom id of the first result of a batch that has ended; empty: none can be read."""
     first: list[str] = []
 
     def look_at(answer: LineResult | None) -> None:
@@ -262,7 +262,7 @@ async def first_custom_id(api: BatchApi, send: Send, access: Access, remote: Rem
 
 
 async def custom_ids(api: BatchApi, send: Send, access: Access, remote: Remote) -> list[str] | None:
-    """What the lines of a batch were sent under; none of them: they are not of our form. None: nobody tells yet."""
+    """Return the custom ids of a batch's lines; empty: not QueueOps's; None: the provider does not tell yet."""
     found: list[str] = []
 
     def note(custom_id: str) -> None:
@@ -289,18 +289,18 @@ async def find_batch(
     """
     Look for a batch that was made of this intent.
 
-    Where the provider tells no id of ours it is one that has as many lines, was made since, and is nobody else's; one
-    that has ended by its results' ids. One that still works is taken for ours where it is the only one: to make another
-    would pay twice. Its results tell in the end.
+    Where the provider does not tell QueueOps's id, the batch is one that has as many lines, was made since, and belongs
+    to no other intent. If it has ended, the ids of its results must fit. A batch that still works is taken for the
+    intent's where it is the only one: to make another would pay twice. Its results tell in the end.
 
     Args:
         known: Ids of batches that belong to others.
 
     Raises:
-        ProviderError: Several may be it, and which one it is cannot be told yet.
+        ProviderError: Several batches may be it, and it is not known yet which one.
     """
     working: list[Remote] = []
-    # What is found by its name may be looked for as widely as any clock is wrong.
+    # A batch that is found by its name may be looked for in as wide a span as clocks may be wrong.
     since = intent.created_at - (CLOCK_IS_WRONG if api.names_batches else timedelta())
     async for remote in api.listed(send, access, since=since):
         if api.names_batches:

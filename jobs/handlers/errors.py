@@ -1,4 +1,4 @@
-"""What a handler raises when its call to a provider did not succeed."""
+"""The error that a handler raises when its call to a provider did not succeed."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class ProviderError(Exception):
             allowed); repeating cannot help. `answered`: the provider gave `status`.
             `unknown`: sent, but no complete answer came; the effect may have been applied.
         details: JSON-able facts for the dead letter.
-        push_back: Which quota the provider said was exceeded; with a status of 429 it is read from the answer, where
-            none is given. The job is given back without spending an attempt, and the quota's counters cool down.
-        repeat: Whether another attempt may help, where the handler knows better than `status` and `outcome` say; it
-            then speaks of no quota, and the retry policy alone says when.
+        push_back: The quota that the provider said was exceeded; with a status of 429 and none given, it is read from
+            the answer. The job is given back without spending an attempt, and the quota's counters cool down.
+        repeat: Whether another attempt may help, where the handler knows better than `status` and `outcome` say. The
+            error then concerns no quota, and the retry policy alone says when.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ProviderError(Exception):
 
 
 def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:
-    """Return what a call without a complete answer means for its job."""
+    """Return the job's error for a call without a complete answer."""
     if isinstance(error, OutboundRefused):
         return ProviderError(None, error.message, code=error.code, outcome="refused")
     told = error.details
@@ -71,13 +71,13 @@ def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:
 
 
 def asks_again(response: OutboundResponse) -> dict[str, Any]:
-    """As details of a failure: that an answer says itself that the call should be made again, whatever its status."""
+    """Return the details of a failure whose answer itself asks for another call, whatever its status."""
     told = response.headers.get("x-should-retry", "").strip().lower()
     return {SHOULD_RETRY: True} if told == "true" else {}
 
 
 def retry_after_of(response: OutboundResponse, push_back: PushBack | None = None) -> float | None:
-    """Return the seconds for which a provider asked us to wait: of a refused quota, wherever it says so."""
+    """Return the seconds that a provider asked us to wait; for a refused quota, wherever the answer says so."""
     if push_back is not None:
         return push_back.retry_after
     return told_delay(response.headers)

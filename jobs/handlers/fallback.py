@@ -18,9 +18,9 @@ class Fallback:
     One other way.
 
     Attributes:
-        payload: What the job's payload becomes; its service, model, credential and cost follow from it.
-        when: `rate_limited`: it waits for limits longer than `after_seconds`; `unavailable`: what it calls does not
-            answer; `context_too_long`: its input is too long for the model; `no_credit`: the provider wants to be paid.
+        payload: The job's new payload; its service, model, credential and cost follow from it.
+        when: `rate_limited`: it waits for limits longer than `after_seconds`. `unavailable`: its target does not
+            answer. `context_too_long`: its input is too long for the model. `no_credit`: the provider wants to be paid.
     """
 
     payload: Any

@@ -1,4 +1,4 @@
-"""What the options of `@handler` have to be: a wrong one stops the start, and is named with its rule."""
+"""The rules for the options of `@handler`: a wrong option stops the start, and is named with its rule."""
 
 from __future__ import annotations
 

@@ -49,20 +49,20 @@ class JobCancelled(Exception):
 
 
 class NotOurs(JobCancelled):
-    """The job is not this run's any more: cancelled, timed out, or taken over. What its transaction wrote goes, too."""
+    """This run no longer owns the job: cancelled, timed out, or taken over. Its transaction is rolled back, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     """
-    What a handler returns when its job succeeded.
+    A handler's answer when its job succeeded.
 
     Attributes:
         result: JSON-able; kept with the job.
         cost: The units or tokens really used, where the estimate was only that.
-        known_cost: Of these, what had been taken for known, such as input tokens: by it the limits learn how wrong such
-            estimates are.
-        usage: What was really used by unit; where no cost is given, its tokens are the cost.
+        known_cost: The part of `cost` that had been taken for known, such as input tokens: the limits learn from it how
+            wrong such estimates are.
+        usage: The real use by unit; where no cost is given, its tokens are the cost.
     """
 
     result: Any = None
@@ -74,7 +74,7 @@ class Done:
 @dataclass(frozen=True, slots=True)
 class Continue:
     """
-    What a handler returns when its job takes more calls: it is given back, and no attempt is spent.
+    A handler's answer when its job takes more calls: the job is given back, and no attempt is spent.
 
     Claimed again, it passes the limits again and finds `partial` in `job.partial`.
 
@@ -95,12 +95,12 @@ class Cost:
     The cost of a call before it is made.
 
     Attributes:
-        known: What is known of it, such as input tokens: never guessed lower.
+        known: The known part, such as input tokens: never guessed lower.
         unknown: The guess at the rest, such as output tokens: learned from earlier calls where there are some.
-        units: What it takes by unit, where limits count more than one figure: `{"input_tokens": 900, "output_tokens":
-            400}`. Of output tokens it is the most there can be: learned from earlier calls where there are some.
-        is_bound: `unknown`, and the output of `units`, are the most there can be. False: what was learned of earlier
-            calls may be more, too.
+        units: Its amounts by unit, where limits count more than one figure: `{"input_tokens": 900, "output_tokens":
+            400}`. Output tokens are the most there can be: learned from earlier calls where there are some.
+        is_bound: `unknown`, and the output of `units`, are the most there can be. False: figures learned from earlier
+            calls may be higher.
         told_output: The most output tokens that the call tells its provider to bring; None: it tells none.
         calls: How many such calls the job takes, one after the other, as it says with Continue. The other figures are
             those of the largest call; `units` may have the input tokens of all calls as `input_of_calls`.
@@ -117,8 +117,9 @@ class Cost:
 @dataclass(frozen=True, slots=True)
 class Coalesce:
     """
-    Waiting jobs of one key leave as one call: one unit of quota, one slot, one cost. What the call used is told with
-    one of its jobs, or divided among them: tokens are added up.
+    Waiting jobs of one key leave as one call: one unit of quota, one slot, one cost.
+
+    The call's use is told with one of its jobs, or divided among them: tokens are added up.
 
     Attributes:
         key: Everything of the payload that must be equal for one call, such as the spreadsheet and its options.
@@ -152,11 +153,11 @@ class Bisect(Exception):
 @dataclass(frozen=True, slots=True)
 class EndedBatch:
     """
-    What the callback of a batch is told of it.
+    A batch, as its callback is told of it.
 
     Attributes:
         counts: Its items by state when the callback was let go; a requeued item counts once, as its latest job.
-        verdict: What became of it, in the word that every page says of it; None: it has not ended.
+        verdict: How it ended, in the word that every page shows; None: it has not ended.
     """
 
     batch: UUID
@@ -165,7 +166,7 @@ class EndedBatch:
 
     @classmethod
     def read(cls, text: str | None) -> EndedBatch | None:
-        """From the column of its job, as JSON text."""
+        """Read the column of its job, which is JSON text."""
         if text is None:
             return None
         told = json.loads(text)
@@ -193,15 +194,15 @@ class RunningJob(Generic[P]):
     effect_key: str  # send it to the provider, if it takes such a key: it stays the same over retries and requeues
     attempt: int  # 1 for the first
     report: Callable[[int, str], None] = field(repr=False)
-    cost: int = 1  # what was estimated when it was submitted
+    cost: int = 1  # as estimated when it was submitted
     credential: OpenCredential | None = field(default=None, repr=False)
     partial: Any = None  # of the last Continue
-    fallback_step: int = 0  # which of its other ways it goes; its payload is that way's already
+    fallback_step: int = 0  # the other way that it goes; its payload is that way's already
     fallback_reason: str = ""
     payload_text: str = field(
         default="", repr=False
     )  # as its producer wrote it: JSON, the first way's; empty: not known
-    ended_batch: EndedBatch | None = None  # of a job that a batch names in on_finish
+    ended_batch: EndedBatch | None = None  # for a job that a batch names in on_finish
     say: Callable[[str, str], None] = field(default=lambda level, text: None, repr=False)
     end: Callable[[Any], None] = field(default=lambda result: None, repr=False)
     _cancelled: threading.Event | None = field(default=None, init=False, repr=False)
@@ -219,8 +220,8 @@ class RunningJob(Generic[P]):
         """
         Keep a line with this attempt: it stands on the job's page and with its dead letter, for people alone.
 
-        What the handler's own loggers write stands there, too, as far as the installation's log level lets it through.
-        The first 10 and the last 40 lines of an attempt are kept, 300 characters of each, secrets masked.
+        Lines of the handler's own loggers stand there, too, if the installation's log level lets them through. The
+        first 10 and the last 40 lines of an attempt are kept, 300 characters of each, secrets masked.
         """
         self.say(level, str(text))
 
@@ -236,8 +237,10 @@ class RunningJob(Generic[P]):
 
     def complete(self, result: Any = None) -> None:
         """
-        Complete the job in the caller's transaction of the default database, as its last statement: the job has ended
-        exactly when that commits. For a handler in a thread, which then returns `Done` as ever.
+        Complete the job in the caller's transaction of the default database, as its last statement.
+
+        The job has ended exactly when that commits. This is for a handler in a thread, which then returns `Done` as
+        ever.
 
         Raises:
             NotOurs: Let it through, so that the transaction is rolled back.
@@ -251,7 +254,7 @@ class RunningJob(Generic[P]):
 
 
 Answer = Done | Continue | None
-# Of one running job, or of a sequence of them where the kind coalesces; async or not.
+# A function of one running job, or of a sequence of them where the kind coalesces; async or not.
 HandlerFunction = Callable[..., Any]
 
 
@@ -285,7 +288,7 @@ class Handler:
 
     @property
     def payload_fields(self) -> Collection[str]:
-        """Of its payload, as far as one model says them all."""
+        """The names of its payload's fields, if one model has them all."""
         return getattr(self.schema._type, "model_fields", ())  # noqa: SLF001 - no public way
 
     def is_repeatable(self, payload: Any) -> bool:
@@ -355,8 +358,8 @@ def handler(
         coalesce: Waiting jobs leave together. The function, which must be async, then takes a sequence of running
             jobs and returns one Done or exception for each; see also Poison and Bisect.
         user_turns: The users of a project take turns, also where no limit counts them.
-        internal: Only the platform itself submits such jobs; a producer's are refused.
-        calls_out: It calls somebody whose silence is an outage. False: its failures and timeouts are its own.
+        internal: Only the platform itself submits such jobs; those of producers are refused.
+        calls_out: It calls a service whose silence is an outage. False: its failures and timeouts are its own.
         searchable: Fields of the payload that its jobs are found by, such as `("order_id", "customer.email")`: the
             value becomes a tag, `order_id=A-17`. Texts and numbers; others are left out.
         batch: How its jobs go by a batch API of the provider, where their deadline allows it. The kind must name a
@@ -426,7 +429,7 @@ def served_names() -> dict[str, str]:
 
 
 def same_names() -> list[tuple[str, str]]:
-    """Each kind or former name with each other name of the same handler, for what names kinds and outlives them."""
+    """Each kind or former name with each other name of the same handler, for records of kinds that outlive them."""
     groups: dict[str, list[str]] = {}
     for name, kind in served_names().items():
         groups.setdefault(kind, []).append(name)
@@ -445,7 +448,7 @@ def on_close(function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[
 
 
 async def close_handlers() -> None:
-    """Run what `on_close` registered; the executor does so when its loop ends."""
+    """Run the functions that `on_close` registered; the executor does so when its loop ends."""
     for function in _closers:
         await function()
 

@@ -1,4 +1,4 @@
-"""What failed for good."""
+"""Jobs that failed for good."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DeadLetter(models.Model):
                 name="jobs_deadletter_operation_idx",
                 condition=models.Q(operation_id__isnull=False),
             ),
-            # Without it each deleted job would have all dead letters read, whether one names it.
+            # Without it, each deletion of a job would read all dead letters to see if one names it.
             models.Index(
                 fields=["requeued_as"],
                 name="jobs_deadletter_requeued_idx",

@@ -1,4 +1,4 @@
-"""What jobs and batches wait for: other jobs and batches."""
+"""The jobs and batches that others wait for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from queueops.tenancy.models import Project
 
 
 class OnFailure(models.TextChoices):
-    """What becomes of a job that waits for one which did not succeed."""
+    """How a waiting job goes on if the one that it waits for does not succeed."""
 
     CANCEL = "cancel", "it is cancelled"
     RUN = "run", "it runs all the same"
@@ -21,8 +21,8 @@ class Dependency(models.Model):
     """
     One job or batch that another one waits for, which is held meanwhile. The row goes when the waiting is over.
 
-    Whether that is so is read from the rows of the jobs waited for, each time anew: nothing is counted. The jobs of a
-    batch that waits have no rows of their own.
+    The end of the waiting is read from the rows of the jobs waited for, each time anew: nothing is counted. The jobs of
+    a waiting batch have no rows of their own.
     """
 
     pk = models.CompositePrimaryKey("owner_id", "on_id")

@@ -1,4 +1,4 @@
-"""What flowed: the log summed up, so that a chart reads rows by the hundred and not events by the million."""
+"""The flow of jobs: the log summed up, so that a chart reads rows by the hundred and not events by the million."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from django.db import models
 from django.db.models.functions import Now
 
 SINCE_EVER = 0  # the span of a service's totals
-# In the order of FlowSample.backlog, whose rows of before are shorter: what is new is added at the end.
+# In the order of FlowSample.backlog, whose older rows are shorter: new entries are added at the end.
 BACKLOG = ("queued", "rate_limited", "dispatched", "in_progress", "retried", "dead_letters")
 
 
 class FlowSample(models.Model):
     """
-    What the log says of one service in one span of time. Written by jobs/sql/count_flow.sql alone.
+    The log's sums for one service in one span of time. Written by jobs/sql/count_flow.sql alone.
 
-    Of each span there are 10 seconds, 5 minutes, and all since the first count. The histograms' bins are bounded in
-    jobs/services/explain/flow_bins.py. The row of the empty service holds the backlog too, as it was at the span's last
-    sample.
+    Spans are 10 seconds, 5 minutes, and all since the first count. The histograms' bins are bounded in
+    jobs/services/explain/flow_bins.py. The row of the empty service also holds the backlog, as it was at the span's
+    last sample.
     """
 
     pk = models.CompositePrimaryKey("span_seconds", "at", "service")
@@ -48,7 +48,7 @@ class FlowSample(models.Model):
 
 
 class DecisionTotal(models.Model):
-    """How often the limiter has decided so since the first count. Written by jobs/sql/count_{flow,grants}.sql alone."""
+    """How often the limiter made a decision since the first count. Only jobs/sql/count_{flow,grants}.sql write it."""
 
     class Decision(models.TextChoices):
         GRANTED = "granted"
@@ -69,11 +69,11 @@ class DecisionTotal(models.Model):
 
 class FlowCursor(models.Model):
     """
-    How far a log has been counted.
+    The place up to which a log has been counted.
 
-    Ids are drawn before commits, which come in another order: `mark` is an id that had been drawn at `marked_at`, and
-    `horizon` a transaction id that came later than whoever drew it. Once all transactions before the horizon have
-    ended, nothing can appear at or below the mark any more.
+    Ids are drawn before commits, which come in another order. `mark` is an id that had been drawn at `marked_at`.
+    `horizon` is a transaction id later than that of the transaction that drew it. Once all transactions before the
+    horizon have ended, nothing can appear at or below the mark any more.
     """
 
     log = models.CharField(primary_key=True, max_length=20)

@@ -1,4 +1,4 @@
-"""What statements of jobs/sql/ say of the states, written from jobs/states.py: lists of them, and their counts."""
+"""SQL fragments about the states for jobs/sql/, written from jobs/states.py: lists of states, and their counts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def written_fragments() -> dict[str, str]:
 
     - `waiting`, `running`, `unfinished`, `ended`: the states of the group, for `IN`.
     - `counts`: the counting columns of jobs_jobcount. `sum_counts`: the sum of each.
-    - `count_moves`: what moves from `left_status` to the parameter `target` add to each column.
-    - `add_counts`: adds what is to be inserted to the counts of a shard that has some.
+    - `count_moves`: the change of each column by moves from `left_status` to the parameter `target`.
+    - `add_counts`: adds the row to be inserted to the counts of a shard that has some.
     - `sum_unfinished`: how many jobs have not ended.
     - `stands_still`: of a pause switch, by scope and key: whether the project of `job` waits for it.
     - `of_pool`: whether an executor that serves all jobs, or in the variant `pooled` those of one pool, may take `job`.

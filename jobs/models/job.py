@@ -23,7 +23,7 @@ from .policies import RetryPolicy
 STANDS_STILL_SECONDS = 30.0  # between two samples of a batch that moves lie some seconds
 WHOLE_PROJECT = uuid.UUID(int=0)  # the `batch_id` under which JobCount keeps a project's total
 
-# What a lane may release now. Its claims repeat these conditions word by word, or the index would not serve them.
+# Jobs that a lane may release now. Its claims repeat these conditions word by word, or the index would not serve them.
 IN_LANE = models.Q(
     models.Q(status="rate_limited") | models.Q(status="queued", scheduled_at=None),
     lane__isnull=False,
@@ -109,7 +109,7 @@ class Batch(models.Model):
 
     @property
     def rate_now(self) -> float | None:
-        """Its smoothed rate; 0 where no job has ended for ten times as long as that says: it stands still."""
+        """Its smoothed rate; 0 if no job has ended for ten times as long as the rate implies: it stands still."""
         if not self.rate_per_second or self.sampled_at is None:
             return self.rate_per_second
         silent = (timezone.now() - self.sampled_at).total_seconds()
@@ -253,7 +253,8 @@ class Job(models.Model):
                 name="jobs_job_in_lane_idx",
                 condition=IN_LANE,
             ),
-            # For claims of a pool's clusters, and for what no pool names. Empty, and free, where there are no pools.
+            # For claims of a pool's clusters, and for jobs that no pool names. Empty, and free, where there are no
+            # pools.
             models.Index(
                 fields=["pool", "project", "priority", "eligible_since", "id"],
                 name="jobs_job_pool_ready_idx",
@@ -328,7 +329,7 @@ class Job(models.Model):
                 name="jobs_job_expiry_idx",
                 condition=models.Q(expires_at__isnull=False, status__in=sorted(WAITING)),
             ),
-            # What waits for a batch of its provider, until scheduled_at: then it is promoted, and goes live.
+            # Jobs that wait for a batch of their provider, until scheduled_at: then they are promoted, and go live.
             models.Index(
                 fields=["project", "kind", "service", "credential", "model", "scheduled_at", "id"],
                 name="jobs_job_batch_lane_idx",
@@ -367,7 +368,8 @@ class Job(models.Model):
                 name="jobs_job_unique_key",
                 condition=models.Q(unique_key__isnull=False, debounce_until=None, status__in=sorted(UNFINISHED)),
             ),
-            # Who left it never comes back: a token stays, or an end of a job would meet a later job of its key.
+            # A job that left this index never comes back, as its token stays: else its end would meet a later job of
+            # its key.
             models.UniqueConstraint(
                 fields=["project", "unique_key"],
                 name="jobs_job_debounce_key",
@@ -402,7 +404,7 @@ class Job(models.Model):
 
     @property
     def given_unique_key(self) -> str | None:
-        """As its producer gave it."""
+        """Its unique key, as its producer gave it."""
         return None if self.unique_key is None else self.unique_key.partition("/")[2]
 
 

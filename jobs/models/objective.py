@@ -1,4 +1,4 @@
-"""Service level objectives: what share of some jobs is to start, end or succeed, and how that went."""
+"""Service level objectives: the share of some jobs that is to start, end or succeed, and the result."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Objective(models.Model):
     """
     A share of some jobs that is to start or end in time, or to succeed.
 
-    A job counts at its deadline, `within_seconds` after it began to wait; for `succeed` when it has ended. What is
-    counted of it lies in ObjectiveSample, written by jobs/sql/{count,recall}_objective*.sql alone.
+    A job counts at its deadline, `within_seconds` after it began to wait; for `succeed` when it has ended. The counts
+    lie in ObjectiveSample, which only jobs/sql/{count,recall}_objective*.sql write.
     """
 
     class Aim(models.TextChoices):

@@ -1,4 +1,4 @@
-"""What people, keys and other systems asked for and were told."""
+"""The requests of people, keys and other systems, and their answers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class RestoredJob(models.Model):
     """
     An ended job that was brought back from the archive, and stays until somebody's time for it is over.
 
-    Its days of the log are parts of their own, which neither retention nor the archive takes for what was logged.
+    Its days of the log are parts of their own, which neither retention nor the archive treats as logged days.
     """
 
     job_id = models.UUIDField(primary_key=True)

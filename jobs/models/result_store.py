@@ -1,4 +1,4 @@
-"""What the result store did."""
+"""Totals of the result store."""
 
 from __future__ import annotations
 

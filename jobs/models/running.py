@@ -1,4 +1,4 @@
-"""Who carries out jobs, and what stops them."""
+"""The executors that carry out jobs, and the switches and breakers that stop jobs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ServiceBreaker(models.Model):
     """
     The outage breaker of one project's calls to one target; see docs/adr/0032. No row: they have not failed lately.
 
-    A closed one is kept while there are jobs, so that what opens it again is known.
+    A closed breaker is kept while there are jobs, so that it is known what opens it again.
     """
 
     service = models.CharField(max_length=64)
@@ -107,12 +107,12 @@ class ServiceBreaker(models.Model):
 
     @property
     def name(self) -> str:
-        """What does not answer: the service, and its address where it has several."""
+        """The target: the service, and its address where it has several."""
         return name_of(self.service, self.target)
 
 
 class DutyLease(models.Model):
-    """Who does a periodic duty until when. Every duty is idempotent, so two holders for a moment do no harm."""
+    """The holder of a periodic duty and its term. Every duty is idempotent: two holders for a moment do no harm."""
 
     duty = models.CharField(primary_key=True, max_length=40)
     holder = models.UUIDField()
@@ -154,7 +154,7 @@ class PauseSwitch(models.Model):
     until = models.DateTimeField(null=True, help_text="When the window that holds it ends.")
     created_at = models.DateTimeField(db_default=Now())
 
-    EXEMPT = PLATFORM  # a project that works on while everything is paused, or nobody were told of that
+    EXEMPT = PLATFORM  # a project that works on while everything is paused: else nobody would be told of the pause
 
     class Meta:
         verbose_name_plural = "pause switches"

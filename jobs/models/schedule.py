@@ -1,4 +1,4 @@
-"""A project's recurring jobs and batches, and what came of each fire."""
+"""A project's recurring jobs and batches, and the result of each fire."""
 
 from __future__ import annotations
 
@@ -89,17 +89,17 @@ class Schedule(models.Model):
 
     @property
     def actor(self) -> str:
-        """Who submits its jobs."""
+        """The submitter of its jobs, as events name it."""
         return f"schedule:{self.pk}"
 
     def set_next(self, following: Fire | None) -> None:
-        """Without saving it. None: it does not fire again."""
+        """Set the next fire without saving it. None: it does not fire again."""
         self.next_due_at = following.due_at if following else None
         self.next_fire_at = following.fire_at if following else None
 
 
 class ScheduleFire(models.Model):
-    """What came of one fire; unique, so that none is made twice."""
+    """The result of one fire; unique, so that none is made twice."""
 
     class Outcome(models.TextChoices):
         SUBMITTED = "submitted"

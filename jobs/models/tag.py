@@ -1,4 +1,4 @@
-"""What jobs and batches are found by besides their columns."""
+"""Tags, by which jobs and batches are found besides their columns."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Tag(models.Model):
     """
     One tag of one job or batch; both have UUIDv7 for ids, which never meet.
 
-    A table of its own: as a column of the job it would be indexed again at each of the job's transitions, and row
-    security keeps an index on arrays from being used, since their operators are not leakproof.
+    Tags have a table of their own: as a column of the job they would be indexed again at each of the job's transitions.
+    Also, row security keeps an index on arrays from being used, since their operators are not leakproof.
     """
 
     pk = models.CompositePrimaryKey("owner_id", "name")

@@ -1,4 +1,4 @@
-"""Where projects are told what ended, what of, and the messages that told it."""
+"""Webhooks that tell projects of ended batches and jobs, the ended jobs to be told, and the messages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ OUTCOMES = tuple((state.value, state.label) for state in JobState if state in TE
 
 class Webhook(Receiver):
     """
-    Where a project wants to be told that batches or jobs ended. Signed as Standard Webhooks say.
+    An address to which a project wants to be told that batches or jobs ended. Signed as Standard Webhooks say.
 
-    Of jobs it hears those that fit all that is given of `kinds`, `tags`, `any_tag`, `outcomes`, `user_id` and
-    `batch_id`.
+    It hears of jobs that fit every given filter: `kinds`, `tags`, `any_tag`, `outcomes`, `user_id` and `batch_id`.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -110,9 +109,9 @@ class WebhookDelivery(models.Model):
 
 class WebhookJob(models.Model):
     """
-    That one webhook hears of one ended job: written once, whatever is killed or repeated, and kept as long as the job.
+    One ended job that one webhook hears of: written once, whatever is killed or repeated, and kept as long as the job.
 
-    `delivery_id` is the message that tells it, which may be gone before; null while none does. Written by
+    `delivery_id` is the message that tells of the job, which may be deleted earlier; null while none does. Written by
     jobs/sql/note_ended_jobs.sql alone.
     """
 

@@ -20,8 +20,8 @@ class MaintenanceWindow(models.Model):
     """
     Work that nobody may claim from a time to another, once or on weekdays.
 
-    While it is open a pause switch of its own holds the work; `next_change_at` is when that comes or goes, null once
-    the window is over.
+    While it is open, a pause switch of its own holds the work. `next_change_at` is when that switch comes or goes, null
+    once the window is over.
     """
 
     class Scope(models.TextChoices):
@@ -51,7 +51,7 @@ class MaintenanceWindow(models.Model):
     time_zone = models.CharField(
         max_length=64, default="UTC", help_text="Weekly: whose clock it goes by, such as Europe/Berlin."
     )
-    skipped_until = models.DateTimeField(null=True, editable=False)  # what of it began before was ended by hand
+    skipped_until = models.DateTimeField(null=True, editable=False)  # openings that began before were ended by hand
     next_change_at = models.DateTimeField(null=True, editable=False)
     created_by = models.CharField(max_length=100, editable=False)
     created_at = models.DateTimeField(db_default=Now())
@@ -75,10 +75,10 @@ class MaintenanceWindow(models.Model):
 
     @property
     def actor(self) -> str:
-        """Who pauses and resumes at its times."""
+        """The actor that pauses and resumes at its times."""
         return f"window:{self.pk}"
 
     def spans(self, after: datetime) -> Iterator[Span]:
-        """Those that end after a moment, but for what was ended by hand."""
+        """Yield the spans that end after a moment, without those that were ended by hand."""
         skipped = self.skipped_until
         return (span for span in self.calendar.spans(after) if skipped is None or span.begins_at >= skipped)

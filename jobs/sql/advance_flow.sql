@@ -1,11 +1,13 @@
 -- Take the next part of a log that nothing can be added to any more, and keep the horizon for the part after it.
 --
--- An id is drawn before its transaction commits, so a log's newest ids appear out of order. In one call an id is marked
--- that has been drawn; in a later one the horizon is read, above the transaction of whoever drew it or a lower id; once
+-- An id is drawn before its transaction commits, so a log's newest ids appear out of order. One call marks an id that
+-- has been drawn. A later call reads the horizon, above the transactions of all that drew this id or a lower one. Once
 -- every transaction below the horizon has ended, all ids up to the mark are there or never will be.
 --
--- params  log: whose cursor; sequence: what its ids are drawn from; most: ids in a part;
---         settle (seconds): between drawing an id and having a transaction id, far more than that takes
+-- params  log: whose cursor;
+--         sequence: what its ids are drawn from;
+--         most: ids in a part;
+--         settle: seconds from drawing an id until the horizon is read, far more than a transaction needs for its id
 -- locks   the cursor, SKIP LOCKED: one counts at a time, and the next goes on where it ended
 -- clock   clock_timestamp()
 -- returns one row, or none when another counts: the part's ids lie above the first figure, and up to the second;

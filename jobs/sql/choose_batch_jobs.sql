@@ -1,9 +1,12 @@
 -- Choose and lock jobs of one group for a batch of their provider, the nearest deadlines first.
 --
--- params  project, kind, service, credential, model: the group; most: jobs; most_bytes: of their payloads together;
+-- A job that has more than twice the time of the most urgent one waits for its own batch: it would go live with it.
+--
+-- params  project, kind, service, credential, model: the group;
+--         most: jobs;
+--         most_bytes: of their payloads together;
 --         margin: seconds before its deadline at which a job goes live
---         What has more than twice the time of the most urgent one waits for a batch of its own: it would go live with it.
--- locks   the rows looked at, SKIP LOCKED: what somebody cancels or promotes is left to them
+-- locks   the rows looked at, SKIP LOCKED: rows that others cancel or promote are left to them
 -- clock   now(): the transaction's start
 -- returns one row a chosen job, in order: its id, the claim's token, its deadline, the bytes of its payload, its cost
 WITH claim AS MATERIALIZED (

@@ -1,20 +1,22 @@
 -- Choose and lock up to `wanted` jobs in order: class, then turns between projects, then turns between the lanes of a
 -- project, then score, then age.
 --
--- Inside a project and tier the ready index is first-come, and so is a lane, so heads suffice: some rows are read per
+-- Inside a project and tier the ready index is first-come, and so is a lane, so heads suffice. Some rows are read per
 -- project and tier and per open lane and tier, scored at this instant, merged, and locked in order. Reading more heads
 -- than wanted, without locks, lets several executors find work behind each other's claims; locking every head would
--- starve them. A lane that is not among `lanes` is not looked at, however many jobs wait in it. In the variant `pooled`, which takes the
--- parameter `pool`, the same of that pool's jobs alone, by the indexes that begin with it.
+-- starve them. A lane that is not among `lanes` is not looked at, however many jobs wait in it. The variant `pooled`,
+-- with the parameter `pool`, does the same for that pool's jobs alone, by the indexes that begin with the pool.
 --
--- params  wanted: most jobs to choose; starved_after: how many others go before the next overdue job of a lower class;
+-- params  wanted: most jobs to choose;
+--         starved_after: how many others go before the next overdue job of a lower class;
 --         starved_every: how many go between two of these;
 --         turn_classes, turn_projects, turn_passes: where projects stand in this executor's turns, class by class;
---         turn_nows: where all others do, an entry a class;
---         lanes, rooms (most jobs each may release), passes (where each stands in its project's turns): open lanes;
+--         turn_nows: where all other projects stand, an entry a class;
+--         lanes, rooms, passes: open lanes, the most jobs each may release, and its place in its project's turns;
 --         resting: lanes whose probe a limit has just refused;
---         strange: kinds, each of a pool, that this executor leaves to others; everywhere: look at all projects and tiers;
---         known_projects, known_priorities, known_since: else at these alone, from when on (seconds since 1970);
+--         strange: kinds, each of a pool, that this executor leaves to others;
+--         everywhere: look at all projects and tiers;
+--         known_projects, known_priorities, known_since: else look at these alone, from that second since 1970 on;
 --         flow_projects, flow_passes: where the jobs outside lanes stand in their project's turns, 0 where not named;
 --         most_bytes: of all their payloads and results so far
 -- locks   the chosen rows, SKIP LOCKED: never waits
@@ -22,7 +24,7 @@
 -- returns one row a chosen job: what its handler needs, its state and lane, and for the turns the project's weight and
 --         the class
 WITH RECURSIVE first AS (
-    -- All columns of the ready index in its order: any other index would be read past a project's finished jobs.
+    -- All columns of the ready index in its order: with another index, a project's finished jobs would be read, too.
     (SELECT project_id, priority, eligible_since, id FROM jobs_job
       WHERE %(everywhere)s::boolean AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
       ORDER BY project_id, priority, eligible_since, id LIMIT 1)
@@ -54,7 +56,7 @@ WITH RECURSIVE first AS (
       FROM jobs_agingrule AS own LEFT JOIN jobs_agingrule AS next ON next.tier = own.promote_to
 ), scored AS (
     -- Full joins, here and below, are hashed: the planner does not know how long lists are, and would compare each with
-    -- each. What stands alone in them is left out afterwards.
+    -- each. Rows without a partner are left out afterwards.
     SELECT job.*, rule.base, job.age >= rule.first_after_seconds AS waited_long, {{score_of_age job}} AS score
       FROM (SELECT front.*, date_part('epoch', {{now}} - eligible_since) AS age
               FROM front
@@ -76,8 +78,8 @@ WITH RECURSIVE first AS (
       FULL JOIN unnest(%(flow_projects)s::text[], %(flow_passes)s::float8[]) AS flow (project, pass)
              ON flow.project = scored.project_id
 ), competing AS MATERIALIZED (
-    -- Of a tier's queues those that come first when only first jobs count, and of the overdue as many. Each of the others
-    -- has as many jobs of other projects before it as are looked at.
+    -- The queues of a tier that come first if only first jobs count, and as many overdue ones. Each queue left out has
+    -- as many jobs of other projects before it as are looked at.
     SELECT project.weight, lined.*,
            ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
       FROM (SELECT * FROM lined WHERE nth <= 2 * %(wanted)s::int + 16 AND id IS NOT NULL OFFSET 0) AS lined
@@ -108,7 +110,7 @@ WITH RECURSIVE first AS (
            NULL::text AS lane, near.pass, false AS is_probe
       FROM (SELECT id, eligible_since, project_id, weight, pass, priority FROM near
              UNION ALL
-            -- Where most projects have few jobs, those that have more fill the window before a lower tier does.
+            -- Where most projects have few jobs, those with more jobs fill the window before a lower tier does.
             SELECT job.id, job.eligible_since, project_id, weight, pass, priority
               FROM deeper
              CROSS JOIN LATERAL (
@@ -124,7 +126,7 @@ WITH RECURSIVE first AS (
       FROM open
      CROSS JOIN rule
      CROSS JOIN LATERAL (
-           -- Expired jobs wait for house-keeping: a few are passed over, so that a lane with room for one is not held up.
+           -- Expired jobs wait for house-keeping. A few are passed over, not to hold up a lane with little room.
            SELECT id, eligible_since, project_id
              FROM (SELECT id, eligible_since, project_id, expires_at FROM jobs_job
                     WHERE lane = open.name AND priority = rule.tier
@@ -136,7 +138,7 @@ WITH RECURSIVE first AS (
       JOIN tenancy_project AS project ON project.id = job.project_id
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'project' AND key = job.project_id)
     UNION ALL
-    -- Probes may stand anywhere in their lanes, and their lanes are not looked at while their target is out.
+    -- A probe may stand anywhere in its lane, and the lane is not looked at while its target is out.
     SELECT job.id, job.eligible_since, job.project_id, project.weight, job.priority, job.lane, 0, true
       FROM jobs_servicebreaker AS breaker
      CROSS JOIN LATERAL (
@@ -145,7 +147,7 @@ WITH RECURSIVE first AS (
            OFFSET 0) AS job  -- by its id: PostgreSQL 15 would read all jobs of each project
       JOIN tenancy_project AS project ON project.id = job.project_id
      WHERE breaker.opened_at IS NOT NULL
-       -- Refused and first in its turn, it would take the one free slot of every claim.
+       -- A refused probe that is first in its turn would take the one free slot of every claim.
        AND job.lane = ANY(%(resting)s::text[]) IS NOT TRUE
        AND NOT EXISTS (SELECT FROM pause WHERE {{stands_still job}})
 ), head AS (
@@ -181,7 +183,7 @@ WITH RECURSIVE first AS (
      WHERE id IS NOT NULL  -- a turn without a job
     WINDOW in_order AS (ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id ROWS UNBOUNDED PRECEDING)
 ), placed AS (
-    -- Overdue jobs are set between the others, not before them: limits may let only the first few of these places go.
+    -- Overdue jobs are set between the others, not before them: limits may let only the first few places go.
     SELECT id, class, weight, is_probe,
            CASE WHEN overdue
                 THEN least(place, %(starved_after)s::float8 + (nth - 1) * %(starved_every)s::float8 + 0.5)
@@ -204,7 +206,7 @@ SELECT job.*, claim.token, placed.weight, placed.class, {{claim_bytes job}} AS b
           AND {{not_expired}}
           AND NOT EXISTS (SELECT FROM pause AS switch
                            WHERE {{held_back jobs_job}})
-          -- Of a target that is out its probe alone, and that once, wherever else it was found.
+          -- A target that is out gets its probe alone, and that once, wherever else it was found.
           AND placed.is_probe = EXISTS (SELECT FROM jobs_servicebreaker AS breaker
                                          WHERE {{does_not_answer jobs_job}})
           FOR UPDATE SKIP LOCKED) AS job

@@ -1,12 +1,14 @@
 -- Choose a job of each target that is out and due for a probe, and write the probe down.
 --
--- Probes go round: over the projects, those first that have sent none; in a project first over paths that have not
--- failed, then over jobs that have not been probes lately, those first that have not failed. A target gets one at a time
--- of a project, and not two within `first`.
+-- Probes take turns between projects: first come projects that have sent none. Inside a project they first take paths
+-- that have not failed, then jobs that have not been probes lately, and of these first jobs that have not failed. A
+-- target gets one probe at a time for a project, and not two within `first`.
 --
--- params  first, longest: seconds to the second probe, and between two at most; last_doubling: of the pause between;
---         most_probed: jobs remembered; most: jobs of a project looked at;
---         pools: those that some executor serves (null: all, and what is in none)
+-- params  first, longest: seconds to the second probe, and at most between two;
+--         last_doubling: the number of the pause's last doubling;
+--         most_probed: jobs remembered;
+--         most: jobs of a project looked at;
+--         pools: those that some executor serves (null: all, and jobs in none)
 -- locks   the breakers' rows, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns the ids of the jobs
@@ -15,12 +17,12 @@ WITH due AS MATERIALIZED (
      WHERE opened_at IS NOT NULL AND next_probe_at <= {{now}}
        AND NOT EXISTS (SELECT FROM jobs_job AS job
                         WHERE job.id = probe_job_id
-                          -- A late one that is ready still, though parked by choose_stranded, is just being claimed.
+                          -- A late probe that is still ready, though parked by choose_stranded, is just being claimed.
                           AND (status IN {{running}} OR {{ready job}}))
        AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS other
                         WHERE other.service = breaker.service AND other.target = breaker.target
                           AND other.probed_at > {{now}} - %(first)s::float8 * interval '1 second')
-       -- Work that is paused would never be claimed, and the target never asked.
+       -- Paused work would never be claimed, and the target never asked.
        AND NOT EXISTS (SELECT FROM jobs_pauseswitch
                         WHERE {{stands_still breaker}})
      ORDER BY service, target, probed_at NULLS FIRST, next_probe_at
@@ -30,7 +32,7 @@ WITH due AS MATERIALIZED (
     SELECT DISTINCT ON (breaker.id) breaker.id AS breaker_id, waiting.id
       FROM breaker
      CROSS JOIN LATERAL (
-           -- Also those parked for a limit.
+           -- Jobs parked for a limit count, too.
            SELECT id, path, retry_count, eligible_since FROM jobs_job
             WHERE service = breaker.service AND call_type = ANY('{read,write}') AND project_id = breaker.project_id
               AND target = breaker.target AND status = 'rate_limited' AND NOT held

@@ -1,7 +1,7 @@
 -- Choose a page of a batch's jobs, in the order in which they were submitted.
 --
--- Ordered and cut outside of the first step: otherwise the planner may walk the primary key to the first or the
--- last job of the batch through all that were submitted before or after it.
+-- Rows are ordered and cut outside of the first step. Otherwise the planner may walk the primary key to the first or
+-- last job of the batch, through all jobs submitted before or after it.
 --
 -- params  batch; after: the last id of the page before, the nil UUID for the first page; most: rows of a page
 -- locks   none

@@ -1,7 +1,8 @@
--- Choose and lock queued jobs of lanes in which more wait than go soon, to park them: of each tier the oldest.
+-- Choose and lock queued jobs of lanes in which more wait than go soon, to park them: the oldest of each tier.
 --
--- params  lanes, services, call_types, projects, users (null: none): parallel arrays, what the lanes are made of (the
---         index begins with it); soon: likewise, how many jobs of the lane are expected to go soon;
+-- params  lanes: names;
+--         services, call_types, projects, users: the lanes' parts, with which the index begins (users null: none);
+--         soon: how many jobs of each lane are expected to go soon, parallel to the others;
 --         most: bound of the statement, and of what is looked at in a lane's tier
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   none

@@ -1,8 +1,9 @@
--- Sum up a part of the job log by service: in spans of ten seconds, of five minutes, and since ever.
+-- Sum up a part of the job log by service: in spans of ten seconds, of five minutes, and since the first count.
 --
--- params  after, upto: the ids of the part, which the caller has taken with advance_flow.sql; duration_ms, size_bytes:
---         lower bounds of the bins counted below; most_services: others are added to the service `other`
--- locks   the rows added to, in the order of their keys; whoever counts holds the cursor's row already
+-- params  after, upto: the ids of the part, which the caller has taken with advance_flow.sql;
+--         duration_ms, size_bytes: lower bounds of the bins counted below;
+--         most_services: services beyond it are added to the service `other`
+-- locks   the rows added to, in the order of their keys; the caller holds the cursor's row already
 -- clock   none: an event's own time says where it belongs
 -- returns one row: how many events were looked at
 WITH event AS MATERIALIZED (

@@ -1,14 +1,16 @@
--- Count what waits in lanes, a bounded part of each.
+-- Count the jobs that wait in lanes, a bounded part of each.
 --
--- params  lanes; most: jobs counted in a lane; sampled: jobs of a lane of which cost and calls are looked at
+-- params  lanes;
+--         most: jobs counted in a lane;
+--         sampled: jobs of a lane whose cost and calls are looked at
 -- locks   none
 -- clock   none
--- returns lane, jobs waiting (`most` where there are more), the mean cost of a sampled call, calls a sampled job (below
---         1 where jobs leave together, above it where they take several), and since when the oldest job waits that no
---         limit has put back, or null
+-- returns one row a lane: its name, jobs waiting (`most` where there are more), and the mean cost of a sampled call.
+--         Then the calls of a sampled job: below 1 where jobs leave together, above 1 where they take several. At last
+--         the time since which the oldest job waits that no limit has put back, or null
 --
--- A lane's conditions are those of jobs_job_in_lane_idx, word by word, and so is the order: without it the planner
--- reads the table from its start, where finished jobs are, until it has met enough of a long lane.
+-- A lane's conditions and order are those of jobs_job_in_lane_idx, word by word. Otherwise the planner would read the
+-- table from its start, where finished jobs are, until it has met enough jobs of a long lane.
 SELECT given.lane,
        (SELECT count(*)
           FROM (SELECT 1 FROM jobs_job AS job

@@ -1,14 +1,14 @@
--- Count what a part of the job log says of the objectives.
+-- Count a part of the job log for the objectives.
 --
--- A job is due once, at its deadline, as soon as the log tells that it has begun to wait; it has met the objective when the
--- log tells that it started or ended by then. So what has not happened when a deadline passes is missed without
--- anybody's looking at the queue. What is cancelled before its deadline is due no more.
+-- A job is due once, at its deadline, as soon as the log tells that it has begun to wait. It has met the objective when
+-- the log tells that it started or ended by then. A job that has done neither when its deadline passes has missed it,
+-- without a look at the queue. A job that is cancelled before its deadline is no longer due.
 --
--- A job that was not scheduled begins to wait when it is submitted; another at the first event that shows that its time
--- has come, or that it runs: it may have been given another time meanwhile.
+-- A job that was not scheduled begins to wait when it is submitted. A scheduled job begins at the first event that
+-- shows that its time has come, or that it runs: it may have been given another time meanwhile.
 --
 -- params  after, upto: the ids of the part, which the caller has taken with advance_flow.sql
--- locks   the samples added to, in the order of their keys; whoever counts holds the cursor's row already
+-- locks   the samples added to, in the order of their keys; the caller holds the cursor's row already
 -- clock   none: an event's own time says when it was
 -- returns one row: how many samples were added to
 WITH objective AS MATERIALIZED (

@@ -1,16 +1,19 @@
 -- Count failures that speak against targets, and open the breakers of the projects that have seen enough of them.
 --
--- A project's breaker opens by its own failures alone: many in a row, fewer where the target is out for another project
--- too, of several calls in any case, or one bad job would do.
+-- A project's breaker opens by its own failures alone: by many in a row, or by fewer where the target is out for
+-- another project, too. They must be of several calls: otherwise one bad job would be enough.
 --
--- params  services, targets, projects, jobs, calls, paths, errors: parallel arrays, one entry a failed job; calls: what
---         jobs that left together share; threshold: failures that open one; seconding: that do where another is open;
---         least_calls: different ones; most_calls, most_paths: bounds of what is remembered;
+-- params  services, targets, projects, jobs, calls, paths, errors: parallel arrays, one entry a failed job, where
+--         jobs that left together have the same call;
+--         threshold: failures that open a breaker;
+--         seconding: failures that open it where another project's is open;
+--         least_calls: different calls among them;
+--         most_calls, most_paths: bounds of what is remembered;
 --         first_probe: seconds from opening to the first probe
 -- locks   the breakers' rows, in order of their keys
 -- clock   now(): the transaction's start
--- returns the jobs whose failure spends no attempt: their target is out. Not a probe's, nor those that open a breaker
---         again: who always fails has to come to an end
+-- returns the jobs whose failure spends no attempt, because their target is out. Probes, and jobs that open a breaker
+--         again, are not among them: a job that always fails has to come to an end
 WITH failure AS MATERIALIZED (
     SELECT * FROM unnest(%(services)s::text[], %(targets)s::text[], %(projects)s::text[], %(jobs)s::uuid[],
                          %(calls)s::uuid[], %(paths)s::int[], %(errors)s::text[])
@@ -54,7 +57,7 @@ WITH failure AS MATERIALIZED (
            last_error = excluded.last_error,
            opened_at = coalesce(breaker.opened_at, excluded.opened_at),
            next_probe_at = coalesce(breaker.next_probe_at, excluded.next_probe_at),
-           -- Or the failed probe would be claimed again at once, and for ever.
+           -- Otherwise the failed probe would be claimed again at once, and for ever.
            probe_job_id = CASE WHEN (SELECT probed FROM evidence
                                       WHERE evidence.service = breaker.service AND evidence.target = breaker.target
                                         AND evidence.project_id = breaker.project_id)

@@ -1,10 +1,12 @@
--- Count what waits and runs of each pool, a bounded part, and since when the oldest waits.
+-- Count the jobs that wait and run in each pool, a bounded part, and since when the oldest waits.
 --
--- params  most: jobs counted in lanes, and outside of them; most_heads: queues of all pools that are asked for their oldest
+-- params  most: jobs counted in lanes, and outside of them;
+--         most_heads: queues of all pools that are asked for their oldest job
 -- locks   none
 -- clock   none
--- returns one row a pool, and with an empty name one of the jobs that no pool names: name, ready jobs, jobs that a limit
---         keeps in their lanes, running jobs, and the oldest eligible_since of those that wait (null: none)
+-- returns one row a pool, and one with an empty name for the jobs that no pool names. Its columns: name, ready jobs,
+--         jobs that a limit keeps in their lanes, running jobs, and the oldest eligible_since of waiting jobs (null:
+--         none)
 WITH RECURSIVE first AS (
     (SELECT pool, project_id, priority, eligible_since, 1 AS nth FROM jobs_job
       WHERE {{ready}} AND crash_count < 2 AND lane IS NULL AND pool IS NOT NULL

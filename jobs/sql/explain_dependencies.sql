@@ -1,11 +1,12 @@
--- Say what a job or its batch waits for, and what has become of each.
+-- Tell what a job or its batch waits for, and the outcome of each.
 --
--- params  owners: the job, and its batch if it has one; most: rows
+-- params  owners: the job, and its batch if it has one;
+--         most: rows
 -- order   those that did not succeed, then those that have not ended
 -- locks   none
 -- clock   none
--- returns the id waited for, whether it is a batch, what is done when it does not succeed, its outcome (open, met,
---         failed), and whether it was told to go on all the same
+-- returns the id waited for, whether it is a batch, what is done when it does not succeed, and its outcome: open, met
+--         or failed. Then whether the waiting job was told to go on all the same
 SELECT on_id, on_batch, on_failure, outcome, let_go
   FROM (SELECT dependency.*, {{outcome_of dependency}} AS outcome
           FROM jobs_dependency AS dependency

@@ -1,10 +1,11 @@
--- Find what waits for a batch of a provider, by project, kind, service, credential and model.
+-- Find the jobs that wait for a batch of a provider, by project, kind, service, credential and model.
 --
--- params  most: jobs counted of a group; margin: seconds before its deadline at which a job goes live
+-- params  most: jobs counted of a group;
+--         margin: seconds before its deadline at which a job goes live
 -- locks   none
 -- clock   now(): the transaction's start
--- returns one row a group of which a job may be collected: its five names, how many there are (at most `most`), and
---         the seconds that the one has waited which moved longest ago
+-- returns one row a group that has a job to collect: its five names, and how many jobs (at most `most`). Then the
+--         seconds since the last move of the job that moved longest ago
 WITH RECURSIVE first AS (
     (SELECT project_id, kind, service, credential, model FROM jobs_job AS job
       WHERE {{waits_for_batch}}

@@ -1,7 +1,9 @@
 -- Find the lanes in which more waits than goes in a window.
 --
--- params  lanes; depths: jobs of a window (null: none counts calls); amounts: tokens of one (null: none counts tokens), which
---         are held against the mean cost of the lane's first jobs; sampled: how many those are. Parallel but for the last
+-- params  lanes, depths, amounts: parallel arrays;
+--         depths: jobs of a window (null: none counts calls);
+--         amounts: tokens of a window (null: none counts tokens), compared with the mean cost of the lane's first jobs;
+--         sampled: how many first jobs are read
 -- locks   none
 -- clock   none
 -- returns the lanes' names

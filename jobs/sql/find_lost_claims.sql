@@ -1,4 +1,4 @@
--- Which claims lost their lease to somebody who judged their executor gone.
+-- Find claims that lost their lease because their executor was judged gone.
 --
 -- params  ids, tokens, crashes (the job's count when it was claimed): parallel arrays, one entry a claim
 -- locks   none
@@ -7,8 +7,8 @@
 SELECT given.id, given.token
   FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(crashes)s::int[]) AS given (id, token, crashes)
   JOIN jobs_job AS job ON job.id = given.id
-       -- Who judges an executor gone counts a crash, or names the claim that went with its host; who cancels or
-       -- resets a job does neither. The executor itself counts those of a job that held its loop.
+       -- Judging an executor gone counts a crash, or names the claim that went with its host; a cancellation or reset
+       -- does neither. The executor itself counts the crashes of a job that held its loop.
  WHERE job.crash_count > greatest(given.crashes, (
            SELECT max((event.data ->> 'crash_count')::int) FROM jobs_jobevent AS event
             WHERE event.job_id = given.id

@@ -1,9 +1,10 @@
 -- Find the jobs that have unique keys and have not ended; of debounced ones, those that no executor has claimed.
 --
--- params  project; keys: as stored
+-- params  project;
+--         keys: as stored
 -- locks   none
 -- clock   none
--- returns whether it is debounced, the key, the id, kind, user, and whether it is past replacing: an executor
+-- returns whether the job is debounced, the key, the id, kind and user. Then whether it is past replacing: an executor
 --         claimed it once, or it is for a batch of its provider
 SELECT false, unique_key, id, kind, user_id, (fencing_token <> 0 OR first_attempt_at IS NOT NULL OR via IS NOT NULL)
   FROM jobs_job

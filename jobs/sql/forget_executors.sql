@@ -2,8 +2,9 @@
 --
 -- Their rows stay until upkeep has rescued their jobs: they tell that the host went, and no job pays with a crash.
 --
--- params  every: of all executors, or of those alone that gave no sign of life since the server started or for long;
---         silent: seconds after which one counts as gone; aged: seconds by which their last sign is put back
+-- params  every: let go of all executors, else of those without a sign of life since the server's start, or for long;
+--         silent: seconds after which one counts as gone;
+--         aged: seconds by which their last sign is put back
 -- locks   the executors' rows, their running jobs in id order, the duties
 -- clock   now()
 -- returns executors let go, leases ended, and executors that live
@@ -17,7 +18,7 @@ WITH gone AS (
     SELECT id FROM jobs_job
      WHERE lease_expires_at > {{now}}
        AND (executor IN (SELECT id FROM gone) OR NOT EXISTS (SELECT FROM jobs_executor WHERE id = jobs_job.executor))
-       -- What a provider's batch holds needs no executor: whoever does the duty goes on with it.
+       -- Jobs in a provider's batch need no executor: the next holder of the duty goes on with them.
        AND NOT EXISTS (SELECT FROM jobs_providerbatch WHERE id = jobs_job.executor)
      ORDER BY id
        FOR UPDATE
@@ -26,7 +27,7 @@ WITH gone AS (
      WHERE id IN (SELECT id FROM running)
     RETURNING id
 ), freed AS (
-    -- That of archiving stays when it is over: it says that there is an archive, and nothing old is deleted without it.
+    -- The archive's duty stays when it is over: it says that there is an archive, without which nothing old is deleted.
     DELETE FROM jobs_dutylease
      WHERE duty <> 'archive'
        AND NOT EXISTS (SELECT FROM jobs_executor WHERE id = holder AND id NOT IN (SELECT id FROM gone))

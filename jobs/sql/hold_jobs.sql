@@ -1,10 +1,12 @@
 -- Take jobs that a pause switch covers out of the ready index, a bounded number a statement.
 --
 -- Claims refuse them from the moment the switch is committed; holding keeps the heads of the index free of rows
--- that every claim would have to skip. Running ones are held too: they come back when they are retried.
+-- that every claim would have to skip. Running jobs are held too: they come back when they are retried.
 --
--- params  scope, key, pool: the switch; batch, service, kind, pool: what it covers, null for what it does not go by
---         (a kind's service too where it has but one: the indexes begin with it); most: bound of one statement
+-- params  scope, key: the switch, with its pool;
+--         batch, service, kind, pool: what it covers, null for what it does not go by. If a kind has one service alone,
+--         that is given, too, as the indexes begin with it;
+--         most: bound of one statement
 -- locks   the switch's row, shared, so that a resume that removes it comes before or after, never between;
 --         then the held rows, in id order
 -- clock   now(): the transaction's start

@@ -1,16 +1,21 @@
 -- Insert jobs as queued, log and count them in the same statement.
 --
--- params  project, batch, submitted_by, held: the same for all;
---         ids, user_ids, scheduled_ats, delays (seconds; instead of scheduled_ats), expires_ats, origins,
---         idempotency_keys, effect_keys (null: the job's id), models, retry_policies, known_costs, costs_by_unit (JSON),
---         credentials, lanes, coalesce_keys, complete_bys, vias, waits (JSON: for which others it
---         waits, so that it is held), ended_batches (JSON: whose callback it is), traceparents (of the submission that
---         is traced; the log keeps it), unique_keys, debounces (seconds: the longest wait of a debounced job): parallel
---         arrays, one entry a job, or null where every entry is; kinds, services, call_types, costs, priorities, targets,
---         paths: likewise, or one entry for all;
+-- Arrays are parallel: one entry a job, or null where every entry is.
+--
+-- params  project, batch, submitted_by, held: the same for all jobs;
+--         ids, user_ids, expires_ats, origins, idempotency_keys, models, retry_policies, known_costs, credentials,
+--         lanes, coalesce_keys, complete_bys, vias, unique_keys: columns of the job;
+--         kinds, services, call_types, costs, priorities, targets, paths: likewise, or one entry for all;
+--         scheduled_ats, delays: a time or, instead, seconds;
+--         effect_keys: null where it is the job's id;
+--         costs_by_unit: JSON;
+--         waits: JSON of the others that it waits for, so that it is held;
+--         ended_batches: JSON of the batch whose callback it is;
+--         traceparents: of the submission, where it is traced, and kept in the log;
+--         debounces: seconds, the longest wait of a debounced job;
 --         payloads: one JSON array, an element a job, kept as it is written there
--- order   of the idempotency keys: two statements with the same ones would wait for each other in another order. Jobs
---         with unique keys in that of their ids: of one key the first is made, and one batch of a project stores such
+-- order   by idempotency keys: two statements with the same keys in another order would deadlock. Jobs with unique keys
+--         by their ids: the first of a key is made, and a project's batches with such keys are stored one by one
 -- locks   none but those of the unique indexes: waits for another insert of the same key to end
 -- clock   now(): the transaction's start
 -- returns the ids that were not inserted, because a job with their idempotency key exists, or one with their unique key
@@ -52,7 +57,7 @@ WITH given AS MATERIALIZED (
                             AND coalesce({{pool_of job}}, '') IN (SELECT pool FROM jobs_pauseswitch AS switch
                                                                    WHERE scope = 'unknown' AND key = job.kind),
            payload::text, idempotency_key, coalesce(effect_key, id::text), retry_policy, due,
-           -- Later than created_at: it has not begun to wait for its turn.
+           -- Later than created_at: the job has not begun to wait for its turn.
            coalesce(due, CASE WHEN waits IS NOT NULL THEN {{now}} + interval '1 microsecond' ELSE {{now}} END),
            expires_at, origin, {{now}},  -- the column's default is the statement's clock, the log has the transaction's
            known_cost, costs::jsonb, credential, lane, coalesce_key, target, path, complete_by, via, ended_batch::jsonb,

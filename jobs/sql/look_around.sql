@@ -1,14 +1,14 @@
--- Tell whether work is under way, and whether there is anything to do for those that do what is for all.
+-- Tell whether work is under way, and whether any duty that one executor does for all has something to do.
 --
--- An installation that idles asks this alone, where it would ask once for each duty. What is missing here is done all the
--- same, only seldom: see SELDOM_DUTY_SECONDS in jobs/executor/duties.py.
+-- An idle installation asks this alone, where it would ask once for each duty. Work that is missing here is done all
+-- the same, only seldom: see SELDOM_DUTY_SECONDS in jobs/executor/duties.py.
 --
--- params  logs, sequences: parallel arrays, what is summed up and what its ids are drawn from; passes: of a sweep over
---         the jobs after which all have followed to their pools
+-- params  logs, sequences: parallel arrays: logs that are summed up, and what their ids are drawn from;
+--         passes: of a sweep over the jobs, after which all jobs are in their pools
 -- locks   none
 -- clock   now(): the transaction's start
--- returns one row: whether a job runs, is ready, or waits for a limit or for an outage to end (one that waits for a time
---         alone, or is held, is not under way); whether a duty has something to do
+-- returns one row: whether a job runs, is ready, or waits for a limit or for the end of an outage, and whether a duty
+--         has something to do. A job that waits for a time alone, or is held, is not under way
 SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
     OR EXISTS (SELECT FROM jobs_job WHERE status = 'queued' AND scheduled_at IS NULL AND held = false)
     OR EXISTS (SELECT FROM jobs_job WHERE status = 'rate_limited' AND held = false) AS is_under_way,
@@ -24,7 +24,7 @@ SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
                 WHERE next_change_at <= {{now}}
                   AND NOT EXISTS (SELECT FROM tenancy_project
                                    WHERE planned.scope = 'project' AND id = planned.key AND move <> ''))
-    -- From the webhooks on: what waits for one that is switched off, paused or moved away waits for long, and may be much.
+    -- From the webhooks on: the many jobs of a webhook that is switched off, paused or moved away may wait for long.
     OR EXISTS (SELECT FROM jobs_webhook AS hook
                  JOIN tenancy_project AS project ON project.id = hook.project_id AND project.move = ''
                 CROSS JOIN LATERAL (SELECT FROM jobs_webhookjob AS told

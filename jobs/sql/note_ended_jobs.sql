@@ -1,13 +1,13 @@
 -- Note which webhooks are to hear of which jobs that ended in a part of the log, by their filters.
 --
--- A job ends once, and its end is in one part; whoever counts that part twice, as after a restore, meets the row of the
--- first time.
+-- A job ends once, and its end is in one part. If that part is counted twice, as after a restore, the row of the first
+-- time is met.
 --
--- params  after, upto: the ids of the part, which the caller has taken with advance_flow.sql; internal: kinds that nobody
---         hears of, the messages themselves among them; names, others: each kind or former name with each other name
---         of the same handler, one pair an entry
+-- params  after, upto: the ids of the part, which the caller has taken with advance_flow.sql;
+--         internal: kinds that nobody hears of, such as the messages themselves;
+--         names, others: each kind or former name with each other name of the same handler, one pair an entry
 -- order   by the ids of the events
--- locks   the webhooks named, for their key; whoever counts holds the cursor's row already
+-- locks   the webhooks named, for their key; the caller holds the cursor's row already
 -- clock   statement_timestamp(), by the column's default; an event's own time says when its job ended
 -- returns one row: how many were noted
 WITH hook AS MATERIALIZED (
@@ -31,7 +31,7 @@ WITH hook AS MATERIALIZED (
             WHERE job.id = ended.job_id
             LIMIT 1) AS job  -- by its key: a join could read all jobs for a large part
      WHERE job.kind <> ALL(%(internal)s::text[])
-       -- Its end was told of before it went to the archive, and the row of that went with it.
+       -- An end in the archive was told before the job went there, and the row that says so went with it.
        AND NOT EXISTS (SELECT FROM jobs_restoredjob AS restored WHERE restored.job_id = job.job_id)
 ), noted AS (
     INSERT INTO jobs_webhookjob (webhook_id, job_id, project_id)

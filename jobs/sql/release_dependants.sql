@@ -1,13 +1,17 @@
--- Put back jobs whose waiting for others is over, and log it. They begin to wait for their turn now; the callback of a
--- batch is told the batch's counts, and waits on where a requeue has opened the batch again since that was looked at:
--- counts of an open batch would name no failure where the failed job is queued again.
+-- Put back jobs whose waiting for others is over, and log it. They begin to wait for their turn now.
 --
--- params  ids; project: whose they are; batch: whose waiting is over (null: it is that of each by itself); message: what
---         the events say; open_too: whether callbacks go though their batch is open
+-- A batch's callback is told the batch's counts. It waits on if a requeue has opened the batch again meanwhile: where
+-- the failed job is queued again, the counts would name no failure.
+--
+-- params  ids;
+--         project: of the jobs;
+--         batch: whose waiting is over (null: that of each job by itself);
+--         message: what the events say;
+--         open_too: whether callbacks go though their batch is open
 -- locks   the rows, in id order
 -- clock   now(): the transaction's start
--- returns the ids of the callbacks that wait on. All others are put back; one that a pause or a budget holds stays
---         held, and one that waits for others by itself, or with its batch, is left alone
+-- returns the ids of the callbacks that wait on. All other jobs are put back. A job that a pause or a budget holds
+--         stays held, and a job that still waits for others, by itself or with its batch, is left alone
 WITH candidate AS MATERIALIZED (
     SELECT id, CASE WHEN ended_batch IS NOT NULL AND NOT %(open_too)s::boolean
                     -- By the index, or all jobs are read for it.
@@ -29,7 +33,7 @@ WITH candidate AS MATERIALIZED (
                                          FROM (SELECT {{sum_counts}} FROM jobs_jobcount
                                                 WHERE batch_id = (job.ended_batch ->> 'batch')::uuid) AS total)) END,
            eligible_since = greatest(job.eligible_since, {{now}}),
-           -- How long it may wait for a limit counts from now, too.
+           -- The time that it may wait for a limit counts from now, too.
            fallback_at = job.fallback_at + (greatest(job.eligible_since, {{now}}) - job.eligible_since),
            updated_at = {{now}}
       FROM candidate

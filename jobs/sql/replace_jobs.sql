@@ -1,9 +1,14 @@
 -- Give waiting jobs the work of later submissions with their unique keys, and log it. Their age is kept.
 --
--- params  project; actor: what the event says; ids, services, models, costs, known_costs, costs_by_unit (JSON),
---         credentials, lanes, targets, paths, coalesce_keys, priorities, retry_policies, scheduled_ats, delays (seconds;
---         instead of scheduled_ats; of a debounced job, from now and at most to its longest wait), expires_ats: parallel
---         arrays, one entry a job, or null where every entry is; payloads: one JSON array, an element a job, kept as it is written there
+-- Arrays are parallel: one entry a job, or null where every entry is.
+--
+-- params  project;
+--         actor: what the event says;
+--         ids, services, models, costs, known_costs, credentials, lanes, targets, paths, coalesce_keys, priorities,
+--         retry_policies, expires_ats: columns of the job;
+--         costs_by_unit: JSON;
+--         scheduled_ats, delays: a time or, instead, seconds from now (debounced: at most to the longest wait);
+--         payloads: one JSON array, an element a job, kept as it is written there
 -- locks   the rows, in id order; waits rather than skips
 -- clock   now(): the transaction's start
 -- returns the ids; a missing one was claimed or has ended meanwhile

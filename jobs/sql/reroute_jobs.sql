@@ -1,10 +1,12 @@
--- Let waiting jobs go another way: whom they call, with what, in which lane, and what that costs; log each. They go live.
+-- Let waiting jobs go another way, with new addressees, payloads, lanes and costs; log each. They go live.
 --
--- What is under way stays as it is, and so does a job that has gone on meanwhile: each names the step that it is at.
+-- Jobs that are under way stay as they are, and so do jobs that have gone on meanwhile: each names its present step.
 --
--- params  ids, projects, at_steps, to_steps, reasons, services, models, credentials, targets, paths, lanes, costs, known_costs,
---         costs_by_unit (JSON), afters (seconds until it is looked at again while it waits for a limit; null: never),
---         on_outages, messages, data (JSON): parallel arrays, an entry a job
+-- params  ids, projects, reasons, services, models, credentials, targets, paths, lanes, costs, known_costs, on_outages,
+--         messages: parallel arrays, an entry a job, as all others are;
+--         at_steps, to_steps: the step that the job is at, and the new one;
+--         costs_by_unit, data: JSON;
+--         afters: seconds until it is looked at again while it waits for a limit (null: never)
 -- locks   the rows, in id order; waits rather than skips
 -- clock   now(): the transaction's start
 -- returns id and status of those that moved

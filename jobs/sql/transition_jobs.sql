@@ -1,16 +1,19 @@
 -- Move jobs along one edge of jobs/states.py; log each move and count it in the same statement.
 --
--- params  target, sources, needs_lease: the edge; attempt, crash, deferral: 0 or 1, added to the counters;
---         ids, tokens, delays (seconds until it may run; null: at once), codes, messages (of the error),
---         results, data (JSON as text): parallel arrays, one entry a job; message: what the event says where
---         the job's own message is null; executor, lease (seconds): who claims, null where nobody does;
---         via: likewise, the way that a job goes which was to go by a batch;
---         keys (null: as it is): likewise, the new coalesce key of a job that must not leave with the same others again;
---         through (null: none): a state between the two that the log tells of
--- locks   the moved rows, in id order; waits rather than skips, so that an operator's click is not lost
---         because an executor held the row; then the counters of this backend alone
+-- params  target, sources, needs_lease: the edge;
+--         attempt, crash, deferral: 0 or 1, added to the counters;
+--         ids, tokens, codes, messages, results: parallel arrays, one entry a job, the codes and messages of an error;
+--         delays: likewise, seconds until the job may run (null: at once);
+--         data: likewise, JSON as text;
+--         keys: likewise, the coalesce key of a job that must not leave with the same jobs again (null: as it is);
+--         message: what the event says where the job's own message is null;
+--         executor, lease: who claims, and for how many seconds (null where nobody does);
+--         via: the way that a job goes if it was to go by a batch;
+--         through: a state between the two that the log tells of (null: none)
+-- locks   the moved rows, in id order, then the counters of this backend alone. It waits rather than skips: otherwise
+--         an operator's click would be lost where an executor holds the row
 -- clock   now(): the transaction's start
--- returns the ids that moved; an id that is missing was not in `sources`, or its lease is somebody else's
+-- returns the ids that moved; a missing id was not in `sources`, or another executor has its lease
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(
         %(ids)s::uuid[], %(tokens)s::bigint[], %(delays)s::float8[], %(codes)s::text[], %(messages)s::text[],
@@ -29,7 +32,7 @@ WITH given AS MATERIALIZED (
            retry_count = job.retry_count + %(attempt)s::int,
            crash_count = job.crash_count + %(crash)s::int,
            deferral_count = job.deferral_count + %(deferral)s::int,
-           -- The retry window stands still while a limit or an outage holds a job back, or a long one would bury it.
+           -- The retry window stands still while a limit or an outage holds a job back: a long one would bury the job.
            deferred_seconds = job.deferred_seconds
                + CASE WHEN job.first_attempt_at IS NULL OR job.deferred_since IS NULL THEN 0
                       ELSE greatest(0, extract(epoch FROM {{now}} - job.deferred_since)) END,
@@ -46,12 +49,12 @@ WITH given AS MATERIALIZED (
            first_attempt_at = CASE WHEN %(target)s::text = 'in_progress' THEN coalesce(job.first_attempt_at, {{now}})
                                    ELSE job.first_attempt_at END,
            finished_at = CASE WHEN %(target)s::text IN {{ended}} THEN {{now}} END,
-           -- Who has a part of its result goes on where that part ends.
+           -- A job that has a part of its result goes on where that part ends.
            progress = CASE WHEN %(target)s::text = 'completed' THEN 100
                            WHEN %(target)s::text = 'in_progress' AND {{result_text job}} IS NULL THEN 0 ELSE job.progress END,
            progress_message = CASE WHEN %(target)s::text = 'in_progress' AND {{result_text job}} IS NULL THEN ''
                                    ELSE job.progress_message END,
-           -- As its payload is kept: workers of the release before 1.1 go on with jobs of before, and with their results.
+           -- Kept as the payload is: workers of the release before 1.1 go on with earlier jobs and with their results.
            result = CASE WHEN job.payload_text IS NULL THEN coalesce(candidate.result::jsonb, job.result) END,
            result_text = CASE WHEN job.payload_text IS NOT NULL THEN coalesce(candidate.result, job.result_text) END,
            last_error_code = coalesce(candidate.code, job.last_error_code),
@@ -66,7 +69,7 @@ WITH given AS MATERIALIZED (
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status,
                                message, data)
-    -- What is given as data, who claims, belongs to the first of two steps.
+    -- The given data, and the executor that claims, belong to the first of two steps.
     SELECT id, project_id, user_id, batch_id, service, 'state_change', left_status, %(through)s::text,
            coalesce(message, %(message)s::text),
            CASE WHEN via IS NULL THEN data::jsonb
@@ -76,7 +79,7 @@ WITH given AS MATERIALIZED (
      UNION ALL
     SELECT id, project_id, user_id, batch_id, service, 'state_change', coalesce(%(through)s::text, left_status),
            %(target)s::text, coalesce(message, %(message)s::text),
-           -- What changed besides the state: jobs/fold.py rebuilds the row from it.
+           -- The changes besides the state: jobs/fold.py rebuilds the row from them.
            CASE WHEN %(through)s::text IS NOT NULL THEN NULL
                 WHEN scheduled_at IS NULL AND code IS NULL AND 0 = %(attempt)s::int + %(crash)s::int + %(deferral)s::int
                 THEN data::jsonb

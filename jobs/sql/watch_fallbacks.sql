@@ -1,7 +1,9 @@
--- Note for what jobs that may go other ways are looked at while they wait.
+-- Store the conditions under which waiting jobs go another way.
 --
--- params  project: theirs; ids: of the jobs; afters: seconds of waiting for a limit, from when it wants to go on (null:
---         it waits on); on_outages: whether an outage sends it on
+-- params  project: of the jobs;
+--         ids: jobs, parallel to the next two;
+--         afters: seconds of waiting for a limit, since it became eligible, that send it on (null: it waits on);
+--         on_outages: whether an outage sends it on
 -- locks   the rows, which the caller has just inserted or locked
 -- clock   none
 -- returns the ids

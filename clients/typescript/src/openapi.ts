@@ -1500,7 +1500,7 @@ export interface components {
         };
         /**
          * JobSpec
-         * @description What a producer asks for.
+         * @description A job as its producer asks for it.
          */
         JobSpec: {
             /**
@@ -1826,7 +1826,7 @@ export interface components {
         LimitUnitEnum: "requests" | "tokens" | "input_tokens" | "output_tokens" | "enqueued_tokens" | "in_flight";
         /**
          * Missed
-         * @description What becomes of fires that nobody made in time.
+         * @description How a schedule makes up for fires that nobody made in time.
          * @enum {string}
          */
         Missed: "skip" | "once" | "all";
@@ -2234,7 +2234,7 @@ export interface components {
         };
         /**
          * OnFailure
-         * @description What becomes of a job that waits for one which did not succeed.
+         * @description How a waiting job goes on if the one that it waits for does not succeed.
          * @enum {string}
          */
         OnFailure: "cancel" | "run" | "hold";

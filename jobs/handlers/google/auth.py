@@ -35,7 +35,7 @@ _ENTRIES = ("client_email", "private_key")
 
 
 class _Tokens:
-    """The tokens of one event loop: (token, for how many seconds) by whose key and which scope."""
+    """The tokens of one event loop: (token, for how many seconds) by key and scope."""
 
     def __init__(self) -> None:
         self.kept: TLRUCache[str, tuple[str, float]] = TLRUCache(MAX_TOKENS, _end, timer=monotonic)
@@ -54,8 +54,9 @@ async def access_token(credential: OpenCredential, *, scope: str) -> str:
     """
     Return a token to show as Bearer.
 
-    A secret with `access_token` is one. A service account's key file (`client_email`, `private_key`, `token_uri`) is
-    exchanged for one, which is kept until a minute before its end; calls that need it at once wait for one exchange.
+    A secret with `access_token` has one. A service account's key file (`client_email`, `private_key`, `token_uri`) is
+    exchanged for a token, which is kept until a minute before its end. Calls that need the token at the same time wait
+    for one exchange.
 
     Raises:
         ProviderError: The secret is neither, or the exchange was refused or failed. Nothing was sent to the API.

@@ -18,12 +18,13 @@ MAX_GRIDS_KEPT = 1_000
 Grids = Mapping[str, Grid]
 """By title, in the order of the sheets."""
 
-# Of one process, used on its executor's loop alone. By credential too: titles are for those who may read them.
+# Each process has its own, used on its executor's loop alone. The key has the credential: only its users may read
+# titles.
 _kept: TTLCache[tuple[str, str, str], Grids] = TTLCache(MAX_GRIDS_KEPT, GRIDS_KEPT_SECONDS)
 
 
 def find_grids(credential: OpenCredential, spreadsheet_id: str) -> Grids | None:
-    """Return what is known of a spreadsheet, at most GRIDS_KEPT_SECONDS old."""
+    """Return the known sizes of a spreadsheet's sheets, at most GRIDS_KEPT_SECONDS old."""
     return _kept.get(_name(credential, spreadsheet_id))
 
 
@@ -43,7 +44,7 @@ def keep_grids(credential: OpenCredential, spreadsheet_id: str, answer: Mapping[
 
 
 def forget_grids(credential: OpenCredential, spreadsheet_id: str) -> None:
-    """Drop what is known, after the service contradicted it."""
+    """Drop the known sizes, after the service contradicted them."""
     _kept.pop(_name(credential, spreadsheet_id), None)
 
 

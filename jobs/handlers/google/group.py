@@ -1,4 +1,4 @@
-"""What the answer to a call of several jobs means for each of them."""
+"""The meaning of the answer to a call of several jobs for each of them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def with_missing_grid(jobs: Sequence[Sequence[Mapping[str, Any]]]) -> Alike:
     """
     Return who fails when a subrequest names a sheet's id that is not there: whoever names the same id.
 
-    Nobody else where the call adds or deletes sheets: whether there is one then depends on a job's place.
+    If the call adds or deletes sheets, nobody else fails: whether a sheet exists then depends on a job's place.
     """
 
     def alike(message: str, _: int) -> Iterable[int]:
@@ -95,7 +95,7 @@ def with_missing_grid(jobs: Sequence[Sequence[Mapping[str, Any]]]) -> Alike:
 
 
 def failures(error: ProviderError, repeatable: Sequence[bool]) -> list[ProviderError]:
-    """Return what a failed call of writes means for each job: an unknown outcome, where it may not be repeated."""
+    """Return each job's error after a failed call of writes: an unknown outcome, where it may not be repeated."""
     return [error if again else for_unrepeatable(error) for again in repeatable]
 
 

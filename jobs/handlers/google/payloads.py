@@ -49,7 +49,7 @@ InputOption = Annotated[
 
 
 class SheetsCall(BaseModel):
-    """What every call names. Unknown fields are refused."""
+    """The fields that every call has. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

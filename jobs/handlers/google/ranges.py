@@ -67,7 +67,7 @@ class Box:
 
 def read_range(text: str) -> Box | None:
     """
-    Take a range apart; None for what only the service knows how to read.
+    Take a range apart; None: only the service knows how to read it.
 
     A word that is no cell is read as the title of a sheet; it may also be a named range.
     """
@@ -97,7 +97,7 @@ def _cells(title: str, text: str) -> Box | None:
         if not (column and row):
             return None
         last_column, last_row = column, row
-    # What has a row or a column only at its end, such as `A:2`, is left to the service.
+    # A range with a row or a column only at its end, such as `A:2`, is left to the service.
     if not (column or row) or not (last_column or last_row) or (last_column and not column) or (last_row and not row):
         return None
     rows = sorted(int(found) for found in (row, last_row) if found)

@@ -27,7 +27,7 @@ Reading = RunningJob[ValuesGet]
 @dataclass(frozen=True, slots=True)
 class _Part:
     """
-    What one job reads with this call.
+    The part of a range that one job reads with this call.
 
     Attributes:
         box: The whole range; None: it is read at once.
@@ -49,8 +49,8 @@ async def read(jobs: Sequence[Reading]) -> list[Done | Continue | Exception]:
     """
     Read the next part of each job's range, in one call.
 
-    Where a range with open ends is to be read in parts and the size of its sheet is not known, the call asks for the
-    sizes instead and every job continues with the next one.
+    To read a range with open ends in parts, the size of its sheet must be known. Where it is not, the call asks for the
+    sizes instead, and every job continues with the next call.
 
     Raises:
         Poison, Bisect: Nothing was read because of one job.
@@ -139,7 +139,7 @@ def _answer(job: Reading, part: _Part, found: Any) -> Done | Continue | Exceptio
     shown = found.get("range") if isinstance(found, dict) else None
     if part.box is not None:
         before = job.partial["rows"] if job.partial else []
-        # The service leaves empty rows at a part's end out: those between two parts are put back.
+        # The service leaves out empty rows at a part's end: those between two parts are put back.
         lines = [*before, *([] for _ in range(part.offset - len(before))), *lines] if lines else before
         shown = part.box.part(0, part.box.rows)
     result = {"range": shown, "majorDimension": job.payload.major_dimension, "values": lines}

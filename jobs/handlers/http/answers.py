@@ -13,13 +13,13 @@ from queueops.core.values.masking import is_secret_header
 MAX_JSON_DEPTH = 100
 MASK = "[masked]"
 
-# Each is looked for in every text of an answer, and a provider may make an answer of a million texts.
+# Each secret is looked for in every text of an answer, and an answer may have a million texts.
 MOST_SECRETS = 64
 EXCERPT_CHARACTERS = 500
 
 # Shorter values would mask ordinary words.
 _SHORTEST_SECRET = 6
-# Of a body's beginning: what an excerpt is made from, and what is read for an error.
+# The length of a body's beginning from which an excerpt is made, and which is read for an error.
 _EXCERPT_BYTES = 20_000
 _ERROR_BYTES = 1_000_000
 # PostgreSQL's jsonb takes neither NUL nor lone surrogates.

@@ -19,7 +19,7 @@ from queueops.core.values.written import member
 from .answers import excerpt_of, json_of, secrets_in, storable, text_of
 from .payload import HttpRequest, outbound_policy
 
-# Of the answer's headers, those worth keeping: never Set-Cookie.
+# The headers of an answer that are worth keeping: never Set-Cookie.
 KEPT_HEADERS = frozenset(
     {
         "content-type",
@@ -108,7 +108,7 @@ def _body(response: OutboundResponse, secrets: tuple[str, ...]) -> Any:
         try:
             return json_of(response.body, secrets)
         except ValueError:
-            pass  # what calls itself JSON and is none is kept as text
+            pass  # a body that is no JSON, though it says so, is kept as text
     return text_of(response.body, response.charset, secrets, is_truncated=response.is_truncated)
 
 

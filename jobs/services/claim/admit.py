@@ -1,4 +1,4 @@
-"""Between choosing and dispatching: the limiter's word on chosen jobs."""
+"""Between choosing and dispatching: asking the limits whether chosen jobs may leave."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def admit(
     """
     Ask the limits, in the caller's transaction that has locked the jobs.
 
-    Jobs of one coalesce key are one call: the first stands for all. Those a limit keeps back are parked in their lane,
-    unless they are there already; those that can never fit fail with the limit's reason.
+    Jobs of one coalesce key are one call: the first stands for all. Jobs that a limit keeps back are parked in their
+    lane, unless they are parked already. Jobs that can never fit fail with the limit's reason.
 
     Args:
         crowded: Lanes in which more waits than their windows admit.
@@ -58,7 +58,7 @@ def admit(
                 continue
             keys.add(job.coalesce_key)
         leaders.append(job)
-    # Read after the jobs were chosen: whoever saw the pause lifted sees the ramp that came before.
+    # Read after the jobs were chosen: a claim that saw the pause lifted then also sees the ramp, which came before.
     paced = rule_of_ramp() is not None
     asking = [
         job
@@ -71,7 +71,7 @@ def admit(
     subjects = subjects_of(asking)
     members = choose_members(asking, subjects)
     if shut := {job.id for job in asking if members.get(job.id) == ()}:
-        # None of its credentials may be shown: they wait as they are, and no limit is asked.
+        # No credential of their pool may be used: these jobs wait as they are, and no limit is asked.
         subjects = [subject for job, subject in zip(asking, subjects, strict=True) if job.id not in shut]
         asking = [job for job in asking if job.id not in shut]
         leaders = [job for job in leaders if job.id not in shut]
@@ -107,7 +107,7 @@ def admit(
     delays: dict[str, float] = {}
     for job, subject, decision in zip(asking, subjects, decisions, strict=True):
         if job.lane and decision.retry_at is not None and not _is_misplaced(job, subject):
-            # The first of a lane waits for no other of it.
+            # The lane's first job counts: it waits for no other job of the lane.
             delays.setdefault(job.lane, decision.retry_at - decision.now)
     return admitted, delays
 
@@ -115,7 +115,7 @@ def admit(
 def _admitted(
     leaders: Sequence[ClaimedJob], answers: Mapping[UUID, tuple[Subject, Decision]], decided_at: float
 ) -> list[ClaimedJob]:
-    """Those that may leave: no limit was asked, or all had room. What was decided holds since `decided_at`."""
+    """The jobs that may leave: no limit was asked, or all had room. The decisions were made at `decided_at`."""
     seconds_of = {subject: seconds_to_send(subject) for subject in {subject for subject, _ in answers.values()}}
     send_by = {subject: None if seconds is None else decided_at + seconds for subject, seconds in seconds_of.items()}
     admitted = []
@@ -132,10 +132,10 @@ def _admitted(
 
 def subjects_of(jobs: Sequence[ClaimedJob]) -> list[Subject]:
     """
-    Whom the provider counts: the lane says so; where a limit came after the job, it is worked out now.
+    Return whom the provider counts, as the lane says; where a limit came after the job, it is worked out now.
 
-    Of a pool's job that has been claimed it is the credential that was chosen; before that, the pool. Its kind is told
-    where a limit counts it, whether or not its lane knows.
+    A pool's job counts for the credential that its claim chose; before that, for the pool. Its kind is given where a
+    limit counts it, whether or not its lane knows.
     """
     limited = counted()
     members = {job.id: job.credential or "" for job in jobs if pool_of_lane(job.lane) not in ("", job.credential)}
@@ -194,15 +194,15 @@ def _longest_run(kind: str) -> float:
 
 
 def _keep_back(refused: Sequence[tuple[ClaimedJob, Subject, Decision]]) -> None:
-    # What is parked already stays as it is: nothing is written about a job that only waits on.
+    # A job that is parked already stays as it is: nothing is written about a job that only waits on.
     arriving = [(job, subject, decision) for job, subject, decision in refused if job.was == JobState.QUEUED]
     message = "a limit has no room"
-    # Lanes release no suspects, which quarantine takes one at a time: theirs is a time of their own.
+    # Lanes release no suspects, which quarantine takes one at a time: each gets a time of its own.
     suspects = [_deferral(job, decision) for job, _, decision in arriving if job.crash_count >= SUSPECT]
     defer_jobs("back_off", suspects, message=message)
     arriving = [one for one in arriving if one[0].crash_count < SUSPECT]
     without = [(job, subject) for job, subject, _ in arriving if job.lane is None]
-    # What a limit of its kind holds must not stand before the others of its lane.
+    # A job that a limit of its kind holds must not stand before the other jobs of its lane.
     without += [(job, subject) for job, subject, _ in refused if _is_misplaced(job, subject)]
     if without:
         names = [

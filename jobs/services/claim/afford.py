@@ -1,4 +1,4 @@
-"""Between choosing and asking the limits: whether budgets can pay for chosen jobs. Asks nobody where there is none."""
+"""Between choosing and asking the limits: whether budgets can pay for chosen jobs. No query where no budget counts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class ChosenLine(NamedTuple):
-    """A job that is to be a line of a provider's batch; the fields are those of a ClaimedJob."""
+    """A job that is to be a line of a provider's batch; its fields are those of a ClaimedJob."""
 
     id: UUID
     token: int
@@ -63,7 +63,7 @@ class Affordable(Generic[J]):
 
     Attributes:
         jobs: Each with `bound` where a budget counts it.
-        asked: By job, what was asked for; of one call with others, with what these can cost.
+        asked: By job, the money asked for; the job that leads a call asks for its companions, too.
     """
 
     jobs: Sequence[J]
@@ -73,10 +73,10 @@ class Affordable(Generic[J]):
 
     def take_along(self, leader: J, companion: J) -> bool:
         """
-        Whether a job may leave in the call of another one, as far as budgets go: one call, which the leader pays.
+        Whether budgets let a job leave in another job's call, which that leader pays.
 
         Both are of one project and user. Where budgets count either of them, they must be the same budgets: else the
-        budget of one batch would pay for another's. The call can cost as much more as the companion by itself, less
+        budget of one batch would pay for another's. The companion adds to the call what it could cost by itself, less
         the request.
         """
         if leader.id not in self.asked and not budgets_of(companion.project):
@@ -90,18 +90,18 @@ class Affordable(Generic[J]):
         own = self.asked[leader.id]
         if own.most is None or more.most is None:
             return False
-        # What was asked for as well, to go by itself, has been taken with the request.
+        # A companion that was itself chosen has its money already, with a request of its own.
         if companion.id not in self.weighed.places and not self.weighed.take_more(leader.id, more.most):
             return False
         self.asked[leader.id] = own._replace(most=own.most + more.most)
         return True
 
     def bound_of(self, job: J) -> int | None:
-        """What the call of a job that may go can cost at most, where a budget counts it."""
+        """Return the most that the call of a job that may go can cost; None: no budget counts it."""
         return self.asked[job.id].most if self.weighed.places.get(job.id) else None
 
     def hold(self, admitted: Sequence[J]) -> None:
-        """Reserve for those that the limits admit, too, one a call; in the transaction of the claim."""
+        """Reserve money for jobs that the limits admit, too, one a call; in the transaction of the claim."""
         hold_money([self.asked[job.id] for job in admitted if job.id in self.asked], self.weighed)
 
 
@@ -109,8 +109,8 @@ def afford(chosen: Sequence[J], *, lease_seconds: float, via: Via = Via.LIVE) ->
     """
     Ask the budgets, in the caller's transaction that has locked the jobs; locks the budgets' periods.
 
-    Jobs that a budget has no room for are held until there is, or fail, as the budget says. A job without a price, or
-    of which nobody knows how much it can use, is held too: no budget could be kept.
+    Jobs that a budget has no room for are held until there is, or fail, as the budget says. A job without a price or
+    without a bound on its use is held too: no budget could be kept.
     """
     paying = {project for project in {job.project for job in chosen} if budgets_of(project)}
     asked = [call for job in chosen if job.project in paying and (call := _ask(job, lease_seconds, via))]
@@ -130,7 +130,7 @@ def afford(chosen: Sequence[J], *, lease_seconds: float, via: Via = Via.LIVE) ->
 
 def _ask(job: J, lease_seconds: float, via: Via, *, alone: bool = True) -> AskedMoney | None:
     """
-    What a job asks for; None: no budget counts it, or it calls nobody who bills.
+    Return what a job asks of budgets; None: no budget counts it, or it calls nobody who bills.
 
     Args:
         alone: False: it leaves in another's call, and makes no request of its own.

@@ -1,4 +1,4 @@
-"""Claiming: which jobs an executor carries out next."""
+"""Claiming the jobs that an executor carries out next."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .heads import Heads
 from .lanes import LaneGate
 from .turns import ClassTurns
 
-# The index gives the oldest first; to sort, all suspects would be read.
+# The index gives the oldest first; a sort would read all suspects.
 OLDEST_FIRST = "SET LOCAL enable_sort = off"
 PROMOTE_AT_ONCE = 1000
 
@@ -48,15 +48,14 @@ def claim_jobs(
     """
     Claim and start up to `wanted` calls, in the order of choose_jobs.sql, as far as every limit admits.
 
-    Dispatch and start are logged as two moves of one commit and one version of the row: a handler is called only after
-    both are durable, so what was running when a process died is known exactly. What the limits charge is of that
-    commit, too.
+    Dispatch and start are logged as two moves of one commit and one version of the row. A handler is called only after
+    both are durable, so the jobs that ran when a process died are known exactly. The limits charge in the same commit.
 
     Args:
         gate: The executor's view of the lanes; without one, one is made for this claim.
-        heads: Where it found jobs before; None: nowhere yet.
-        kinds: What the executor carries out; None: all there is.
-        pool: Whose jobs it serves, as its gate does; empty: all.
+        heads: Where the executor found jobs before; None: nowhere yet.
+        kinds: The kinds that the executor carries out; None: all.
+        pool: The pool that it serves, as its gate does; empty: all jobs.
         settlements: Of calls that have ended; settled here, where the counters are locked anyway.
 
     Returns:
@@ -118,10 +117,10 @@ def claim_new(
     pool: str = "",
 ) -> list[ClaimedJob]:
     """
-    Claim and start the job that was just submitted, as `claim_jobs` does, where it alone is ready outside lanes.
+    Claim and start the job that was just submitted, as `claim_jobs` does, if it alone is ready outside lanes.
 
-    It waits for no other claim's decision about lanes, and costs a fraction of a choice among all that is ready. Where
-    there is more, nothing is claimed: its order matters.
+    It waits for no other claim's decision about lanes, and costs a fraction of a choice among all ready jobs. Where
+    more jobs are ready, it claims nothing, as their order matters.
     """
     given = {"strange": kinds.left_out() if kinds else [], "pool": pool}
     chosen = run_sql_as(ClaimedJob, "jobs", "choose_new", given, variant=POOLED if pool else "")
@@ -140,7 +139,7 @@ def _start(
     kinds: ServedKinds | None = None,
     settlements: Sequence[Settlement] = (),
 ) -> list[ClaimedJob]:
-    """Start what the limits admit of the jobs chosen, and what leaves with it, in the caller's transaction."""
+    """Start the chosen jobs that the limits admit, and those that leave with them, in the caller's transaction."""
     chosen = _known(chosen, kinds)
     affordable = afford(chosen, lease_seconds=lease.seconds)
     admitted, delays = admit(
@@ -171,7 +170,7 @@ def claim_suspect(
     pool: str = "",
     settlements: Sequence[Settlement] = (),
 ) -> list[ClaimedJob]:
-    """Claim and start the oldest job that has brought down its process twice, if there is one and limits admit it."""
+    """Claim and start the oldest job that has brought down its process twice, if limits admit it."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST_FIRST)
     strange = kinds.left_out() if kinds else []
@@ -186,16 +185,16 @@ def claim_suspect(
 
 
 def _known(chosen: list[ClaimedJob], kinds: ServedKinds | None) -> list[ClaimedJob]:
-    """The rows of the others are free again when this claim commits: nothing was written about them."""
+    """Drop jobs of kinds that are unknown here; nothing was written about them, and the commit unlocks their rows."""
     return [opened(job) for job in (chosen if kinds is None else kinds.known_of(chosen))]
 
 
 def promote_due(*, most: int = PROMOTE_AT_ONCE) -> tuple[int, float | None]:
     """
-    Make jobs whose time has come claimable, and wake executors: who promotes may have no slot for them.
+    Make jobs whose time has come claimable, and wake executors: this one may have no slot for them.
 
     Returns:
-        How many, and the seconds until the next is due (None: none waits for a time).
+        How many jobs, and the seconds until the next is due (None: none waits for a time).
     """
     [(promoted, next_due)] = run_sql("jobs", "promote_jobs", {"most": most, "target": JobState.QUEUED.value})
     if promoted:
@@ -238,5 +237,5 @@ def _begin(jobs: list[ClaimedJob], lease: Lease, *, quarantine: bool = False) ->
 
 
 def _with_member(data: str, job: ClaimedJob) -> str:
-    """With the credential that was chosen of the job's pool."""
+    """Add the credential that was chosen from the job's pool."""
     return f'{{{data}, "credential": {json.dumps(job.credential)}}}'

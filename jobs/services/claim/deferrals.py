@@ -1,4 +1,4 @@
-"""Deferring: jobs that a limit keeps back, each with one event that says what it needs, what there was, and when."""
+"""Deferring jobs that a limit keeps back. One event each says what the job needs, what is free, and when it goes on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JITTER = 0.2
 
 
 class Met(NamedTuple):
-    """One limit that counts a call, and how it stood; amounts in its unit: `requests`, `tokens` or `in_flight`."""
+    """One limit that counts a call, and its state then; amounts in its unit: `requests`, `tokens` or `in_flight`."""
 
     limit: str
     key: str
@@ -31,10 +31,10 @@ class Met(NamedTuple):
 
 class Deferral(NamedTuple):
     """
-    Why a job waits, and for how long.
+    A job's wait: its reason and its length.
 
     Attributes:
-        operation: Whether a claim asked for it, or it was foreseen that the claim would be refused.
+        operation: Tells whether a claim was refused, or the refusal was foreseen.
         met: Every limit that counts its call, the binding one first; none where it was taken away meanwhile.
         reason: Of the move; empty: what all moves say.
     """
@@ -50,10 +50,10 @@ def deferral_delay(deficit_seconds: float, fullness: float, chance: float, *, un
     """
     Return the delay of a call denied at dispatch.
 
-    The deficit times 3**fullness (1x in an idle limit, 3x in a full one), spread by +-20 %. The part of
-    the spread that lies before the deficit is cut off and the rest drawn from evenly, so nothing wakes
-    before its tokens exist and nothing piles up on the instant they do. At most 300 s (spread over
-    the last 20 % of it), even where the tokens take longer. Up to a hard reset the delay is the deficit.
+    It is the deficit times 3**fullness (1x in an idle limit, 3x in a full one), spread by +-20 %. The spread's part
+    before the deficit is cut off, and the delay is drawn evenly from the rest. Thus no job wakes before its tokens
+    exist, and jobs do not pile up on the instant they do. The delay is at most 300 s (spread over the last 20 % of it),
+    even where the tokens take longer. Before a hard reset the delay is the deficit.
 
     Args:
         deficit_seconds: Until the call would fit: deficit / refill rate, or `retry_at` - now.
@@ -76,7 +76,7 @@ def defer_jobs(edge: str, deferrals: Sequence[Deferral], *, message: str) -> set
     Move jobs along `park` or `back_off`, and log what they met, in the caller's transaction.
 
     Returns:
-        The ids that moved; nothing is logged of the others.
+        The ids that moved; nothing is logged for the others.
     """
     moves = [Move(one.job, delay_seconds=one.delay_seconds, message=one.reason or None) for one in deferrals]
     moved = move_jobs(edge, moves, message=message)
@@ -104,7 +104,7 @@ def _figures(one: Deferral) -> dict[str, object]:
 
 
 def _by_unit(met: Iterable[Met]) -> dict[str, dict[str, float]]:
-    """What a call needs of each unit and what is there of it: of several limits, where least is left."""
+    """Return by unit what a call needs and what is free; where several limits count a unit, the scarcest counts."""
     least: dict[str, Met] = {}
     for one in met:
         if one.unit not in least or one.available < least[one.unit].available:

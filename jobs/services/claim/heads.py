@@ -1,4 +1,4 @@
-"""Where an executor found ready jobs last, for the time in which looking for them anew is dear."""
+"""The places where an executor last found ready jobs, for times when a look everywhere is slow."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from jobs.services.finish.claimed import ClaimedJob
 from queueops.core.sql import plain_array, text_array
 
 DEAR_SECONDS = 0.05  # a choice among a million jobs takes a tenth of it
-SHARE = 0.1  # of the time, at most, goes into looking everywhere while that is dear
+SHARE = 0.1  # at most this share of the time goes into looks everywhere while they are slow
 MOST = 5_000
 AGE_ROUNDING_SECONDS = 0.001  # an age is a rounded difference
 
 
 class Heads:
     """
-    The queues, one a project and tier, that an executor claimed from, and how far.
+    The queues that an executor claimed from, one a project and tier, and how far it came in each.
 
-    The head of the index is full of rows that were claimed. Vacuum takes them out, unless somebody holds a transaction
-    open: then every claim would look past all rows that died since. While a look everywhere takes long, claims begin
-    where the last ones did, and only from time to time somebody looks everywhere: what came back older than that, and
-    queues that are new, wait for it.
+    The head of the index is full of rows that were claimed. Vacuum removes them, unless somebody holds a transaction
+    open: then every claim would read past all rows that died since. While a look everywhere is slow, claims begin where
+    the last ones did, and only some look everywhere. Older jobs that came back and new queues wait for such a look.
 
     Args:
         clock: Seconds, monotonic.

@@ -1,4 +1,4 @@
-"""Writing down that a job's handler held the event loop that every job of its worker shares."""
+"""Recording that a job's handler held the event loop that all jobs of its worker share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Held(NamedTuple):
 
     Attributes:
         seconds: The longest time so far.
-        has_ended: Its run is over and it comes back; False: it is told of this run for the first time.
+        has_ended: Its run is over and it comes back; False: the first report of this run.
     """
 
     job: ClaimedJob
@@ -34,10 +34,11 @@ class Held(NamedTuple):
 @transaction.atomic
 def note_held(held: Sequence[Held], *, executor_id: UUID) -> None:
     """
-    Log it on the jobs, count it on their executor, and let them run alone from now on.
+    Log the held loop on the jobs, count it on their executor, and let the jobs run alone from now on.
 
-    It counts as a crash while the job runs, so that one whose process dies for it runs alone next, and the death of
-    one that another's crash takes along buries nobody; and as two when the job comes back.
+    While the job runs, a held loop counts as one crash. If its process dies for it, the job has two and runs alone
+    next. A job that dies only with another's crash is not buried for it. When the job comes back, a held loop counts as
+    two crashes.
     """
     run_sql(
         "jobs",

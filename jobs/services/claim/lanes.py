@@ -1,4 +1,4 @@
-"""Which lanes may release jobs now: what one executor knows of the lanes that have work."""
+"""One executor's knowledge of the lanes that have work: which of them may release jobs now."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ratelimits.subjects import Subject
 
 from .turns import LaneTurns
 
-MOST_LANES_CLAIMED = 2000  # looked at together; more take turns
+MOST_LANES_CLAIMED = 2000  # lanes looked at together; more take turns
 MOST_LANES_OPEN = 500  # given to one claim
-CHOICE = 2  # times as many jobs as a limit admits are looked at
+CHOICE = 2  # a claim looks at this many times as many jobs as a limit admits
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 LIST_SECONDS = 1.0  # the list is made anew at least this often
 READING_SHARE = 0.05  # of an executor's time that lists, and looks at every lane, may take each
@@ -34,7 +34,7 @@ NOW = float("-inf")  # due at once
 
 @dataclass(frozen=True, slots=True)
 class OpenLanes:
-    """What a claim is given: parallel lists, see choose_jobs.sql."""
+    """The lanes that a claim is given, as parallel lists, see choose_jobs.sql."""
 
     names: list[str] = field(default_factory=list)
     rooms: list[int] = field(default_factory=list)
@@ -54,17 +54,17 @@ class LaneHeadroom:
 
 class LaneGate:
     """
-    One executor's view of the lanes: listed now and then, their room read when it may have changed.
+    One executor's view of the lanes: they are listed now and then, and their room is read when it may have changed.
 
-    The truth is in the counters, and the limiter decides by them; this only spares a claim the lanes that would be
-    refused. So it may be late, by CLOSED_LOOK_SECONDS at most, and never wrong for good. A claim reads the lanes that
-    were open or should have opened, and every lane only each CLOSED_LOOK_SECONDS: a thousand full ones cost it nothing.
+    The limiter decides by the counters; this view only spares a claim the lanes that would be refused. It may be late
+    by at most CLOSED_LOOK_SECONDS, but is never wrong for good. A claim reads the lanes that were open or should have
+    opened. All lanes are read only once in CLOSED_LOOK_SECONDS, so a thousand full lanes cost a claim nothing.
     """
 
     def __init__(self, pool: str = "") -> None:
         """
         Args:
-            pool: Whose jobs the executor serves; empty: all.
+            pool: The pool that the executor serves; empty: all jobs.
         """
         self._pool = pool
         self._lanes: dict[str, LaneHeadroom] = {}
@@ -105,7 +105,7 @@ class LaneGate:
             self._look_round(now)
         else:
             self._look_at_some([name for name, at in self._opens_at.items() if at <= now], now)
-        # A lane seen closed says itself when it opens; being refused counts only where there seems to be room.
+        # A lane that was seen closed tells when it opens; a refusal counts only where there seems to be room.
         self._refused = {
             name: at for name, at in self._refused.items() if at > now and self._opens_at.get(name, at) <= now
         }
@@ -124,13 +124,13 @@ class LaneGate:
 
     @property
     def next_look_seconds(self) -> float:
-        """Until a closed lane may open; without end where no lane has work."""
+        """Seconds until a closed lane may open; infinite where no lane has work."""
         if not self._listed:
             return math.inf
         return max(0.0, self._look_at - time.monotonic())
 
     def flows(self) -> tuple[list[str], list[float]]:
-        """Projects with lanes, and where their jobs outside lanes stand in their turns."""
+        """Projects with lanes, and the place of their jobs outside lanes in their turns."""
         return list(self._turns), [turns.passes.get("", turns.now) for turns in self._turns.values()]
 
     def served(self, claimed: Iterable[tuple[str, str]]) -> None:
@@ -144,7 +144,7 @@ class LaneGate:
 
     def refused(self, delays: Mapping[str, float], *, probes: Iterable[str] = ()) -> None:
         """
-        Say that the limiter refused what looked open, such as a call that needs more tokens than there are.
+        Note that the limiter refused lanes that looked open, such as for a call that needs more tokens than there are.
 
         Args:
             delays: Lane -> seconds until it may have room.
@@ -157,20 +157,20 @@ class LaneGate:
         self._look_at = NOW
 
     def resting(self) -> list[str]:
-        """Lanes whose probes the limiter has just refused: they need no open lane, and would be chosen every time."""
+        """Lanes whose probes the limiter has just refused: probes need no open lane, and would be chosen every time."""
         now = time.monotonic()
         self._resting = {name: at for name, at in self._resting.items() if at > now}
         return list(self._resting)
 
     def rest(self) -> None:
-        """Say that what looked open had nothing to claim: its jobs are locked, paused or wait for an outage to end."""
+        """Note that open lanes had nothing to claim: their jobs are locked, paused or wait for an outage to end."""
         self._look_at = time.monotonic() + REST_SECONDS
 
     def _list(self, now: float) -> None:
         given = {"after": self._after, "most": MOST_LANES_CLAIMED, "pool": self._pool}
         rows = run_sql("jobs", "list_lanes", given, variant=POOLED if self._pool else "")
         self._listed = [(str(name), str(priority)) for name, priority in rows]
-        # More than fit are taken in turn, from where this list ended.
+        # If there are more lanes, the next list begins where this one ended.
         self._after = self._listed[-1][0] if len(rows) == MOST_LANES_CLAIMED else ""
         self.crowded = crowded_lanes([name for name, _ in self._listed])
         took = time.monotonic() - now
@@ -196,7 +196,7 @@ class LaneGate:
         waiting: dict[str, set[str]] = {}
         for name, one in self._lanes.items():
             waiting.setdefault(one.lane.project, set()).add(name)
-        if len(self._listed) == MOST_LANES_CLAIMED:  # of the others some are not in this list, and wait nevertheless
+        if len(self._listed) == MOST_LANES_CLAIMED:  # lanes outside this list may wait, too
             for project, turns in self._turns.items():
                 waiting.setdefault(project, set()).update(turns.passes)
         self._turns = {project: self._turns.get(project, LaneTurns()) for project in waiting}
@@ -219,10 +219,10 @@ class LaneGate:
 
     def _offered(self, opened: list[LaneHeadroom], wanted: int) -> OpenLanes:
         """
-        Give projects alike, lane by lane, and several times what their limits admit, so that the claim can choose.
+        Offer each project alike, lane by lane, and several times what its limits admit, so that the claim can choose.
 
-        The lanes of a project come by the tiers that wait in them and, alternately, by whose turn it is: the claim
-        finds the most urgent among them as well as those that are overdue.
+        A project's lanes come alternately by the tiers that wait in them and by their turns. The claim thus finds the
+        most urgent lanes as well as the overdue ones.
         """
         passes = {one.name: self._pass(one) for one in opened}
         of_project: dict[str, list[LaneHeadroom]] = {}
@@ -263,7 +263,7 @@ def _tier(one: LaneHeadroom) -> int:
 
 def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]]:
     """
-    Leave out lanes that a claim would look at in vain: of paused projects, and of targets that are out.
+    Leave out lanes that have nothing to claim: those of paused projects and of targets that are out.
 
     A target's probe is found without its lane.
     """

@@ -1,8 +1,8 @@
 """
-Parking: a lane's waiting jobs are told that a limit holds them, and when it is expected to let them go.
+Parking: writing on a lane's waiting jobs that a limit holds them, and when it is expected to let them go.
 
-It moves nothing that a claim could take now, and a claim takes parked jobs as well as queued ones: parking is for those
-who look at the jobs, and keeps what waits for a limit apart from what waits for a worker.
+It moves no job that a claim could take now, and a claim takes parked jobs as well as queued ones. Parking serves
+readers: it keeps jobs that wait for a limit apart from jobs that wait for a worker.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ PARKING_SHARE = 0.05  # of an executor's time; see docs/adr/0023
 LONGEST_REST_SECONDS = 1.0  # parking has to stay ahead of what leaves
 LANES_AT_ONCE = 10
 MOST_TAILS = 10_000
-TAIL_SECONDS = 10.0  # after which the queue before a lane's next job is looked at anew
+TAIL_SECONDS = 10.0  # then the queue before a lane's next job is read anew
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-SOON_SECONDS = 1.0  # what is expected to go within it is not parked
+SOON_SECONDS = 1.0  # jobs that are expected to go within it are not parked
 
 
 def rest_seconds(took_seconds: float) -> float:
     """
-    How long to rest from parking after a part that took so long.
+    Return how long to rest after a part of parking that took so long.
 
-    Nobody waits for parking, and everybody waits for the database: the busier that is, the longer a part takes, and
-    the longer the rest.
+    Nothing waits for parking, but everything waits for the database. The busier it is, the longer a part takes, and the
+    longer the rest.
     """
     return min(took_seconds * (1 / PARKING_SHARE - 1), LONGEST_REST_SECONDS)
 
@@ -69,7 +69,7 @@ class Unparked(NamedTuple):
 
 
 class Parking:
-    """One executor's share of parking: remembers how far each lane's queue reaches, and which services it knows."""
+    """One executor's share of parking. It remembers how far each lane's queue reaches, and which services it knows."""
 
     def __init__(self) -> None:
         self._tails: dict[tuple[str, str], _Tail] = {}  # by lane and tier
@@ -80,10 +80,11 @@ class Parking:
         """
         Park queued jobs of lanes that cannot release them soon, a bounded number, in one transaction.
 
-        Each is told the forecast of its page: of the first in a lane it is read, those behind it follow at the slowest
-        limit's pace. Where the limit has no pace, as many as are in flight, all are expected when it opens.
+        Each job gets the forecast that its page shows. It is read for the first job of a lane; the jobs behind it
+        follow at the slowest limit's pace. Where the limit has no pace, as with calls in flight, all are expected when
+        it opens.
 
-        Some lanes at a time, in turn, until `is_through`: a look at all of them would keep claims waiting.
+        Each call looks at some lanes, in turn, until `is_through`: a look at all of them would keep claims waiting.
 
         Returns:
             How many were parked.
@@ -121,9 +122,9 @@ class Parking:
 
     def adopt(self, *, most: int = ADOPTED_AT_ONCE) -> int:
         """
-        Put ready jobs of services that have got a limit since into their lanes, a bounded number.
+        Put ready jobs of services that have newly got a limit into their lanes, a bounded number.
 
-        Until then a claim meets them among the ready ones, and the limiter decides there.
+        Until then a claim meets them among the ready jobs, and the limiter decides there.
         """
         limited = limited_services()
         self._adopted &= limited
@@ -156,13 +157,13 @@ class Parking:
 
 class _Tail(NamedTuple):
     """
-    The forecast of the job of a lane and tier that was parked last.
+    The forecast of the last parked job of a lane and tier.
 
     Attributes:
         at: Seconds since 1970.
         share: How many calls go between two of the lane's jobs: more than one where lanes share a limit, less where
             jobs leave together.
-        made_at: When it was foreseen from the whole queue, by the monotonic clock.
+        made_at: When it was last foreseen from the whole queue, by the monotonic clock.
     """
 
     at: float
@@ -175,7 +176,7 @@ class _Tail(NamedTuple):
 
 
 def _foreseen(job: Unparked, room: Headroom) -> _Tail:
-    """What the job's page would tell."""
+    """Return the forecast that the job's page would show."""
     told = explain_waiting(Job.objects.get(pk=job.id))
     opens_at = max(room.opens_at, room.now)
     if told is None or told.forecast is None:
@@ -191,7 +192,7 @@ def _foreseen(job: Unparked, room: Headroom) -> _Tail:
 
 
 def _without_unfit(jobs: Sequence[Unparked], lanes: Mapping[str, LaneHeadroom]) -> list[Unparked]:
-    """Fail those that a limit can never admit: at once, and not when their turn comes in hours."""
+    """Fail jobs that a limit can never admit: at once, not hours later when their turn comes. Return the others."""
     reasons = {job: unfit(_call(job, lanes[job.lane])) for job in jobs}
     reject([(job.id, job.kind, *reason) for job, reason in reasons.items() if reason is not None])
     return [job for job, reason in reasons.items() if reason is None]
@@ -212,7 +213,7 @@ def _amounts(job: Unparked, lane: LaneHeadroom) -> Amounts:
 
 
 def _is_shut(one: LaneHeadroom) -> bool:
-    """Whether nobody knows when it opens, as none of a pool's credentials may be shown: no limit holds its jobs."""
+    """Whether its opening is unknown because no credential of its pool may be used: no limit holds its jobs."""
     return is_pooled(one.lane.subject) and not one.room.calls and not one.room.counters
 
 
@@ -224,7 +225,7 @@ def _soon(one: LaneHeadroom) -> int:
 
 
 def _met(limits: Sequence[LimitForecast]) -> list[Met]:
-    """The limits that count a job's call, first the one that frees up last, or else the slowest."""
+    """The limits that count a job's call: first the one that frees up last or, if all have room, the slowest."""
     never = float("inf")
     ordered = sorted(
         limits,

@@ -1,4 +1,4 @@
-"""What a provider's refusals mean for the limits: their counters cool down, and their caps are learned."""
+"""Effects of a provider's refusals on the limits: their counters cool down, and their caps are learned."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> list[Outcome]:
     """
     Slow the scopes that providers said were exceeded; jobs that left as one call are one refusal.
 
-    In a transaction of its own, before these outcomes are written: the flush locks other counters, and all locks are
-    taken in one order.
+    It uses a transaction of its own, before these outcomes are written: the flush locks other counters, and all locks
+    must be taken in one order.
 
     Returns:
-        The outcomes, in order. Of those refused, what no counter holds back waits by itself until the provider's time,
-        and what can never fit fails with `limit_rejected`.
+        The outcomes, in order. A refused job that no counter holds back waits by itself until the provider's time. A
+        job that can never fit fails with `limit_rejected`.
     """
     calls: dict[Call, Failed] = {}
     for one in outcomes:
@@ -75,13 +75,13 @@ def _waiting(outcome: Failed, cooling: Cooling) -> Failed:
     if cooling.never:
         failure = Failure(REJECTED, "LimitRejected", cooling.never, "refused", details=dict(cooling.figures))
         return replace(outcome, failure=failure, cost=0)
-    if not cooling.counters:  # what it holds is the others' meanwhile: a provider counts no tokens that it refuses
+    if not cooling.counters:  # others may use what it holds: a provider counts no refused tokens
         return replace(outcome, wait_seconds=cooling.seconds, cost=0)
     return replace(outcome, wait_seconds=COOLED_SECONDS)
 
 
 def _call(outcome: Failed) -> Call:
-    """What jobs that left together have in common."""
+    """The key that jobs of one call share."""
     return outcome.job.group or outcome.job.id, outcome.job.token
 
 
@@ -91,7 +91,7 @@ def _times_refused(job_ids: Sequence[UUID]) -> dict[UUID, int]:
 
 
 def _accepted(job: ClaimedJob) -> int:
-    """How many calls such as this job's were accepted in the last minute, for its project and user."""
+    """Count calls like this job's that were accepted in the last minute, for its project and user."""
     ended = Job.objects.filter(finished_at__gt=Now() - A_MINUTE, status=JobState.COMPLETED, service=job.service)
     alike = ended.filter(project_id=job.project, user_id=job.user_id, call_type=job.call_type, model=job.model)
     return alike.order_by().values("pk")[:MOST_ACCEPTED_COUNTED].count()

@@ -1,4 +1,4 @@
-"""What providers state of their quotas when they answer: caps become proposals, or are learned where limits do so."""
+"""Quotas that providers state when they answer: caps become proposals, or are learned where limits do so."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _noted: TTLCache[str, float] = TTLCache(MOST_NOTED, NOTED_SECONDS, timer=time.mo
 
 
 def statements_of(outcomes: Sequence[Outcome]) -> dict[UUID, Statement]:
-    """What providers said of their quotas when they answered these jobs' calls, by job."""
+    """Return by job the quotas that providers stated when they answered these jobs' calls."""
     telling = [outcome for outcome in outcomes if outcome.stated]
     if not telling:
         return {}
@@ -39,8 +39,9 @@ def note_caps(statements: Iterable[Statement], *, actor: str) -> None:
     """
     Note the caps that providers stated, where they are news.
 
-    In a transaction of its own, before outcomes are written, as `push_back.cool_down`: all locks are taken in one
-    order. A cap is believed where the provider states its window, or has all of it back within the limit's own.
+    It uses a transaction of its own, before outcomes are written, as `push_back.cool_down` does: all locks are taken in
+    one order. A cap is believed if the provider states its window, or if all of it is back within the limit's own
+    window.
     """
     news = {}
     for statement in statements:
@@ -65,5 +66,5 @@ def note_caps(statements: Iterable[Statement], *, actor: str) -> None:
 
 
 def forget() -> None:
-    """Note what is stated next, whatever was noted before."""
+    """Forget the noted caps: the next statements are noted whatever came before."""
     _noted.clear()

@@ -2,9 +2,9 @@
 Turns between projects: start-time fair queueing, kept in each executor's memory. Pure.
 
 Every claim adds `1 / weight` to the pass of the project it served; the lowest pass goes next. A project that
-was idle starts at the common virtual time instead of cashing in its absence. The lowest pass is where a turn
-starts: choosing by where it would end lets the heaviest project win for ever when one job is claimed at a time.
-Each executor takes turns on its own, which makes their sum fair without a row that all of them would have to lock.
+was idle starts at the common virtual time instead of cashing in its absence. The pass is where a turn starts. Choosing
+by the turn's end would let the heaviest project win for ever when one job is claimed at a time. Each executor keeps its
+own turns. Their sum is fair, too, without a row that all executors would have to lock.
 
 Source: Goyal, Vin and Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5), 1997.
 """
@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-MOST_OWED = 100  # turns that a lane without room is owed: beyond it, a raised cap would stop its neighbours for long
+MOST_OWED = 100  # turns owed to a lane without room: with more, a raised cap would stop its neighbours for long
 
 
 class Turns:
-    """Whose turn it is in one class."""
+    """The projects' turns in one class."""
 
     def __init__(self) -> None:
         self.passes: dict[str, float] = {}
@@ -34,21 +34,21 @@ class Turns:
             end = max(self.passes.get(project, self.now), self.now) + count * turn
             self.passes[project] = end
             last_start = max(last_start, end - turn)
-        # The virtual time is the start of the last turn given. Taking its end instead would let the project just
-        # served tie with one that arrives now, and its older jobs would win every tie. Who stands at or behind it
-        # needs no entry: it would start there anyway.
+        # The virtual time is the start of the last turn given. With its end, the project just served would tie with one
+        # that arrives now, and its older jobs would win every tie. A project at or behind it needs no entry: it would
+        # start there anyway.
         self.now = last_start
         self.passes = {project: at for project, at in self.passes.items() if at > self.now}
 
 
 class LaneTurns:
     """
-    Whose turn it is among a project's lanes: as `Turns`, but a lane that waits keeps its place while it has no room.
+    The turns of a project's lanes: as `Turns`, but a lane that waits keeps its place while it has no room.
 
-    What it was not given for lack of room it is owed: `Turns` would forget that as soon as the others' turns have
-    passed it by. In two windows that are full, of the project and of each user, that happens with every window again,
-    because a user's room comes back when it was used up: of seven users two got 8 and 17 calls in a minute, the others
-    50 to 57.
+    A lane is owed the turns that it missed for lack of room. `Turns` would forget them as soon as the others' turns
+    have passed it by. Where the windows of the project and of each user are full, that happens in every window: a
+    user's room comes back when it was used up. With `Turns`, two of seven users got 8 and 17 calls in a minute, the
+    others 50 to 57.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class LaneTurns:
         self.now = 0.0
 
     def wait(self, lanes: Collection[str]) -> None:
-        """Say which lanes have work: those that are new begin at the common virtual time, others are forgotten."""
+        """Say which lanes have work: new ones begin at the common virtual time, all others are forgotten."""
         self.passes = {lane: max(self.passes.get(lane, self.now), self.now - MOST_OWED) for lane in lanes}
 
     def served(self, claims: Mapping[str, int]) -> None:
@@ -69,10 +69,10 @@ class LaneTurns:
 
 class ClassTurns:
     """
-    Turns within each class, for one claimer, and the share of its claims that goes to overdue jobs of lower classes.
+    One claimer's turns within each class, and the share of its claims that goes to overdue jobs of lower classes.
 
-    Each class has a virtual time of its own: with a common one, every urgent job of one project would wipe out what
-    the others are owed among the normal jobs.
+    Each class has a virtual time of its own. With a common one, every urgent job of one project would wipe out the
+    turns that others are owed among the normal jobs.
     """
 
     def __init__(self, starved_share: float = 0.1) -> None:
@@ -90,15 +90,15 @@ class ClassTurns:
         return [self.by_class[tier].now if tier in self.by_class else 0.0 for tier in range(1, self._highest() + 1)]
 
     def starved_after(self) -> float:
-        """How many claims go before the next that belongs to an overdue job of a lower class; infinite: none does."""
+        """How many claims come before the next that belongs to an overdue job of a lower class; infinite: none does."""
         if not self.starved_share:
             return math.inf
-        # Ten times 0.1 is one, also where a float falls short of it.
+        # Ten times 0.1 counts as one, though a float may fall short of it.
         owed = int(self._claims * self.starved_share + 1e-9) + 1
         return math.ceil(owed / self.starved_share - 1e-9) - self._claims - 1
 
     def starved_every(self) -> float:
-        """How many claims go between two of those."""
+        """How many claims come between two for overdue jobs of a lower class."""
         return 1 / self.starved_share - 1 if self.starved_share else math.inf
 
     def served(self, claims: Mapping[tuple[int, str], int], weights: Mapping[str, float]) -> None:

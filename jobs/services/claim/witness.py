@@ -1,10 +1,10 @@
 """
-A database that was put back to an earlier moment: a backup restored under running executors, or a standby that took
-over without the newest commits.
+Noticing a database that was put back to an earlier moment: by a backup restored under running executors, or by a
+standby that took over without the newest commits.
 
-There jobs wait that have run. Whoever has claimed them knows it; so every executor looks for its claims when it has
-connected again, before it claims anything, and begins a new epoch with everything paused if one is missing. A standby
-that has every commit lacks none, and work goes on.
+Jobs wait there that have already run, and only the executors that claimed them know it. Every executor therefore looks
+for its claims after it has connected again, before it claims anything. If one is missing, it begins a new epoch with
+everything paused. A standby that has every commit lacks no claim, and work goes on.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from queueops.core.sql import run_sql
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 1000  # claims
-# By so many tokens a server that crashes may fall behind what it has shown: those that were drawn and not committed.
+# A server that crashes may fall so many tokens behind what it has shown: tokens that were drawn and not committed.
 UNCERTAIN = 100
 
 
 class Witness:
-    """What one executor knows of committed claims: its own, and about how many there were in all."""
+    """One executor's knowledge of committed claims: its own, and about how many there were in all."""
 
     def __init__(self, executor_id: UUID) -> None:
         self._executor_id = executor_id
@@ -48,10 +48,10 @@ class Witness:
         """
         Begin a new epoch with everything paused, once, if the database lacks what was committed.
 
-        Called when an executor has connected, and again and again: behind a pooler a connection may outlive its server.
+        It is called when an executor has connected, and regularly: behind a pooler a connection may outlive its server.
 
         Returns:
-            Whether the epoch is another than at the last look, whoever began it.
+            Whether the epoch has changed since the last look, whoever began it.
 
         Raises:
             ReadOnlyServer: It is a standby, which may lag: it proves nothing.

@@ -1,4 +1,4 @@
-"""What became of the jobs of a batch, page by page."""
+"""The jobs of a batch and how they ended, page by page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ResultPage:
 
 def choose_results(batch_id: UUID, *, after: UUID = FIRST, size: int) -> ResultPage:
     """
-    Choose the next jobs of a batch that stand for an item: of a requeued one its latest, which has the newest id.
+    Choose the next jobs of a batch, one per item: a requeued item's latest job, which has the newest id.
 
     Args:
         size: Ids looked at; a page may have fewer, as it leaves out jobs whose place another took.

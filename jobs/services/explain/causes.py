@@ -1,4 +1,4 @@
-"""What open dead letters have in common."""
+"""The causes that open dead letters have in common."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MOST_CAUSES = 200
 class Cause:
     """
     Attributes:
-        count: Open letters of it.
+        count: Open letters with this cause.
         newest: One of them, without payload and attempts. `traceback`, `log`: whether its last attempt has them.
-        first_at: When the job of the oldest was submitted.
-        projects: How many of them are whose, the most first.
+        first_at: When the job of the oldest letter was submitted.
+        projects: How many of the letters each project has, the most first.
     """
 
     fingerprint: str
@@ -38,8 +38,8 @@ def causes_of(narrowed: Mapping[str, Any], *, most: int = MOST_CAUSES) -> list[C
     """
     The causes of open dead letters, the most frequent first.
 
-    The counts come from the index of open dead letters alone; one row of each group says what it is, and all of them
-    whose they are.
+    The counts come from the index of open dead letters alone. The newest letter of a cause describes it; all its
+    letters are read for their projects.
 
     Args:
         narrowed: Columns of a letter, `project_id` or `batch_id`, and their values.
@@ -80,7 +80,7 @@ def causes_of(narrowed: Mapping[str, Any], *, most: int = MOST_CAUSES) -> list[C
 
 
 def _ends(letters: QuerySet[DeadLetter], fingerprints: list[str], order: str) -> dict[str, Any]:
-    """The newest or oldest open one of each: one probe of the index a fingerprint, in one statement."""
+    """The newest or oldest open letter of each fingerprint: one probe of the index for each, in one statement."""
     if not fingerprints:
         return {}
     first = [

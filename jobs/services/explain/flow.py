@@ -1,8 +1,9 @@
 """
-What flows through the queue, summed up from its log: for charts, tiles and Prometheus.
+The flow of jobs through the queue, summed up from its log: for charts, tiles and Prometheus.
 
-The log is read once, by whoever keeps house, as soon as nothing can be added to a part of it any more: a few seconds
-late, each event exactly once. Reading a day's chart then takes some hundred rows, however many jobs there are.
+The housekeeping executor reads a part of the log as soon as nothing can be added to that part any more. The sums are a
+few seconds late, and each event is counted exactly once. Reading a day's chart then takes some hundred rows, however
+many jobs there are.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MOST_SERVICES_NAMED = 200  # by name; all others are one
 MOST_LETTERS = 100_000
 EVENTS_AT_ONCE = 100_000
 SETTLE_SECONDS = 0.5
-COUNTING_SECONDS = 1.0  # after which no further part is begun
+COUNTING_SECONDS = 1.0  # after this time no further part is begun
 EVENT_LOG, TALLY_LOG = "events", "tallies"
 FINEST_SPAN = timedelta(hours=1)
 LATE_SECONDS = 5  # the sums lag behind the log by less, unless a transaction stays open
@@ -51,7 +52,7 @@ COLUMNS = (
 @dataclass(frozen=True, slots=True)
 class FlowPoint:
     """
-    What happened in the `seconds` from `at` on.
+    The events of the `seconds` that begin at `at`.
 
     Attributes:
         failed: For good. `retried`: attempts that failed and are repeated.
@@ -104,7 +105,7 @@ class FlowPoint:
 @dataclass(frozen=True, slots=True)
 class FlowRates:
     """
-    How the queue does now.
+    The queue's present rates.
 
     Attributes:
         throughput: Jobs completed a second.
@@ -112,7 +113,7 @@ class FlowRates:
         error_rate: Share of the attempts that failed, 0 to 1; None: none ended.
         too_many_requests: 429s of providers in the last hour.
         pickup_p95_ms, latency_p95_ms: None where nothing was picked up or ended.
-        upto: What was summed up lies before this time, about.
+        upto: About the time up to which the log is summed up.
     """
 
     throughput: float
@@ -127,7 +128,7 @@ class FlowRates:
 @dataclass(frozen=True, slots=True)
 class FlowTotals:
     """
-    Since ever; they only grow.
+    Counts since the first event; they only grow.
 
     Attributes:
         services: By service; the backlog of each is None.
@@ -140,15 +141,15 @@ class FlowTotals:
 
 def sum_up(*, settle_seconds: float = SETTLE_SECONDS, most: int = EVENTS_AT_ONCE) -> bool:
     """
-    Add what has become certain of the log since, a bounded part; sums and cursor in one transaction.
+    Count the next bounded part of the log that nothing can be added to; sums and cursor change in one transaction.
 
-    Call it about each second. Of several callers at once one counts, and the others do nothing.
+    Call it about each second. When several callers call it at once, one counts and the others do nothing.
 
     Args:
         settle_seconds: See jobs/sql/advance_flow.sql.
 
     Returns:
-        Whether all that was marked is counted; False: call again, or another one counts.
+        Whether all that was marked is counted; False: call again, or another caller counts.
     """
     is_through = _count_events(settle_seconds, most)
     return _count(TALLY_LOG, "count_grants", settle_seconds=settle_seconds, most=most).is_through and is_through
@@ -156,10 +157,10 @@ def sum_up(*, settle_seconds: float = SETTLE_SECONDS, most: int = EVENTS_AT_ONCE
 
 def _count_events(settle_seconds: float, most: int) -> bool:
     """
-    In the shorter parts, the more webhooks of one project hear of jobs: an ended job is noted for each of them.
+    Count events; the more webhooks one project has, the shorter the parts, as an ended job is noted for each webhook.
 
-    A part is one transaction, amid which its executor renews no lease: with fifty of them 100,000 events, told in one,
-    would take minutes, and be begun again by the next executor once this one was killed for its silence.
+    A part is one transaction, and its executor renews no lease during it. With fifty webhooks, 100,000 events in one
+    part would take minutes. The executor would be killed for its silence, and the next one would begin the part again.
     """
     parts = max(1, most_hearers())
     until = time.monotonic() + COUNTING_SECONDS
@@ -171,7 +172,7 @@ def _count_events(settle_seconds: float, most: int) -> bool:
 
 
 class _Part(NamedTuple):
-    """Of a log: how many ids it had, and whether it was the last."""
+    """A part of a log: how many ids it had, and whether it was the last."""
 
     events: int
     is_through: bool
@@ -191,12 +192,12 @@ def forget_old_samples() -> int:
 
 def series(span: timedelta, *, service: str | None = None) -> list[FlowPoint]:
     """
-    What flowed in the last `span`, in equal points without a gap, the oldest first; at most MOST_POINTS.
+    Return the flow of the last `span` in equal points without a gap, the oldest first; at most MOST_POINTS.
 
-    Up to an hour in points of ten seconds or a multiple, up to 48 hours in points of five minutes or a multiple.
+    A span of up to an hour has points of ten seconds or a multiple; up to 48 hours, of five minutes or a multiple.
 
     Args:
-        service: Of this alone.
+        service: Count this service alone.
     """
     base = FINE_SECONDS if span <= FINEST_SPAN else COARSE_SECONDS
     length = round(span.total_seconds())
@@ -208,7 +209,7 @@ def series(span: timedelta, *, service: str | None = None) -> list[FlowPoint]:
 
 
 def rates(seconds: int = 60) -> FlowRates:
-    """How the queue did in the last `seconds` that are summed up: at least 10, at most 3600."""
+    """Return the rates of the last `seconds` that are summed up: at least 10, at most 3600."""
     end = (_seconds_now() - LATE_SECONDS) // FINE_SECONDS * FINE_SECONDS
     [latest] = _read(FINE_SECONDS, seconds, end - seconds, end, origin=end) or [FlowPoint(_moment(end), seconds)]
     hour = _read(FINE_SECONDS, 3600, end - 3600, end, origin=end)

@@ -1,16 +1,16 @@
 """
-When limits should let waiting work go. A forecast from rates and queues as they are now, never a promise.
+Forecasts of when limits should let waiting work go: from rates and queues as they are now, never a promise.
 
 For one job and one limit, with `n` lanes that share the limit's key and have work of the job's class or a higher one:
 
-    calls = (the calls of its lane that go before it + its own) * n      in tokens for limits that count those
-    start = when the last of them has passed: what is free goes at once, the rest as the limit lets calls of that size
+    - calls = (the calls of its lane that go before it + its own) * n, in tokens for limits that count tokens
+    - start = when the last of them has passed: free room goes at once, the rest as the limit lets calls of that size
 
 Jobs that leave together are one call, and a call that fills much of a window waits until all of it fits.
 
-The latest of all limits counts, and no start lies before the last of them has room for the job. So lanes are taken to
-have equal turns and enough work to use them; unequal weights, lanes that run dry and jobs still to come are not
-foreseen. A batch's amount is its own work in the lanes that share a key.
+The latest of all limits counts, and no start lies before the last of them has room for the job. The forecast assumes
+that lanes have equal turns and enough work to use them. It does not foresee unequal weights, lanes that run dry or jobs
+still to come. A batch's amount is its own work in the lanes that share a key.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_left
 from .position import Position, Rules, effective_priority_of, reached_by
 from .queues import crowded_lanes
 
-MOST_SHARERS_READ = 500  # that are looked at for sharers; some milliseconds
+MOST_SHARERS_READ = 500  # lanes that are looked at for sharers; some milliseconds
 FULL_SHARE = 0.5
 ORDER = ("priority", "eligible_since", "pk")
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
@@ -54,7 +54,7 @@ MOST_OF_A_BATCH_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jo
 class Forecast:
     """
     Attributes:
-        limit: Which limit it follows from; None: from a time alone.
+        limit: The limit that it follows from; None: from a time alone.
         lanes: How many lanes are taken to share it.
         side_by_side: How many credentials of a pool are taken to carry its calls at that pace; 1: it has no pool.
         basis: What it was computed from, in words.
@@ -73,7 +73,7 @@ class BatchLimits:
     Attributes:
         seconds: Until the last of its calls may go.
         is_whole: All that is left of it is limited.
-        is_full: Little of the slowest limit is free: it sets the pace, and not what carries the calls out.
+        is_full: Little of the slowest limit is free: the limit sets the pace, not the executors.
     """
 
     seconds: float
@@ -152,7 +152,7 @@ def forecast_start(
 
 
 def past_windows(forecast: Forecast | None, job: Job, *, now: datetime) -> Forecast | None:
-    """The same, later by the maintenance windows before it; of what waits for a time, by those at that time."""
+    """Return the forecast, later by the maintenance windows before it; with no limit, by those open at its time."""
     if forecast is None:
         return None
     spans = spans_over(job.project_id, services={job.service}, kinds={job.kind}, now=now)
@@ -173,7 +173,7 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
     Return how long the limits need at least for what is left of a batch.
 
     Reads a bounded sample of the waiting jobs, and of the running ones, which may take more calls. A job's calls go one
-    after the other, so that all of it lasts as long as they do. Work of others is not counted.
+    after the other, so the batch lasts at least as long as the longest job's calls. Work of others is not counted.
 
     Returns:
         None where no limit with a rate applies.
@@ -241,7 +241,7 @@ def _in_order(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _amounts(position: Position, limit: LimitForecast) -> list[tuple[float, float]]:
-    """What each call up to the job's own takes of a limit, and how many there are like it."""
+    """Return how much of a limit each call up to the job's own takes, and how many such calls there are."""
     return [(1.0, position.ahead + 1.0)] if position.calls is None else _taken(limit, position.calls)
 
 
@@ -260,7 +260,7 @@ def _basis(limit: LimitForecast, amount: float, lanes: int, *, is_exact: bool) -
 def _sharers(
     job: Job, limits: tuple[LimitForecast, ...], rules: Rules, *, now: datetime
 ) -> dict[int, tuple[int, bool]]:
-    """By limit: how many lanes with work of the job's class or a higher one share its counter, and if all were seen."""
+    """Count by limit the lanes with work of the job's class or a higher one that share its counter; were all seen?"""
     if not limits or job.lane is None:
         return {}
     own_class = class_of(effective_priority_of(job, now=now, rules=rules), rules)
@@ -294,6 +294,6 @@ def sample_of_batch(batch_id: UUID) -> list[tuple[str | None, UUID]]:
 
 def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
     """Lane, place in it and standing of a state's first jobs."""
-    # A range and an order, so that the index is walked: of an equal batch the planner would read all it has.
+    # A range and an order make the planner walk the index: for `batch_id = x` it would read the whole batch.
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
     return list(jobs.values_list("lane", *ORDER, *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MOST_OF_A_BATCH_SAMPLED])

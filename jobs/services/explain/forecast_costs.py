@@ -1,4 +1,4 @@
-"""What jobs that are not submitted yet would cost: their tokens as limits reserve them, and as calls like them had."""
+"""Costs of jobs that are not submitted yet: their tokens as limits reserve them, and as calls like them had."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Priced(NamedTuple):
 
 class PriceBounds(NamedTuple):
     """
-    Between what work would cost of which calls like it have told too little, in micro-units.
+    The bounds of the cost, in micro-units, of work whose tokens calls like it have not told.
 
     Attributes:
-        at_least: With no output at all of what is guessed.
-        at_most: With all that it can bring; None: nothing bounds the output of some.
+        at_least: If the guessed calls had no output at all.
+        at_most: If they had the most output that they can have; None: nothing bounds the output of some.
     """
 
     at_least: int
@@ -75,9 +75,9 @@ class TokenSum:
     Tokens of one unit.
 
     Attributes:
-        known: What is no guess.
-        expected: What calls like these have had on average.
-        reserved: What limits reserve for them until their answers tell.
+        known: Tokens that are no guess.
+        expected: Tokens that calls like these have had on average.
+        reserved: Tokens that limits reserve until the answers tell.
     """
 
     known: float = 0.0
@@ -91,8 +91,8 @@ class SubmissionCosts:
     Attributes:
         tokens: By unit; none of jobs that count no tokens.
         learned, guessed: Jobs that count tokens, by whether calls like them have told what they take.
-        used: What they should use, by where their price stands: jobs, input and output tokens; and between which
-            their output lies.
+        used: Their expected use by where their price stands: jobs, input and output tokens, and the bounds of the
+            output.
     """
 
     tokens: dict[str, TokenSum] = field(default_factory=lambda: {unit: TokenSum() for unit in UNITS})
@@ -142,14 +142,14 @@ class SubmissionCosts:
         return _line(job, chosen, (cost, entered if counts_output else None), amounts)
 
     def _sum(self, unit: str, of_call: tuple[float, float, float], times: float) -> None:
-        """Add what `times` calls have: known, expected and reserved."""
+        """Add the known, expected and reserved tokens of `times` calls."""
         told, (known, expected, reserved) = self.tokens[unit], of_call
         told.known += times * known
         told.expected += times * expected
         told.reserved += times * reserved
 
     def price_range(self, via: Via, at: datetime) -> PriceBounds | None:
-        """Return between what all of it would cost; None: nothing is guessed, or a price is missing."""
+        """Return the bounds of the whole cost; None: nothing is guessed, or a price is missing."""
         if not self.guessed or self.price(via, at)[0] is None:
             return None
         least, most = (
@@ -164,9 +164,10 @@ class SubmissionCosts:
 
     def price(self, via: Via, at: datetime) -> tuple[int | None, list[MissingPrice]]:
         """
-        Return what all of it should cost, in micro-units, and which prices are missing.
+        Return the expected cost of all jobs, in micro-units, and the missing prices.
 
-        None where one is; 0 where nothing counts tokens. By batch goes what can; the rest goes live.
+        The cost is None where a price is missing, and 0 where nothing counts tokens. Jobs that can go by batch do; the
+        rest go live.
         """
         total, missing = 0, dict[MissingPrice, None]()
         for place, used in self.used.items():
@@ -179,7 +180,7 @@ class SubmissionCosts:
         return (None if missing else total), sorted(missing)
 
     def prices_of_users(self, at: datetime) -> dict[UUID | None, int | None]:
-        """What each user's part should cost live, in micro-units; None: a price is missing."""
+        """Return the expected live cost of each user's jobs, in micro-units; None: a price is missing."""
         found: dict[UUID | None, int | None] = {}
         for place, used in self.used.items():
             money, before = _money(place, used, Via.LIVE, at), found.get(place.user_id, 0)
@@ -189,11 +190,11 @@ class SubmissionCosts:
 
 def expected_tokens(known: float, most: float, typical: Typical, *, is_bound: bool) -> tuple[float, float]:
     """
-    The input and output that a call should have.
+    Return the input and output tokens that a call should have.
 
     Args:
         known: The input as it is counted.
-        most: The output that it can have at most or, without a bound, that is taken for it where nothing is learned.
+        most: The most output that it can have; without a bound, the output assumed where nothing is learned.
     """
     entered = known * (1.0 if typical.ratio is None else typical.ratio)
     if typical.output is None:
@@ -214,7 +215,7 @@ def _money(
 
 
 def _units_beside(job: PreparedJob) -> Mapping[str, int]:
-    """What a job takes by unit whose producer has said what it costs in one figure; empty: it counts no tokens."""
+    """Return the tokens by unit of a job whose producer gave its cost as one figure; empty: it counts no tokens."""
     if job.spec.cost is None:
         return {}
     return job.handler.estimated_cost(job.handler.schema.validate_json(job.payload)).units

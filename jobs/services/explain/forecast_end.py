@@ -1,11 +1,11 @@
 """
-When work that is not submitted yet would have gone through: its limits, the work before it, and who carries it out.
+Forecasts of when work that is not submitted yet would end: from its limits, the work before it, and the slots.
 
-    limits  for each limit: all that waits in the batch's own lanes and the batch itself, and of each other lane that
-            shares the limit as much as the longest of these has, as lanes take turns
-    slots   the calls at the time that calls to their service have lately taken, side by side in all slots
+    limits: For each limit, the calls that wait in the batch's own lanes, and the batch itself. Each other lane that
+        shares the limit adds at most as many calls as the longest of these lanes has, as lanes take turns.
+    slots: The batch's calls side by side in all slots, each as long as calls to its service have lately taken.
 
-The latest of them counts, and one more call at the end; and the maintenance windows in between. Work still to come,
+The latest of them counts, then one more call at the end, and the maintenance windows in between. Work still to come,
 retries and failures are not foreseen.
 """
 
@@ -37,8 +37,8 @@ from ratelimits.subjects import Subject
 from .line import LineCall, LineJob, calls_of
 from .queues import LaneCount, count_lanes
 
-MOST_LANES_READ = 500  # of others, that are looked at for sharers
-RECENT = timedelta(hours=1)  # of which calls tell how long they take; else all that there ever were
+MOST_LANES_READ = 500  # other lanes that are looked at for sharers
+RECENT = timedelta(hours=1)  # calls of this span tell how long calls take; without any, all calls ever made
 RECENT_SPAN_SECONDS = 300
 
 Calls = list[tuple[float, float]]
@@ -47,12 +47,12 @@ Calls = list[tuple[float, float]]
 @dataclass(frozen=True, slots=True)
 class LimitNeed:
     """
-    What a limit means for the batch.
+    One limit's part in the batch's duration.
 
     Attributes:
-        needed, ahead: In its unit: of the batch, and of the work before it.
+        needed, ahead: In its unit: what the batch takes, and what the work before it takes.
         seconds: Until the last of the batch has passed it; None: `why`.
-        share: Of the whole time; 1 of what sets the pace.
+        share: Of the whole time; 1 where the limit sets the pace.
     """
 
     limit: str
@@ -81,7 +81,7 @@ class ForecastEnd:
 @dataclass(frozen=True, slots=True)
 class Work:
     """
-    What would be submitted, in the order in which lanes release it.
+    The work that would be submitted, in the order in which lanes release it.
 
     Attributes:
         lanes: By lane; None: in none.
@@ -112,12 +112,12 @@ class Durations(NamedTuple):
 
 class _Beside(NamedTuple):
     """
-    What every limit is held against.
+    The calls and lanes that every limit is compared with.
 
     Attributes:
         own: The batch's calls, by lane.
         waiting: What waits, by lane.
-        seconds: Which all its jobs take, one after the other; None: nobody knows.
+        seconds: How long all its calls take, one after the other; None: nobody knows.
         calls: Of the batch.
     """
 
@@ -199,7 +199,7 @@ def _need(limit: LimitForecast, lanes: Sequence[tuple[str, int]], beside: _Besid
 
 
 def _waiting(own: Mapping[str, object]) -> dict[str, LaneCount]:
-    """What waits in the lanes of the same services, these among them."""
+    """Count the jobs that wait in all lanes of the services of these lanes."""
     names: dict[str, None] = {}
     for service in sorted({lane.partition("/")[0] for lane in own}):
         rows = run_sql("jobs", "list_lanes", {"after": f"{service}/", "most": MOST_LANES_READ})
@@ -227,7 +227,7 @@ def _sum(lanes: Sequence[Calls]) -> float:
 
 
 def _stopped(work: Work) -> str:
-    """Which pause keeps some of it from starting, that nobody knows the end of; empty: none."""
+    """Name a pause without a known end that keeps some of the work from starting; empty: none."""
     scopes = PauseSwitch.Scope
     of_work = {
         (scopes.GLOBAL.value, ""),

@@ -1,4 +1,4 @@
-"""What a batch would cost and when it would end, before it is submitted. Nothing is stored."""
+"""Forecasts of a batch before it is submitted: its cost and its end. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TIERS = [Priority.URGENT, Priority.NORMAL, Priority.LOW]
 
 
 class OfModel(NamedTuple):
-    """Of which jobs there are how many."""
+    """A kind, service and model, by which jobs are counted."""
 
     kind: str
     service: str
@@ -50,11 +50,11 @@ class OfModel(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SubmissionWay:
     """
-    What it would be by one way.
+    The forecast of a batch for one way.
 
     Attributes:
         price: In micro-units; None: a price is missing.
-        price_range: Between which it lies; None: calls like all of these have told, or there is no price.
+        price_range: The bounds of the price; None: calls like these have told all, or there is no price.
         finish_at: When the last would have ended; None: nobody knows, see `why`.
     """
 
@@ -74,8 +74,8 @@ class SubmissionForecast:
         by_batch: Of the jobs, how many would go by batch as they are.
         accepted: Whether the batch would be taken as it is: one bad line rejects all, unless it is `partial`.
         learned: Whether all tokens follow from calls like these; None: nothing counts any.
-        missing_prices: What is asked for and has none; its way's price is not known then.
-        budgets: That have less left than the work should cost live.
+        missing_prices: Services and models without a price; their way's price is not known then.
+        budgets: The budgets that have less left than the work should cost live.
         binding: The limits that take a part of the time, the slowest first.
         rejected: The first MOST_REJECTED_LISTED of `rejected_count` lines.
     """
@@ -127,7 +127,7 @@ def forecast_submission(
     Say what would become of a batch if it were submitted now. Takes what `submit_batch` takes, and stores nothing.
 
     Args:
-        after, on_finish: Are checked, and foretold nothing of.
+        after, on_finish: Checked, but they do not change the forecast.
 
     Raises:
         TooManyJobs, QueueFull, EmptyBatch, UnknownDependency, and whatever `prepare_callback` raises: As its
@@ -238,7 +238,7 @@ def _told(
 def _by_batch(
     gathered: _Gathered, ways: WayRules, live: ForecastEnd, *, now: datetime
 ) -> tuple[SubmissionWay, list[MissingPrice]]:
-    """All that can go by batches of providers, at the time that 95 of 100 of them took at most; the rest goes live."""
+    """Foresee the batch way: batches take as long as 95 of 100 took at most; jobs that cannot go by batch go live."""
     if not gathered.with_form:
         return SubmissionWay(None, None, None, "no job of it can go by a batch of its provider"), []
     price, missing = gathered.costs.price(Via.BATCH, now)

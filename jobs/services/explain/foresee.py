@@ -1,4 +1,4 @@
-"""What many jobs wait for: what each job's own page tells, in a bounded number of reads."""
+"""Reasons why many jobs wait: the same as on each job's own page, in a bounded number of reads."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def foresee(jobs: Sequence[Job]) -> None:
     """
     Give parked jobs, in memory, the time at which their limits should let them go by now.
 
-    Their row has the time that was foreseen when they were parked. Of the MOST_LANES_FORESEEN lanes with the most jobs
-    here the first and the last job are foreseen, and those between them by their place; others keep what the row says.
+    A job's row has the time that was foreseen when the job was parked. In the MOST_LANES_FORESEEN lanes with the most
+    of these jobs, the first and the last job are foreseen anew. The jobs between them get a time by their place. Jobs
+    of other lanes keep the time of their row.
     """
     lanes: dict[str, list[Job]] = {}
     for job in jobs:
@@ -44,12 +45,12 @@ def foresee(jobs: Sequence[Job]) -> None:
 @dataclass(frozen=True, slots=True)
 class HeldLane:
     """
-    What jobs of a batch wait for that stand in one lane, or in none.
+    The waiting jobs of a batch in one lane, or in none, and what they wait for.
 
     Attributes:
         user: Whose they are; empty: nobody's, or they stand in no lane.
         jobs: All that wait in it; `more`: the batch has more than were counted, and there may be more here.
-        reasons: Of the last of them, in the order in which they must end; empty: the next claims will take them.
+        reasons: Why the last of them waits, in the order in which the reasons must end; empty: the next claims take it.
         last_starts_at: When limits should let the last of them go; None: nobody knows.
     """
 
@@ -61,8 +62,8 @@ class HeldLane:
 
 
 def holds_of_batch(batch_id: UUID, *, most: int = MOST_LANES_FORESEEN) -> list[HeldLane]:
-    """Return what the batch's waiting jobs wait for, lane by lane, those with most jobs first; at most `most` lanes."""
-    sampled: dict[str | None, UUID] = dict(sample_of_batch(batch_id))  # of each lane the last
+    """Return why the batch's waiting jobs wait, by lane, the lanes with most jobs first; at most `most` lanes."""
+    sampled: dict[str | None, UUID] = dict(sample_of_batch(batch_id))  # the last job of each lane
     read = _waiting_of(batch_id).values("pk")[:MOST_OF_A_BATCH_COUNTED]
     counts = dict(Job.objects.filter(pk__in=read).order_by().values_list("lane").annotate(jobs=Count("pk")))
     more = sum(counts.values()) >= MOST_OF_A_BATCH_COUNTED

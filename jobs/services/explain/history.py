@@ -1,4 +1,4 @@
-"""What is known of a job's past: its log, and what its dead letter kept when days of the log went."""
+"""A job's past: its log, and what its dead letter kept when days of the log were deleted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class History:
     """
     Attributes:
         events: The oldest of them first.
-        pruned: What is not among them because the log's days are deleted, for people; empty: nothing.
+        pruned: What is missing because the log's days were deleted, in words for people; empty: nothing.
     """
 
     events: Sequence[JobEvent]

@@ -1,4 +1,4 @@
-"""The calls in which jobs leave their lane: those of one coalesce key together, as many as one call may hold."""
+"""The calls in which jobs leave their lane: jobs of one coalesce key share a call, as many as it may hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
 from ratelimits.costs import CALLS, INPUT_OF_CALLS, INPUT_TOKENS, NO_AMOUNTS, Amounts
 from ratelimits.services.limiter.estimates import Alike, with_cached
 
-# As it is stored: of large payloads, that is less than the text of which a call may hold so much.
+# The payload's size as stored. Large payloads are compressed, so it is less than the text that a call's bound counts.
 LINE_COLUMNS = ("kind", "coalesce_key", Func(F("payload"), function="pg_column_size", output_field=IntegerField()))
 LINE_COST_COLUMNS = ("cost", "known_cost", "costs", "model", "project_id", "service", "progress")
 ROUNDED = 0.5  # of a call: progress is told in whole percent
@@ -19,11 +19,11 @@ ROUNDED = 0.5  # of a call: progress is told in whole percent
 
 class LineJob(NamedTuple):
     """
-    A waiting job, as far as it decides with whom it leaves.
+    A waiting job: the values that decide which jobs leave with it.
 
     Attributes:
         size: Of its payload, in bytes, about.
-        progress: Percent of its calls that it has made, where it takes several.
+        progress: Percent of its calls that are made, where it takes several.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class LineJob(NamedTuple):
 
 
 class LineCall(NamedTuple):
-    """What the limits are asked for: the cost of the job that leads the call. `times`: for how many calls it stands."""
+    """A call as the limits are asked for it: the cost of its first job. `times`: for how many calls it stands."""
 
     cost: float
     known_cost: float | None
@@ -53,7 +53,7 @@ def calls_of(jobs: Iterable[LineJob], *, times: float = 1.0) -> tuple[list[LineC
 
     Args:
         jobs: In the order in which their lane releases them.
-        times: For how many like it each job stands: they fill up its call first.
+        times: For how many equal jobs each job stands: they fill up its call first.
     """
     calls: list[LineCall] = []
     open_calls: dict[str, tuple[int, float, float]] = {}  # by key: place, jobs and bytes of the call that has room
@@ -77,7 +77,7 @@ def calls_of(jobs: Iterable[LineJob], *, times: float = 1.0) -> tuple[list[LineC
 
 
 def calls_left(costs: Amounts | None, progress: float) -> float:
-    """Return how many calls a job takes still; 1 of one that has made all but its last."""
+    """Return how many calls a job still takes; at least 1, its last."""
     return max(1.0, (costs or NO_AMOUNTS).get(CALLS, 1.0) * (1 - progress / 100))
 
 
@@ -90,7 +90,7 @@ def coming_back(running: LineJob) -> LineJob | None:
 
 
 def _call_of(job: LineJob, times: float) -> LineCall:
-    """A job's call; of one that takes several, the mean of them, so that all together are what they are."""
+    """Return a job's call; for a job that takes several, their mean, so that the sum is right."""
     amounts = job.costs or NO_AMOUNTS
     smaller = 0.0
     if job.coalesce_key is None and (count := amounts.get(CALLS)):
@@ -108,7 +108,7 @@ def _calls_for(items: float, size: float, rule: Coalesce) -> float:
 
 
 def _rule(kind: str) -> Coalesce:
-    """Of a kind that this process does not know, the usual one."""
+    """Return how a kind's jobs coalesce; for a kind that this process does not know, the defaults."""
     try:
         return find_handler(kind).coalesce or Coalesce(key=str)
     except UnknownKind:

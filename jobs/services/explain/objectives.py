@@ -1,8 +1,8 @@
 """
-How objectives stand: counted from the log as the flow is, and summed up over windows that end now.
+The standing of objectives: counted from the log as the flow is, and summed up over windows that end now.
 
-A job counts when its deadline has passed, so what an objective says lags behind by no more than the counting of the log
-does, and a stall shows as soon as the first deadline passes in it. Nothing is written while jobs run.
+A job counts when its deadline has passed. An objective's figures thus lag behind no more than the counting of the log
+does. A stall shows as soon as the first deadline passes during it. Nothing is written while jobs run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Reckoning:
 
     @property
     def share(self) -> float | None:
-        """That met it, 0 to 1; None: there were no jobs."""
+        """Share of the jobs that met it, 0 to 1; None: there were no jobs."""
         return self.met / self.due if self.due else None
 
 
@@ -64,7 +64,7 @@ class ObjectiveStanding:
         return self.budget_left is not None and self.budget_left < 0
 
     def burn(self, seconds: int) -> float:
-        """How many times as fast as it may the budget is used up; 1: it lasts exactly as long as the window."""
+        """Return how many times as fast as allowed the budget is used up; 1: it lasts exactly as long as the window."""
         share = self.recent[seconds].share
         return 0.0 if share is None else (1 - share) / budget_of(self.objective)
 
@@ -92,7 +92,7 @@ def span_words(seconds: int) -> str:
 
 
 def count_objectives(after: int, upto: int) -> None:
-    """Count what a part of the log says of all objectives, in the transaction that takes the part."""
+    """Count a part of the log for all objectives, in the transaction that takes the part."""
     if Objective.objects.filter(counts_from__isnull=False).exists():
         run_sql("jobs", "count_objectives", {"after": after, "upto": upto})
 
@@ -107,7 +107,7 @@ def forget_old_reckonings() -> int:
 
 def standings_of(objectives: Iterable[Objective], *, at: float | None = None) -> dict[int, ObjectiveStanding]:
     """
-    Return how each stands, by its id, in one statement.
+    Return the standing of each objective by its id, in one statement.
 
     Args:
         at: Seconds since 1970; None: now.

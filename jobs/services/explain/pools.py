@@ -1,4 +1,4 @@
-"""Who serves each pool, and how much waits in it. Bounded reads."""
+"""The executors that serve each pool, and how much waits in it. Reads are bounded."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MOST_HEADS = 5_000  # queues asked for their oldest job
 class PoolDepth:
     """
     Attributes:
-        name: Empty: of the jobs that no pool names.
+        name: Empty: the jobs that no pool names.
         ready: Jobs that could go at once; counted up to MOST_OF_A_POOL in lanes and outside of them.
         parked: Jobs that a limit keeps in their lanes, likewise.
         since: When the oldest that waits became eligible; None: none waits.
-        clusters, executors: Live ones that serve this pool alone; of the empty name, those that serve all jobs.
+        clusters, executors: Live ones that serve this pool alone; under the empty name, those that serve all jobs.
         is_served: Whether any live executor serves it.
     """
 
@@ -47,7 +47,7 @@ class PoolDepth:
 
 
 def pool_depths() -> list[PoolDepth]:
-    """Of every pool, in the order of their places, and of what none names; empty where there are no pools."""
+    """Count every pool in the order of their places, and the jobs that no pool names; empty without pools."""
     if not Pool.objects.exists():
         return []
     executors, clusters = executors_by_pool(), Counter[str]()
@@ -71,5 +71,5 @@ def pool_depths() -> list[PoolDepth]:
 
 
 def executors_by_pool() -> Counter[str]:
-    """Live executors by the pool that they serve; under the empty name those that serve all jobs."""
+    """Count live executors by the pool that they serve; under the empty name, those that serve all jobs."""
     return Counter(Executor.objects.filter(alive()).values_list("pool", flat=True))

@@ -20,7 +20,7 @@ from ratelimits.costs import CALLS
 from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of, coming_back
 
 MOST_AHEAD_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
-MOST_WEIGHED = 4000  # of which calls and costs are looked at
+MOST_WEIGHED = 4000  # jobs whose calls and costs are looked at
 MOST_COMING_BACK = 500  # running jobs that take more calls
 SUSPECT_CRASHES = 2  # from then on quarantine claims a job, not its lane
 
@@ -30,14 +30,14 @@ Rules = Mapping[Priority, TierGrowth]
 @dataclass(frozen=True, slots=True)
 class Position:
     """
-    Who goes before a job in its own lane.
+    The jobs that go before a job in its own lane.
 
     Attributes:
         ahead: Jobs; MOST_AHEAD_COUNTED where there are more.
         is_exact: False: there are more than `ahead`.
-        by_class: The same by the class their scores have reached; its own class and those above.
-        calls: In which they and the job leave, its own the last; fewer than jobs where some leave together. Of no
-            more than MOST_WEIGHED jobs, which stand for the others. None: not asked for.
+        by_class: Jobs ahead by the class that their scores have reached: its own class and those above.
+        calls: In which they and the job leave, its own the last; fewer than jobs where some leave together. At most
+            MOST_WEIGHED jobs are read, which stand for the others. None: not asked for.
     """
 
     ahead: int
@@ -48,10 +48,10 @@ class Position:
 
 def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = False) -> Position | None:
     """
-    Count who goes before a job in its lane: a higher score, or the same and older.
+    Count the jobs that go before a job in its lane: with a higher score, or with the same score and older.
 
-    One bounded read a tier. Inside a tier the score follows the age, so those ahead are the first of the lane's
-    index up to some age; jobs ahead need no reading one by one.
+    It takes one bounded read a tier. Inside a tier the score follows the age, so the jobs ahead are the first of the
+    lane's index up to some age. They need not be compared one by one.
 
     Args:
         weighed: Also read the calls, which the index doesn't have.
@@ -76,7 +76,7 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
                 line += [LineJob(*row) for row in rows[:most].values_list(*LINE_COLUMNS, *LINE_COST_COLUMNS)]
     for sums in sums_by_tier:
         above = 0
-        # A class is counted from its own base: those of the class above it are among them.
+        # A class is counted from its own base, so its count includes the jobs of the classes above it.
         for of_class in sorted(higher, key=lambda one: -rules[one].base):
             counted[of_class] += sums.get(of_class.value, 0) - above
             above = sums.get(of_class.value, 0)
@@ -91,7 +91,7 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
 
 
 def is_in_lane(job: Job) -> bool:
-    """Whether its lane may release the job now; the same as IN_LANE says of rows."""
+    """Whether its lane may release the job now; IN_LANE is the same condition for rows."""
     is_ready = job.status == JobState.RATE_LIMITED or (job.status == JobState.QUEUED and job.scheduled_at is None)
     return job.lane is not None and is_ready and not job.held and job.crash_count < SUSPECT_CRASHES
 
@@ -118,7 +118,7 @@ def aging_rules() -> dict[Priority, TierGrowth]:
 
 
 def reached_by(tier: Priority, score: int, rules: Rules, *, now: datetime) -> datetime | None:
-    """Jobs of the tier that are eligible since then or longer have at least this score; None: none has."""
+    """Return the latest `eligible_since` with which jobs of the tier have at least this score; None: none has."""
     age = age_of_score(tier, score, rules)
     return None if age is None else now - timedelta(seconds=age)
 
@@ -126,9 +126,9 @@ def reached_by(tier: Priority, score: int, rules: Rules, *, now: datetime) -> da
 @contextmanager
 def _without_sorts() -> Iterator[None]:
     """
-    Let nothing but an index that has the order serve a LIMITed read.
+    Make the planner use an index in the right order for a read with LIMIT.
 
-    Whatever sorts reads the whole lane first, and by the planner's figures that is often the cheaper way.
+    A plan that sorts reads the whole lane first, and the planner often takes it for the cheaper one.
     For reads: the block is rolled back, which ends the setting with it.
     """
     with transaction.atomic():
@@ -139,7 +139,7 @@ def _without_sorts() -> Iterator[None]:
 
 
 def _ahead(job: Job, tier: Priority, *, score: int, rules: Rules, now: datetime) -> QuerySet[Job] | None:
-    """Those of one tier that go before the job, in order; None: none does."""
+    """The jobs of one tier that go before the job, in order; None: none does."""
     outscore, equal = reached_by(tier, score + 1, rules, now=now), reached_by(tier, score, rules, now=now)
     if equal is None:
         return None
@@ -162,7 +162,7 @@ def _coming_back(job: Job, *, score: int, rules: Rules, now: datetime) -> list[L
 def _sums(
     ahead: tuple[Priority, QuerySet[Job] | None], *, higher: list[Priority], rules: Rules, now: datetime
 ) -> dict[str, int]:
-    """Of one tier: how many go before the job, and how many of them have reached each higher class."""
+    """Count the jobs of one tier that go before the job, and those of them that have reached each higher class."""
     tier, rows = ahead
     if rows is None:
         return {}

@@ -1,4 +1,4 @@
-"""What waits behind limits: for screens. Reads without locks, and a bounded part of each lane."""
+"""The jobs that wait behind limits, for screens. It reads a bounded part of each lane, without locks."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from ratelimits.subjects import Subject
 
 MOST_LANES_COUNTED = 500
 MOST_QUEUED_COUNTED = 20_000  # jobs, shared out among the lanes
-MOST_COSTS_SAMPLED = 2000  # of which costs are looked at
+MOST_COSTS_SAMPLED = 2000  # jobs whose costs are looked at
 FEWEST = 10  # of each lane
-DEEPEST = 2_000_000_000  # jobs of a window, of which no more can wait
+DEEPEST = 2_000_000_000  # jobs of a window: more than can wait
 MOST_LANES_NAMED = 10
 
 
 class LaneCount(NamedTuple):
     """
-    What waits in one lane.
+    The jobs that wait in one lane.
 
     Attributes:
-        cost: Of a call, the mean of a sample.
-        calls: A job takes; below 1 where jobs leave together, above it where they take several.
-        since: When the oldest began to wait that no limit has put back, seconds since 1970.
+        cost: Of a call: the mean of a sample.
+        calls: Calls a job: below 1 where jobs leave together, above 1 where they take several.
+        since: When the oldest job that no limit has put back began to wait, in seconds since 1970.
         more: There are more jobs than `waiting`.
     """
 
@@ -45,14 +45,14 @@ class LaneCount(NamedTuple):
     more: bool
 
     def calls_for(self, rule: Rule) -> tuple[float, float]:
-        """What each of its calls takes of a limit, about, and how many there are."""
+        """Return about how much of a limit each of its calls takes, and how many calls there are."""
         if not rule.per_call:
             return self.cost, self.waiting * max(1.0, self.calls)
         return 1.0, self.waiting * self.calls
 
 
 def count_lanes(lanes: Sequence[str], *, sampled: int = MOST_COSTS_SAMPLED) -> list[LaneCount]:
-    """Count what waits in lanes: of all together at most MOST_QUEUED_COUNTED jobs, FEWEST of each at the least."""
+    """Count waiting jobs by lane: at most MOST_QUEUED_COUNTED together, but up to FEWEST of each lane in any case."""
     most = max(FEWEST, MOST_QUEUED_COUNTED // len(lanes))
     parameters = {"lanes": list(lanes), "most": most, "sampled": max(FEWEST, sampled // len(lanes))}
     rows = run_sql("jobs", "count_lanes", parameters)
@@ -62,7 +62,7 @@ def count_lanes(lanes: Sequence[str], *, sampled: int = MOST_COSTS_SAMPLED) -> l
 
 
 def crowded_lanes(names: Sequence[str]) -> frozenset[str]:
-    """The lanes that have more waiting than their share of a window, in calls or in tokens."""
+    """Return the lanes where more waits than their share of a window, in calls or in tokens."""
     depths, amounts = _shares(names, in_tokens=False), _shares(names, in_tokens=True)
     limited = [name for name in names if name in depths or name in amounts]
     if not limited:
@@ -89,7 +89,7 @@ def _shares(names: Sequence[str], *, in_tokens: bool) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class WaitingLane:
-    """Jobs of one lane that wait. `more`: there are more than were counted."""
+    """The waiting jobs of one lane. `more`: there are more than were counted."""
 
     name: str
     project: str
@@ -101,10 +101,10 @@ class WaitingLane:
 @dataclass(slots=True)
 class Queue:
     """
-    Jobs whose calls one counter counts, and that wait, be it for this limit or for another that counts them too.
+    Waiting jobs whose calls one counter counts. They may wait for another limit that counts them too.
 
     Attributes:
-        calls: What they take of the limit, about, lane by lane, as `drain.passed_at` wants it.
+        calls: About what they take of the limit, lane by lane, as `drain.passed_at` wants it.
         more: There are more jobs than were counted.
         lanes: The longest first, at most MOST_LANES_NAMED.
     """
@@ -125,7 +125,7 @@ class Queue:
 
 def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
     """
-    Return what waits behind each of these limits, by limit and by the key of its counter.
+    Return the queues behind these limits, by limit and by the key of the counter.
 
     At most MOST_LANES_COUNTED lanes are looked at; where there are more, each queue says so.
     """
@@ -156,12 +156,12 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
 
 
 def _keys(rule: Rule, subject: Subject) -> set[str]:
-    """Under which keys a limit may count such calls: of a pool's, those of its members, who share them out."""
+    """Return the keys under which a limit may count such calls; for a pool, those of its members, who share them."""
     return {rule.key(one) for one in counted_as(subject)}
 
 
 def queue_of(gauge: CounterGauge, queues: Mapping[str, Queue]) -> Queue:
-    """What waits behind a counter; nothing waits for a shadow, though it counts those who wait elsewhere."""
+    """Return the jobs behind a counter; none wait for a shadow limit, though it counts jobs that wait elsewhere."""
     return Queue() if gauge.holds_nothing else queues.get(gauge.key, Queue())
 
 

@@ -1,4 +1,4 @@
-"""What producers and screens are told of a job, a batch or a project."""
+"""The state of a job, a batch or a project, as producers and screens see it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Counts = dict[str, int]
 NO_JOBS: Counts = {state.value: 0 for state in JobState}
 SUMS = [Sum(state.value) for state in JobState]
 RECHECK_RUNNING_SECONDS = 1.0
-FORECAST_HOLDS = timedelta(minutes=5)  # then nobody has foreseen it anew: no executor lives
+FORECAST_HOLDS = timedelta(minutes=5)  # an older forecast was not renewed: no executor lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class BatchSnapshot:
     Attributes:
         verdict: What it is in one word; `held_by`: what stops it, in words, where that word is `held`.
         counts: Items by state; a requeued item counts once, as its latest job.
-        held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
-        scheduled: Of those queued, the ones that wait for their time, and not for their turn.
-        progress: Percent of the items that have ended, each begun one that takes several calls counted by those it has
-            made; 100 of none, as where every job was a duplicate.
-        eta: When it should end, as stored a second ago or a few; None while nothing is known, nothing moves, it is held
-            or an outage holds a part of it, and once it has ended.
-        eta_earliest: Where it may end much sooner; None: where it does not seem so.
+        held_by_outage: How many of the rate_limited items wait for an outage to end, not for quota.
+        scheduled: The queued items that wait for their time, not for their turn.
+        progress: Percent of the items that have ended. A begun item that takes several calls counts by those that are
+            made. 100 without items, as where every job was a duplicate.
+        eta: When it should end, as stored some seconds ago. None: it has ended, it is held, an outage holds a part of
+            it, nothing moves or nothing is known.
+        eta_earliest: When it may end, where that is much sooner; None: it is not.
     """
 
     batch: Batch
@@ -107,12 +107,12 @@ def job_snapshot(job: Job) -> JobSnapshot:
 
 
 def batch_snapshots(batches: Iterable[Batch]) -> dict[UUID, BatchSnapshot]:
-    """Of each batch, with a few reads for all."""
+    """Take a snapshot of each batch, with a few reads for all."""
     rows = list(batches)
     ids = [batch.pk for batch in rows]
     counts, begun, held = batch_counts(ids), calls_made(ids), count_held_of(rows)
     later = scheduled_of_batches([pk for pk, found in counts.items() if found[JobState.QUEUED]])
-    # After the counts: what they tell as ended has a verdict that says so.
+    # Read after the counts: a batch that the counts show as ended then has a verdict of ended.
     verdicts = verdicts_of(rows)
     return {
         batch.pk: _snapshot(
@@ -166,7 +166,7 @@ def batch_counts(batch_ids: Iterable[UUID]) -> dict[UUID, Counts]:
 
 
 def calls_made(batch_ids: Iterable[UUID]) -> dict[UUID, float]:
-    """Return by batch what its begun jobs that take several calls have done of them, in jobs."""
+    """Return by batch how much of its begun jobs with several calls is done, as a number of jobs."""
     rows = Job.objects.filter(IN_SEVERAL_CALLS, batch_id__in=list(batch_ids)).order_by().values_list("batch_id")
     return {batch_id: percent / 100 for batch_id, percent in rows.annotate(Sum("progress"))}
 

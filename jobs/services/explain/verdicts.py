@@ -1,5 +1,5 @@
 """
-What batches are, in one word each: jobs/states.py has the words, the expression here decides for lists and pages alike.
+Verdicts on batches, one word each: jobs/states.py has the words, the expression here decides for lists and pages.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from queueops.tenancy.scope import for_everyone
 
 from .waiting import explain_stop
 
-LOOKED_AT = 1_000  # waiting jobs of a batch, of which one that nothing holds is looked for
-# What pauses, outages and credentials stop jobs by.
+LOOKED_AT = 1_000  # waiting jobs of a batch among which a job that nothing holds is looked for
+# The columns by which pauses, outages and credentials stop jobs.
 STOPPED_ALIKE = ("project_id", "kind", "service", "target", "credential", "model", "lane", "pool")
 V = BatchVerdict
 OPEN = (V.WAITING, V.HELD, V.RUNNING)
@@ -40,8 +40,8 @@ def verdicts_of(batches: Iterable[Batch]) -> dict[UUID, ToldVerdict]:
     """
     Return the verdict of each, from the counters and switches as they are now; a few reads, whatever their number.
 
-    What holds a batch for another reason than a pause of it, its project or everything is what holds its first waiting
-    job: some six reads more for each such reason.
+    Where no pause of the batch, its project or everything holds a batch, the reason is that of its first waiting job.
+    Each such reason takes some six reads more.
     """
     rows = {batch.pk: batch for batch in batches}
     with for_everyone():
@@ -49,12 +49,12 @@ def verdicts_of(batches: Iterable[Batch]) -> dict[UUID, ToldVerdict]:
         found = with_verdicts(Batch.objects.filter(pk__in=rows), stopping).values_list("pk", "verdict")
         verdicts = {pk: BatchVerdict(verdict) for pk, verdict in found}
         reasons = _held_by([rows[pk] for pk, verdict in verdicts.items() if verdict == V.HELD], stopping)
-    # One that is deleted meanwhile had ended.
+    # A batch that was deleted meanwhile had ended.
     return {pk: ToldVerdict(verdicts.get(pk, V.SUCCEEDED), reasons.get(pk)) for pk in rows}
 
 
 def narrowed(rows: QuerySet[Any], wanted: Sequence[str]) -> QuerySet[Any]:
-    """Those of these verdicts."""
+    """Keep the batches that have one of these verdicts."""
     if all(verdict in OPEN for verdict in wanted):
         rows = rows.filter(finished_at=None)  # by the index of those: all others have ended
     with for_everyone():
@@ -64,10 +64,10 @@ def narrowed(rows: QuerySet[Any], wanted: Sequence[str]) -> QuerySet[Any]:
 
 def with_verdicts(rows: QuerySet[Any], stopping: Sequence[PauseSwitch]) -> QuerySet[Any]:
     """
-    Add `verdict`. `states.verdict_of_ended` says the same of what has ended, and a test compares.
+    Add `verdict`. `states.verdict_of_ended` gives the same for ended batches; a test compares the two.
 
     Args:
-        stopping: The switches of projects and of everything, read before: not every reader may see them.
+        stopping: The switches of projects and of everything, read by the caller: not every reader may see them.
     """
     ended_well, failed, cancelled = (Sum(state) for state in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED))
     said = Case(
@@ -120,12 +120,12 @@ def _is_stopped(stopping: Sequence[PauseSwitch]) -> Q:
 
 
 def _tried() -> QuerySet[Batch]:
-    """The batch where its first jobs are tried: of these one may be free though none of those looked at is."""
+    """The batch if its first jobs are on trial: one of them may be free though no job that was looked at is."""
     return Batch.objects.filter(pk=OuterRef("batch_id"), guard_state=GuardState.TRIAL)
 
 
 def _free() -> JobQuerySet:
-    """Of the first waiting jobs of a batch those that nothing holds, and that do not try for those that are held."""
+    """The first waiting jobs of a batch that nothing holds, without probes, which try for held jobs."""
     waiting = Job.objects.filter(batch_id=OuterRef(OuterRef("batch_id")), status__in=sorted(WAITING)).order_by()
     first = Job.objects.filter(pk__in=waiting.values("pk")[:LOOKED_AT])
     probes = RefusedCalls.objects.exclude(probe_job_id=None).values("probe_job_id")
@@ -153,7 +153,7 @@ def _words(switch: PauseSwitch) -> str:
 
 
 def _held_by_first_job(batches: Sequence[Batch]) -> dict[UUID, str | None]:
-    """An outage or a pause holds many batches for one reason: it is looked for once."""
+    """Explain batches by their first waiting jobs; a reason that holds many batches is looked for once."""
     waiting = Job.objects.filter(batch_id=OuterRef("pk"), status__in=sorted(WAITING)).order_by()
     first = Batch.objects.filter(pk__in=[batch.pk for batch in batches]).annotate(first=waiting.values("pk")[:1])
     jobs = list(Job.objects.filter(pk__in=[*first.values_list("first", flat=True)]).defer("payload"))

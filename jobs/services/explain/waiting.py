@@ -1,4 +1,4 @@
-"""Why a waiting job does not run now, what must happen first, and when that is likely."""
+"""Explanations of why a waiting job does not run now, what must happen first, and when that is likely."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Reason:
 
     Attributes:
         text: A sentence without its end, for people.
-        limit, key, unit: Which limit or budget, whom it counts, and what: `requests`, `tokens`, `in_flight`, or
+        limit, key, unit: The limit or budget, whom it counts, and its unit: `requests`, `tokens`, `in_flight`, or
             `money` in micro-units.
         needed, available, capacity: In that unit.
-        by: Who gave it its time by hand, as in events: `user:<pk>`.
+        by: The person who set the job's time by hand, as in events: `user:<pk>`.
         free_at: When it ends by itself; None: nobody knows, or somebody must act.
-        next_try_at: When somebody asks whether it is over, where nobody knows when it will be.
+        next_try_at: When it is next checked whether the reason is over, where nobody knows its end.
     """
 
     code: Code
@@ -87,7 +87,7 @@ class Reason:
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """
-    What holds a job up, in the order in which it must end.
+    The reasons why a job waits, in the order in which they must end.
 
     Attributes:
         reasons: Empty when the next claim will take it. Limits: the one that frees up last comes first.
@@ -144,7 +144,7 @@ def explain_waiting(job: Job) -> Waiting | None:
     now = datetime.fromtimestamp(database_now(), UTC)  # the counters' clock, whatever this process takes it to be
     rules = aging_rules()
     limits = read_limits(job, now=now)
-    # Also a job that leaves alone may stand behind jobs that leave together.
+    # A job that leaves alone may also stand behind jobs that leave together.
     merges = any(other.service == job.service and other.coalesce for other in all_handlers())
     weighed = merges or any(not limit.per_call for limit in limits)
     position = find_position(job, rules, now=now, weighed=weighed)
@@ -171,14 +171,14 @@ def explain_stop(job: Job) -> str | None:
     """
     Say what stops a waiting job, in words; None where only its turn, its limits or its time are missing.
 
-    The text of `explain_waiting` where something stops it, with a few reads and without a forecast: for lists.
+    The text is that of `explain_waiting`, with a few reads and without a forecast: for lists.
     """
     stopped, paused = _stopped(job)
     return next((reason.text for reason in (*stopped, *paused)), None)
 
 
 def _stopped(job: Job) -> tuple[list[Reason], list[Reason]]:
-    """What stops it until it is over or somebody acts, and the pauses of which the end is known."""
+    """The reasons that stop it with no known end, and the pauses whose end is known."""
     others, tried = _others(job), _guard(job)
     paused = _pauses(job, is_explained=bool(others or tried))
     endless = [reason for reason in paused if reason.free_at is None]
@@ -187,7 +187,7 @@ def _stopped(job: Job) -> tuple[list[Reason], list[Reason]]:
 
 
 def _others(job: Job) -> list[Reason]:
-    """The jobs and batches that it waits for, by itself or with its batch: those that did not succeed come first."""
+    """The jobs and batches that it or its batch waits for: those that did not succeed come first."""
     if not job.held:
         return []
     owners = [one for one in (job.pk, job.batch_id) if one is not None]
@@ -203,7 +203,7 @@ def _others(job: Job) -> list[Reason]:
 
 
 def _guard(job: Job) -> list[Reason]:
-    """The first jobs of its batch, which are tried before it."""
+    """The trial of its batch's first jobs, where it waits for that."""
     if not job.held or job.batch_id is None:
         return []
     batch = Batch.objects.filter(pk=job.batch_id, guard_state=GuardState.TRIAL, trial_until__lt=job.pk).first()
@@ -306,12 +306,12 @@ def _outage(job: Job) -> list[Reason]:
     breaker = out.first()
     if breaker is None or breaker.probe_job_id == job.pk:
         return []
-    # Not the error: it is that of whoever asked last, for any user.
+    # The error is left out: the last call that met it may be another user's.
     return [Reason("outage", f"{breaker.name} does not answer", next_try_at=breaker.next_probe_at)]
 
 
 def _credentials(job: Job) -> list[Reason]:
-    """A pool of which no credential may be shown."""
+    """The reason of a job whose pool has no credential, or only refused ones."""
     pool = pool_of_lane(job.lane)
     members = members_of(pool, job.project_id) if pool else ()
     if not pool or (members and not members[0].is_on_trial):
@@ -329,7 +329,7 @@ def _credentials(job: Job) -> list[Reason]:
 
 
 def _schedule(job: Job, now: datetime) -> list[Reason]:
-    """What waits for a time alone. In a lane a rate-limited job's time is only a forecast, and no reason."""
+    """The time that a job waits for. In a lane a rate-limited job's time is only a forecast, and no reason."""
     if job.scheduled_at is None:
         return []
     if job.status == JobState.RATE_LIMITED:
@@ -348,7 +348,7 @@ def _schedule(job: Job, now: datetime) -> list[Reason]:
 
 
 def _limits(limits: tuple[LimitForecast, ...], after: datetime) -> list[Reason]:
-    """The limits without room for it at `after`: first those that nobody knows the end of, last what frees up first."""
+    """The limits without room for it at `after`: first those without a known end, then the last to free up first."""
     closed = [limit for limit in limits if limit.is_closed]
     late = [limit for limit in closed if limit.free_at is None or limit.free_at > after.timestamp()]
     late.sort(key=lambda limit: math.inf if limit.free_at is None else limit.free_at, reverse=True)
@@ -399,12 +399,12 @@ def _turn(position: Position | None, limits: Sequence[LimitForecast]) -> list[Re
 
 
 def _next(limits: Sequence[LimitForecast]) -> list[Reason]:
-    """Of a job that a limit put back, and that has room now."""
+    """The reason of a job that a limit put back and that has room now."""
     return [_paced("turn", "it goes with the next calls of its lane", limits)]
 
 
 def _paced(code: Code, text: str, limits: Sequence[LimitForecast]) -> Reason:
-    """A reason that names the limit which sets the lane's pace, and the pace: the slowest, or one that is slowed."""
+    """A reason with the lane's pace and the limit that sets it: the slowest, or one that is slowed."""
     with_pace = [limit for limit in limits if limit.rate_per_second]
     if not with_pace:
         return Reason(code, text)
@@ -427,7 +427,7 @@ def _slowed(limit: LimitForecast) -> str:
 
 
 def _slots(job: Job) -> list[Reason]:
-    """Executors that serve it and have no free slot; from the second crash on only quarantine counts."""
+    """A reason where no executor that serves it has a free slot; from the second crash on only quarantine counts."""
     suspect = job.crash_count >= SUSPECT_CRASHES
     role = Executor.Role.QUARANTINE if suspect else Executor.Role.GENERAL
     alive = Executor.objects.filter(

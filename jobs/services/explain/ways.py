@@ -21,10 +21,11 @@ from .forecast_costs import expected_tokens
 
 class WayPrices(NamedTuple):
     """
-    What a job's work costs by each way, in millionths of the currency; None: a price is missing.
+    The cost of a job's work by each way, in millionths of the currency; None: a price is missing.
 
     Attributes:
-        is_used: By what its last call used, at the prices of then; else by what calls like it have had, at today's.
+        is_used: True: what its last call used, at the prices of then; False: what calls like it used, at today's
+            prices.
     """
 
     live: int | None
@@ -33,7 +34,7 @@ class WayPrices(NamedTuple):
 
 
 def way_prices(job: Job) -> WayPrices | None:
-    """None: it can go live alone, or nothing tells what it takes."""
+    """Price a job's work by both ways; None: it can only go live, or nothing tells what it takes."""
     try:
         handler = find_handler(job.kind)
         if handler.batch is None:
@@ -64,7 +65,7 @@ def way_prices(job: Job) -> WayPrices | None:
 
 
 def provider_batch_of(job: Job) -> ProviderBatch | None:
-    """The batch of its provider that it was a line of last; None: it never was."""
+    """The provider batch that it was last a line of; None: it never was."""
     if job.via is None:
         return None
     lines = ProviderBatchLine.objects.filter(job_id=job.pk).select_related("provider_batch").order_by("-pk")

@@ -1,10 +1,10 @@
 """
-The outage breaker: a target that does not answer is asked by one probe at a time, and its work waits unharmed.
+The outage breaker: a target that does not answer gets one probe at a time, and its other jobs wait unharmed.
 
-Closed: failures are counted, by target and project. Open, from THRESHOLD failures of several calls in a row on: the
-project's ready jobs for that target are parked (rate_limited without a time), and one of them at a time is let through
-as a probe; what was under way spends no attempt, a probe does. Whatever answers there, to whichever project, closes it
-for all. docs/adr/0032 says why a breaker is one project's.
+A closed breaker counts failures, by target and project. THRESHOLD failures in a row, of several calls, open it. The
+project's ready jobs for that target are then parked (rate_limited without a time), and one of them at a time is let
+through as a probe. A job that was under way spends no attempt; a probe does. Any answer from there, to whichever
+project, closes it for all. docs/adr/0032 says why a breaker is one project's.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from queueops.core.sql import run_sql
 
 THRESHOLD = 10
 SECONDING = 3  # failures that are enough where the target is out for another project
-LEAST_CALLS = 3  # or one bad job, tried again and again, would do
+LEAST_CALLS = 3  # with fewer, one bad job, tried again and again, would open it
 OUTWEIGHED = 9  # failures that one answer makes up for: more than nine in ten must fail
 MOVED_AT_ONCE = 2000  # jobs parked or released in one statement
 FIRST_PROBE_SECONDS = 2.0
 LONGEST_PROBE_SECONDS = 60.0
 LAST_DOUBLING = 5  # 2 s doubled five times is past the longest; an outage of days would overflow
-MOST_PATHS = 500  # remembered of a breaker
-MOST_PROBED = 100  # jobs that are not sent again before others were
+MOST_PATHS = 500  # paths remembered for a breaker
+MOST_PROBED = 100  # probed jobs that are not sent again before others
 MOST_HELD_COUNTED = 10_000  # jobs that wait for a breaker
-# Each part would otherwise begin with a bitmap of all that is parked, where the planner expects few.
+# Otherwise each part would begin with a bitmap of all parked jobs, where the planner expects few.
 PART_BY_PART = "SET LOCAL enable_bitmapscan = off"
 CLOSED_KEPT_SECONDS = 600  # how long a closed breaker is remembered, while there are jobs
 
@@ -48,7 +48,7 @@ class Answered(NamedTuple):
 
 
 class Unanswered(NamedTuple):
-    """A job that failed by its target's fault. `call`: what jobs that left together share."""
+    """A job that failed by its target's fault. `call`: the same for jobs that left together."""
 
     service: str
     target: str
@@ -61,7 +61,7 @@ class Unanswered(NamedTuple):
 
 def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered]) -> set[UUID]:
     """
-    Count what targets answered, in the caller's transaction.
+    Count the answers and failures of targets, in the caller's transaction.
 
     Returns:
         The jobs of `unanswered` whose failure spends no attempt.
@@ -110,7 +110,7 @@ def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered
 
 
 def _begin(failing: Collection[tuple[str, str, str]]) -> None:
-    """Make the rows that are missing, before any is locked: flushes that find none would each count their own alone."""
+    """Insert missing rows before any is locked: else two flushes that find none would each count only their own."""
     if not failing:
         return
     new = [ServiceBreaker(service=service, target=target, project_id=name) for service, target, name in sorted(failing)]
@@ -118,14 +118,14 @@ def _begin(failing: Collection[tuple[str, str, str]]) -> None:
 
 
 def _lock(told: Sequence[Answered | Unanswered]) -> None:
-    """Lock what both statements lock, in one order: two flushes with opposite answers would wait for each other."""
+    """Lock the rows of both statements in one order: else two flushes with opposite answers would deadlock."""
     services, targets = {one.service for one in told}, {one.target for one in told}
     known = ServiceBreaker.objects.filter(service__in=services, target__in=targets)
     list(known.order_by("service", "target", "project_id").select_for_update().values_list("pk"))
 
 
 def tend_breakers() -> None:
-    """Park the ready jobs of silent targets, send due probes, and release what waits for none any more."""
+    """Park the ready jobs of silent targets, send due probes, and release jobs of targets no longer held as out."""
     _forget()
     if ServiceBreaker.objects.exclude(opened_at=None).exists():
         _move_all("choose_stranded", "park", "{name} does not answer")
@@ -136,7 +136,7 @@ def tend_breakers() -> None:
 
 @transaction.atomic
 def _forget() -> None:
-    """Delete the breakers that nothing waits for, and those that have long been closed."""
+    """Delete the breakers that no job waits for, and those that have long been closed."""
     run_sql("jobs", "forget_breakers", {"kept": CLOSED_KEPT_SECONDS})
 
 
@@ -154,7 +154,7 @@ def _move_all(statement: str, edge: str, message: str) -> None:
 
 @transaction.atomic
 def _probe() -> None:
-    """Let jobs through where it is time: the longer the outage, the rarer."""
+    """Let a probe through where one is due: the longer the outage, the rarer."""
     rows = run_sql(
         "jobs",
         "choose_probes",
@@ -173,5 +173,5 @@ def _probe() -> None:
 
 
 def _count() -> None:
-    """Note how many jobs wait for each breaker, for whoever looks."""
+    """Note how many jobs wait for each breaker, for display."""
     run_sql("jobs", "count_held_by_outages", {"most": MOST_HELD_COUNTED})

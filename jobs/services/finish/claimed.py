@@ -11,26 +11,26 @@ from ratelimits.services.limiter.estimates import Alike
 
 class ClaimedJob(NamedTuple):
     """
-    What an executor needs to carry out a job and to prove that it owns it.
+    A claimed job, with all that its executor needs to carry it out and to prove that it owns it.
 
     Attributes:
         payload, partial: JSON text; `partial` is what an earlier run left with Continue.
         window_used: Seconds since the first attempt, less the time waited for limits.
         tier_class: The class it was claimed in, counted from the lowest tier.
         was: Its status before the claim.
-        waited: Seconds since it wanted to run.
+        waited: Seconds since it became eligible to run.
         claimed_at: Seconds since 1970, by the database's clock.
         target, path: Where its call goes, see jobs/lanes.py.
         group: The job with which it leaves as one call; its own id where it leaves alone.
         priority: Its tier.
-        ended_batch: Of a batch's callback, what became of the batch, as JSON text; None: it is none.
-        costs: What it is estimated to take by unit, as JSON text; None: its cost says all.
-        holds: It holds an estimate or a place in flight that its end settles.
-        bound: What it can cost at most, in micro-units, where a budget holds that for it.
-        fallback_step, fallback_reason: Which of its payload's other ways it goes, and why.
-        sealed: Its row's payload is encrypted, so what comes of it has to be; one that could not be opened here is a
-            token still.
-        send_by: When its call must have begun, by this process's monotonic clock; None: it leaves with another's, or
+        ended_batch: Of a batch's callback: how the batch ended, as JSON text; None: it is no callback.
+        costs: Its estimated amounts by unit, as JSON text; None: its cost says all.
+        holds: Whether it holds an estimate or a place in flight that its end settles.
+        bound: The most that it can cost, in micro-units, where a budget holds that for it.
+        fallback_step, fallback_reason: The other way of its payload that it goes, and why.
+        sealed: Its row's payload is encrypted, so its result must be, too. A payload that could not be opened here is
+            still a token.
+        send_by: When its call must have begun, by this process's monotonic clock; None: it leaves in another's call, or
             no limit counts it by time.
     """
 
@@ -75,7 +75,7 @@ class ClaimedJob(NamedTuple):
 
     @property
     def alike(self) -> Alike:
-        """By what is learned what its calls cost."""
+        """The key under which the cost of calls like its own is learned."""
         return Alike(self.project, self.service, self.kind, self.model)
 
     @property
@@ -85,12 +85,12 @@ class ClaimedJob(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """The name under which this claim settles what it holds."""
+        """The name under which this claim settles its holds."""
         return holder_of(self.id, self.token)
 
 
 def opened(job: ClaimedJob) -> ClaimedJob:
-    """A job as its row has it, with its payload opened where it is encrypted and this process has the key."""
+    """Return a job with its payload opened, where it is encrypted and this process has the key."""
     if not is_whole_sealed(job.payload):
         return job
     try:
@@ -101,5 +101,5 @@ def opened(job: ClaimedJob) -> ClaimedJob:
 
 
 def holder_of(job_id: UUID, token: int) -> str:
-    """The name under which a claim of a job settles what it holds."""
+    """The name under which a claim of a job settles its holds."""
     return f"job:{job_id}:{token}"

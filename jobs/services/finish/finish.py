@@ -1,4 +1,4 @@
-"""Writing down what became of running jobs, many in one transaction."""
+"""Writing the outcomes of running jobs, many in one transaction."""
 
 from __future__ import annotations
 
@@ -36,22 +36,23 @@ from .stops import keep_stopped, note_answered, note_stops
 logger = logging.getLogger(__name__)
 
 GIVE_BACK_SECONDS = 0.0
-COOLED_SECONDS = 1.0  # its counters cool down, so it waits on in its lane, where the retry window stands still
+COOLED_SECONDS = 1.0  # the job's counters cool down: it waits on in its lane, where the retry window stands still
 UNCOOLED_SECONDS = 60.0
 
-# What a job's calls were answered with: (status, bytes), a status of 0 where no answer came.
+# The answers to a job's calls: (status, bytes), a status of 0 where no answer came.
 Calls = Sequence[tuple[int, int]]
 MOST_CALLS_LOGGED = 100  # of one outcome, kept in the log
-# What its handler logged: milliseconds since it began, level, text. Masked and bounded, see executor/attempt_log.py.
+# The lines that its handler logged: milliseconds since it began, level, text. Masked and bounded, see
+# executor/attempt_log.py.
 Lines = Sequence[tuple[int, str, str]]
 
 
-@dataclass(slots=True)  # not frozen: that would make its making dearer than all else that a success costs here
+@dataclass(slots=True)  # not frozen: making a frozen one costs more than all else that a success costs here
 class Succeeded:
     """
-    `result`: JSON text or None. `cost`: what it really cost, and `known_cost` what its known part did; None: the
-    handler does not know. `usage`: the same by unit. `stated`: what the provider said of its quotas. `via`: the way it
-    went, `live` or `batch`. `duration_ms`: None: by batch nobody knows. `stored`: its handler has completed it, in the
+    `result`: JSON text or None. `cost`: its real cost, and `known_cost` that of its known part; None: the handler does
+    not know. `usage`: the same by unit. `stated`: quotas that the provider stated. `via`: the way it went, `live` or
+    `batch`. `duration_ms`: None by batch, where nobody knows. `stored`: its handler has completed it, in the
     transaction of its effect.
     """
 
@@ -74,11 +75,11 @@ class Failed:
     """
     `retry`: the handler's retry policy. `repeatable`: doing it twice does no harm. `wait_seconds`: before it goes again
     after a quota was refused. `cost`: what the call cost; None: as estimated. `usage`: by unit, where it is known.
-    `stated`: what the provider said of its quotas. `via`: as of a success.
+    `stated`: quotas that the provider stated. `via`: as in a success.
     """
 
     job: ClaimedJob
-    service: str  # empty: it speaks against none, because the handler or the payload is not known, or calls nobody
+    service: str  # empty: it blames none, as the handler or the payload is not known, or calls nobody
     retry: str
     repeatable: bool
     failure: Failure
@@ -99,9 +100,9 @@ class GivenBack:
 
     Attributes:
         partial: JSON text for the next run; None: as it was.
-        cost, usage: What the call really cost, where one was made and the handler knows.
-        stated: What the provider said of its quotas.
-        coalesce_key: With whom it leaves next; None: as it was.
+        cost, usage: The call's real cost, where one was made and the handler knows.
+        stated: Quotas that the provider stated.
+        coalesce_key: The key by which it leaves with others next; None: as it was.
         misfit: This process's handler does not take its payload: it waits for one that does.
         closed: Its payload is encrypted with a key that this process does not have: it waits for one that does.
         wait_seconds: Until it may run.
@@ -134,7 +135,7 @@ Outcome = Succeeded | Failed | GivenBack
 
 @dataclass(slots=True)
 class Flushed:
-    """`lost`: jobs whose write was refused because this executor does not own them any more: a cancelled one, too."""
+    """`lost`: jobs whose write was refused because this executor no longer owns them, such as cancelled ones."""
 
     lost: set[UUID] = field(default_factory=set)
 
@@ -153,7 +154,7 @@ def record_outcomes(
         policies: Retry policies by name, see `retry_policies`.
 
     Returns:
-        What was refused. A refused write is logged on the job and in the log; nothing else happens.
+        The refused writes. A refused write is logged on the job and in the log; nothing else happens.
     """
     flushed = Flushed()
     _write_progress(progress, flushed)
@@ -194,20 +195,20 @@ def record_outcomes(
 
 def complete_here(outcome: Succeeded) -> bool:
     """
-    Complete a job in the caller's transaction, in which its effect is, too; the rest of its outcome is recorded later.
+    Complete a job in the caller's transaction, together with its effect; the rest of its outcome is recorded later.
 
     Returns:
-        Whether it was this claim's still. If not, nothing was written, and the effect must not stay either.
+        Whether the claim still owned the job. If not, nothing was written, and the effect must not stay either.
     """
     return bool(move_jobs("complete", [_completion(outcome)]))
 
 
 def settlements_of(outcomes: Sequence[Outcome], statements: Mapping[UUID, Statement] | None = None) -> list[Settlement]:
     """
-    What the calls behind these outcomes have to settle with the limits: once a call, whoever wrote its outcome.
+    Return what the calls of these outcomes must settle with the limits: once a call, whoever wrote its outcome.
 
     Args:
-        statements: By job, what their providers said of their quotas; such a call need hold nothing.
+        statements: By job, the quotas that its provider stated; such a call need hold nothing.
     """
     told = statements or {}
     return [
@@ -249,7 +250,7 @@ def bury(
 
     Args:
         failures: By job id: its kind and what failed it.
-        sealed: By job id, those of them whose errors are to be encrypted.
+        sealed: By job id, the jobs whose errors are to be encrypted.
 
     Returns:
         The ids that moved; only they have a dead letter.
@@ -279,7 +280,7 @@ def bury(
 
 
 def unstorable(outcome: Outcome, error: Exception) -> Failed:
-    """What to write instead of an outcome that the database refuses: the job fails, and says why."""
+    """Return the failure to write instead of an outcome that the database refuses."""
     failure = Failure("result_not_stored", type(error).__name__, clean(str(error)), outcome="refused")
     return Failed(
         outcome.job,
@@ -302,7 +303,7 @@ def _write_failures(
     reasons: dict[UUID, tuple[str, Failure]] = {}
     rerouted = note_refused(failed)
     ways = ways_on([(o.job, o.failure, o.repeatable) for o in failed if NAMED in o.job.payload])
-    # Who has another credential or way tells nobody else to stop.
+    # A job that goes on with another credential or way does not count towards stopping others.
     elsewhere = {job for job, wait in rerouted.waits.items() if not wait} | ways.keys()
     stopped = note_stops([o for o in failed if o.job.id not in elsewhere])
     for outcome in rerouted.said_of(failed):
@@ -310,7 +311,7 @@ def _write_failures(
         retryable = is_retryable(failure, repeatable=outcome.repeatable)
         delay, stop = _next_try(outcome, policies)
         if failure.push_back is not None:
-            # The quota was full although our counters had room: the limits' mistake, not the job's.
+            # The quota was full although our counters had room: that is the limits' mistake, not the job's.
             waits.append(_failure_move(outcome, delay_seconds=outcome.wait_seconds))
         elif job.id in rerouted.waits and not (rerouted.waits[job.id] and job.id in ways):
             waits.append(_failure_move(outcome, delay_seconds=rerouted.waits[job.id]))
@@ -332,7 +333,7 @@ def _write_failures(
 
 
 def _next_try(outcome: Failed, policies: Mapping[str, backoff.Policy]) -> tuple[float, str | None]:
-    """The delay before the next retry, and why there is none (None: there is)."""
+    """Return the delay before the next retry, and why there is no retry (None: there is one)."""
     job, failure = outcome.job, outcome.failure
     name = job.retry_policy or outcome.retry
     policy = policies.get(name) or backoff.TEMPLATES.get(name) or backoff.TEMPLATES["moderate"]
@@ -382,8 +383,8 @@ def _completion(outcome: Succeeded) -> Move:
 
 
 def _figures(outcome: Succeeded) -> str:
-    """What flow.py sums up, of a success. Written without json, because every job pays for it."""
-    if outcome.duration_ms is None:  # of no live call: what these take is none of the service's pace
+    """Return a success's figures, which flow.py sums up. Written without json, because every job pays for it."""
+    if outcome.duration_ms is None:  # no live call: its duration says nothing of the service's pace
         return "{}"
     waited = f', "waited_ms": {outcome.job.waited * 1000:.1f}' if _was_picked_up(outcome.job) else ""
     answers = f', "calls": {_as_json(outcome.calls)}' if outcome.calls else ""
@@ -392,7 +393,7 @@ def _figures(outcome: Succeeded) -> str:
 
 
 def _facts_of_part(outcome: GivenBack) -> str | None:
-    # That it has a part of its result tells jobs/fold.py that progress goes on from there.
+    # `has_part` tells jobs/fold.py that progress goes on from there.
     facts: dict[str, Any] = {"has_part": True} if outcome.partial is not None else {}
     if outcome.calls:
         facts |= {"calls": outcome.calls[:MOST_CALLS_LOGGED]}
@@ -402,7 +403,7 @@ def _facts_of_part(outcome: GivenBack) -> str | None:
 
 
 def _reason(given_back: GivenBack) -> str:
-    """What its event says; of a misfit the version that refused it stays legible, or it would be tried for ever."""
+    """Return its event's message. A misfit's keeps the refusing version readable: else it would be tried for ever."""
     job, reason = given_back.job, given_back.reason
     if given_back.closed:
         return reason
@@ -412,12 +413,12 @@ def _reason(given_back: GivenBack) -> str:
 
 
 def _was_picked_up(job: ClaimedJob) -> bool:
-    """Whether a free worker was what it waited for, and not a limit or the delay before a retry."""
+    """Whether it waited for a free worker alone, not for a limit or the delay before a retry."""
     return job.was == JobState.QUEUED and job.window_used == 0
 
 
 def _calls_of(outcome: Failed) -> list[tuple[int, int]]:
-    """What was noted; of a handler that calls by other means, what its error says: once for a call, not a job."""
+    """Return the noted calls. If none was noted, a job that leaves alone counts one call with its error's status."""
     if outcome.calls or outcome.failure.status is None or outcome.job.coalesce_key is not None:
         return list(outcome.calls[:MOST_CALLS_LOGGED])
     return [(outcome.failure.status, 0)]
@@ -430,7 +431,7 @@ def _as_json(calls: Calls) -> str:
 def _answers(
     succeeded: Sequence[Succeeded], given_back: Sequence[GivenBack], failed: Sequence[Failed]
 ) -> tuple[list[Answered], list[Unanswered]]:
-    """What the outage breaker counts: calls that were answered properly, and jobs that failed by a target's fault."""
+    """Sort out for the outage breaker the calls that were answered, and the jobs that failed by a target's fault."""
     answered = [Answered(o.service, o.job.target, o.job.path) for o in succeeded if o.service]
     answered += [Answered(o.job.service, o.job.target, o.job.path) for o in given_back if o.partial is not None]
     unanswered = []

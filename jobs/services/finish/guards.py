@@ -1,8 +1,8 @@
 """
-Batches that stop themselves: too many of the first jobs have failed for good with one code.
+Batches that stop themselves when too many of their first jobs have failed for good with one code.
 
-At most twice as many jobs as decide are let go, the others are held from their submission on: claims do not look at
-held jobs, so a batch with a guard costs them nothing. Once enough have ended it is paused, or the rest is let go.
+At most twice as many jobs as decide are let go; the others are held from their submission on. Claims do not look at
+held jobs, so a guard costs them nothing. Once enough jobs have ended, the batch is paused, or the rest is let go.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from queueops.core.notify import Channel, notify
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 
-LET_GO_CHUNKS = 4  # of jobs of a batch, in one turn
+LET_GO_CHUNKS = 4  # chunks of a batch's jobs in one turn
 TENDED_AT_ONCE = 200  # batches
 SYSTEM = "system"
 
 
 class GuardFinding(NamedTuple):
-    """`ended`: of the first jobs. `failed`: how many of these failed for good with `code`, the most frequent."""
+    """`ended`: how many first jobs have. `failed`: how many failed for good with `code`, the most frequent code."""
 
     ended: int
     failed: int
@@ -36,9 +36,9 @@ class GuardFinding(NamedTuple):
 
 def tend_guards() -> None:
     """
-    Pause batches whose first jobs fail, and let the rest of the others go.
+    Pause batches whose first jobs fail; of batches that passed, let the rest go.
 
-    For house-keeping, each second; not to be called inside a transaction. One short statement where no batch is tried.
+    House-keeping calls it each second, outside transactions. It is one short statement where no batch is on trial.
     """
     tried = Batch.objects.filter(finished_at=None, guard_state=GuardState.TRIAL).order_by("pk")
     one_by_one(tried[:TENDED_AT_ONCE], _judge, what="the guard of the batch")
@@ -47,7 +47,7 @@ def tend_guards() -> None:
 
 
 def told(guard: dict[str, object]) -> str:
-    """What a guard has found, in words."""
+    """Return a guard's finding in words."""
     return f"{guard['failed']} of its first {guard['ended']} jobs failed for good with {guard['code']}"
 
 
@@ -63,9 +63,9 @@ def _judge(batch: Batch) -> None:
 
 
 def _look(batch_id: UUID, first: int, *, since: str | None = None) -> GuardFinding:
-    # While it is tried few of it have ended, so the index on (batch, status) finds few.
+    # While a batch is on trial, few of its jobs have ended, so the index on (batch, status) finds few.
     ended = Job.objects.filter(batch_id=batch_id, status__in=sorted(TERMINAL)).order_by("finished_at", "pk")
-    if since is not None:  # it was resumed: what had ended before says nothing of now
+    if since is not None:  # it was resumed: earlier endings say nothing of now
         ended = ended.filter(finished_at__gte=since)
     rows = list(ended.values_list("status", "last_error_code")[:first])
     codes = Counter(code for status, code in rows if status == JobState.FAILED)
@@ -98,7 +98,7 @@ def _stop(batch: Batch, found: GuardFinding) -> None:
 
 
 def _let_go(batch: Batch) -> None:
-    """Put back the next of its held jobs; where another pause holds them, that goes on."""
+    """Put back the next of its held jobs; another pause that holds them goes on holding them."""
     after = batch.trial_until
     for _ in range(LET_GO_CHUNKS):
         if after is None:

@@ -1,12 +1,12 @@
 """
-Kinds, and payloads of a later version, that not every worker carries out: a release is being rolled out, or an app is
-missing.
+Kinds, and payloads of a later version, that not every worker carries out, as while a release is rolled out or where an
+app is missing.
 
-No attempt is spent on such jobs, and no claim walks over them again and again: a worker leaves out the kinds that it
-does not know, and what no worker carries out is held until one does. `unserved.py` buries what waits too long.
+Such jobs spend no attempt, and claims do not walk over them again and again. A worker leaves out the kinds that it does
+not know; a kind that no worker carries out is held until one does. `unserved.py` buries jobs that wait too long.
 
-Which workers these are depends on the job's pool: those that serve it, and those that serve all. So a kind is held,
-left out and taken up in one pool apart from the others; where there are no pools, that is the one without a name.
+The workers of a job are those that serve its pool, and those that serve all. A kind is therefore held, left out and
+taken up in each pool by itself. Without pools, all jobs are in the pool without a name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KEY_MISSING = "payload_key_missing"
 SYSTEM = "system"
 
 Scope = PauseSwitch.Scope
-KindOfPool = tuple[str, str]  # its name, and the pool that its jobs are in; empty: in none
+KindOfPool = tuple[str, str]  # a kind's name, and the pool of its jobs; empty: none
 UNSERVED = frozenset({Scope.UNKNOWN, Scope.UNFIT, Scope.SEALED})
 NOTHING: frozenset[KindOfPool] = frozenset()
 JOBS_POOL = Coalesce("pool", Value(""))
@@ -54,8 +54,8 @@ class _Other:
     Another living executor.
 
     Attributes:
-        pool: Whose jobs it serves; empty: all.
-        kinds: What it carries out, each with its payload's version.
+        pool: The pool that it serves; empty: all jobs.
+        kinds: The kinds that it carries out, each with its payload's version.
     """
 
     pool: str
@@ -67,13 +67,13 @@ class _Other:
 
 
 def kinds_served() -> dict[str, str]:
-    """By each name that this process carries jobs out under, former ones too, the version of its payload's schema."""
+    """Return the version of the payload's schema by each kind's name that this process serves, former names too."""
     versions = {handler.kind: version_of(handler) for handler in all_handlers()}
     return {name: versions[kind] for name, kind in served_names().items()}
 
 
-# How payloads are stored. Workers of the release before take none that is kept as text, and hold such jobs as they do
-# those of another version; an executor whose version is the same would leave them held (docs/adr/0068).
+# How payloads are stored. Workers of the release before cannot take payloads kept as text, and hold their jobs like
+# those of another version. An executor whose version is the same would leave them held (docs/adr/0068).
 STORED_AS = "text"
 
 
@@ -89,13 +89,13 @@ def version_of(handler: Handler) -> str:
 
 class ServedKinds:
     """
-    What one executor carries out, and which kinds it leaves to others. For its pump's thread.
+    The kinds that one executor carries out, and those that it leaves to others. Used in its pump's thread.
 
     Args:
-        pool: Whose jobs alone it claims; empty: all.
+        pool: The one pool whose jobs it claims; empty: all jobs.
 
     Attributes:
-        strange: What its claims leave out.
+        strange: The kinds that its claims leave out.
     """
 
     def __init__(self, executor_id: UUID, *, pool: str = "") -> None:
@@ -110,7 +110,7 @@ class ServedKinds:
         self._look_at = 0.0
 
     def known_of(self, chosen: Sequence[ClaimedJob]) -> list[ClaimedJob]:
-        """Those that it can carry out; `tend`, before the next claim, has that leave out the kinds of the others."""
+        """Return the jobs that it can carry out; before the next claim, `tend` leaves out the kinds of the others."""
         served = served_names()
         unknown = {job.id for job in chosen if job.kind not in served}
         if unknown:
@@ -119,23 +119,23 @@ class ServedKinds:
         return [job for job in chosen if job.id not in unknown]
 
     def refuse(self, jobs: Collection[UUID]) -> None:
-        """Note that the stored payloads of these jobs did not fit their schemas here."""
+        """Note that the stored payloads of these jobs did not fit this process's schemas."""
         if jobs:
             self._refused_now.update(jobs)
             self._look_at = 0.0
 
     @property
     def must_look(self) -> bool:
-        """Whether a kind was met of which nobody knows yet whether another executor carries it out."""
+        """Whether an unknown kind or a refused payload was met and `tend` has not compared the other executors yet."""
         return self._look_at == 0.0
 
     def left_out(self) -> list[str]:
-        """`strange` in the words of jobs/sql/fragments/kind_of_pool.sql."""
+        """`strange` as jobs/sql/fragments/kind_of_pool.sql writes it."""
         return [f"{pool} {kind}" for kind, pool in self.strange]
 
     def tend(self) -> None:
         """
-        Hold what nobody carries out, and take up what this executor does; cheap, and does nothing most of the time.
+        Hold kinds that nobody carries out, and take up those of this executor; cheap, and mostly does nothing.
 
         Not to be called inside a transaction.
         """
@@ -150,9 +150,11 @@ class ServedKinds:
             unknown = {one for one in self._unknown | met if any(other.knows(*one) for other in others)}
             for kind, pool in met - unknown:
                 _withhold(kind, pool)
-            # What nobody knows its switch keeps off claims; left out here too, its next job would not be noticed.
+            # A kind that nobody knows is kept off claims by its switch. Left out here too, its next job would not be
+            # noticed.
             self._unknown = unknown
-            # Only to those that began later: two that gave way to each other would leave the kind to nobody.
+            # A refused kind is left only to executors that began later: two that gave way to each other would leave it
+            # to nobody.
             self._refused = {
                 (kind, pool)
                 for kind, pool in refused
@@ -169,12 +171,12 @@ class ServedKinds:
 
 def take_up(served: Mapping[str, str], *, pool: str = "", strange: Collection[KindOfPool] = NOTHING) -> None:
     """
-    Put back the held jobs of kinds, and of versions, that an executor carries out. Not inside a transaction.
+    Put back the held jobs of kinds and versions that an executor carries out. Not inside a transaction.
 
     Args:
         served: Each kind with its payload's version.
-        pool: Whose jobs alone it claims: of others it takes up none, whose workers would only hold them again.
-        strange: What it leaves to others.
+        pool: The one pool whose jobs it claims. It takes up no others, as their workers would only hold them again.
+        strange: The kinds that it leaves to others.
     """
     _take_up_closed(pool)
     for switch in PauseSwitch.objects.filter(scope__in=UNSERVED - {Scope.SEALED}, key__in=list(served)):
@@ -195,7 +197,7 @@ def take_up(served: Mapping[str, str], *, pool: str = "", strange: Collection[Ki
 
 
 def _take_up_closed(pool: str) -> None:
-    """Put back what waits for a payload key that this executor has."""
+    """Put back jobs that wait for a payload key that this executor has."""
     for switch in PauseSwitch.objects.filter(scope=Scope.SEALED, key__in=list(payload_keys())):
         waiting = Job.objects.filter(closed_by(switch.key))
         mine = waiting.filter(pool=pool) if pool else waiting
@@ -217,7 +219,7 @@ def keep_closed(jobs: Sequence[ClaimedJob]) -> None:
 
 
 def kept_closed(key: str) -> str:
-    """The last error of a job whose payload needs a key that its worker did not have; held_otherwise.sql has it too."""
+    """The last error of a job whose worker lacked the key of its payload; held_otherwise.sql has it too."""
     return f"its payload is encrypted with the key {key}, which is not among QUEUEOPS_PAYLOAD_KEYS here"
 
 
@@ -236,11 +238,11 @@ def set_aside(jobs: Sequence[ClaimedJob]) -> None:
     Job.objects.filter(pk__in=ids, status=JobState.RETRIED).update(held=True, updated_at=Now())
 
 
-REFUSED_BY = re.compile(r"schema \w*: ")  # as refusal_of words it
+REFUSED_BY = re.compile(r"schema \w*: ")  # as refusal_of writes it
 
 
 def refusal_of(version: str) -> str:
-    """How the last error of a job begins whose payload this version of its schema refused; it does not try again."""
+    """The beginning of a job's last error if this version of its schema refused its payload; it does not try again."""
     return f"schema {version}: "
 
 
@@ -256,7 +258,7 @@ def held_as_unknown(switch: PauseSwitch) -> Q:
 
 
 def _withhold(kind: str, pool: str) -> None:
-    """An executor that knows it and registers meanwhile sees the switch at its next look, as every other does."""
+    """Hold a kind; an executor that knows it and registers meanwhile sees the switch at its next look."""
     switch, _ = PauseSwitch.objects.get_or_create(
         scope=Scope.UNKNOWN,
         key=kind,
@@ -274,7 +276,7 @@ def _kinds_of(jobs: Iterable[UUID]) -> set[KindOfPool]:
 
 
 def _others(executor_id: UUID) -> tuple[list[_Other], datetime | None]:
-    """The other living executors; and when this one began."""
+    """Return the other living executors, and when this one began."""
     others, began_at = [], None
     living = Executor.objects.filter(alive())
     for pk, pool, kinds, started_at in living.values_list("pk", "pool", "kinds", "started_at"):

@@ -1,4 +1,4 @@
-"""Telling the estimates what calls really cost, so that the next are reserved better."""
+"""Learning from the real costs of calls, so that limits reserve better for the next calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEARN_SECONDS = 5.0
 
 
 class Learning:
-    """What the calls of one executor cost beside what was known before, written every LEARN_SECONDS."""
+    """The real costs of one executor's calls, less what was known before; written every LEARN_SECONDS."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)
@@ -25,7 +25,7 @@ class Learning:
         self._next = 0.0
 
     def note(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the costs that a guess can be held against; of a job in parts, what was known is only its largest's."""
+        """Keep real costs to compare with guesses; not of a job in parts, whose known cost is its largest part's."""
         for outcome in outcomes:
             if isinstance(outcome, Succeeded | GivenBack) and outcome.usage:
                 self._note_usage(outcome.job, outcome.usage)
@@ -46,7 +46,7 @@ class Learning:
 
     def write(self, now: float) -> None:
         """
-        Write what was noted, in a transaction of its own, if it is time to.
+        Write the noted costs, in a transaction of its own, if it is time to.
 
         Args:
             now: Of the monotonic clock; infinite: for the last time.

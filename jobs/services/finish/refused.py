@@ -1,9 +1,9 @@
 """
-Credentials of pools that their provider refuses: who met it, whose fault it is, and what becomes of the job.
+Pool credentials that their provider refuses: which jobs met it, whose fault it is, and how the job goes on.
 
-A job goes on with the other members, once with each. Where none is left it fails if the refusals are its own: a member
-was accepted since, or each forbids what it asks for (403). Else nobody knows yet, and it waits. What takes a member out
-is in queueops/tenancy/refusals.py.
+A job goes on with the other members, once with each. Where none is left, it fails if the refusals are its own fault: a
+member was accepted since, or each forbids what it asks for (403). Otherwise nobody knows yet, and it waits.
+queueops/tenancy/refusals.py says when a member is taken out.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from .sealed import outward
 if TYPE_CHECKING:
     from .finish import Failed, GivenBack, Succeeded
 
-# Of the secret, not of what was asked for with it.
+# Codes that blame the secret, not the request made with it.
 OF_SECRET = frozenset({"credential_unusable", "credential_unreadable", "api_key_invalid", "invalid_api_key"})
 
 
 @dataclass(frozen=True, slots=True)
 class Rerouted:
-    """By job: the seconds until it goes on, which spends no attempt; and the failures of those that do not."""
+    """By job: the seconds until it goes on, which spends no attempt, or the failure by which it ends."""
 
     waits: dict[UUID, float]
     failures: dict[UUID, Failure]
 
     def said_of(self, failed: Sequence[Failed]) -> Sequence[Failed]:
-        """The same outcomes, with what is known of those that fail of themselves."""
+        """Return the outcomes; those of jobs that fail by their own fault get the failures found here."""
         if not self.failures:
             return failed
         return [replace(one, failure=self.failures.get(one.job.id, one.failure)) for one in failed]
 
 
 def is_refused(failure: Failure) -> bool:
-    """Whether a provider, or we ourselves, would not have the credential."""
+    """Whether a provider, or QueueOps itself, refused the credential."""
     return (
         failure.code in ACCOUNT_CLOSED
         or failure.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
@@ -53,14 +53,14 @@ def is_refused(failure: Failure) -> bool:
 
 
 def note_accepted(answered: Sequence[Succeeded | GivenBack]) -> None:
-    """Take earlier refusals of the credentials that these calls showed as their jobs' own."""
+    """Count earlier refusals of the credentials of these calls as the fault of the refused jobs."""
     calls = [(one.job.credential or "", one.job.claimed_at) for one in answered if pool_of_lane(one.job.lane)]
     if calls and refusals.accepted(calls):
         pools.forget()
 
 
 def note_refused(failed: Sequence[Failed]) -> Rerouted:
-    """Keep which credentials of pools were refused, in the caller's transaction, and say what becomes of the jobs."""
+    """Record refused pool credentials in the caller's transaction, and decide how their jobs go on."""
     found = Rerouted({}, {})
     refused = [one for one in failed if is_refused(one.failure) and pool_of_lane(one.job.lane)]
     if not refused:
@@ -72,7 +72,7 @@ def note_refused(failed: Sequence[Failed]) -> Rerouted:
             one.job.id,
             one.job.group or one.job.id,
             outward(one.job, one.failure.code, one.failure.message),
-            # What is stated of the account needs no second call to be believed, by its own project.
+            # A statement about the account needs no second call to be believed by its own project.
             refusals.CALLS_OF_EVIDENCE if one.failure.code in ACCOUNT_CLOSED else 1,
         )
         for one in refused

@@ -1,4 +1,4 @@
-"""What comes of jobs whose payload is encrypted, as it is written: their results, and what tells pieces of them."""
+"""Sealing what is written about jobs with an encrypted payload: results, and texts that may quote the payload."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from queueops.core.sealing import WITHHELD, seal_json, seal_text, seal_value
 
 from .claimed import ClaimedJob
 
-# What the log's data has of a payload or an answer. Figures are read by statements, and say nothing of either.
+# The fields of the log's data that may quote a payload or an answer. Figures quote neither, and statements read them.
 TOLD = frozenset({"log", "traceback", "details"})
 
 
 def result_of(job: ClaimedJob, result: str | None) -> str | None:
-    """A result as JSON text. What names an object of the result store hides nothing: the object is encrypted."""
+    """A result as JSON text. A reference to the result store stays readable: its object is encrypted."""
     if not job.sealed or result is None or is_reference(result):
         return result
     return seal_json(result)
 
 
 def message_of(job: ClaimedJob, message: str) -> str:
-    """What an error or a handler says."""
+    """The message of an error or a handler."""
     return seal_text(message) if job.sealed else message
 
 
@@ -34,5 +34,5 @@ def data_of(job: ClaimedJob, data: str | None) -> str | None:
 
 
 def outward(job: ClaimedJob, code: str, message: str) -> str:
-    """What is told of an error where no job shows it: in alerts, breakers and refusals of credentials."""
+    """The text of an error outside its job: in alerts, breakers and refusals of credentials."""
     return f"{code}: {WITHHELD}" if job.sealed else message

@@ -1,4 +1,4 @@
-"""What the calls behind outcomes cost: for the ledger, and for the budgets that hold money for them."""
+"""The costs of the calls behind outcomes: for the ledger, and for the budgets that hold money for them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None:
     """
-    Write what calls cost, in the caller's transaction: of those whose handler knows what they used, of those that hold
-    money of budgets, and of those that may be billed. No statement where there are none.
+    Write the costs of calls in the caller's transaction; no statement where there are none.
 
-    A call is paid for whether its outcome was written or came too late: the ledger counts it once, by its token. One
-    that may have been made, and of which nobody says what it used, counts at the most that it can have cost. What jobs
-    used that left as one call is told by one outcome, see `told_once`.
+    These are calls whose handler knows what they used, that hold money of budgets, or that may be billed.
+
+    A call is paid for whether its outcome was written or came too late: the ledger counts it once, by its token. A call
+    that may have been made, and whose use nobody tells, counts at the most that it can have cost. For jobs that left as
+    one call, one outcome tells what they used, see `told_once`.
 
     Args:
         lost: Jobs whose outcome was refused; one that was erased or has moved away is left out.
@@ -39,10 +40,10 @@ def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None
         return
     late = {outcome.job.id for outcome in ended} & set(lost)
     if late:
-        # Erased ones are there still, and have another user.
+        # An erased job still has a row, with another user.
         there = set(Job.objects.filter(pk__in=late).values_list("pk", "user_id"))
         ended = [one for one in ended if one.job.id not in late or (one.job.id, one.job.user_id) in there]
-    # Of a call that was taken from its executor, and of which it knows nothing, the hold counts when its time is over.
+    # A call that was taken from its executor, and whose use it does not know, counts by its hold when that runs out.
     untold = {one.job.id for one in ended if one.job.id in late and one.usage is None and may_have_cost(one)}
     ended = [outcome for outcome in ended if outcome.job.id not in untold]
     held = [_call_of(one) for one in ended if one.job.bound is not None]
@@ -67,9 +68,9 @@ def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None
 
 def _with_bound(outcome: Outcome) -> Outcome | None:
     """
-    With the most that its call can have cost, where no budget holds that and its provider did not say what it used.
+    Add the most that the call can have cost, where no budget holds that and the provider did not say what it used.
 
-    None: it costs nothing.
+    None where the call costs nothing.
     """
     used, job = outcome.usage, outcome.job
     if job.bound is not None or (used is not None and None not in (used.input_tokens, used.output_tokens)):
@@ -83,7 +84,7 @@ def _with_bound(outcome: Outcome) -> Outcome | None:
 
 
 def may_have_cost(outcome: Outcome) -> bool:
-    """Whether a call whose use nobody told may have been made and billed: providers bill no refusals and no errors."""
+    """Whether a call whose use is unknown may have been made and billed: providers bill no refusals and no errors."""
     from .finish import Failed, GivenBack
 
     if isinstance(outcome, Failed):
@@ -98,9 +99,9 @@ def may_have_cost(outcome: Outcome) -> bool:
 
 def told_once(outcomes: Sequence[Outcome | None], *, bound: int | None) -> list[Outcome | None]:
     """
-    Let one of the outcomes of jobs that left as one call tell what the call used, and end what budgets hold for it.
+    Let one outcome of jobs that left as one call tell what the call used, and end what budgets hold for it.
 
-    Their tokens are added up; of requests the most that one of them tells counts, for it was one call.
+    Their tokens are added up. Requests are not, as it was one call: the largest number counts.
 
     Args:
         outcomes: None: nobody wants it.
@@ -123,14 +124,14 @@ def told_once(outcomes: Sequence[Outcome | None], *, bound: int | None) -> list[
 
 
 def _with(outcome: Outcome, usage: Usage | None, bound: int | None) -> Outcome:
-    # A cost that was not stated by itself follows from what was used.
+    # A cost that was not stated by itself follows from the tokens used.
     follows = outcome.usage is not None and outcome.cost == outcome.usage.tokens
     cost = usage.tokens if follows and usage is not None else outcome.cost
     return replace(outcome, usage=usage, cost=cost, job=outcome.job._replace(bound=bound))
 
 
 def _sum(one: Usage, other: Usage) -> Usage:
-    """Of two parts of a call; what one does not tell nobody knows of the whole."""
+    """Add up two parts of a call; a figure that one part lacks is unknown for the whole."""
     return Usage(
         _plus(one.input_tokens, other.input_tokens),
         _plus(one.cached_tokens, other.cached_tokens),
@@ -146,12 +147,12 @@ def _plus(one: int | None, other: int | None) -> int | None:
 
 
 def _call_of(outcome: Outcome) -> tuple[UUID, int]:
-    """By what the ledger and budgets know its call: the job that leads those which left together, and the token."""
+    """Return the ledger's and budgets' key of its call: the job that leads the call, and the token."""
     return outcome.job.group or outcome.job.id, outcome.job.token
 
 
 def made_by(job: ClaimedJob, via: str) -> MadeCall:
-    """The call of a claimed job, of which nobody has said what it used."""
+    """Return the call of a claimed job, with its use unknown."""
     payer = Payer(job.project, job.user_id, job.batch_id)
     leader, model = job.group or job.id, job.model or ""
     return MadeCall(leader, job.token, payer, job.service, model, job.claimed_at, NO_USAGE, via)

@@ -1,10 +1,10 @@
 """
-Calls that stop because their provider refuses all of them: by the account's fault, or the model's, and no job's own.
+Calls that stop because their provider refuses all of them: by the fault of the account or model, not of a job.
 
-What a provider states of an account (no credit, switched off) stops the calls with its credential at once. A refusal
-that says as much of every job of a credential or model stops them once STOPS_AFTER in a row had it: those are dead
-letters, the rest waits under a pause switch of the platform's own. One job a minute tries; the first success opens.
-Credentials of pools have rules of their own for what is the account's: see refused.py.
+Where a provider states that an account has no credit or is switched off, calls with its credential stop at once. A
+refusal that concerns every job of a credential or model stops them once STOPS_AFTER jobs in a row have met it. These
+jobs are dead letters; the rest wait under a pause switch of the platform's own. One job a minute tries; the first
+success opens. For faults of the account, credentials of pools have rules of their own: see refused.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 STOPS_AFTER = 20  # jobs in a row, none of which succeeded
 TRIED_EVERY = timedelta(minutes=1)
-CHUNKS = 4  # of jobs held or put back at once; house-keeping does the rest
+CHUNKS = 4  # chunks of jobs held or put back at once; house-keeping does the rest
 CANDIDATES = 20  # jobs that are asked whether they may try
 COUNTS_KEPT_SECONDS = 0.5
 SYSTEM = "system"
@@ -56,7 +56,7 @@ _known: TTLCache[object, list[RefusedCalls]] = TTLCache(1, COUNTS_KEPT_SECONDS)
 
 
 class SharedRefusal(NamedTuple):
-    """Whose calls a failure speaks of. `model` empty: all of the credential. `stated`: one says enough."""
+    """The calls that a failure concerns. `model` empty: all of the credential. `stated`: one failure is enough."""
 
     project: str
     service: str
@@ -92,7 +92,7 @@ def keep_stopped(jobs: set[UUID]) -> None:
 
 
 def note_answered(answered: Sequence[Succeeded | GivenBack]) -> None:
-    """Begin to count anew, and open, what these calls were accepted for. No statement where nothing is counted."""
+    """End the counts and stops of calls like these, which were accepted. No statement where nothing is counted."""
     known = _counted() if answered else []
     over = [row.pk for row in known if any(_concerns(row, one.job) for one in answered)]
     if over and RefusedCalls.objects.filter(pk__in=over).delete()[0]:
@@ -100,7 +100,7 @@ def note_answered(answered: Sequence[Succeeded | GivenBack]) -> None:
 
 
 def tend_stops() -> None:
-    """Hold the jobs of what has stopped, let one of each try a minute, and put back those of what goes on."""
+    """Hold the jobs of stopped calls, let one of each stop try a minute, and put back the jobs of stops that ended."""
     opened = False
     for switch in PauseSwitch.objects.filter(scope=PauseSwitch.Scope.REFUSED).order_by("pk"):
         row = RefusedCalls.objects.filter(name=switch.key, stopped_at__isnull=False).first()
@@ -119,7 +119,7 @@ def tend_stops() -> None:
 
 @transaction.atomic
 def try_now(switches: Sequence[PauseSwitch], *, actor: str) -> int:
-    """Let a job of each try within a second. Returns how many of them had stopped."""
+    """Let one job of each switch try within a second. Returns how many of the switches still stop calls."""
     names = [switch.key for switch in switches if switch.scope == PauseSwitch.Scope.REFUSED]
     rows = list(RefusedCalls.objects.filter(name__in=names, stopped_at__isnull=False))
     for row in rows:
@@ -130,13 +130,13 @@ def try_now(switches: Sequence[PauseSwitch], *, actor: str) -> int:
 
 
 def forget() -> None:
-    """Read again at the next call what is counted."""
+    """Forget what is counted; the next call reads it again."""
     with _lock:
         _known.clear()
 
 
 def jobs_of(row: RefusedCalls) -> Q:
-    """The jobs whose calls are counted so; jobs/sql/fragments/held_back.sql says the same."""
+    """The jobs whose calls this row counts; jobs/sql/fragments/held_back.sql says the same."""
     credential = Q(credential=row.credential) if row.credential else Q(credential=None) | Q(credential="")
     if row.credential.startswith(MARK):
         credential = Q(lane__contains=f"/{row.credential}/")
@@ -145,7 +145,7 @@ def jobs_of(row: RefusedCalls) -> Q:
 
 
 def whose(job: Job) -> Q:
-    """What counts the calls of a waiting job."""
+    """The rows that count the calls of a waiting job."""
     pool = pool_of_lane(job.lane)
     credential = f"{MARK}{pool}" if pool else job.credential or ""
     return Q(project_id=job.project_id, service=job.service, credential=credential, model__in=["", job.model or ""])
@@ -170,7 +170,7 @@ def _count(refusal: SharedRefusal, failed: Sequence[Failed]) -> set[UUID]:
     whose["model"] = refusal.model
     name = _name_of(refusal)
     new = RefusedCalls(**whose, name=name, code=refusal.code, failures=0)
-    # This locks the row that is there, too: a success of another process would delete it before it is read.
+    # This also locks an existing row: a success of another process would delete it before it is read.
     RefusedCalls.objects.bulk_create([new], update_conflicts=True, unique_fields=[*whose], update_fields=["updated_at"])
     row = RefusedCalls.objects.get(**whose)
     before = row.failures if row.code == refusal.code else 0
@@ -182,7 +182,7 @@ def _count(refusal: SharedRefusal, failed: Sequence[Failed]) -> set[UUID]:
     row.updated_at = Now()
     if row.stopped_at is None and (refusal.stated or row.failures >= STOPS_AFTER):
         row.stopped_at = Now()
-    if row.stopped_at:  # each time: who opened what had stopped before may take the switch away once more
+    if row.stopped_at:  # each time: the switch of an earlier stop may just be taken away
         PauseSwitch.objects.get_or_create(
             scope=PauseSwitch.Scope.REFUSED,
             key=row.name,
@@ -215,7 +215,7 @@ def _concerns(row: RefusedCalls, job: ClaimedJob) -> bool:
 
 
 def _hold(row: RefusedCalls) -> bool:
-    """Take its waiting jobs out of the ready index, a bounded number. Returns whether some went another way instead."""
+    """Take some of its waiting jobs out of the ready index. Returns whether some went another way instead."""
     waiting = Job.objects.filter(jobs_of(row), held=False).exclude(pk=row.probe_job_id or UUID(int=0))
     ready = waiting.filter(status=JobState.QUEUED, scheduled_at=None)
     parked = waiting.filter(status=JobState.RATE_LIMITED)
@@ -233,7 +233,7 @@ def _hold(row: RefusedCalls) -> bool:
 
 
 def _send_another_way(ids: Sequence[UUID]) -> int:
-    """Let those of these waiting jobs go on that name another way for this."""
+    """Let the waiting jobs that name another way for missing credit go that way."""
     naming = Job.objects.filter(pk__in=ids).annotate(text=Cast("payload", TextField())).filter(text__contains=NAMED)
     columns = ("pk", "kind", "text", "fallback_step", "project_id", "user_id", "service", "model", "credential")
     _, moved = reroute(
@@ -246,9 +246,9 @@ def _send_another_way(ids: Sequence[UUID]) -> int:
 
 
 def _let_one_try(row: RefusedCalls) -> None:
-    """Let go the first of its jobs that nothing else holds; where none waits, there is nothing to count any more."""
+    """Let go the first of its jobs that nothing else holds; where none waits, delete the row."""
     waiting = Job.objects.filter(jobs_of(row), held=True, status__in=WAITING)
-    # In the order of the index of what is held, or all of it would be sorted.
+    # In the order of the index of held jobs: otherwise all of them would be sorted.
     due = waiting.filter(Q(scheduled_at=None) | Q(scheduled_at__lte=Now())).order_by("pk")
     for pk in list(due.values_list("pk", flat=True)[:CANDIDATES]):
         with transaction.atomic():

@@ -1,9 +1,10 @@
 """
 Telling a project that its batch has ended, and which of its jobs have.
 
-Of jobs in two steps. Whoever sums up the log notes which webhooks hear of which ended jobs, in the transaction that
-moves the log's cursor: a row for each, once. Then messages are made of what waits, many jobs in one, and few of them
-are under way for a webhook at once: what ends meanwhile waits as rows, and one that does not answer holds up nobody.
+Webhooks hear of jobs in two steps. The executor that sums up the log notes which webhooks hear of which ended jobs. It
+writes one row for each, in the transaction that moves the log's cursor. Messages are then made of the waiting rows,
+many jobs in one. Few messages are under way for a webhook at once: jobs that end meanwhile wait as rows, and a webhook
+that does not answer holds up no other.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 from queueops.tenancy.models import ProjectMove
 
-MOST_OPEN_MESSAGES = 4  # of one webhook
+MOST_OPEN_MESSAGES = 4  # for one webhook
 WEBHOOKS_AT_ONCE = 50
 Event = WebhookDelivery.Event
 
@@ -45,14 +46,14 @@ def send_batch_webhooks(batch: Batch) -> int:
 
 
 def most_hearers() -> int:
-    """How many webhooks of one project hear of jobs, of the project that has most."""
+    """Return the largest number of webhooks that hear of jobs in one project."""
     hearing = Webhook.objects.filter(enabled=True, hears_jobs=True)
     return hearing.values("project").annotate(count=Count("pk")).aggregate(most=Max("count"))["most"] or 0
 
 
 def note_ended_jobs(after: int, upto: int) -> int:
     """
-    Note what a part of the log says for webhooks, in the transaction that takes the part.
+    Note for webhooks the jobs that ended in a part of the log, in the transaction that takes the part.
 
     Returns:
         How many jobs were noted, once for each webhook that hears of them.
@@ -68,19 +69,19 @@ def note_ended_jobs(after: int, upto: int) -> int:
 
 class WebhooksDuty:
     """
-    Tells webhooks in turns: first whose last turn is longest ago, and of those that had none whose jobs wait longest.
+    Serves webhooks in turns: first those whose last turn is longest ago; without a turn yet, whose jobs wait longest.
 
-    By the age of what waits alone, one project's fifty webhooks that hear of much, or that cannot be told at all, would
-    have every turn.
+    By the age of waiting jobs alone, one project's fifty webhooks that hear of much, or that do not answer, would have
+    every turn.
     """
 
     def __init__(self) -> None:
-        self._served: dict[UUID, int] = {}  # by webhook, in which turn last
+        self._served: dict[UUID, int] = {}  # by webhook, the number of its last turn
         self._turn = 0
 
     def do(self) -> int:
         """
-        Make messages of the ended jobs that wait to be told.
+        Make messages of the ended jobs that wait.
 
         For house-keeping, each second; not to be called inside a transaction.
 
@@ -95,13 +96,13 @@ class WebhooksDuty:
 
 
 def _ready_webhooks() -> list[UUID]:
-    """Those that have room for a message, the one first whose jobs wait longest."""
+    """Return the webhooks that have room for a message, first those whose jobs wait longest."""
     waiting = WebhookJob.objects.filter(delivery_id=None)
     if not waiting.exists():
         return []
     under_way = WebhookDelivery.objects.filter(is_open=True)
     under_way.filter(job__status__in=sorted(TERMINAL)).update(is_open=False)
-    # What is left of a project that has moved waits: it was told, or waits, in the other installation.
+    # The rows of a project that has moved wait: the other installation has told of them, or will.
     hooks = Webhook.objects.filter(enabled=True, paused_at=None, project__move=ProjectMove.NONE)
     first = waiting.filter(webhook=OuterRef("pk")).order_by("id").values("id")[:1]
     counts = Counter(under_way.values_list("webhook_id", flat=True))
@@ -112,7 +113,7 @@ def _ready_webhooks() -> list[UUID]:
 
 @transaction.atomic(durable=True)
 def _send_waiting(webhook_id: UUID) -> None:
-    # Whoever else makes messages of these rows waits here. It keeps nobody from noting jobs, which takes the key alone.
+    # Other makers of messages of these rows wait here. Noting jobs does not wait, as it locks the key alone.
     rows = Webhook.objects.select_for_update(no_key=True).defer("secret", "rotated_at")
     webhook = rows.filter(pk=webhook_id, enabled=True, paused_at=None).first()
     if webhook is None:

@@ -1,4 +1,4 @@
-"""Where a new job waits: its lane, whom it leaves with, and what it is taken to cost."""
+"""The lane of a new job, the jobs that it leaves with, and the cost that it is taken to have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ChosenLane(NamedTuple):
         lane: None: nothing counts it, its users take no turns, and it chooses among no credentials.
         target, path: See jobs/lanes.py.
         coalesce_key: None: it leaves alone.
-        units: What it takes by unit, as JSON text; None: its cost says all.
+        units: Its amounts by unit, as JSON text; None: its cost says all.
     """
 
     lane: str | None
@@ -38,7 +38,7 @@ class ChosenLane(NamedTuple):
 
 
 def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLane]:
-    """Return what is chosen for each job; one query for the limits, one for the credentials named."""
+    """Choose each job's lane and cost; one query for the limits, one for the credentials named."""
     hides = is_encrypted(project_id)
     limited = counted()
     accounts = find_accounts({job.details.credential for job in jobs if job.details.credential})
@@ -74,7 +74,7 @@ def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLan
 
 
 def alike_of(job: PreparedJob, project_id: str) -> Alike:
-    """By what is learned what a job's calls cost."""
+    """The key under which the cost of calls like a job's is learned."""
     return Alike(project_id, job.service, job.handler.kind, job.details.model)
 
 
@@ -100,7 +100,7 @@ def _coalesce_key(job: PreparedJob, lane: str | None, *, hides: bool) -> str | N
 
 
 def _cost(job: PreparedJob, alike: Alike) -> int:
-    """The estimate, its unknown part as calls like it have lately cost, unless that is more than there can be."""
+    """Return the estimate; its unknown part is what calls like it have lately cost, at most what is possible."""
     known = job.details.known_cost
     if known is None or job.cost <= known:
         return job.cost
@@ -112,7 +112,7 @@ def _cost(job: PreparedJob, alike: Alike) -> int:
 
 
 def _units(job: PreparedJob, alike: Alike) -> str | None:
-    """What it takes by unit, its output as calls like it have lately had, unless that is more than there can be."""
+    """Return its amounts by unit; its output is what calls like it have lately had, at most what is possible."""
     units = job.details.units
     if not units:
         return None

@@ -1,4 +1,4 @@
-"""Which way a new job goes: live, or by a batch of its provider at half the price. Pure but for `WayRules.read`."""
+"""The way of a new job: live, or by a batch of its provider at half the price. Pure but for `WayRules.read`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from queueops.tenancy.credentials import without_batches
 
 from .spec import JobSpec
 
-WINDOWS_WITHOUT_DEADLINE = 2  # the deadline of what is to go by batch and names none, in windows of a batch
+WINDOWS_WITHOUT_DEADLINE = 2  # a batch job's deadline where it names none, in windows of a batch
 
 
 class BadDeadline(QueueOpsError):
@@ -55,7 +55,7 @@ GOES_LIVE = ChosenWay()
 @dataclass(frozen=True, slots=True)
 class WayRules:
     """
-    What a project's jobs go by, as of one moment.
+    The rules for the ways of a project's jobs, as of one moment.
 
     Attributes:
         policies: By kind, the default way and the seconds that it allows where no deadline is named.
@@ -76,7 +76,7 @@ class WayRules:
         for row in BatchPolicy.objects.order_by("kind"):
             if row.project_id == project_id or (row.project_id is None and row.kind not in policies):
                 hours = row.complete_within_hours
-                # One that was saved before there was a bound would fail every submit.
+                # A value that was saved before there was a bound would fail every submit.
                 policies[row.kind] = (row.via, None if hours is None else min(hours, MOST_DEADLINE_HOURS) * 3600.0)
         known = BatchPace.objects.exclude(p95_seconds=None).values_list("service", "p95_seconds")
         paces = {service: seconds for service, seconds in known if seconds is not None}
@@ -84,11 +84,11 @@ class WayRules:
         return cls(policies, paces, own.batch_window_seconds, own.batch_margin_seconds, without)
 
     def takes_none(self, credential: str, model: str) -> bool:
-        """Whether somebody has said of the server behind a credential that it takes no batches of a model's calls."""
+        """Whether the server behind a credential is said to take no batches of a model's calls."""
         return not self.without.isdisjoint({(credential, ""), (credential, model)})
 
     def batch_seconds(self, service: str) -> float:
-        """How long a batch of this service takes."""
+        """Return how long a batch of this service takes."""
         return self.paces.get(service, self.window_seconds)
 
 
@@ -105,9 +105,9 @@ def choose_way(
 ) -> ChosenWay:
     """
     Args:
-        rules: Asked for kinds that have a batch form, and for what names a deadline.
+        rules: Asked for kinds that have a batch form, and for jobs that name a deadline.
         base_url: The address of its credential, or empty; asked for kinds that have a batch form.
-        is_whole: It names a credential and a model, and may begin at once.
+        is_whole: The job names a credential and a model, and may begin at once.
         asked_of: That credential and model.
 
     Raises:

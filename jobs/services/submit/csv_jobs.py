@@ -1,10 +1,10 @@
 """
 Jobs out of a CSV file: one a row, named by the columns.
 
-A column is a field of JobSpec (`kind`, `priority`, `idempotency_key`, ...) or a place in the payload: `payload` holds
+A column is a field of JobSpec (`kind`, `priority`, `idempotency_key`, ...) or a place in the payload. `payload` holds
 all of it as JSON, `payload.url` text at that place, `payload.values:json` JSON there. An empty cell leaves its field
-out; `tags` and `after` are separated by commas. Columns without a name are left out where they are empty: spreadsheets
-write such to the right.
+out; `tags` and `after` are separated by commas. Empty columns without a name are left out: spreadsheets write such to
+the right.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .spec import FIGURES, InvalidJob, JobSpec, WrittenJob
 
 DELIMITERS = ",;\t"
 SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)
-# As spreadsheets write what is true or false, whatever was typed.
+# As spreadsheets write true and false, whatever was typed.
 BOOLEANS = {"TRUE": True, "FALSE": False}
 JSON_MARK = ":json"
 FIRST_ROW = 2  # as spreadsheets number them: the header is 1
 MOST_COLUMNS_NAMED = 10  # columns in one error
 LONGEST_NAMED = 100
-MAX_CELL = 20_000_000  # characters; the module's own limit is below what a payload may have
+MAX_CELL = 20_000_000  # characters; the csv module's own limit is below a payload's
 
 PLAIN_COLUMNS = frozenset(JobSpec.model_fields) - {"payload"}
 
@@ -48,10 +48,10 @@ class UnreadableFile(QueueOpsError):
 
 def jobs_of_csv(text: str, *, default_kind: str = "") -> Iterator[Line]:
     """
-    One entry a row after the header, an error where a row is none; the first is row FIRST_ROW.
+    Yield one entry a row after the header, an error where a row is no job; the first is row FIRST_ROW.
 
     Raises:
-        UnreadableFile: At once for the header, while reading for the rest.
+        UnreadableFile: At once for a bad header, while reading for the rest.
     """
     csv.field_size_limit(MAX_CELL)
     first, _, rest = text.partition("\n")
@@ -164,7 +164,7 @@ def _is_payload(name: str) -> bool:
 
 
 def _delimiter(text: str) -> str:
-    """The one that the header has most of."""
+    """Return the delimiter that the header has most of."""
     first = text.partition("\n")[0]
     return max(DELIMITERS, key=first.count)
 

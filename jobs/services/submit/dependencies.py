@@ -1,4 +1,4 @@
-"""What jobs and batches wait for, when they are stored."""
+"""Storing the jobs and batches that others wait for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEPENDENCIES_OF_AN_INSERT = 5000
 
 
 class Waits(NamedTuple):
-    """What a job or batch is submitted to wait for."""
+    """The jobs and batches that a submitted job or batch waits for."""
 
     after: Sequence[UUID]
     on_failure: OnFailure
@@ -33,14 +33,14 @@ class Named:
     def __init__(self, project_id: str, *, only_user: UUID | None = None) -> None:
         """
         Args:
-            only_user: The end user who submits, and may name their own alone.
+            only_user: The end user who submits, and may name only their own.
         """
         self.project_id = project_id
         self._rows = {"project_id": project_id} | ({"user_id": only_user} if only_user else {})
         self._is_batch: dict[UUID, bool] = {}
 
     def read(self, ids: Collection[UUID]) -> None:
-        """Look up what is named, for `check`: once for many jobs."""
+        """Look up the named ids for `check`, once for many jobs."""
         new = [one for one in ids if one not in self._is_batch]
         if not new:
             return
@@ -51,7 +51,7 @@ class Named:
     def check(self, after: Sequence[UUID]) -> None:
         """
         Raises:
-            UnknownDependency: There is none of an id, or it is another project's or user's: one answer to all.
+            UnknownDependency: An id does not exist, or is another project's or user's: the answer does not say which.
         """
         if unknown := [one for one in after if one not in self._is_batch]:
             raise UnknownDependency(
@@ -60,7 +60,7 @@ class Named:
             )
 
     def store(self, owners: Mapping[UUID, Waits], *, of_batch: bool = False) -> None:
-        """Store what jobs, or a batch, wait for, in the transaction that stores them."""
+        """Store the dependencies of jobs or of a batch, in the transaction that stores these."""
         Dependency.objects.bulk_create(
             [
                 Dependency(
@@ -79,19 +79,19 @@ class Named:
 
 
 def waits_as_json(waits: Waits) -> dict[str, Any] | None:
-    """None: it waits for nothing."""
+    """Return the dependencies for JSON; None: there are none."""
     if not waits.after:
         return None
     return {"after": [str(one) for one in waits.after], "on_failure": str(waits.on_failure)}
 
 
 def told_of(waits: Waits) -> str | None:
-    """What a job's first event tells of what it waits for, as JSON text; None: it does not."""
+    """Return the dependencies that a job's first event tells, as JSON text; None: there are none."""
     told = waits_as_json(waits)
     return None if told is None else json.dumps(told)
 
 
 def batch_waits(batch_id: UUID) -> str | None:
-    """The same for a job of a batch that waits; None: the batch does not."""
+    """Return the same for a job whose batch waits; None: the batch does not."""
     waits = Dependency.objects.filter(owner_id=batch_id).exists()
     return json.dumps({"batch": str(batch_id)}) if waits else None

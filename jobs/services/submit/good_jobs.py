@@ -1,4 +1,4 @@
-"""The jobs of a batch that would be made of its lines, for those who look before anything is stored."""
+"""The jobs that would be made of a batch's lines, for checks before anything is stored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def good_jobs(checker: LineChecker, lines: Iterable[Line], project_id: str) -> I
     """
     Check lines as their submission would, chunk by chunk, without storing anything.
 
-    The checker keeps what is wrong with the others.
+    The checker keeps the errors of the bad lines.
 
     Raises:
         TooManyJobs, UnreadableFile
@@ -56,7 +56,7 @@ def good_jobs(checker: LineChecker, lines: Iterable[Line], project_id: str) -> I
 
 
 class _Work(NamedTuple):
-    """What an idempotency key stands for."""
+    """The work that an idempotency key stands for."""
 
     kind: str
     user_id: UUID | None
@@ -72,7 +72,7 @@ class _Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Of jobs whose idempotency key the project has used: for the same work, and for other."""
+    """The jobs whose idempotency key the project has used: for the same work, and for other work."""
 
     twins: frozenset[UUID]
     reused: frozenset[UUID]

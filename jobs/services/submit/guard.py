@@ -1,4 +1,4 @@
-"""A batch's guard as it is submitted: how much of the batch goes at once, and when it is to stop itself."""
+"""A batch's guard at its submission: how much of the batch goes at once, and when it is to stop itself."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from queueops.tenancy.models import Project
 from .accept_document import CHUNK_BYTES, JOBS_OF_AN_INSERT, size_of
 from .prepare import PreparedJob
 
-OUT = 2  # times as many jobs as decide may be out until those have ended
+OUT = 2  # this many times as many jobs as decide may go until the deciding ones have ended
 
 
 class BatchTrial:
     """
-    Which jobs of a batch go at once, and which are held until the first have ended.
+    The division of a batch into jobs that go at once and jobs that are held until the first have ended.
 
-    What has a time of its own, waits for others or goes by a batch of its provider is neither: it is not out, and a
-    day's wait would come twice.
+    A job that has a time of its own, waits for others or goes by a batch of its provider is neither held nor counted.
+    It does not run at once, and a day's wait would come twice.
 
     Args:
-        first, percent: As its producer gives them. None: as the project says.
+        first, percent: As the producer gives them; None: as the project says.
     """
 
     def __init__(self, project_id: str, *, first: int | None, percent: int | None) -> None:
@@ -38,13 +38,13 @@ class BatchTrial:
         self._is_holding = False
 
     def see(self, chunk: Sequence[PreparedJob], *, seen: int) -> None:
-        """Look at a chunk before it is inserted; where all of the batch is in it, and little, nothing is held."""
+        """Look at a chunk before it is inserted; if it ends a small batch, nothing is held."""
         is_all = len(chunk) < JOBS_OF_AN_INSERT and sum(size_of(job) for job in chunk) < CHUNK_BYTES
         if is_all and seen + len(chunk) <= max(self._over, OUT * self._first):
             self._holds = False
 
     def divide(self, jobs: list[PreparedJob]) -> tuple[list[PreparedJob], list[PreparedJob]]:
-        """Those that go now, and those that are held."""
+        """Return the jobs that go now, and the jobs that are held."""
         if not self._holds:
             return jobs, []
         go: list[PreparedJob] = []
@@ -62,7 +62,7 @@ class BatchTrial:
         return go, wait
 
     def settle(self, batch: Batch, *, accepted: int) -> None:
-        """Say on the batch what became of it. What is held of one that is small after all is let go within a second."""
+        """Write the trial on the batch. If the batch is small after all, its held jobs are let go within a second."""
         batch.trial_until = self._until if self._is_holding else None
         if self._percent and accepted > self._over:
             batch.guard = {"first": self._first, "percent": self._percent}

@@ -28,7 +28,7 @@ def answer_once(
     Carry out `effect` and store its answer in one transaction, or return what is stored.
 
     A parallel request with the same key waits at the unique index until the first one commits, and then finds its
-    answer; if the first fails, nothing of it stays and the second carries out the effect. Errors are not stored.
+    answer. If the first fails, nothing of it stays, and the second carries out the effect. Errors are not stored.
 
     Args:
         key: The client's Idempotency-Key, unique in the project.

@@ -10,7 +10,7 @@ from queueops.core.errors import QueueOpsError
 from .prepare import PreparedJob, Rules, prepare_job
 from .spec import InvalidJob, JobSpec
 
-# What would count from the submission, and not from the batch's end; or says what its batch says already.
+# Fields that would count from the submission, not from the batch's end, or that repeat what its batch says.
 NOT_OF_A_CALLBACK = (
     "scheduled_at",
     "delay_seconds",
@@ -25,12 +25,12 @@ NOT_OF_A_CALLBACK = (
     "after",
     "on_failure",
 )
-FIELD_OF = {"unknown_kind": ".kind", "payload_too_large": ".payload"}  # of errors that name no field
+FIELD_OF = {"unknown_kind": ".kind", "payload_too_large": ".payload"}  # for errors that name no field
 
 
 def prepare_callback(spec: JobSpec, batch: Batch, *, rules: Rules) -> PreparedJob:
     """
-    Check the job that a batch is to have carried out when it ends.
+    Check the job that is to run when a batch has ended.
 
     Raises:
         InvalidJob and whatever `prepare_job` raises, each with the path of the field below `on_finish`.

@@ -1,4 +1,4 @@
-"""What a producer asks for, checked by its handler before anything is stored."""
+"""Jobs as their producers ask for them, checked by their handlers before anything is stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PayloadTooLarge(QueueOpsError):
 
 class WatchedWays(NamedTuple):
     """
-    For what a job that may go another way is looked at while it waits.
+    The conditions, watched while a job waits, under which it goes another way.
 
     Attributes:
         after_seconds: It goes on elsewhere when it has waited so long for a limit; None: it does not.
@@ -51,16 +51,16 @@ class WatchedWays(NamedTuple):
 
 class Details(NamedTuple):
     """
-    What limits and coalescing go by, as the handler reads it from a payload.
+    The values that limits and coalescing use, as the handler reads them from a payload.
 
     Attributes:
         known_cost: The part of the cost that is no guess; None: all of it.
-        units: What it takes by unit, beside its cost; see ratelimits/costs.py.
+        units: Its amounts by unit, beside its cost; see ratelimits/costs.py.
         url: Where its call goes, as far as the handler says so; empty: the credential's address, or the service's own.
         coalesce: The handler's key; None: the job leaves alone.
-        watched: For what it is looked at as it waits; None: it has no other way to go.
-        is_bound: What of its cost is a guess is the most there can be; False: it may be more.
-        told_output: The most output tokens that its provider is told.
+        watched: The conditions for its other ways; None: it has no other way to go.
+        is_bound: The guessed part of its cost is the most there can be; False: it may be more.
+        told_output: The bound on output tokens that its provider is told.
     """
 
     model: str | None = None
@@ -87,20 +87,20 @@ class PreparedJob(NamedTuple):
     effect_key: str = ""
     origin: UUID | None = None
     delay_seconds: float | None = None
-    kept_tags: tuple[str, ...] = ()  # of the job whose place it takes
+    kept_tags: tuple[str, ...] = ()  # tags of the job whose place it takes
     way: ChosenWay = GOES_LIVE
     note: str = ""  # for its timeline
-    ended_batch: str | None = None  # whose callback it is, as JSON text
+    ended_batch: str | None = None  # the batch whose callback it is, as JSON text
 
 
 class Rules:
-    """What jobs are held against besides their handler's schema; one object serves a whole batch."""
+    """The rules for jobs beyond their handler's schema; one object serves a whole batch."""
 
     def __init__(self, project_id: str | None = None, *, only_user: UUID | None = None) -> None:
         """
         Args:
-            project_id: The producer's, whose credentials its jobs may name; None: the platform submits them itself.
-            only_user: The end user who submits, for nobody else.
+            project_id: The producer's project, whose credentials jobs may name; None: the platform submits them itself.
+            only_user: The end user who submits, and only for themselves.
         """
         self.project_id = project_id
         self.only_user = only_user
@@ -122,23 +122,23 @@ class Rules:
 
     @cached_property
     def retry_policies(self) -> frozenset[str]:
-        """Read when first asked for: most jobs name no policy, and a single job should not pay for the query."""
+        """The names of retry policies. Most jobs name none, so they are read when first asked for."""
         return frozenset(RetryPolicy.objects.values_list("name", flat=True))
 
     @cached_property
     def credentials(self) -> dict[str, UsableCredential]:
-        """Those that the project may use, pools among them, and the service that each opens."""
+        """The credentials that the project may use, pools among them, and the service of each."""
         return usable_by(self.project_id)
 
     def is_pool(self, credential: str | None) -> bool:
-        """Whether the project names a pool of credentials so."""
+        """Whether this is the name of one of the project's credential pools."""
         if credential is None or self.project_id is None:
             return False
         found = self.credentials.get(credential)
         return found is not None and found.is_pool
 
     def base_url(self, credential: str | None) -> str:
-        """A credential's own address, where the project names one that has any."""
+        """Return a credential's own address; empty: the project has no such credential, or it has no address."""
         if credential is None or self.project_id is None:
             return ""
         found = self.credentials.get(credential)
@@ -146,11 +146,11 @@ class Rules:
 
     @cached_property
     def ways(self) -> WayRules:
-        """Which jobs go by batch; read for kinds that have a batch form alone."""
+        """The rules for going by batch; read only for kinds that have a batch form."""
         return WayRules.read(self.project_id)
 
     def read_all(self) -> None:
-        """Ask the database now, for a thread that must not."""
+        """Read everything now, for a thread that must not query the database."""
         _ = self.retry_policies, self.credentials, self.ways
 
 
@@ -159,7 +159,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
     Validate one job against its handler's schema and the rules.
 
     Args:
-        rules: Of the moment, where not given.
+        rules: None: as they are at the moment.
         extra: Fields of PreparedJob: `effect_key`, `origin`, `delay_seconds`.
 
     Raises:
@@ -196,7 +196,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
     if spec.retry_policy is not None and spec.retry_policy not in rules.retry_policies:
         raise InvalidJob("Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]})
     details, cost = describe(handler, payload, spec)
-    if len(escaped(details.model or "")) > LONGEST_NAME:  # a lane's name holds it, and has to fit its column
+    if len(escaped(details.model or "")) > LONGEST_NAME:  # a lane's name contains it, and has to fit its column
         fault = f"at most {LONGEST_NAME} characters, percent-encoded"
         raise InvalidJob("The model's name is too long.", fields={"model": [fault]})
     service = handler.service_of(payload)
@@ -208,7 +208,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
 
 
 def _check_expiry(spec: JobSpec) -> None:
-    # One with an idempotency key may be the repetition of what was accepted in time: it is answered as that was.
+    # A job with an idempotency key may repeat one that was accepted in time: it gets the same answer.
     if spec.expires_at is not None and spec.idempotency_key is None and spec.expires_at <= timezone.now():
         raise InvalidJob("The job could never run.", fields={"expires_at": ["must be in the future"]})
 
@@ -217,7 +217,7 @@ def way_of(
     handler: Handler, payload: Any, spec: JobSpec, details: Details, *, rules: Rules, delay_seconds: float | None
 ) -> ChosenWay:
     """
-    Return which way a job goes that begins after so many seconds.
+    Return the way of a job that begins after so many seconds.
 
     Raises:
         BadDeadline, NoBatchForm
@@ -229,7 +229,7 @@ def way_of(
         rules=lambda: rules.ways,
         service=handler.service_of(payload),
         base_url=lambda: rules.base_url(details.credential),
-        # Each call of a pool's jobs chooses its key at the claim; a batch has one for all its lines.
+        # Jobs of a pool choose their key at the claim; a batch has one key for all its lines.
         is_whole=bool(details.credential and details.model)
         and not rules.is_pool(details.credential)
         and not delay_seconds,
@@ -238,7 +238,7 @@ def way_of(
 
 
 def _check_ways(handler: Handler, ways: Sequence[Fallback], rules: Rules) -> WatchedWays:
-    """Hold a job's other ways against what the first is held against; return for what it is looked at as it waits."""
+    """Check a job's other ways as its first; return the conditions under which it takes them."""
     for place, way in enumerate(ways):
         credential = handler.credential(way.payload) if handler.credential else None
         _check_credential(credential, handler.service_of(way.payload), rules, field=f"fallback.{place}.credential")
@@ -246,7 +246,7 @@ def _check_ways(handler: Handler, ways: Sequence[Fallback], rules: Rules) -> Wat
 
 
 def watched(ways: Sequence[Fallback], step: int) -> WatchedWays:
-    """Return for what a job at `step` is looked at."""
+    """Return the conditions under which a job at `step` goes another way."""
     return WatchedWays(after_wait(ways, step), next_way(ways, step, "unavailable") is not None)
 
 
@@ -255,7 +255,7 @@ def _check_credential(name: str | None, service: str, rules: Rules, *, field: st
         return
     found = rules.credentials.get(name)
     if found is None or found.service != service:
-        # One answer to all: whether a credential of that name exists is not the producer's to know.
+        # The answer is always the same: producers must not learn whether a credential of that name exists.
         raise CredentialNotAllowed(
             f"The project may not use a credential {name!r} for {service}. An administrator makes it "
             "and adds the project to it.",
@@ -266,7 +266,7 @@ def _check_credential(name: str | None, service: str, rules: Rules, *, field: st
 
 
 def describe(handler: Handler, payload: Any, spec: JobSpec) -> tuple[Details, int]:
-    """Return what limits and coalescing go by, and the cost; a cost that the producer gives is taken as known."""
+    """Return the values that limits and coalescing use, and the cost; a cost from the producer counts as known."""
     estimate = handler.estimated_cost(payload) if spec.cost is None else Cost(spec.cost)
     details = Details(
         model=spec.model or (handler.model(payload) if handler.model else None),

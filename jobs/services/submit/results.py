@@ -1,4 +1,4 @@
-"""What the services that act on many rows take and report."""
+"""Input bounds and reports of the services that act on many rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BulkResult:
     """
     Attributes:
         moved: The ids acted on, in the order given.
-        unmoved: Those left alone: unknown, or in a state the operation does not apply to.
+        unmoved: The ids left alone: unknown, or in a state that the operation does not apply to.
     """
 
     moved: list[UUID]
@@ -33,7 +33,7 @@ class RequeueResult:
     """
     Attributes:
         moved: The new job of each dead letter requeued.
-        unmoved: Those left alone: unknown, resolved before, or of a kind that no handler carries out any
+        unmoved: The dead letters left alone: unknown, resolved before, or of a kind that no handler carries out any
             more.
     """
 
@@ -43,7 +43,7 @@ class RequeueResult:
 
 def distinct_ids(ids: Iterable[UUID]) -> list[UUID]:
     """
-    The ids in the order given, each once.
+    Return the ids in the order given, each once.
 
     Raises:
         TooManyJobs: More than MAX_BULK_JOBS.

@@ -1,4 +1,4 @@
-"""What a producer asks for: read and checked by itself, before its handler is looked at."""
+"""A job as its producer asks for it: read and checked by itself, before its handler is looked at."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from queueops.tenancy.models import LONGEST_LABEL
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 DEBOUNCES = 10  # the longest wait of a debounced job, where it is not given
-MOST_WAITED_FOR = 100  # by one job or batch
+MOST_WAITED_FOR = 100  # dependencies of one job or batch
 UserLabelText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_LABEL, strip_whitespace=True)]
 After = Annotated[
     tuple[UUID, ...],
@@ -69,7 +69,7 @@ def _readable(moment: datetime) -> datetime:
 Due = Annotated[Moment, AfterValidator(_readable)]
 
 
-# Pydantic would take true for 1, and a text for the number in it.
+# Pydantic would read true as 1, and a text as the number in it.
 def _written_as_number(given: object) -> object:
     if isinstance(given, bool | str):
         raise PydanticCustomError("number", "Write a number")
@@ -80,7 +80,7 @@ Figure = BeforeValidator(_written_as_number)
 
 
 class JobSpec(BaseModel):
-    """What a producer asks for."""
+    """A job as its producer asks for it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -181,7 +181,7 @@ class JobSpec(BaseModel):
 
     def written_payload(self, plain: bytes) -> str:
         """
-        Its payload as its producer wrote it, where that is known.
+        Return the payload as its producer wrote it, where that is known.
 
         Args:
             plain: The payload as JSON without spaces.
@@ -212,9 +212,9 @@ _NUMBER = TypeAdapter(float)
 
 def as_written_now(job: Any) -> Any:
     """
-    A job that an earlier release has stored, as this one takes it; it is nobody's fault that rules have come since.
+    Return a job that an earlier release stored in the form that this release takes.
 
-    Those releases read "5" and true as numbers, and took unique_in, which says nothing there, without a unique_key.
+    Earlier releases read "5" and true as numbers, and took unique_in without a unique_key, where it says nothing.
     """
     if not isinstance(job, dict):
         return job
@@ -242,7 +242,7 @@ def parse_spec(line: bytes | str | Mapping[str, Any], *, written: bytes | str | 
     Read one job from JSON text or parsed JSON.
 
     Args:
-        written: The text of what was parsed, where it is known: its payload is kept as it is written there.
+        written: The text that was parsed, where it is known: the payload is kept as it is written there.
 
     Raises:
         InvalidJob: With the path of each bad field.

@@ -17,7 +17,7 @@ TAGS_OF_AN_INSERT = 5000
 
 
 def store_tags(project_id: str, tags: Mapping[UUID, Collection[str]]) -> None:
-    """Store what jobs or batches are tagged with, in the caller's transaction."""
+    """Store the tags of jobs or batches, in the caller's transaction."""
     rows = [Tag(owner_id=owner, name=name, project_id=project_id) for owner, names in tags.items() for name in names]
     if rows:
         Tag.objects.bulk_create(rows, batch_size=TAGS_OF_AN_INSERT)
@@ -25,8 +25,10 @@ def store_tags(project_id: str, tags: Mapping[UUID, Collection[str]]) -> None:
 
 def tags_of_jobs(jobs: Sequence[PreparedJob], project_id: str) -> dict[UUID, Collection[str]]:
     """
-    What those are tagged with that are: as their producers say, and by the fields that their kinds are found by; not by
-    these where nothing of the payload may be read in the database.
+    Return the tags of the jobs that have any.
+
+    Tags come from the producer, and from the payload fields by which a kind is searchable. These fields give none where
+    nothing of the payload may be readable in the database.
     """
     by_field = not is_encrypted(project_id)
     return {
@@ -37,7 +39,7 @@ def tags_of_jobs(jobs: Sequence[PreparedJob], project_id: str) -> dict[UUID, Col
 
 
 def tags_meant(text: str) -> list[str]:
-    """The tags that somebody may mean who looks for `text`: it itself, and as the value of a searchable field."""
+    """The tags that a search for `text` may mean: the text itself, and the text as the value of a searchable field."""
     fields = {field for handler in all_handlers() for field in handler.searchable}
     return [text[:LONGEST_TAG], *sorted(field_tag(field, text) for field in fields)]
 

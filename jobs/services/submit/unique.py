@@ -1,4 +1,4 @@
-"""Unique while pending, and debounce: what becomes of a job whose unique key a job that has not ended has."""
+"""Unique while pending, and debounce: settling a job whose unique key belongs to a job that has not ended."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class KeyHolder(NamedTuple):
 @dataclass(slots=True)
 class SettledKeys:
     """
-    What became of jobs that were not inserted at once, by their own ids.
+    The results for jobs that were not inserted at once, by their own ids.
 
-    `twins`: the jobs of their idempotency keys. `replacing`: by the waiting job that is to do their work.
+    `twins`: the jobs that have their idempotency keys. `replacing`: by the waiting job that is to do their work.
     """
 
     twins: dict[UUID, UUID] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class SettledKeys:
 
 
 def stored_key(job: PreparedJob) -> str | None:
-    """What the index compares in a project: the key after its kind, or after nothing where all kinds share it."""
+    """Return the key that the index compares in a project, after its kind, or after nothing if all kinds share it."""
     spec = job.spec
     if spec.unique_key is None:
         return None
@@ -65,7 +65,7 @@ def stored_key(job: PreparedJob) -> str | None:
 
 
 def lock_keys(project_id: str) -> None:
-    """Let a project's batches with unique keys be stored one after another: keys in another order would deadlock."""
+    """Store a project's batches with unique keys one after another: keys in different orders would deadlock."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops unique {project_id}"])
 
@@ -74,12 +74,13 @@ def settle_keys(jobs: Sequence[PreparedJob], done: SettledKeys, *, project_id: s
     """
     Settle jobs that were not inserted because a job with their unique key has not ended, in the caller's transaction.
 
-    Those that replace its work are kept for `replace_work`. An insertion waits for whoever ends the job of its key, and
-    who ends several waits for rows: were a row locked before the last insertion, the two would wait for each other.
+    Jobs that replace its work are kept for `replace_work`. An insertion waits for the transaction that ends the job of
+    its key, and a transaction that ends several jobs waits for rows. If a row were locked before the last insertion,
+    the two would deadlock.
 
     Args:
         jobs: In the order of their submission.
-        done: Of the whole batch; this call adds to it.
+        done: The results of the whole batch; this call adds to them.
         insert: Tries to insert some once more; returns the ids inserted.
     """
     left = list(jobs)
@@ -90,11 +91,11 @@ def settle_keys(jobs: Sequence[PreparedJob], done: SettledKeys, *, project_id: s
         for some in in_chunks(left, size_of):
             added = insert(some)
             left = [job for job in left if job.id not in added]
-    _refuse(left, done)  # by a job that an end user cannot see
+    _refuse(left, done)  # the key's job is one that an end user cannot see
 
 
 def replace_work(done: SettledKeys, *, project_id: str, actor: str, insert: Insert) -> None:
-    """Give waiting jobs the work of those that replace it, of several the last, after all insertions of the batch."""
+    """Give waiting jobs the work of the last job that replaces it, after all insertions of the batch."""
     for _ in range(MOST_ROUNDS):
         replacing, done.replacing = done.replacing, {}
         if not replacing:
@@ -117,7 +118,7 @@ class _Holder(NamedTuple):
 
 
 def _meet(jobs: Sequence[PreparedJob], done: SettledKeys, project_id: str) -> list[PreparedJob]:
-    """Return those that met nobody."""
+    """Settle the jobs whose key another job has; return the others."""
     holders = _holders(jobs, project_id)
     nobody: list[PreparedJob] = []
     for job in jobs:
@@ -134,7 +135,7 @@ def _meet(jobs: Sequence[PreparedJob], done: SettledKeys, project_id: str) -> li
 
 
 def _replace_all(replacing: Mapping[UUID, Sequence[PreparedJob]], project_id: str, actor: str) -> bool:
-    """Where one of the jobs has begun or ended meanwhile, change and lock none, and return False."""
+    """Replace the work of all; if one of the jobs has begun or ended meanwhile, change none, and return False."""
     jobs = [ones[-1]._replace(id=holder) for holder, ones in sorted(replacing.items())]
     with transaction.atomic():
         rows = Job.objects.filter(pk__in=replacing).order_by("pk").select_for_update().values_list("pk", "status")
@@ -153,7 +154,7 @@ def _holders(jobs: Sequence[PreparedJob], project_id: str) -> dict[tuple[bool, s
 
 
 def _replace(jobs: list[PreparedJob], project_id: str, actor: str) -> bool:
-    """Give waiting jobs, by whose ids these are, other work; return whether each took it."""
+    """Give the waiting jobs with these ids other work; return whether each took it."""
     chosen = choose_lanes(jobs, project_id)
     rows = run_sql(
         "jobs",

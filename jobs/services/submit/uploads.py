@@ -1,8 +1,8 @@
 """
-Files of jobs that a person uploads: checked as a whole first, submitted only when they say so.
+Files of jobs that a person uploads: checked as a whole first, submitted only when that person says so.
 
-The checks are those of a batch through the API. What they said is kept with the file, and everything is checked again
-when it is submitted, as handlers, credentials and the queue's room may have changed.
+The checks are those of a batch through the API. Their findings are kept with the file. Everything is checked again at
+the submission, as handlers, credentials and the queue's room may have changed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .submit import EmptyBatch, refuse_when_full, submit_batch
 MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
 KEPT = timedelta(days=1)
 MOST_LINES_SAMPLED = 5
-BEGIN = 1_000  # bytes in which a file shows what it is
+BEGIN = 1_000  # bytes at the beginning that show the file's form
 _BEGINS_A_DOCUMENT = re.compile(rb"\{\s*(?:\"jobs\"|\"(?:name|tags|partial)\"|\Z)")
 
 Format = Upload.Format
@@ -59,9 +59,9 @@ class CheckedLines:
     """
     Attributes:
         seen: Jobs, good and bad.
-        duplicates: Of the good ones, those whose idempotency key stands for the same work already.
+        duplicates: Good jobs whose idempotency key stands for the same work already.
         errors: The first accept_document.MAX_LISTED_ERRORS of `error_count`.
-        sample: What the first good ones would be.
+        sample: The first good jobs, as they would be.
     """
 
     seen: int
@@ -126,10 +126,10 @@ def store_upload(
 
 def submit_upload(upload_id: UUID, *, actor: str, partial: bool = False) -> Upload:
     """
-    Make a batch of an upload's jobs, once: of one that was submitted before, nothing more is made.
+    Make a batch of an upload's jobs, once: a second call makes nothing more.
 
     Args:
-        partial: Without the lines that are not valid; otherwise one such line rejects all.
+        partial: Leave out lines that are not valid; otherwise one such line rejects all.
 
     Raises:
         UnknownUpload, BatchRejected, QueueFull: Nothing was submitted.
@@ -169,7 +169,7 @@ def submit_upload(upload_id: UUID, *, actor: str, partial: bool = False) -> Uplo
 
 def lines_of(upload: Upload) -> tuple[Iterator[Line], int]:
     """
-    The jobs of an upload that was not submitted yet, and the number of the first.
+    Return the jobs of an upload that was not submitted yet, and the number of the first line.
 
     Raises:
         UnreadableFile, SealedAway
@@ -212,7 +212,7 @@ def check_lines(lines: Iterable[Line], *, project_id: str, first_line: int = 1) 
 
 def read_lines(content: bytes, *, form: Upload.Format, default_kind: str) -> Iterator[Line]:
     """
-    The jobs of a file, as `submit_batch` takes them.
+    Return the jobs of a file, as `submit_batch` takes them.
 
     Raises:
         UnreadableFile
@@ -239,7 +239,7 @@ def _decoded(content: bytes, encoding: str) -> str:
 
 def _jobs_of_document(content: bytes) -> Iterable[Line] | None:
     """
-    The jobs of a file that is one array of them, or a document as the API takes it; None: it has one a line.
+    Return the jobs of a file that is an array of them, or a document as the API takes it; None: it has one job a line.
 
     Raises:
         UnreadableFile: It is an array that cannot be read.

@@ -22,7 +22,7 @@ NAMED = '"fallback"'  # in a payload's text, if it may name other ways
 
 def ways_of(kind: str, payload: str) -> tuple[Handler, Sequence[Fallback]] | None:
     """
-    Return a stored job's handler and its other ways; None where it has none, or nobody here can read its payload.
+    Return a stored job's handler and its other ways; None: it has none, or this process cannot read its payload.
 
     Args:
         payload: JSON text.
@@ -39,7 +39,7 @@ def ways_of(kind: str, payload: str) -> tuple[Handler, Sequence[Fallback]] | Non
 
 
 def watch_ways(jobs: Sequence[PreparedJob], project_id: str) -> None:
-    """Note for what jobs, just inserted in the caller's transaction, are looked at while they wait."""
+    """Store the conditions under which jobs, just inserted in the caller's transaction, go another way."""
     found = [(job.id, job.details.watched) for job in jobs if job.details.watched is not None]
     if found:  # an ordinary job pays nothing for it
         run_sql(
@@ -69,7 +69,7 @@ class WayColumns(NamedTuple):
 
 
 def columns_of(handler: Handler, way: Fallback, *, job: UUID, project: str, user: UUID | None) -> WayColumns:
-    """Return what a job is made of once it goes that way."""
+    """Return a job's columns for one of its ways."""
     spec = JobSpec.model_construct(kind=handler.kind, payload={}, user_id=user)
     details, cost = describe(handler, way.payload, spec)
     service = handler.service_of(way.payload)
@@ -89,7 +89,7 @@ def columns_of(handler: Handler, way: Fallback, *, job: UUID, project: str, user
 
 
 def shown(service: str, model: str | None, credential: str | None) -> dict[str, Any]:
-    """What a job's log and result tell of a way."""
+    """The facts of a way that a job's log and result show."""
     return {
         name: value for name, value in (("service", service), ("model", model), ("credential", credential)) if value
     }

@@ -1,4 +1,4 @@
--- What became of the job or batch that the row `job` of jobs_dependency names: open, met or failed. A requeued job counts as its latest.
+-- Outcome of what the row `job` of jobs_dependency names: open, met or failed. A requeued job counts as its latest.
 CASE WHEN job.on_batch AND (SELECT true FROM jobs_job AS part
                              WHERE part.batch_id = job.on_id AND part.status IN {{unfinished}}
                              ORDER BY part.status LIMIT 1)  -- by the index, or all jobs are read for it

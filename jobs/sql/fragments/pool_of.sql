@@ -1,4 +1,4 @@
--- What Job.pool is to be: the first pool that names the job, empty where none does, null where there are none.
+-- The right value of Job.pool: the first pool that names the job, empty where none does, null where there are none.
 CASE WHEN EXISTS (SELECT FROM jobs_pool) THEN coalesce((
     SELECT pool.name FROM jobs_pool AS pool
      WHERE (pool.services = '{}' OR EXISTS (
