@@ -72,6 +72,8 @@ HEADINGS = {"R": "Nothing is lost or done twice", "S": "Nobody gets at what is n
 _HEAD = """\
 # Guarantees, and their proofs
 
+After this page you can look up what is promised and open the tests that prove it.
+
 Written by `manage.py write_docs` from `queueops/site/guarantees.py` and the tests, which name what they prove:
 `@pytest.mark.proves("R1")`. The short form of each runs in `make test`, or in `make test-all` where it starts
 processes; the long one in `make soak`. Those of `tests/crash_points` let whoever works on jobs, on batches of a
