@@ -59,6 +59,12 @@ def test_every_link_leads_somewhere():
                 assert [str(target) for target in links_of(page) if not target.exists()] == []
 
 
+def test_few_pictures_are_kept_and_each_is_shown():
+    kept = {path for form in ("png", "jpg", "webp") for path in DOCS.rglob(f"*.{form}")}
+    assert kept <= set(chain.from_iterable(map(links_of, PAGES)))
+    assert len(kept) <= 6  # each drawing of all has new bytes, which git keeps for good
+
+
 def test_every_file_that_is_named_exists():
     for page in INSIDE:
         named = re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", page.read_text(encoding="utf-8"))
