@@ -7,6 +7,8 @@ from queueops.core.generated_docs import generated_page
 _HEAD = f"""\
 # Metrics
 
+After this page you can look up what each metric of `/metrics` counts.
+
 Written by `manage.py write_docs` from `dashboards/metrics/catalogue.py`; change it there.
 
 `GET /metrics`, in Prometheus' text format. All but those of a web process itself are read from the database, at most

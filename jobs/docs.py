@@ -13,12 +13,16 @@ from queueops.core.generated_docs import generated_page, table
 _STATES_HEAD = """\
 # States of a job
 
+After this page you can look up what each state means and which moves between states there are.
+
 Written by `manage.py write_docs` from `jobs/states.py`; change it there. The database refuses every other
 move. Each move is logged as an event in the transaction that makes it.
 """
 
 _HANDLERS_HEAD = """\
 # Handlers
+
+After this page you can look up the kinds that come with QueueOps and their payloads.
 
 Written by `manage.py write_docs` from the handlers that come with QueueOps. Those of your own apps are
 listed by a running installation under `/api/v1/handlers/`. [Write a handler](../how-to/write-a-handler.md).
@@ -49,6 +53,8 @@ def states_page() -> str:
 
 _EVENTS_HEAD = """\
 # Events: the log of a job
+
+After this page you can read the log of a job and what a failed call writes into it.
 
 Written by `manage.py write_docs` from `jobs/event_catalogue.py` and `jobs/states.py`. Each is written in the
 transaction of what it tells of, and never changed. They are on a job's page, at `GET /api/v1/jobs/<id>/events/`

@@ -12,6 +12,8 @@ from .tool import Tool
 _HEAD = """\
 # Tools of the assistant
 
+After this page you can look up what each tool of the assistant takes and needs.
+
 Written by `manage.py write_docs` from `queueops/assistant/tools/`; change it there.
 [Connect an assistant](../how-to/connect-an-assistant.md) says how to reach them.
 

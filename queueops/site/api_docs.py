@@ -26,6 +26,8 @@ from ratelimits.api.urls import urlpatterns as limits_patterns
 HEAD = """\
 # The API
 
+After this page you can look up every address of the API, its scope, its errors and its lists.
+
 Written by `manage.py write_docs` from `jobs/api/` and `ratelimits/api/`; change it there. A running installation
 serves the whole OpenAPI document at `/api/v1/schema/` and a page to browse and try it at `/api/v1/docs/`. How to submit
 work: [submit.md](../how-to/submit.md). How to ask the limiter: [ask-the-limiter.md](../how-to/ask-the-limiter.md). How

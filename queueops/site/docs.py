@@ -13,6 +13,8 @@ from queueops.core.generated_docs import generated_page
 _HEAD = """\
 # Settings
 
+After this page you can look up every environment variable, its default and its rule.
+
 Written by `manage.py write_docs` from `queueops/core/env/`; change it there.
 
 Everything is set by environment variables, read once at the start. A value that breaks its rule, a

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from queueops.core.generated_docs import generated_page, table
+from queueops.core.generated_docs import generated_page
 
 MARKER = "proves"
 
@@ -72,11 +72,16 @@ HEADINGS = {"R": "Nothing is lost or done twice", "S": "Nobody gets at what is n
 _HEAD = """\
 # Guarantees, and their proofs
 
+After this page you can look up what is promised and open the tests that prove it.
+
+Each heading is a guarantee, and the tests below it prove it. A test without a remark runs in `make test`, or in
+`make test-all` where it starts processes. One marked *soak* runs in `make soak`; one marked *short and soak* in both.
+
+Tests of `tests/crash_points` stop whoever works on jobs, on batches of a provider or on webhooks before and after each
+statement that it sends. One real kill of each mechanism stays as the witness.
+
 Written by `manage.py write_docs` from `queueops/site/guarantees.py` and the tests, which name what they prove:
-`@pytest.mark.proves("R1")`. The short form of each runs in `make test`, or in `make test-all` where it starts
-processes; the long one in `make soak`. Those of `tests/crash_points` let whoever works on jobs, on batches of a
-provider or on webhooks die before and after each statement that it sends; one real kill of each mechanism stays as the
-witness.
+`@pytest.mark.proves("R1")`.
 """
 
 
@@ -94,12 +99,10 @@ def guarantees_page() -> str:
     proofs = find_proofs(Path(settings.BASE_DIR))
     lines = [_HEAD]
     for group, heading in HEADINGS.items():
-        rows = [
-            [row, text, "<br>".join(_shown(proofs[row])) or "-"]
-            for row, text in GUARANTEES.items()
-            if row.startswith(group)
-        ]
-        lines += [f"## {heading}\n", *table(["", "guarantee", "tests"], rows), ""]
+        lines += [f"## {heading}", ""]
+        for row, text in GUARANTEES.items():
+            if row.startswith(group):
+                lines += [f"### {row}: {text.removesuffix('.')}", "", *map(_shown, proofs[row]), ""]
     return "\n".join(lines)
 
 
@@ -112,10 +115,9 @@ def find_proofs(root: Path) -> dict[str, list[Proof]]:
     return found
 
 
-def _shown(proofs: list[Proof]) -> Iterator[str]:
-    for proof in proofs:
-        soak = "" if proof.form == "short" else f" ({proof.form})"
-        yield f"[{proof.name.removeprefix('test_').replace('_', ' ')}](../../{proof.path}){soak}"
+def _shown(proof: Proof) -> str:
+    soak = "" if proof.form == "short" else f" ({proof.form})"
+    return f"- [{proof.name.removeprefix('test_').replace('_', ' ')}](../../{proof.path}){soak}"
 
 
 def _proofs_of(module: ast.Module) -> Iterator[tuple[str, str, str]]:

@@ -103,6 +103,8 @@ PROOFS = (
 _HEAD = """\
 # Proofs
 
+After this page you can check that publicly reported defects of queues and gateways cannot happen here.
+
 What queues and gateways were publicly reported to get wrong, why it cannot happen here, and the tests that fail if it
 can. Most of the threads are closed: those projects mend what they are told of. They are named because these are the
 mistakes that work of this kind invites.

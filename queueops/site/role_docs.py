@@ -13,6 +13,8 @@ from .roles import ADMINISTRATOR, ROLES
 _HEAD = """\
 # Roles
 
+After this page you can look up which role may do what.
+
 Written by `manage.py write_docs` from each app's `roles.py`. The roles are groups, made by `migrate` when they
 are missing and yours to change afterwards: a later version adds to an existing group only permissions that are new in
 that version.

@@ -30,6 +30,14 @@ def test_no_test_names_a_guarantee_that_is_none():
     assert PROOFS.keys() <= GUARANTEES.keys()
 
 
+def test_the_page_has_a_line_for_each_guarantee_and_one_for_each_proof():
+    lines = (ROOT / "docs/reference/guarantees.md").read_text(encoding="utf-8").splitlines()
+    headings = [line for line in lines if line.startswith("### ")]
+    assert headings == [f"### {row}: {text.removesuffix('.')}" for row, text in GUARANTEES.items()]
+    assert len([line for line in lines if line.startswith("- ")]) == sum(map(len, PROOFS.values()))
+    assert max(map(len, lines)) < 250
+
+
 @pytest.mark.parametrize(
     ("text", "rows"),
     [

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSi
 from tests.support.browser import find_chromium
 from tests.support.busy_dashboard import busy, fresh_figures  # noqa: F401 - fixtures
 
-SCREENSHOTS = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
+SCREENSHOTS = Path(__file__).resolve().parents[2] / ".screenshots"
 DRAWN = bool(os.environ.get("WRITE_SCREENSHOTS"))
 Scheme = Literal["light", "dark"]
 WIDE, PHONE = ViewportSize(width=1180, height=720), ViewportSize(width=390, height=780)
@@ -163,8 +163,8 @@ def shoot(page: Page) -> Callable[[str], None]:
     """
     Take a page in light, dark and at a phone's width, and fail if it is wider than the phone or cut off there.
 
-    With WRITE_SCREENSHOTS set the pictures go to docs/screenshots/. Otherwise none is taken, and the page is loaded
-    once: how wide it is does not depend on its colours.
+    With WRITE_SCREENSHOTS set the pictures go to .screenshots/, which git leaves out. Otherwise none is taken, and the
+    page is loaded once: how wide it is does not depend on its colours.
     """
 
     def take(name: str) -> None:

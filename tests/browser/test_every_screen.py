@@ -1,4 +1,4 @@
-"""Every screen of the admin fits a phone; with WRITE_SCREENSHOTS set they are drawn for docs/screenshots/."""
+"""Every screen of the admin fits a phone; with WRITE_SCREENSHOTS set they are drawn in .screenshots/."""
 
 from __future__ import annotations
 

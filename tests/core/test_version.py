@@ -45,6 +45,14 @@ def test_the_changelog_has_a_section_for_it():
     assert re.fullmatch(rf"{re.escape(VERSION)} - \d{{4}}-\d\d-\d\d", released[0])
 
 
+def test_every_version_begins_with_at_most_ten_lines_that_an_operator_needs():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        needed = re.match(r".+\n\n### What you need to know\n\n((?:- .+\n)+)\n### ", section)
+        assert needed is not None, section.splitlines()[0]
+        assert len(needed[1].splitlines()) <= 10
+
+
 @pytest.mark.parametrize("word", ["version", "--version"])
 def test_the_command_tells_it(word):
     told = subprocess.run((sys.executable, ROOT / "manage.py", word), capture_output=True, text=True, check=True)

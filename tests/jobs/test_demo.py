@@ -87,7 +87,7 @@ def test_the_demo_is_submitted_once_and_goes_through(sandbox: Sandbox, monkeypat
         again = _seed()
         assert again.count("goes on") == 2
         assert "key of project" not in again
-        assert (Batch.objects.count(), ProducerKey.objects.count(), Credential.objects.count()) == (2, 1, 1)
+        assert (Batch.objects.count(), ProducerKey.objects.count(), Credential.objects.count()) == (2, 1, 2)
         drain()
         watched = StringIO()
         call_command("watch_batch", str(Batch.objects.get(name=zones.BATCH_NAME).pk), stdout=watched)

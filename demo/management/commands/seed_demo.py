@@ -8,7 +8,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from demo import sheets, usage, zones
+from demo import language_model, sheets, usage, zones
 from jobs.models import Batch
 from jobs.services.explain.batch_report import read_report
 from jobs.services.submit.submit import BatchReceipt, submit_batch
@@ -81,6 +81,7 @@ class Command(BaseCommand):
             _, secret = ProducerKey.issue(project, name="demo", scopes=scopes)
             self.stdout.write(f"key of project {project.pk}: {secret}  (shown this once; only its hash is stored)")
         sheets.ensure_credential(project, self.sandbox)
+        language_model.ensure_credential(project, self.sandbox)
         usage.ensure_usage(project.pk, actor=ACTOR, at=timezone.now())
         return project
 

@@ -1,0 +1,63 @@
+"""
+Ask a language model about each row of a CSV file, and write the rows with its answers in the same order.
+
+    .venv/bin/python examples/extract_from_csv.py [IN.csv] [OUT.csv]
+
+Kill it and start it again: each row is asked once, because its key says what it asks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from queueops_client import JobSpec, QueueOps
+
+PROMPT = "Extract the product and the complaint of this ticket as JSON: "
+
+
+def job_of(row: Mapping[str, str]) -> JobSpec:
+    prompt = PROMPT + json.dumps(row)
+    return JobSpec(
+        kind="llm.generate",
+        payload={
+            "provider": "openai",
+            "credential": "demo-openai",
+            "model": "small-1",
+            "prompt": prompt,
+            "max_output_tokens": 64,
+        },
+        idempotency_key=f"extract-{hashlib.sha256(prompt.encode()).hexdigest()}",
+    )
+
+
+def main(source: Path, target: Path) -> int:
+    with source.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    with QueueOps(os.environ.get("QUEUEOPS_URL", "http://127.0.0.1:8000"), key=os.environ["QUEUEOPS_KEY"]) as queue:
+        batch = queue.submit_many((job_of(row) for row in rows), name=f"extract {source.name}")
+        queue.wait(batch)
+        results = list(queue.results(batch))
+    with target.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*rows[0], "answer", "error"])
+        writer.writeheader()
+        for row, result in zip(rows, results, strict=True):
+            answer = result.result["text"] if result.ok else ""
+            writer.writerow({**row, "answer": answer, "error": "" if result.ok else result.last_error_code})
+    failed = sum(not result.ok for result in results)
+    print(f"{len(results) - failed} of {len(rows)} rows answered, in {target}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("source", type=Path, nargs="?", default=Path(__file__).with_name("tickets.csv"))
+    parser.add_argument("target", type=Path, nargs="?", default=Path("answers.csv"))
+    given = parser.parse_args()
+    sys.exit(main(given.source, given.target))
