@@ -40,6 +40,7 @@ versions: ## Run a part of the tests on each Python and Django that is promised 
 check: $(READY) ## Format, lint, types, import contracts, migrations, generated documents
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python deploy/plain_words.py
 	$(BIN)/mypy .
 	cd clients/python && ../../$(BIN)/mypy
 	$(BIN)/lint-imports

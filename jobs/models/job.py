@@ -35,7 +35,7 @@ IN_SEVERAL_CALLS = models.Q(  # and it has begun, and not ended
     status__in=sorted(UNFINISHED), first_attempt_at__isnull=False, costs__has_key=CALLS
 )
 
-# Queued, and not before a time. What waits for a batch of its provider has the time at which it goes live instead.
+# Queued, and not before a time. A job that waits for its provider's batch has another time: when it goes live instead.
 HAS_A_TIME = models.Q(status="queued", scheduled_at__isnull=False) & ~models.Q(via="batch")
 
 ENDED = [state.value for state in JobState if state in TERMINAL]

@@ -23,5 +23,5 @@ def key_of(service: str, credential: OpenCredential) -> str:
 
 
 def unusable(message: str) -> ProviderError:
-    """What a job fails with whose credential does not serve."""
+    """Return the failure of a job whose credential does not serve."""
     return ProviderError(None, message, code="credential_unusable", outcome="refused")

@@ -20,7 +20,7 @@ _FINISHED = frozenset({"stop", "end_turn", "stop_sequence", "eos", "eos_token", 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What is sent. The key is in the headers, never in the URL."""
+    """A request as it is sent. The key is in the headers, never in the URL."""
 
     url: str
     headers: dict[str, str] = field(repr=False)
@@ -65,7 +65,7 @@ class Generation:
                     self.usage[name] = max(number, self.usage.get(name, 0))
 
     def used(self) -> Usage | None:
-        """What the provider counted, by unit; None: it told nothing. Thoughts are output, told apart or not."""
+        """Return what the provider counted, by unit; None: it told nothing. Thoughts are output, told apart or not."""
         found = self.usage
         if not found:
             return None

@@ -1,4 +1,4 @@
-"""What a language model's provider says instead of an answer."""
+"""Errors that a language model's provider gives instead of an answer."""
 
 from __future__ import annotations
 

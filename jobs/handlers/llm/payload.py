@@ -44,7 +44,7 @@ class Message(BaseModel):
 
 
 class FallbackStep(BaseModel):
-    """Another model, and when to go on with it. What is left out is as in the payload."""
+    """Another model, and when to go on with it. A field that is left out is as in the payload."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 BYTES_PER_TOKEN = 4.0
-# What Gemini counts for a small picture or a page; other parts are worse guesses, and settled afterwards.
+# Gemini counts so many for a small picture or a page. Other parts are worse guesses; the answer settles them.
 TOKENS_PER_OTHER_PART = 258
 
 _PARAGRAPH = re.compile(r"\n[ \t\r]*\n\s*")
 _SENTENCE = re.compile(r"[.!?\u2026][\"'\u2019\u201d)\]]*\s+|[\u3002\uff01\uff1f]\s*|\n\s*")
 _SPACE = re.compile(r"\s+")
-# Of a character's UTF-8 bytes after the first.
+# These mark each byte of a character in UTF-8 after its first.
 _CONTINUATION_MASK, _CONTINUATION = 0b1100_0000, 0b1000_0000
 
 

@@ -16,7 +16,7 @@ from jobs.states import JobState
 from queueops.core.clock import TransactionNow as Now
 from queueops.core.sql import run_sql
 
-# Of one batch all are counted, for it has no more. A long list of batches may read no more than a single one by that.
+# All of one batch are counted, for it has no more. A long list of batches may read no more than a single one by that.
 MOST_SCHEDULED_COUNTED = 100_000
 FEWEST_SCHEDULED_COUNTED = 10_000
 
@@ -40,7 +40,7 @@ NOTHING_SCHEDULED = Scheduled()
 
 
 def scheduled() -> Q:
-    """Of jobs, those that wait for their time; sql/fragments/scheduled.sql says the same."""
+    """Return the condition of jobs that wait for their time; sql/fragments/scheduled.sql says the same."""
     return HAS_A_TIME & Q(scheduled_at__gt=Now())
 
 
@@ -51,7 +51,11 @@ def is_scheduled(job: Job) -> bool:
 
 
 def scheduled_of_batches(batch_ids: Collection[UUID]) -> dict[UUID, Scheduled]:
-    """Of each batch, by one read, at most MOST_SCHEDULED_COUNTED, of many fewer; whose there are none is left out."""
+    """
+    Count each batch's by one read, at most MOST_SCHEDULED_COUNTED.
+
+    Many batches share that bound. Batches without any are left out.
+    """
     return {UUID(whose): one for whose, one in _count(batches=tuple(batch_ids)).items()} if batch_ids else {}
 
 
@@ -61,14 +65,14 @@ def scheduled_of_projects(project_ids: Collection[str]) -> dict[str, Scheduled]:
 
 
 def count_scheduled(project_id: str | None = None) -> Scheduled:
-    """Of a project or of all, at most MOST_SCHEDULED_COUNTED."""
+    """Count a project's, or all; at most MOST_SCHEDULED_COUNTED."""
     if project_id is not None:
         return scheduled_of_projects([project_id]).get(project_id, NOTHING_SCHEDULED)
     return _count(everybody=True).get("", NOTHING_SCHEDULED)
 
 
 def scheduled_of(*, project_id: str | None, batch_id: UUID | None) -> Scheduled:
-    """Of a batch, else of a project, else of all."""
+    """Count a batch's, else a project's, else all."""
     if batch_id is not None:
         return scheduled_of_batches([batch_id]).get(batch_id, NOTHING_SCHEDULED)
     return count_scheduled(project_id)

@@ -35,7 +35,7 @@ _STATUSES = {
 
 
 class AnthropicBatches:
-    """Of the Messages API."""
+    """Batches of the Messages API."""
 
     most_lines = 100_000
     most_bytes = 200_000_000

@@ -33,7 +33,7 @@ _STATUSES = {1: 0, 3: 400, 4: 504, 5: 404, 7: 403, 8: 429, 9: 400, 10: 409, 11: 
 
 
 class GeminiBatches:
-    """Of generateContent."""
+    """Batches of generateContent."""
 
     most_lines = 20_000
     most_bytes = 18_000_000

@@ -48,7 +48,7 @@ def counted(counts: Mapping[str, int], *, held_by_outage: int = 0, scheduled: in
     """
     `440 completed, 10 failed, 550 queued`: what there is, ended ones first.
 
-    What an outage holds is apart from what waits for quota, and what waits for its time from what waits for its turn.
+    Jobs that an outage holds are apart from those that wait for quota; scheduled jobs are apart from queued ones.
     """
     if held_by_outage:
         limited = max(0, counts.get("rate_limited", 0) - held_by_outage)
