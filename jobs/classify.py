@@ -61,6 +61,11 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "invalid_payload": "The payload no longer fits the handler's schema. Edit it and requeue.",
     "handler_error": "The handler has a bug: its attempts' traceback says where. Fix it, then requeue.",
     "task_error": "The task raised an exception: its traceback is with the attempts. Fix the cause, then requeue.",
+    "schema_mismatch": (
+        "No answer of the model fitted the schema; the message says where. Loosen it, say in the prompt what is wanted, "
+        "or take another model, then requeue."
+    ),
+    "answer_cut": "The answer needs more output tokens than it may have. Raise max_output_tokens, then requeue.",
     "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",
     "result_too_large": (
         "The handler returned more than QUEUEOPS_RESULT_STORE_MAX_MB. The call was made. Have it return less, or raise "

@@ -1,10 +1,12 @@
 """What the language model stand-ins share: counting tokens, making text, cutting it up."""
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from random import Random
+from typing import Any
 
 from sandbox.knobs.providers import LlmKnobs
 from sandbox.provider import CallIdentity, CallTokens
@@ -30,8 +32,14 @@ class CannedAnswer:
     is_cut: bool
 
     @classmethod
-    def of(cls, prompt: str, knobs: LlmKnobs, *, max_tokens: int | None) -> "CannedAnswer":
-        """Make `knobs.output_tokens` of text, fewer when the caller allows fewer."""
+    def of(cls, prompt: str, knobs: LlmKnobs, *, max_tokens: int | None, schema: object = None) -> "CannedAnswer":
+        """Make `knobs.output_tokens` of text, fewer when the caller allows fewer; with a schema JSON that fits it."""
+        if isinstance(schema, dict):
+            text = json.dumps({"unasked": True} if knobs.schema_mismatch else example_of(schema))
+            tokens = count_tokens(text)
+            kept = tokens if max_tokens is None else min(max_tokens, tokens)
+            text = text[: kept * BYTES_PER_TOKEN]
+            return cls(text, count_tokens(prompt, factor=knobs.token_factor), kept, kept < tokens)
         tokens = knobs.output_tokens if max_tokens is None else min(max_tokens, knobs.output_tokens)
         length = tokens * BYTES_PER_TOKEN
         text = (_FILLER * (length // len(_FILLER) + 1))[:length]
@@ -52,6 +60,27 @@ class Omissions:
     @classmethod
     def draw(cls, knobs: LlmKnobs, dice: Random) -> "Omissions":
         return cls(dice.random() < knobs.missing_usage_rate, dice.random() < knobs.stream_cut_rate)
+
+
+def example_of(schema: dict[str, Any]) -> object:
+    """Return the smallest value that fits a schema of the usual keywords; the same schema gives the same value."""
+    if "const" in schema or "enum" in schema:
+        return schema.get("const", next(iter(schema.get("enum", [None]))))
+    for name in ("anyOf", "oneOf"):
+        if schema.get(name):
+            return example_of(schema[name][0])
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    kind = kind[0] if isinstance(kind, list) else kind
+    if kind == "object":
+        return {name: example_of(of) for name, of in schema.get("properties", {}).items()}
+    if kind == "array":
+        return [example_of(schema.get("items", {}))] * max(1, schema.get("minItems", 0))
+    return {
+        "integer": schema.get("minimum", 7),
+        "number": schema.get("minimum", 7.5),
+        "boolean": True,
+        "null": None,
+    }.get(kind, "fox")
 
 
 def call_tokens(answer: CannedAnswer, *, cached_share: float = 0.0) -> CallTokens:

@@ -25,7 +25,7 @@ from django.db import close_old_connections, transaction
 from pydantic import ValidationError
 
 from jobs.classify import Failure, clean, failure_of, with_push_back
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import UNTOLD, ProviderError, Used
 from jobs.handlers.registry import (
     Answer,
     Bisect,
@@ -444,7 +444,7 @@ class HandlerLoop:
             return self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
         if isinstance(error, QueueOpsError) and error is run.credential:
             return self._failed(run, Failure(error.code, type(error).__qualname__, clean(error.message), "refused"))
-        return self._failed(run, failure_of(error, secrets_of(run.credential)))
+        return self._failed(run, failure_of(error, secrets_of(run.credential)), used=getattr(error, "used", UNTOLD))
 
     def _prepare(self, run: _Run) -> tuple[Handler, RunningJob[Any]]:
         """Read the payload and make the handler's argument; raises errors that _broken understands."""
@@ -537,9 +537,19 @@ class HandlerLoop:
             run.running.cancelled.set()
         return Failure("timeout", "TimeoutError", f"no end after {self._elapsed_ms(run) / 1000:.1f} s")
 
-    def _failed(self, run: _Run, failure: Failure) -> Failed:
+    def _failed(self, run: _Run, failure: Failure, *, used: Used = UNTOLD) -> Failed:
         failure = with_push_back(failure, run.notes.refusal)
-        return Failed(run.job, run.service, run.retry, run.repeatable, failure, self._elapsed_ms(run), run.calls)
+        return Failed(
+            run.job,
+            run.service,
+            run.retry,
+            run.repeatable,
+            failure,
+            self._elapsed_ms(run),
+            run.calls,
+            cost=_cost(run, used[0]),
+            usage=_usage(run, used[1]),
+        )
 
     def _write_off(self, run: _Run) -> None:
         """Give up on a handler that ignores its cancellation. Its thread stays busy: the process must be renewed."""

@@ -10,11 +10,17 @@ from queueops.core.outbound.policy import OutboundRefused
 from queueops.core.values.retry_after import told_delay
 
 if TYPE_CHECKING:
+    from ratelimits.costs import Usage
     from ratelimits.feedback import PushBack
 
 SHOULD_RETRY = "should_retry"
 
 Outcome = Literal["not_sent", "refused", "answered", "unknown"]
+
+Used = tuple["int | None", "Usage | None"]
+"""What a call cost and used, as `cost` and `usage` of `Done`. None: nobody has told."""
+
+UNTOLD: Used = (None, None)
 
 
 class ProviderError(Exception):
@@ -37,6 +43,7 @@ class ProviderError(Exception):
             the answer. The job is given back without spending an attempt, and the quota's counters cool down.
         repeat: Whether another attempt may help, where the handler knows better than `status` and `outcome` say. The
             error then concerns no quota, and the retry policy alone says when.
+        used: What an answered call cost, which is paid for all the same.
     """
 
     def __init__(
@@ -50,6 +57,7 @@ class ProviderError(Exception):
         details: Mapping[str, Any] | None = None,
         push_back: PushBack | None = None,
         repeat: bool | None = None,
+        used: Used = UNTOLD,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -60,6 +68,7 @@ class ProviderError(Exception):
         self.details: dict[str, Any] = dict(details or {})
         self.push_back = push_back
         self.repeat = repeat
+        self.used = used
 
 
 def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:

@@ -37,7 +37,8 @@ def answer_of(body: dict[str, Any], knobs: AnthropicKnobs) -> tuple[CannedAnswer
     if not isinstance(max_tokens, int) or max_tokens < 1:
         raise anthropic_error(400, "max_tokens: Input should be greater than or equal to 1")
     prompt = Prompt.of(body, factor=knobs.token_factor, minimum_tokens=knobs.cache_minimum_tokens)
-    return CannedAnswer.of(prompt.text, knobs, max_tokens=max_tokens), prompt
+    form = (body.get("output_config") or {}).get("format") or {}
+    return CannedAnswer.of(prompt.text, knobs, max_tokens=max_tokens, schema=form.get("schema")), prompt
 
 
 def message_of(

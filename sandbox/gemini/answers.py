@@ -9,7 +9,7 @@ from sandbox.llm import CannedAnswer, texts
 
 
 def prompt_of(body: dict[str, Any]) -> str:
-    return "".join(texts(body))
+    return "".join(texts({name: value for name, value in body.items() if name != "generationConfig"}))
 
 
 def generation_of(body: dict[str, Any], knobs: GeminiKnobs) -> CannedAnswer:
@@ -25,7 +25,8 @@ def generation_of(body: dict[str, Any], knobs: GeminiKnobs) -> CannedAnswer:
     max_tokens = config.get("maxOutputTokens") if isinstance(config, Mapping) else None
     if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
         raise google_error(400, "max_output_tokens must be positive.")
-    return CannedAnswer.of(prompt_of(body), knobs, max_tokens=max_tokens)
+    schema = config.get("responseJsonSchema") if isinstance(config, Mapping) else None
+    return CannedAnswer.of(prompt_of(body), knobs, max_tokens=max_tokens, schema=schema)
 
 
 def answer(

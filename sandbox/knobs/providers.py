@@ -36,6 +36,7 @@ class LlmKnobs(QuotaKnobs):
     credit_gone: bool = False
     token_factor: TokenFactor = 1.0
     output_tokens: OutputTokens = 64
+    schema_mismatch: bool = False
     missing_usage_rate: Rate = 0.0
     stream_chunks: Annotated[int, Field(ge=1, le=100)] = 3
     stream_chunk_milliseconds: Annotated[float, Field(ge=0, le=10_000, allow_inf_nan=False)] = 0

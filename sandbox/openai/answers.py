@@ -31,7 +31,9 @@ def generation_of(body: dict[str, Any], knobs: OpenAiKnobs) -> CannedAnswer:
     max_tokens = body.get("max_completion_tokens", body.get("max_tokens"))
     if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
         raise openai_error(400, "Invalid 'max_tokens': integer below minimum value.", code="integer_below_min_value")
-    return CannedAnswer.of(prompt_of(body), knobs, max_tokens=max_tokens)
+    form = body.get("response_format")
+    schema = (form.get("json_schema") or {}).get("schema") if isinstance(form, dict) else None
+    return CannedAnswer.of(prompt_of(body), knobs, max_tokens=max_tokens, schema=schema)
 
 
 def usage_of(generation: CannedAnswer, knobs: OpenAiKnobs) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import re
 from functools import cache
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 from drf_spectacular.generators import SchemaGenerator
 
 ROOT = "/api/v1/"

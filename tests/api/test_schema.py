@@ -1,6 +1,6 @@
 import json
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 import pytest
 from django.core.management import call_command
 from django.test import Client

@@ -22,8 +22,8 @@ from ratelimits.feedback import (
 from ratelimits.quota_names import read_quota_name, read_unit
 from ratelimits.rate_headers import read_quotas
 
-from .dialect import Dialect, ErrorWords, Generation, ModelRequest, codes_of, phrases
-from .payload import LlmGenerate
+from .dialect import Dialect, ErrorWords, Generation, ModelRequest, codes_of, phrases, with_options
+from .payload import LlmGenerate, Turn
 
 BASE_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -49,7 +49,7 @@ _INPUT = ("uncached_tokens", "cached_tokens", "cache_written_tokens")
 
 def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str) -> ModelRequest:
     turns = payload.turns(part)
-    said = [{"role": turn.role, "content": turn.content} for turn in turns if turn.role != "system"]
+    said = [{"role": turn.role, "content": _content(turn, payload)} for turn in turns if turn.role != "system"]
     body: dict[str, Any] = {
         "model": payload.model,
         "max_tokens": payload.stated_output,
@@ -59,12 +59,37 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     if instructions:
         block = {"type": "text", "text": instructions, "cache_control": {"type": "ephemeral"}}
         body["system"] = [block] if payload.cache_system else instructions
-    if payload.temperature is not None:
-        body["temperature"] = payload.temperature
+    named = {"temperature": payload.temperature, "top_p": payload.top_p, "stop_sequences": payload.stop}
+    body |= {name: value for name, value in named.items() if value is not None}
+    output: dict[str, Any] = {}
+    if payload.reasoning == "none":
+        body["thinking"] = {"type": "disabled"}
+    elif payload.reasoning is not None:
+        output["effort"] = payload.reasoning
+    if payload.answer_schema is not None:
+        output["format"] = {"type": "json_schema", "schema": payload.answer_schema}
+    if output:
+        body["output_config"] = output
+    if payload.tools:
+        body["tools"] = [tool.as_dict("input_schema") for tool in payload.tools]
+    body = with_options(body, payload.options)
     if payload.stream:
         body["stream"] = True
     root = (base_url or BASE_URL).rstrip("/").removesuffix("/v1")
     return ModelRequest(f"{root}/v1/messages", {"x-api-key": api_key, "anthropic-version": VERSION}, body)
+
+
+def _content(turn: Turn, payload: LlmGenerate) -> str | list[dict[str, Any]]:
+    """A text, or blocks where pictures stand before it."""
+    if not turn.has_pictures:
+        return turn.content
+    pictures = [
+        {"type": "image", "source": {"type": "url", "url": one.url}}
+        if one.url
+        else {"type": "image", "source": {"type": "base64", "media_type": one.media_type, "data": one.base64}}
+        for one in payload.pictures or ()
+    ]
+    return [*pictures, {"type": "text", "text": turn.content}]
 
 
 def absorb(answer: Generation, event: dict[str, Any]) -> None:
@@ -73,15 +98,14 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     if not isinstance(message, dict):
         return
     blocks = message.get("content")
-    for block in blocks if isinstance(blocks, list) else ():
-        if isinstance(block, dict):
-            answer.add_text(block.get("text"))
-    block = event.get("content_block")  # the first piece of a text may begin its block
-    if isinstance(block, dict):
-        answer.add_text(block.get("text"))
+    for place, block in enumerate(blocks if isinstance(blocks, list) else ()):
+        _add_block(answer, block, place)
+    _add_block(answer, event.get("content_block"), event.get("index"))  # the first piece of a text may begin its block
     delta = event.get("delta")
     change = delta if isinstance(delta, dict) else {}
     answer.add_text(change.get("text"))
+    if change.get("type") == "input_json_delta":
+        answer.add_call(_place(event.get("index")), arguments=change.get("partial_json"))
     answer.note(
         finish_reason=change.get("stop_reason") or message.get("stop_reason"),
         model=message.get("model"),
@@ -94,6 +118,20 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         usage["input_tokens"] = sum(usage.get(name, 0) for name in _INPUT)
         if "output_tokens" in usage:
             usage["total_tokens"] = usage["input_tokens"] + usage["output_tokens"]
+
+
+def _add_block(answer: Generation, block: Any, place: Any) -> None:
+    """A block of text, or a call of a tool, whose arguments a stream brings after it."""
+    if not isinstance(block, dict):
+        return
+    answer.add_text(block.get("text"))
+    if block.get("type") == "tool_use":
+        arguments = block.get("input") or None
+        answer.add_call(_place(place), name=block.get("name"), call_id=block.get("id"), arguments=arguments)
+
+
+def _place(index: Any) -> int:
+    return index if type(index) is int else 0
 
 
 def knows(event: dict[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from .tokens import BYTES_PER_TOKEN
 MAX_WORD = 200
 # In lower case; `eos`, `eos_token` and `complete` are of servers that speak as OpenAI does.
 _FINISHED = frozenset({"stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete"})
+_FINISHED_BY_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,32 @@ class ModelRequest:
 
 
 @dataclass(slots=True)
+class ToolCall:
+    """
+    A call of a tool that the model asks for.
+
+    Attributes:
+        pieces: Of the arguments as JSON text, as a stream brings them.
+        whole: The arguments as an object, where the answer has them so.
+    """
+
+    name: str | None = None
+    id: str | None = None
+    pieces: list[str] = field(default_factory=list)
+    whole: Any = None
+
+    def told(self) -> dict[str, Any]:
+        """Return the call for a result; arguments that are no JSON stay text."""
+        arguments, text = self.whole, "".join(self.pieces)
+        if text:
+            try:
+                arguments = json.loads(text)
+            except (ValueError, RecursionError):
+                arguments = text
+        return {"name": self.name, "arguments": {} if arguments is None else arguments, "id": self.id}
+
+
+@dataclass(slots=True)
 class Generation:
     """
     An answer as far as it has come in.
@@ -35,6 +63,7 @@ class Generation:
     Attributes:
         finish_reason: As the provider says it; None: the answer goes on.
         usage: `input_tokens`, `output_tokens`, `total_tokens` and others, as far as told.
+        calls: The tools that the model wants called, by their place in the answer.
     """
 
     pieces: list[str] = field(default_factory=list)
@@ -42,12 +71,24 @@ class Generation:
     usage: dict[str, int] = field(default_factory=dict)
     model: str | None = None
     id: str | None = None
+    calls: dict[Any, ToolCall] = field(default_factory=dict)
     _bytes: int = 0
 
     def add_text(self, text: Any) -> None:
         if isinstance(text, str):
             self.pieces.append(text)
             self._bytes += len(text.encode(errors="replace"))
+
+    def add_call(self, place: Any, *, name: Any = None, call_id: Any = None, arguments: Any = None) -> None:
+        """Take a call of a tool, or a piece of its arguments, which come as text or whole."""
+        call = self.calls.setdefault(place, ToolCall())
+        call.name = _word(name) or call.name
+        call.id = _word(call_id) or call.id
+        if isinstance(arguments, str):
+            call.pieces.append(arguments)
+            self._bytes += len(arguments.encode(errors="replace"))
+        elif arguments is not None:
+            call.whole = arguments
 
     def note(self, *, finish_reason: Any = None, model: Any = None, answer_id: Any = None) -> None:
         """Take what is a short text; providers also send null."""
@@ -90,15 +131,27 @@ class Generation:
 
     def result(self) -> dict[str, Any]:
         text, reason = self.text, self.finish_reason or ""
+        calls = [call.told() for call in self.calls.values()]
+        finished = _FINISHED | _FINISHED_BY_CALLS if calls else _FINISHED
         return {
             "text": text,
             "finish_reason": self.finish_reason,
-            "complete": bool(text) and reason.lower() in _FINISHED,
-            **({} if text else {"empty": True}),
+            "complete": bool(text or calls) and reason.lower() in finished,
+            **({} if text or calls else {"empty": True}),
+            **({"tool_calls": calls} if calls else {}),
             "usage": self.usage or None,
             "model": self.model,
             "id": self.id,
         }
+
+
+def with_options(body: dict[str, Any], options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a body with fields of the provider's own added; an object in both has the fields of both."""
+    found = dict(body)
+    for name, value in (options or {}).items():
+        before = found.get(name)
+        found[name] = with_options(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return found
 
 
 def phrases(*patterns: str) -> tuple[re.Pattern[str], ...]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from jobs.handlers.google.refusals import ACCOUNT_REASONS, parse_google
 
-from .dialect import Dialect, ErrorWords, Generation, ModelRequest, phrases
-from .payload import LlmGenerate
+from .dialect import Dialect, ErrorWords, Generation, ModelRequest, phrases, with_options
+from .payload import LlmGenerate, Turn
 
 BASE_URL = "https://generativelanguage.googleapis.com"
 
 WORDS = ErrorWords(too_long=phrases(r"input token count .*exceeds the maximum"), account_codes=ACCOUNT_REASONS)
+_COUNTS_THOUGHTS = re.compile(r"gemini-[12]\b")
+_BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}  # as Google maps OpenAI's words
 _ROLES = {"user": "user", "assistant": "model"}
 _FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 _COUNTS = {
@@ -28,17 +31,50 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     turns = payload.turns(part)
     said = [turn for turn in turns if turn.role != "system"]
     body: dict[str, Any] = {
-        "contents": payload.contents
-        or [{"role": _ROLES[turn.role], "parts": [{"text": turn.content}]} for turn in said]
+        "contents": payload.contents or [{"role": _ROLES[turn.role], "parts": _parts(turn, payload)} for turn in said]
     }
     instructions = [{"text": turn.content} for turn in turns if turn.role == "system"]
     if instructions:
         body["systemInstruction"] = {"parts": instructions}
-    config = {"maxOutputTokens": payload.max_output_tokens, "temperature": payload.temperature}
+    config: dict[str, Any] = {
+        "maxOutputTokens": payload.max_output_tokens,
+        "temperature": payload.temperature,
+        "topP": payload.top_p,
+        "seed": payload.seed,
+        "stopSequences": payload.stop,
+        "thinkingConfig": _thinking(payload),
+    }
+    if payload.answer_schema is not None:
+        config |= {"responseMimeType": "application/json", "responseJsonSchema": payload.answer_schema}
     if given := {name: value for name, value in config.items() if value is not None}:
         body["generationConfig"] = given
+    if payload.tools:
+        body["tools"] = [{"functionDeclarations": [tool.as_dict("parametersJsonSchema") for tool in payload.tools]}]
+    body = with_options(body, payload.options)
     root = (base_url or BASE_URL).rstrip("/")
     return ModelRequest(f"{root}/v1beta/models/{payload.model}:{verb}", {"x-goog-api-key": api_key}, body)
+
+
+def _parts(turn: Turn, payload: LlmGenerate) -> list[dict[str, Any]]:
+    text = {"text": turn.content}
+    if not turn.has_pictures:
+        return [text]
+    pictures = [
+        {"fileData": {"fileUri": one.url, **({"mimeType": one.media_type} if one.media_type else {})}}
+        if one.url
+        else {"inlineData": {"mimeType": one.media_type, "data": one.base64}}
+        for one in payload.pictures or ()
+    ]
+    return [*pictures, text]
+
+
+def _thinking(payload: LlmGenerate) -> dict[str, Any] | None:
+    """How much it thinks: in tokens for models before 3, in a word for the others; see docs/reference/wire-facts.md."""
+    if payload.reasoning is None:
+        return None
+    if _COUNTS_THOUGHTS.match(payload.model):
+        return {"thinkingBudget": _BUDGETS[payload.reasoning]}
+    return {"thinkingLevel": "minimal" if payload.reasoning == "none" else payload.reasoning}
 
 
 def absorb(answer: Generation, event: dict[str, Any]) -> None:
@@ -49,6 +85,10 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     for piece in parts if isinstance(parts, list) else ():
         if isinstance(piece, dict) and piece.get("thought") is not True:
             answer.add_text(piece.get("text"))
+            if isinstance(call := piece.get("functionCall"), dict):
+                # Each comes whole, in a stream too.
+                arguments = call.get("args") or {}
+                answer.add_call(len(answer.calls), name=call.get("name"), call_id=call.get("id"), arguments=arguments)
     feedback = event.get("promptFeedback")
     blocked = feedback.get("blockReason") if isinstance(feedback, dict) else None
     answer.note(

@@ -23,6 +23,7 @@ from . import errors as llm_errors
 from .access import key_of, unusable
 from .batches.form import batch_form
 from .dialect import Dialect, Generation, ModelRequest
+from .fitting import with_data
 from .payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
 from .providers import DIALECTS
 from .reading import AnswerReader
@@ -60,7 +61,8 @@ async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
         return Continue(job.partial or {"parts": []}, f"its server takes {learned}: asked again", cost=0)
     result, cost, usage = storable(answer.result(), secrets), dialect.cost(answer), answer.used()
     if len(parts) == 1:
-        return Done(_routed(job, result), cost=cost, known_cost=answer.usage.get("input_tokens"), usage=usage)
+        fitting = await off_loop(with_data, payload, result, dialect, answer, size=len(result["text"]))
+        return Done(_routed(job, fitting), cost=cost, known_cost=answer.usage.get("input_tokens"), usage=usage)
     finished = [*finished, result]
     if len(finished) < len(parts):
         message = f"part {len(finished)} of {len(parts)} is done"

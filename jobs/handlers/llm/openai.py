@@ -28,8 +28,8 @@ from ratelimits.quota_names import QuotaName, read_quota_name, read_unit
 from ratelimits.rate_headers import StatedQuota, read_units
 
 from . import anthropic, gemini
-from .dialect import Dialect, ErrorWords, Generation, ModelRequest, codes_of, phrases
-from .payload import LlmGenerate
+from .dialect import Dialect, ErrorWords, Generation, ModelRequest, codes_of, phrases, with_options
+from .payload import LlmGenerate, Turn
 
 BASE_URL = "https://api.openai.com/v1"
 OPENAI_HOST = "api.openai.com"
@@ -80,19 +80,56 @@ _COUNTS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"
 
 
 def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str) -> ModelRequest:
-    turns = [{"role": turn.role, "content": turn.content} for turn in payload.turns(part)]
+    turns = [{"role": turn.role, "content": _content(turn, payload)} for turn in payload.turns(part)]
     body: dict[str, Any] = {"model": payload.model, "messages": turns}
     if payload.max_output_tokens is not None:
         # OpenAI's newer models refuse the old name, most other servers know no other.
         name = "max_completion_tokens" if is_openai(base_url) or is_azure(base_url) else "max_tokens"
         body[name] = payload.max_output_tokens
-    if payload.temperature is not None:
-        body["temperature"] = payload.temperature
+    named = {
+        "temperature": payload.temperature,
+        "top_p": payload.top_p,
+        "seed": payload.seed,
+        "stop": payload.stop,
+        "reasoning_effort": payload.reasoning,
+    }
+    body |= {name: value for name, value in named.items() if value is not None}
+    if payload.answer_schema is not None:
+        strict = {"strict": True} if is_strict(payload.answer_schema) else {}
+        form = {"name": "answer", "schema": payload.answer_schema, **strict}
+        body["response_format"] = {"type": "json_schema", "json_schema": form}
+    if payload.tools:
+        body["tools"] = [{"type": "function", "function": tool.as_dict("parameters")} for tool in payload.tools]
+    body = with_options(body, payload.options)
     if payload.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     if is_azure(base_url):
         return ModelRequest(_azure_url(base_url, payload.model), {"api-key": api_key}, body)
     return ModelRequest(f"{root_of(base_url)}/chat/completions", {"Authorization": f"Bearer {api_key}"}, body)
+
+
+def _content(turn: Turn, payload: LlmGenerate) -> str | list[dict[str, Any]]:
+    """A text, or parts where pictures stand before it."""
+    if not turn.has_pictures:
+        return turn.content
+    pictures = [{"type": "image_url", "image_url": {"url": one.data_url}} for one in payload.pictures or ()]
+    return [*pictures, {"type": "text", "text": turn.content}]
+
+
+def is_strict(schema: Any) -> bool:
+    """Whether OpenAI takes a schema as strict: each object names all its properties as required and allows no other."""
+    if isinstance(schema, list):
+        return all(is_strict(one) for one in schema)
+    if not isinstance(schema, dict):
+        return True
+    if isinstance(properties := schema.get("properties"), dict):
+        required = schema.get("required")
+        names_all = isinstance(required, list) and set(map(str, required)) == properties.keys()
+        if schema.get("additionalProperties") is not False or not names_all:
+            return False
+    elif schema.get("type") == "object":
+        return False
+    return all(is_strict(one) for name, one in schema.items() if name not in ("enum", "const", "default", "examples"))
 
 
 def adapt(body: dict[str, Any], takes: frozenset[str]) -> dict[str, Any]:
@@ -128,6 +165,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
         if isinstance(message, dict):
             _add_content(answer, message.get("content"))
             answer.add_text(message.get("refusal"))
+            _add_calls(answer, message.get("tool_calls"))
         answer.note(finish_reason=choice.get("finish_reason"))
         _count(answer, choice.get("usage"))
     answer.note(model=event.get("model"), answer_id=event.get("id"))
@@ -139,6 +177,16 @@ def _add_content(answer: Generation, content: Any) -> None:
     for part in content if isinstance(content, list) else [{"type": "text", "text": content}]:
         if isinstance(part, dict) and part.get("type") in _TEXTS:
             answer.add_text(part.get("text"))
+
+
+def _add_calls(answer: Generation, calls: Any) -> None:
+    """Calls of tools, whole or in pieces; a stream's pieces say by `index` to which call they belong."""
+    for place, call in enumerate(calls if isinstance(calls, list) else ()):
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            at = call.get("index", place)
+            name, arguments = function.get("name"), function.get("arguments")
+            answer.add_call(at if type(at) is int else place, name=name, call_id=call.get("id"), arguments=arguments)
 
 
 def _count(answer: Generation, usage: Any) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
@@ -14,7 +15,8 @@ from jobs.handlers.registry import Cost
 from ratelimits.costs import INPUT_OF_CALLS, INPUT_TOKENS, OUTPUT_TOKENS, Usage
 
 from .most_output import most_output_of
-from .tokens import BYTES_PER_TOKEN, count_content_tokens, count_tokens, split_text
+from .schemas import check_schema
+from .tokens import BYTES_PER_TOKEN, TOKENS_PER_OTHER_PART, count_content_tokens, count_tokens, split_text
 
 DEFAULT_OUTPUT_TOKENS = 1_000
 DEFAULT_SPLIT_TOKENS = 8_000
@@ -22,6 +24,24 @@ TOKENS_AROUND_A_TURN = 32  # that a provider adds for its form; OpenAI states 3 
 MAX_OUTPUT_TOKENS = 1_000_000
 MAX_LLM_SECONDS = 590.0
 MOST_FALLBACKS = 5
+
+MAX_OPENAI_STOPS = 4
+# A picture takes at most so many, unless it is cut up; sources in docs/reference/wire-facts.md.
+PICTURE_TOKENS = {"gemini": TOKENS_PER_OTHER_PART, "openai": 1_105, "anthropic": 1_600}
+_INSTEAD = "is not for options: use {}"
+OURS = {
+    "model": _INSTEAD.format("model"),
+    "messages": _INSTEAD.format("messages"),
+    "contents": _INSTEAD.format("contents"),
+    "stream": _INSTEAD.format("stream"),
+    "stream_options": "is set with stream",
+    "max_tokens": _INSTEAD.format("max_output_tokens"),
+    "max_completion_tokens": _INSTEAD.format("max_output_tokens"),
+    "maxOutputTokens": _INSTEAD.format("max_output_tokens"),
+    "n": "would bring several answers; submit several jobs",
+    "candidateCount": "would bring several answers; submit several jobs",
+    "service_tier": "is chosen by the way that a job goes",
+}
 
 _ASCII_NAME = r"^[A-Za-z0-9@][A-Za-z0-9._:/@-]{0,99}$"
 # It becomes part of a path there.
@@ -41,6 +61,65 @@ class Message(BaseModel):
 
     role: Literal["system", "user", "assistant"]
     content: Text
+
+
+class Picture(BaseModel):
+    """A picture that stands before the prompt: its address, or its content."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://\S+$", max_length=2_000)] | None = Field(
+        default=None, description="The provider fetches it."
+    )
+    base64: Text | None = Field(default=None, description="Its content; with `media_type`.")
+    media_type: Literal["image/png", "image/jpeg", "image/webp", "image/gif"] | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.url is None) == (self.base64 is None):
+            raise ValueError("give exactly one of url and base64")
+        if self.base64 is not None:
+            if self.media_type is None:
+                raise ValueError("base64 needs media_type")
+            try:
+                b64decode(self.base64, validate=True)
+            except ValueError:
+                raise ValueError("base64 is not base64") from None
+        return self
+
+    @property
+    def data_url(self) -> str:
+        return self.url or f"data:{self.media_type};base64,{self.base64}"
+
+
+class Tool(BaseModel):
+    """A function that the model may ask to have called; `result.tool_calls` says which, with what."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    description: Text | None = None
+    parameters: dict[str, JsonValue] = Field(
+        default={"type": "object", "properties": {}}, description="JSON Schema of its arguments."
+    )
+
+    @model_validator(mode="after")
+    def _is_schema(self) -> Self:
+        check_schema(self.parameters)
+        return self
+
+    def as_dict(self, parameters: str) -> dict[str, Any]:
+        """Return it in a provider's form, which has the schema under a name of its own."""
+        described = {"description": self.description} if self.description else {}
+        return {"name": self.name, **described, parameters: self.parameters}
+
+
+class Turn(NamedTuple):
+    """One message of a call. `has_pictures`: the payload's pictures stand before its text."""
+
+    role: str
+    content: str
+    has_pictures: bool = False
 
 
 class FallbackStep(BaseModel):
@@ -82,6 +161,27 @@ class LlmGenerate(BaseModel):
     )
     max_output_tokens: int | None = Field(default=None, ge=1, le=MAX_OUTPUT_TOKENS, description="Of each call.")
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
+    top_p: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    seed: int | None = Field(default=None, ge=0, le=2**31 - 1, description="Not of Anthropic, which has none.")
+    stop: Annotated[list[Text], Field(min_length=1, max_length=5)] | None = Field(
+        default=None, description="Texts at which the answer ends; OpenAI takes 4."
+    )
+    reasoning: Literal["none", "low", "medium", "high"] | None = Field(
+        default=None, description="How much it thinks before it answers. Thoughts are output, and are paid for."
+    )
+    answer_schema: dict[str, JsonValue] | None = Field(
+        default=None,
+        alias="schema",
+        description="JSON Schema that the answer has to fit: the object is `result.data`. An answer that does not fit "
+        "fails with schema_mismatch, and is asked for again.",
+    )
+    pictures: Annotated[list[Picture], Field(min_length=1, max_length=20)] | None = Field(
+        default=None, description="They stand before the prompt, or before the last message of the user."
+    )
+    tools: Annotated[list[Tool], Field(min_length=1, max_length=128)] | None = None
+    options: dict[str, JsonValue] | None = Field(
+        default=None, description="Fields of the provider's own request, added to it last."
+    )
     stream: bool = Field(default=False, description="Report progress as the answer comes in.")
     split: bool = Field(default=False, description="Cut a long prompt into parts, one call each, and join the answers.")
     split_tokens: int = Field(
@@ -104,18 +204,18 @@ class LlmGenerate(BaseModel):
         if sum(given is not None for given in (self.prompt, self.messages, self.contents)) != 1:
             raise ValueError("give exactly one of prompt, messages and contents")
         for way in (self, *(other.payload for other in self.ways())):
-            if way.provider == "gemini" and not _NAME_IN_A_PATH.fullmatch(way.model):
-                raise ValueError("the name of a Gemini model has letters, digits, dots, dashes, underscores and @ only")
-            if way.provider == "anthropic" and self.temperature is not None and self.temperature > 1:
-                raise ValueError("Anthropic's temperature is at most 1")
-            if way.contents is not None and way.provider != "gemini":
-                raise ValueError("contents are Gemini's; use messages")
+            if why := _refused_by(way):
+                raise ValueError(why)
         if self.contents is not None:
             _check_contents(self.contents)
+            if self.pictures is not None:
+                raise ValueError("contents have their own pictures")
         if self.messages is not None and all(message.role == "system" for message in self.messages):
             raise ValueError("messages need one that is not of the system")
-        if self.split and self.prompt is None:
-            raise ValueError("only a prompt can be split")
+        _check_split(self)
+        if self.answer_schema is not None:
+            check_schema(self.answer_schema)
+        _check_options(self.options or {})
         return self
 
     @property
@@ -145,16 +245,29 @@ class LlmGenerate(BaseModel):
         parts = split_text(self.prompt, self.split_tokens, bytes_per_token=self.bytes_per_token)
         return tuple(part for part in parts if not part.isspace()) or (self.prompt,)
 
-    def turns(self, part: str | None) -> list[Message]:
+    def turns(self, part: str | None) -> list[Turn]:
         """The messages of a call, the instruction first; not for contents."""
-        first = [Message(role="system", content=self.system)] if self.system else []
-        return [*first, *(self.messages or ([Message(role="user", content=part)] if part else []))]
+        turns = [Turn("system", self.system)] if self.system else []
+        turns += [Turn(message.role, message.content) for message in self.messages or ()]
+        turns += [Turn("user", part)] if part and not self.messages else []
+        asked = [place for place, turn in enumerate(turns) if turn.role == "user"]
+        if self.pictures and asked:
+            turns[asked[-1]] = turns[asked[-1]]._replace(has_pictures=True)
+        return turns
+
+    @cached_property
+    def beside(self) -> str:
+        """What is sent beside the texts and counts as input: schema, tools and options, as JSON."""
+        tools = [tool.model_dump() for tool in self.tools or ()]
+        sent = [one for one in (self.answer_schema, tools, self.options) if one]
+        return "".join(json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in sent)
 
     def input_tokens(self, part: str | None) -> int:
         """Estimate what one call's input counts."""
-        texts = "".join(turn.content for turn in self.turns(part))
+        texts = "".join(turn.content for turn in self.turns(part)) + self.beside
         if self.contents is None:
-            return count_tokens(texts, bytes_per_token=self.bytes_per_token)
+            pictures = PICTURE_TOKENS[self.provider] * len(self.pictures or ())
+            return count_tokens(texts, bytes_per_token=self.bytes_per_token) + pictures
         contents = [*self.contents, {"parts": [{"text": texts}]}]
         return count_content_tokens(contents, bytes_per_token=self.bytes_per_token)
 
@@ -188,13 +301,49 @@ class LlmGenerate(BaseModel):
         """
         if self.contents is not None and any("text" not in part for one in self.contents for part in _parts_of(one)):
             return Usage(None, 0, self.stated_output)
-        texts = [json.dumps(self.contents, ensure_ascii=False)] if self.contents is not None else []
+        if self.pictures:
+            return Usage(None, 0, self.stated_output)
+        texts = [self.beside]
+        texts += [json.dumps(self.contents, ensure_ascii=False)] if self.contents is not None else []
         sizes = [
             sum(len(text.encode()) for text in (*texts, *(turn.content for turn in self.turns(part))))
             + TOKENS_AROUND_A_TURN * (1 + len(self.turns(part)) + len(self.contents or ()))
             for part in self.parts
         ]
         return Usage(max(sizes), 0, self.stated_output)
+
+
+def _refused_by(way: LlmGenerate) -> str:
+    """Return what the provider of a way is known to refuse; empty: nothing."""
+    stops = way.stop or []
+    refused = {
+        "the name of a Gemini model has letters, digits, dots, dashes, underscores and @ only": way.provider == "gemini"
+        and not _NAME_IN_A_PATH.fullmatch(way.model),
+        "Anthropic's temperature is at most 1": way.provider == "anthropic" and (way.temperature or 0) > 1,
+        "contents are Gemini's; use messages": way.contents is not None and way.provider != "gemini",
+        "Anthropic takes no seed": way.seed is not None and way.provider == "anthropic",
+        f"OpenAI takes at most {MAX_OPENAI_STOPS} texts in stop": way.provider == "openai"
+        and len(stops) > MAX_OPENAI_STOPS,
+    }
+    return next((why for why, is_so in refused.items() if is_so), "")
+
+
+def _check_split(payload: LlmGenerate) -> None:
+    if not payload.split:
+        return
+    if payload.prompt is None:
+        raise ValueError("only a prompt can be split")
+    for name, value in (("schema", payload.answer_schema), ("tools", payload.tools)):
+        if value is not None:
+            raise ValueError(f"{name} is for one answer; split makes several")
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    config = options.get("generationConfig")
+    named = [*options, *(config if isinstance(config, dict) else ())]
+    for name in named:
+        if (instead := OURS.get(name)) is not None:
+            raise ValueError(f"options: {name} {instead}")
 
 
 def _parts_of(content: dict[str, Any]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from jobs.classify import Failure, clean, failure_of
 from jobs.handlers.batch_form import LineResult, line_of
+from jobs.handlers.errors import UNTOLD
 from jobs.handlers.registry import find_handler
 from jobs.models import BatchPace, Job, ProviderBatch, ProviderBatchLine, Way
 from jobs.services.finish.claimed import ClaimedJob, opened
@@ -37,6 +38,7 @@ from queueops.core.notify import Channel, notify
 from queueops.core.sealing import SealedAway
 from queueops.core.sql import run_sql_as
 from queueops.core.values.numbers import nearest_rank
+from ratelimits.costs import Usage
 from ratelimits.services.limiter.decide import Settlement, settle
 from ratelimits.services.money.holds import held_by_budgets
 
@@ -351,6 +353,7 @@ def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tu
             job, "", handler.retry, repeatable=False, failure=failure, duration_ms=None, cost=0, via=Way.BATCH.value
         )
     # Neither outcome says anything about the service: batches are answered by other machines than live calls.
+    used = UNTOLD
     try:
         if answer.status == HTTPStatus.OK:
             done = spoken.form.read(payload, answer.body, secrets)
@@ -362,15 +365,23 @@ def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tu
                 None,
                 done.cost,
                 known_cost=done.known_cost,
-                usage=done.usage if done.usage and done.usage.is_sound else None,
+                usage=_sound(done.usage),
                 via=Way.BATCH.value,
             )
         failure = failure_of(spoken.form.refuse(payload, answer.status, answer.body, secrets), secrets)
     except Exception as error:  # noqa: BLE001 - a handler's own code: its line fails, and no other
         failure = failure_of(error, secrets)
+        used = getattr(error, "used", UNTOLD)
     if failure.push_back is not None:
         failure = _without_push_back(failure)
-    return Failed(job, "", handler.retry, handler.is_repeatable(payload), failure, None, cost=0, via=Way.BATCH.value)
+    repeatable, usage = handler.is_repeatable(payload), _sound(used[1])
+    return Failed(
+        job, "", handler.retry, repeatable, failure, None, cost=used[0] or 0, usage=usage, via=Way.BATCH.value
+    )
+
+
+def _sound(usage: Usage | None) -> Usage | None:
+    return usage if usage is not None and usage.is_sound else None
 
 
 def _without_push_back(failure: Failure) -> Failure:

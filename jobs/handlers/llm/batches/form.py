@@ -14,6 +14,7 @@ from jobs.handlers.http.answers import storable
 from jobs.handlers.llm import errors as llm_errors
 from jobs.handlers.llm.access import key_of
 from jobs.handlers.llm.dialect import Dialect
+from jobs.handlers.llm.fitting import with_data
 from jobs.handlers.llm.openai import INSTEAD, is_azure
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.llm.reading import AnswerReader
@@ -48,7 +49,7 @@ def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
         reader.take_whole(json.dumps(body).encode())
         answer = reader.answer
         return Done(
-            storable(answer.result(), secrets),
+            with_data(payload, storable(answer.result(), secrets), dialect, answer),
             cost=dialect.cost(answer),
             known_cost=answer.usage.get("input_tokens"),
             usage=answer.used(),

@@ -1,0 +1,105 @@
+"""JSON Schemas that producers give: whether one is sound, and whether an answer fits it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.validators import Draft202012Validator, extend
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+MAX_SCHEMA_BYTES = 100_000
+MAX_FAULT = 300
+
+MAX_REFERENCES = 20_000  # followed for one answer: references that each name another twice would take years
+_followed: ContextVar[int] = ContextVar("_followed")
+
+
+def _leave(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """Check nothing: a producer's pattern could keep a worker's process busy for hours. The provider checks it."""
+    return iter(())
+
+
+def _follow(keyword: str) -> Callable[..., Iterator[ValidationError]]:
+    follow = Draft202012Validator.VALIDATORS[keyword]
+
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        _followed.set(_followed.get() + 1)
+        if _followed.get() > MAX_REFERENCES:
+            raise Unfit(f"its schema follows more than {MAX_REFERENCES:,} references")
+        yield from follow(validator, value, instance, schema) or ()
+
+    return counted
+
+
+_Validator = extend(
+    Draft202012Validator,
+    {"pattern": _leave, "patternProperties": _leave}
+    | {keyword: _follow(keyword) for keyword in ("$ref", "$dynamicRef")},
+)
+_NOTHING_REMOTE: Registry[Any] = Registry()  # the default one fetches what a $ref names
+
+
+class Unfit(ValueError):
+    """An answer is no JSON, or does not fit its schema."""
+
+
+def check_schema(schema: dict[str, Any]) -> None:
+    """
+    Raises:
+        ValueError: It is no JSON Schema of draft 2020-12, too large, or names another document.
+    """
+    if len(json.dumps(schema)) > MAX_SCHEMA_BYTES:
+        raise ValueError(f"a schema has at most {MAX_SCHEMA_BYTES:,} bytes")
+    try:
+        Draft202012Validator.check_schema(schema)
+        _refuse_elsewhere(schema)
+    except SchemaError as error:
+        raise ValueError(f"schema{error.json_path.removeprefix('$')}: {error.message[:MAX_FAULT]}") from None
+    except RecursionError:
+        raise ValueError("the schema is nested too deeply") from None
+
+
+def read_fitting(text: str, schema: dict[str, Any]) -> Any:
+    """
+    Return what the text of an answer says as JSON.
+
+    Raises:
+        Unfit: It is no JSON, or does not fit the schema.
+    """
+    try:
+        found = json.loads(_bare(text))
+        _followed.set(0)
+        fault = best_match(_Validator(schema, registry=_NOTHING_REMOTE).iter_errors(found))
+    except Unfit:
+        raise
+    except (ValueError, RecursionError):
+        raise Unfit("the answer is no JSON") from None
+    except Unresolvable as error:
+        raise Unfit(f"the schema names what it does not have: {error.ref}") from None
+    if isinstance(fault, ValidationError):
+        raise Unfit(f"{fault.json_path}: {fault.message[:MAX_FAULT]}")
+    return found
+
+
+def _bare(text: str) -> str:
+    """The text without the fence of Markdown that some models put around JSON."""
+    stripped = text.strip()
+    if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:
+        return stripped[stripped.index("\n") : -3]
+    return stripped
+
+
+def _refuse_elsewhere(value: Any) -> None:
+    if isinstance(value, list):
+        for one in value:
+            _refuse_elsewhere(one)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            if name in ("$ref", "$dynamicRef") and isinstance(one, str) and not one.startswith("#"):
+                raise ValueError(f"schema: $ref {one[:100]!r} is in another document; only those that begin with # are")
+            _refuse_elsewhere(one)
