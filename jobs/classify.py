@@ -62,8 +62,8 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "handler_error": "The handler has a bug: its attempts' traceback says where. Fix it, then requeue.",
     "task_error": "The task raised an exception: its traceback is with the attempts. Fix the cause, then requeue.",
     "schema_mismatch": (
-        "No answer of the model fitted the schema; the message says where. Loosen it, say in the prompt what is wanted, "
-        "or take another model, then requeue."
+        "No answer of the model fitted the schema; the message says where. Loosen it, or say more in the prompt, "
+        "or take another model; then requeue."
     ),
     "answer_cut": "The answer needs more output tokens than it may have. Raise max_output_tokens, then requeue.",
     "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",

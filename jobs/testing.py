@@ -13,14 +13,14 @@ from uuid import UUID
 import pydantic_core
 from django.conf import settings
 from django.db import connection
-from django.db.models import Case, F, Min, Q, When
+from django.db.models import Case, Exists, F, Min, OuterRef, Q, When
 from django.db.models.functions import Coalesce
 
 from jobs.executor.inline import InlineEventLoop, InlinePump, end_commit, kept_open
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.handlers.registry import Continue, Done, EndedBatch, Handler, RunningJob, close_handlers, find_handler
 from jobs.models import Job, new_id
-from jobs.states import JobState
+from jobs.states import GuardState, JobState
 from queueops.core.clock import Now, TransactionNow
 from queueops.tenancy.credentials import OpenCredential
 
@@ -182,8 +182,8 @@ def _take_turns(executors: Sequence[InlinePump], deadline: float) -> None:
             return
         if not is_busy and (step := _bring_forward(horizon)):
             brought_forward += step
-        elif now < deadline and Job.objects.unfinished().filter(_LIMITED).exists():
-            time.sleep(POLL_SECONDS)  # the limits' clock goes on
+        elif now < deadline and Job.objects.unfinished().filter(_LIMITED | _about_to_be_let_go()).exists():
+            time.sleep(POLL_SECONDS)  # the limits' clock goes on, and so do duties
         else:
             raise StillUnfinished(f"{len(left)} jobs have not ended: " + "; ".join(left))
 
@@ -283,11 +283,22 @@ def _wait_until_empty(seconds: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
+def _about_to_be_let_go() -> Q:
+    """Jobs that the guard of their batch holds, the first jobs of which have all ended."""
+    first = Job.objects.unfinished().filter(batch=OuterRef("batch"), pk__lte=OuterRef("batch__trial_until"))
+    tried = Q(held=True, batch__paused=False, pk__gt=F("batch__trial_until"))
+    return tried & ~Q(batch__guard_state=GuardState.STOPPED) & ~Exists(first)
+
+
 def _due_within(seconds: float) -> list[str]:
-    """Describe up to ten unfinished jobs that are neither held nor scheduled for later than that."""
+    """
+    Describe up to ten unfinished jobs that are neither held nor scheduled for later than that.
+
+    Jobs that a batch's guard is about to let go count as well: else a drain would end after the batch's first jobs.
+    """
     # For a job that a limit holds, scheduled_at is a forecast, not a wish.
     wished = Case(When(status=JobState.RATE_LIMITED, then=Now()), default=Coalesce("scheduled_at", Now()))
-    due = Job.objects.unfinished().filter(held=False).annotate(due=wished)
+    due = Job.objects.unfinished().filter(Q(held=False) | _about_to_be_let_go()).annotate(due=wished)
     rows = due.filter(due__lte=Now() + timedelta(seconds=max(0.0, seconds))).order_by("id")
     return [
         f"{kind} {pk} is {status} {error}".strip()

@@ -236,3 +236,28 @@ def test_what_goes_on_for_ever_is_told_at_the_deadline(monkeypatch: pytest.Monke
 
     with pytest.raises(StillUnfinished, match=r"^1 jobs have not ended: test\.this"):
         drained(seconds=0)
+
+
+GUARDED = 230  # more than the guard leaves alone
+
+
+def submit_guarded() -> Batch:
+    make_project("acme", guard_percent=20, guard_over=200, guard_first=50)
+    lines = [{"kind": ALONE, "payload": {"n": number}} for number in range(GUARDED)]
+    return Batch.objects.get(pk=submit_batch(lines, project_id="acme", actor="key:test").id)
+
+
+@pytest.mark.django_db
+def test_a_drain_goes_on_with_the_jobs_that_a_guard_lets_go():
+    batch = submit_guarded()
+    assert batch.jobs.filter(held=True).exists()
+    drain(seconds=60)
+    assert batch.jobs.filter(status=JobState.COMPLETED).count() == GUARDED
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_drain_with_executors_of_its_own_does_so_too():
+    batch = submit_guarded()
+    assert batch.jobs.filter(held=True).exists()
+    drain(seconds=60)
+    assert batch.jobs.filter(status=JobState.COMPLETED).count() == GUARDED
