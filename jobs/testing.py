@@ -287,7 +287,7 @@ def _about_to_be_let_go() -> Q:
     """Jobs that the guard of their batch holds, the first jobs of which have all ended."""
     first = Job.objects.unfinished().filter(batch=OuterRef("batch"), pk__lte=OuterRef("batch__trial_until"))
     tried = Q(held=True, batch__paused=False, pk__gt=F("batch__trial_until"))
-    return tried & ~Q(batch__guard_state=GuardState.STOPPED) & ~Exists(first)
+    return tried & ~Q(batch__guard_state=GuardState.STOPPED) & Q(~Exists(first))
 
 
 def _due_within(seconds: float) -> list[str]:
