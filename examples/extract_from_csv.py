@@ -1,5 +1,7 @@
 """
-Ask a language model about each row of a CSV file, and write the rows with its answers in the same order.
+Ask a language model for fields of each row of a CSV file, and write the rows with these fields in the same order.
+
+A JSON Schema says which fields; an answer that does not fit it is asked for again.
 
     .venv/bin/python examples/extract_from_csv.py [IN.csv] [OUT.csv]
 
@@ -19,11 +21,19 @@ from pathlib import Path
 
 from queueops_client import JobSpec, QueueOps
 
-PROMPT = "Extract the product and the complaint of this ticket as JSON: "
+PROMPT = "Extract the product and the complaint of this ticket: "
+FIELDS = ["product", "complaint"]
+SCHEMA = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in FIELDS},
+    "required": FIELDS,
+    "additionalProperties": False,
+}
 
 
 def job_of(row: Mapping[str, str]) -> JobSpec:
     prompt = PROMPT + json.dumps(row)
+    asked = json.dumps([prompt, SCHEMA])
     return JobSpec(
         kind="llm.generate",
         payload={
@@ -31,9 +41,10 @@ def job_of(row: Mapping[str, str]) -> JobSpec:
             "credential": "demo-openai",
             "model": "small-1",
             "prompt": prompt,
+            "schema": SCHEMA,
             "max_output_tokens": 64,
         },
-        idempotency_key=f"extract-{hashlib.sha256(prompt.encode()).hexdigest()}",
+        idempotency_key=f"extract-{hashlib.sha256(asked.encode()).hexdigest()}",
     )
 
 
@@ -45,11 +56,11 @@ def main(source: Path, target: Path) -> int:
         queue.wait(batch)
         results = list(queue.results(batch))
     with target.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*rows[0], "answer", "error"])
+        writer = csv.DictWriter(file, [*rows[0], *FIELDS, "error"])
         writer.writeheader()
         for row, result in zip(rows, results, strict=True):
-            answer = result.result["text"] if result.ok else ""
-            writer.writerow({**row, "answer": answer, "error": "" if result.ok else result.last_error_code})
+            found = result.result["data"] if result.ok else {}
+            writer.writerow({**row, **found, "error": "" if result.ok else result.last_error_code})
     failed = sum(not result.ok for result in results)
     print(f"{len(results) - failed} of {len(rows)} rows answered, in {target}")
     return 1 if failed else 0

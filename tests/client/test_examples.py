@@ -84,7 +84,7 @@ def test_the_rows_of_a_file_have_answers_in_their_order_and_each_is_asked_once(r
     assert (tmp_path / "again.csv").read_text() == answers
     rows = list(csv.DictReader(answers.splitlines()))
     assert [row["ticket"] for row in rows] == [str(number) for number in range(1, 7)]
-    assert all(row["answer"] and not row["error"] for row in rows)
+    assert all(row["product"] and row["complaint"] and not row["error"] for row in rows)
     assert len(sandbox.calls(provider="openai")) == 6
 
 

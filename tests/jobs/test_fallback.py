@@ -278,7 +278,7 @@ def test_a_reroute_that_was_chosen_before_a_claim_changes_nothing_that_runs():
     row = next(iter(Job.objects.filter(pk=job.pk)))
     going = _way_of(
         WaitsForWay(
-            row.pk, "rate_limited", row.kind, LlmGenerate.model_validate(row.payload).model_dump_json(), 0,
+            row.pk, "rate_limited", row.kind, LlmGenerate.model_validate(row.payload).model_dump_json(by_alias=True), 0,
             "acme", None, row.service, row.model, row.credential, 1.0,
         )
     )  # fmt: skip

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from uuid import uuid4
 
 import pytest
-from django.db import connection, transaction
 from django.utils import timezone
 
 from jobs.models import Batch, Job
@@ -90,23 +88,3 @@ def test_a_report_and_the_depths_for_metrics_tell_them_apart():
     assert read_report(batch, now=timezone.now()).groups["scheduled"] == 3
     depths = {(depth.state, depth.priority): depth.jobs for depth in waiting_depths()}
     assert depths == {("queued", "normal"): 2, ("scheduled", "normal"): 5}
-
-
-def test_counting_reads_scheduled_jobs_alone_and_stops_at_the_most_that_is_told(backlog):  # noqa: F811
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE jobs_job DISABLE TRIGGER USER")
-            cursor.execute(
-                "UPDATE jobs_job SET scheduled_at = now() + interval '1 day',"
-                " batch_id = CASE WHEN mod(fencing_token, 2) = 0 THEN %s::uuid END"
-                " WHERE status = 'queued' AND mod(fencing_token, 3) = 0",
-                [BATCH],
-            )
-            cursor.execute("ANALYZE jobs_job")
-        given = {"batches": [BATCH, uuid4()], "projects": ["p1", "p2"], "everybody": True, "most": 500}
-        for name, parameters in (("count_scheduled", given), ("count_waiting", {"most": 500, "most_services": 50})):
-            for node in nodes(explain_file("jobs", name, **parameters)):
-                if node.get("Relation Name") == "jobs_job":
-                    assert "Seq Scan" not in node["Node Type"], node
-                    assert rows_read(node) <= 2 * 501, node  # of two projects or batches
-        transaction.set_rollback(True)

@@ -92,7 +92,7 @@ class Picture(BaseModel):
         return self.url or f"data:{self.media_type};base64,{self.base64}"
 
 
-class Tool(BaseModel):
+class ModelTool(BaseModel):
     """A function that the model may ask to have called; `result.tool_calls` says which, with what."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -178,7 +178,7 @@ class LlmGenerate(BaseModel):
     pictures: Annotated[list[Picture], Field(min_length=1, max_length=20)] | None = Field(
         default=None, description="They stand before the prompt, or before the last message of the user."
     )
-    tools: Annotated[list[Tool], Field(min_length=1, max_length=128)] | None = None
+    tools: Annotated[list[ModelTool], Field(min_length=1, max_length=128)] | None = None
     options: dict[str, JsonValue] | None = Field(
         default=None, description="Fields of the provider's own request, added to it last."
     )
