@@ -16,13 +16,14 @@ WITH RECURSIVE busy AS (
             WHERE job.service > busy.service AND {{scheduled job}}
             ORDER BY service, scheduled_at LIMIT 1) AS next
 )
+-- A range and an order serve each count by its own index. By equality PostgreSQL 15 reads the table or jobs_job_due_idx.
 SELECT given.id::text AS whose, counted.jobs, edges.first, edges.last
   FROM unnest(%(batches)s::uuid[]) AS given (id)
  CROSS JOIN LATERAL (
        SELECT count(*) AS jobs
          FROM (SELECT FROM jobs_job AS job
-                WHERE job.batch_id = given.id AND {{scheduled job}}
-                LIMIT %(most)s::int) AS part) AS counted
+                WHERE job.batch_id BETWEEN given.id AND given.id AND {{scheduled job}}
+                ORDER BY batch_id, scheduled_at LIMIT %(most)s::int) AS part) AS counted
  CROSS JOIN LATERAL (
        SELECT min(scheduled_at) AS first, max(scheduled_at) AS last FROM jobs_job AS job
         WHERE job.batch_id = given.id AND {{scheduled job}}) AS edges
@@ -33,8 +34,8 @@ SELECT given.id, counted.jobs, edges.first, edges.last
  CROSS JOIN LATERAL (
        SELECT count(*) AS jobs
          FROM (SELECT FROM jobs_job AS job
-                WHERE job.project_id = given.id AND {{scheduled job}}
-                LIMIT %(most)s::int) AS part) AS counted
+                WHERE job.project_id BETWEEN given.id AND given.id AND {{scheduled job}}
+                ORDER BY project_id, scheduled_at LIMIT %(most)s::int) AS part) AS counted
  CROSS JOIN LATERAL (
        SELECT min(scheduled_at) AS first, max(scheduled_at) AS last FROM jobs_job AS job
         WHERE job.project_id = given.id AND {{scheduled job}}) AS edges

@@ -42,6 +42,8 @@ PARSERS: Mapping[str, Callable[[Any], Any]] = {
             "complete_by",
             "resolved_at",
             "eta",
+            "eta_earliest",
+            "scheduled_until",
             "finish_at",
             "due_at",
             "begins_at",
