@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from jobs.classify import REMEDIES_BY_CODE
 from jobs.handlers.errors import ProviderError
+from jobs.handlers.llm import schemas
 from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.openai import is_strict
 from jobs.handlers.llm.payload import LlmGenerate
@@ -150,6 +151,7 @@ def test_each_field_becomes_the_provider_s_own(provider, fields, found):
     [
         ({"schema": {"type": "objekt"}}, "schema.type: 'objekt' is not valid"),
         ({"schema": {"$ref": "http://169.254.169.254/"}}, "is in another document"),
+        ({"schema": {"$ref": "#/$defs/line"}}, "names what the schema does not have"),
         ({"schema": {"x": "a" * 100_001}}, "at most 100,000 bytes"),
         ({"schema": SCHEMA, "split": True}, "schema is for one answer"),
         ({"tools": [TOOL], "split": True}, "tools is for one answer"),
@@ -164,6 +166,8 @@ def test_each_field_becomes_the_provider_s_own(provider, fields, found):
         ({"contents": [{"parts": [{"text": "x"}]}], "pictures": [{"url": "https://a.example/"}]}, "own pictures"),
         ({"options": {"max_tokens": 9}}, "max_tokens is not for options: use max_output_tokens"),
         ({"options": {"generationConfig": {"candidateCount": 2}}}, "candidateCount would bring several answers"),
+        ({"options": {"generation_config": {"max_output_tokens": 9}}}, "generation_config is not for options"),
+        ({"options": {"generationConfig": {"max_output_tokens": 9}}}, "use max_output_tokens"),
         ({"options": {"model": "other"}}, "model is not for options"),
     ],
 )
@@ -302,6 +306,25 @@ def test_texts_are_read_by_their_schema(text, found):
         return
     with pytest.raises(Unfit):
         read_fitting(text, SCHEMA)
+
+
+def test_a_schema_that_thousands_of_jobs_have_is_checked_once(monkeypatch):
+    checked: list[Any] = []
+    monkeypatch.setattr("jsonschema.validators.Draft202012Validator.check_schema", checked.append)
+    schemas._fault_of.cache_clear()
+    for number in range(100):
+        LlmGenerate.model_validate(payload_of(prompt=f"Read {number}.", schema=SCHEMA))
+    schemas._fault_of.cache_clear()
+    assert len(checked) == 1
+
+
+def test_references_within_a_schema_are_followed():
+    line = {"type": "object", "properties": {"price": {"$ref": "#/$defs/a~1b"}}, "required": ["price"]}
+    schema = {"type": "array", "items": {"$ref": "#/$defs/line"}, "$defs": {"line": line, "a/b": {"type": "number"}}}
+    check_schema(schema)
+    assert read_fitting('[{"price": 1}]', schema) == [{"price": 1}]
+    with pytest.raises(Unfit):
+        read_fitting('[{"price": "1"}]', schema)
 
 
 def test_a_pattern_that_would_run_for_hours_is_left_to_the_provider():

@@ -14,6 +14,7 @@ from jobs.lanes import lane_name
 from jobs.models import Batch, FlowSample, Job
 from jobs.models.flow import SINCE_EVER
 from jobs.services.explain.batch_report import read_report
+from jobs.services.explain.forecast import _coming_back, limits_of_batch
 from jobs.services.explain.forecast_submission import forecast_submission
 from jobs.services.explain.line import LineJob, calls_of, coming_back
 from jobs.services.explain.queues import count_lanes
@@ -159,6 +160,32 @@ def test_a_job_waits_for_the_parts_of_those_that_run_before_it():
     assert start_seconds(job) == pytest.approx(whole, rel=0.2)
 
 
+def test_a_batch_of_running_documents_ends_once_their_other_parts_have_passed():
+    batch = make_batch()
+    for _ in range(2):
+        running(batch, progress=50)
+    told = limits_of_batch(batch.pk, {}, now=timezone.now())
+    assert told is not None
+    left = released([125_000 // 16] * 14)[-1]  # seven of each, beside those under way
+    assert told.seconds == pytest.approx(left, rel=CLOSE)
+
+
+def test_a_cost_that_its_producer_states_is_that_of_each_call():
+    project = make_project()
+    secret = seal({"api_key": "x"})
+    Credential.objects.create(name="model-key", service="llm", quota_project="acme", secret=secret).projects.add(
+        project
+    )
+    asked = {"provider": "openai", "service": "llm", "credential": "model-key", "model": "small-1", "split": True}
+    line = {"kind": "llm.generate", "payload": {**asked, "prompt": document(40_000, seed=1)}, "cost": 9_000}
+    [job] = Batch.objects.get(pk=submit_batch([line], project_id="acme", actor="key:test").id).jobs.all()
+    assert (job.cost, job.known_cost, job.costs) == (9_000, None, {"calls": 6})
+    told = forecast_submission([line], project_id="acme")
+    assert told.tokens["input_tokens"].known == pytest.approx(40_000, rel=0.001)
+    [need] = told.binding
+    assert need.needed == 6 * 9_000
+
+
 def test_what_is_not_submitted_yet_is_foreseen_with_all_its_parts():
     project = make_project()
     credential = Credential.objects.create(
@@ -238,4 +265,6 @@ def test_the_calls_of_a_page_of_batches_are_counted_by_an_index_of_documents_alo
     running(batch, progress=50)
     assert calls_made([batch.pk]) == {batch.pk: 0.5}
     [plan] = explain_reads(lambda: calls_made([batch.pk]))
+    assert_bounded(plan, rows=1, blocks=10)
+    [plan] = explain_reads(lambda: _coming_back(batch.pk))
     assert_bounded(plan, rows=1, blocks=10)

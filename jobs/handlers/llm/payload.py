@@ -30,6 +30,10 @@ MAX_OPENAI_STOPS = 4
 PICTURE_TOKENS = {"gemini": TOKENS_PER_OTHER_PART, "openai": 1_105, "anthropic": 1_600}
 _INSTEAD = "is not for options: use {}"
 OURS = {
+    # Gemini takes names in both spellings: one alone is read here.
+    "generation_config": _INSTEAD.format("generationConfig"),
+    "max_output_tokens": _INSTEAD.format("max_output_tokens"),
+    "candidate_count": "would bring several answers; submit several jobs",
     "model": _INSTEAD.format("model"),
     "messages": _INSTEAD.format("messages"),
     "contents": _INSTEAD.format("contents"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.validators import Draft202012Validator, extend
@@ -51,17 +53,26 @@ class Unfit(ValueError):
 def check_schema(schema: dict[str, Any]) -> None:
     """
     Raises:
-        ValueError: It is no JSON Schema of draft 2020-12, too large, or names another document.
+        ValueError: It is no JSON Schema of draft 2020-12, too large, or names what it does not have.
     """
-    if len(json.dumps(schema)) > MAX_SCHEMA_BYTES:
+    text = json.dumps(schema)
+    if len(text) > MAX_SCHEMA_BYTES:
         raise ValueError(f"a schema has at most {MAX_SCHEMA_BYTES:,} bytes")
+    if fault := _fault_of(text):
+        raise ValueError(fault)
+
+
+@lru_cache(maxsize=64)  # a check takes milliseconds, and thousands of jobs have one schema
+def _fault_of(text: str) -> str:
+    """What is wrong with a schema; empty: nothing."""
+    schema = json.loads(text)
     try:
         Draft202012Validator.check_schema(schema)
-        _refuse_elsewhere(schema)
+        return next(_lost_references(schema, schema), "")
     except SchemaError as error:
-        raise ValueError(f"schema{error.json_path.removeprefix('$')}: {error.message[:MAX_FAULT]}") from None
+        return f"schema{error.json_path.removeprefix('$')}: {error.message[:MAX_FAULT]}"
     except RecursionError:
-        raise ValueError("the schema is nested too deeply") from None
+        return "the schema is nested too deeply"
 
 
 def read_fitting(text: str, schema: dict[str, Any]) -> Any:
@@ -94,12 +105,30 @@ def _bare(text: str) -> str:
     return stripped
 
 
-def _refuse_elsewhere(value: Any) -> None:
+def _lost_references(schema: Any, value: Any) -> Iterator[str]:
+    """Name the references to other documents, and those to parts that the schema does not have."""
     if isinstance(value, list):
         for one in value:
-            _refuse_elsewhere(one)
+            yield from _lost_references(schema, one)
     elif isinstance(value, dict):
-        for name, one in value.items():
-            if name in ("$ref", "$dynamicRef") and isinstance(one, str) and not one.startswith("#"):
-                raise ValueError(f"schema: $ref {one[:100]!r} is in another document; only those that begin with # are")
-            _refuse_elsewhere(one)
+        reference = value.get("$ref", value.get("$dynamicRef"))
+        if isinstance(reference, str) and not reference.startswith("#"):
+            yield f"schema: $ref {reference[:100]!r} is in another document; only those that begin with # are"
+        elif isinstance(reference, str) and reference.startswith("#/") and not _has(schema, reference):
+            yield f"schema: $ref {reference[:100]!r} names what the schema does not have"
+        for one in value.values():
+            yield from _lost_references(schema, one)
+
+
+def _has(schema: Any, pointer: str) -> bool:
+    """Whether a document has the part that a JSON pointer names (RFC 6901)."""
+    found = schema
+    for step in unquote(pointer).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            found = dict(enumerate(found)).get(int(name)) if name.isdecimal() else None
+        else:
+            found = found.get(name) if isinstance(found, dict) else None
+        if found is None:
+            return False
+    return True

@@ -26,6 +26,7 @@ from uuid import UUID
 from jobs.aging import class_of
 from jobs.lanes import read_lane, subject_of
 from jobs.models import Job
+from jobs.models.job import IN_SEVERAL_CALLS
 from jobs.services.operate.windows import spans_over
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.core.clock import foretold
@@ -46,6 +47,7 @@ from .queues import crowded_lanes
 MOST_SHARERS_READ = 500  # lanes that are looked at for sharers; some milliseconds
 FULL_SHARE = 0.5
 ORDER = ("priority", "eligible_since", "pk")
+SAMPLED = ("lane", *ORDER, *LINE_COLUMNS, *LINE_COST_COLUMNS)
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 MOST_OF_A_BATCH_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
 
@@ -188,8 +190,7 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
         else:
             lines[lane].append(LineJob(*standing[len(ORDER) :]))
     calls = {lane: calls_of(line, times=scale)[0] for lane, line in lines.items()}
-    running = (row for state in sorted(RUNNING) for row in _sampled(batch_id, state))
-    for lane, *standing in running:
+    for lane, *standing in _coming_back(batch_id):
         if lane is not None and (back := coming_back(LineJob(*standing[len(ORDER) :]))):
             lines[lane].append(back)
             calls.setdefault(lane, []).extend(calls_of([back])[0])
@@ -292,8 +293,14 @@ def sample_of_batch(batch_id: UUID) -> list[tuple[str | None, UUID]]:
     return [(row[0], row[len(ORDER)]) for row in sorted(waiting, key=_in_order)]
 
 
+def _coming_back(batch_id: UUID) -> list[tuple[Any, ...]]:
+    """The same for running jobs that take several calls; a batch without any costs a look into an empty index."""
+    jobs = Job.objects.filter(IN_SEVERAL_CALLS, batch_id=batch_id, status__in=sorted(RUNNING))
+    return list(jobs.values_list(*SAMPLED)[:MOST_OF_A_BATCH_SAMPLED])
+
+
 def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
     """Lane, place in it and standing of a state's first jobs."""
     # A range and an order make the planner walk the index: for `batch_id = x` it would read the whole batch.
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
-    return list(jobs.values_list("lane", *ORDER, *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MOST_OF_A_BATCH_SAMPLED])
+    return list(jobs.values_list(*SAMPLED)[:MOST_OF_A_BATCH_SAMPLED])

@@ -103,7 +103,7 @@ class SubmissionCosts:
     def add(self, job: PreparedJob, chosen: ChosenLane, typical: Typical) -> LineJob:
         """Count a job; returns it as it should stand in its lane, at what it is expected to cost."""
         details = job.details
-        reserved: Mapping[str, int] = json.loads(chosen.units) if chosen.units else _units_beside(job)
+        reserved: Mapping[str, int] = _units_beside(job) | (json.loads(chosen.units) if chosen.units else {})
         if not reserved.keys() & {INPUT_TOKENS, OUTPUT_TOKENS}:
             unknown = 0.0 if details.known_cost is None else job.cost - details.known_cost
             if unknown and typical.unknown is not None:
@@ -214,11 +214,11 @@ def _money(
     return cost_of(usage, price_list(place.service, place.model, via=via).at(at, place.above_tokens + 1))
 
 
-def _units_beside(job: PreparedJob) -> Mapping[str, int]:
+def _units_beside(job: PreparedJob) -> dict[str, int]:
     """Return the tokens by unit of a job whose producer gave its cost as one figure; empty: it counts no tokens."""
     if job.spec.cost is None:
         return {}
-    return job.handler.estimated_cost(job.handler.schema.validate_json(job.payload)).units
+    return dict(job.handler.estimated_cost(job.handler.schema.validate_json(job.payload)).units)
 
 
 def _line(job: PreparedJob, chosen: ChosenLane, costs: tuple[float, float | None], amounts: Amounts | None) -> LineJob:

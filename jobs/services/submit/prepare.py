@@ -267,7 +267,9 @@ def _check_credential(name: str | None, service: str, rules: Rules, *, field: st
 
 def describe(handler: Handler, payload: Any, spec: JobSpec) -> tuple[Details, int]:
     """Return the values that limits and coalescing use, and the cost; a cost from the producer counts as known."""
-    estimate = handler.estimated_cost(payload) if spec.cost is None else Cost(spec.cost)
+    estimate = handler.estimated_cost(payload)
+    if spec.cost is not None:
+        estimate = Cost(spec.cost, calls=estimate.calls)
     details = Details(
         model=spec.model or (handler.model(payload) if handler.model else None),
         credential=handler.credential(payload) if handler.credential else None,
