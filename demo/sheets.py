@@ -16,9 +16,9 @@ from typing import Any
 
 from queueops.core.outbound.client import OutboundClient, OutboundFailed
 from queueops.core.outbound.policy import OutboundPolicy
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
 
+from .credentials import point_at
 from .zones import ZoneFacts, facts_of
 
 BATCH_NAME = "Time zones into a spreadsheet"
@@ -40,27 +40,10 @@ class CallCount:
 
 
 def ensure_credential(project: Project, base: str) -> Credential:
-    """
-    Give the project a credential for the sandbox's Google Sheets; one that exists is pointed at its address.
-
-    Raises:
-        CredentialKeysMissing
-    """
-    credential, _ = Credential.objects.get_or_create(
-        name=CREDENTIAL,
-        defaults={
-            "service": SERVICE,
-            "secret": seal({"access_token": f"project:{QUOTA_PROJECT}/user:{QUOTA_USER}"}),
-            "quota_project": QUOTA_PROJECT,
-            "quota_user": QUOTA_USER,
-            "base_url": base,
-        },
-    )
-    if credential.base_url != base:
-        credential.base_url = base
-        credential.save(update_fields=["base_url"])
-    credential.projects.add(project)
-    return credential
+    """Give the project a credential for the sandbox's Google Sheets; see `point_at`."""
+    secret = {"access_token": f"project:{QUOTA_PROJECT}/user:{QUOTA_USER}"}
+    whose = {"service": SERVICE, "quota_project": QUOTA_PROJECT, "quota_user": QUOTA_USER}
+    return point_at(base, project, name=CREDENTIAL, secret=secret, **whose)
 
 
 def job_lines(names: Iterable[str], *, at: datetime) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,27 @@
+"""The demo's credentials for the sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queueops.tenancy.credentials import seal
+from queueops.tenancy.models import Credential, Project
+
+
+def point_at(base: str, project: Project, *, name: str, secret: dict[str, Any], **fields: str) -> Credential:
+    """
+    Give a project a credential of this name; one that exists is pointed at its address.
+
+    Args:
+        fields: Of a credential that is made: `service`, `quota_project`, `quota_user`.
+
+    Raises:
+        CredentialKeysMissing
+    """
+    made = {**fields, "secret": seal(secret), "base_url": base}
+    credential, _ = Credential.objects.get_or_create(name=name, defaults=made)
+    if credential.base_url != base:
+        credential.base_url = base
+        credential.save(update_fields=["base_url"])
+    credential.projects.add(project)
+    return credential
