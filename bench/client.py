@@ -1,4 +1,4 @@
-"""What counting a use costs an app: before and after its call, and in the background."""
+"""The cost of counting a use for an app: before and after its call, and in the background."""
 
 from __future__ import annotations
 

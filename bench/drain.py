@@ -99,7 +99,7 @@ def _compare_traced(session: Session) -> None:
 @dataclass(frozen=True, slots=True)
 class Costs:
     """
-    What the jobs of one run cost altogether.
+    The cost of all jobs of one run.
 
     Attributes:
         python, postgres: CPU seconds; PostgreSQL's are 0 where it is not the benchmark's own server.

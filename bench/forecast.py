@@ -66,7 +66,7 @@ def measure(session: Session) -> None:
 
 
 def _measure_documents(session: Session, window: float) -> None:
-    """What is told of documents in parts: before they are submitted, and as they go."""
+    """Compare the forecasts of documents in parts with their end: before they are submitted, and as they go."""
     with ExitStack() as stack:
         provider = stack.enter_context(running_sandbox())
         url = stack.enter_context(session.databases.copy("forecast", one_project))

@@ -1,4 +1,4 @@
-"""What an installation costs that has nothing to do: web process, cluster with its executors, and PostgreSQL."""
+"""The cost of an installation that has nothing to do: web process, cluster with its executors, and PostgreSQL."""
 
 from __future__ import annotations
 

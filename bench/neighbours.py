@@ -1,4 +1,4 @@
-"""What one project's readers of large pages do to another project's small reads in the same web process."""
+"""The effect of one project's readers of large pages on another project's small reads in the same web process."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Producer(threading.Thread):
 @dataclass(slots=True)
 class Trial:
     """
-    What is tried on.
+    Pressures that are tried.
 
     Attributes:
         base: Jobs a second.
@@ -266,7 +266,7 @@ def _capacity() -> float:
 
 
 def _wait_for_the_rest() -> None:
-    """Those of killed executors come back when their leases end."""
+    """Jobs of killed executors come back when their leases end."""
     deadline = time.monotonic() + CATCH_UP_SECONDS
     while _counted(*UNFINISHED) and time.monotonic() < deadline:
         time.sleep(0.5)

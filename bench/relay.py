@@ -77,7 +77,7 @@ class Browser:
 @dataclass(frozen=True, slots=True)
 class WatchedStream:
     """
-    What came of the stream, after the warm-up.
+    The outcome of the stream, after the warm-up.
 
     Attributes:
         delays: Of each event to the client that watches its job, in ms.

@@ -1,8 +1,8 @@
 """
-What the spans of a traced job cost, in CPU and by themselves: the rest of a drain is as dear, and noisier.
+The cost of a traced job's spans, in CPU and by themselves: the rest of a drain is as dear, and noisier.
 
-Jobs are submitted within sampled traces, claimed and completed before; then what an executor does for their spans is
-done again with these claims, up to the last byte that a collector takes.
+Jobs are submitted within sampled traces, claimed and completed before. An executor's work for their spans is then done
+again with these claims, up to the last byte that a collector takes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _measure(session: Session, name: str, rounds: int) -> None:
 
 
 def _measure_off(session: Session) -> None:
-    """What is asked of a submission of one job where nothing is traced; an executor asks whether it has spans."""
+    """The questions at a submission of one job where nothing is traced; an executor asks whether it has spans."""
     with mock.patch.dict(os.environ, {"OTEL_TRACES_EXPORTER": "none"}):
         tracing.tracer.cache_clear()
         begun = time.thread_time()

@@ -1,8 +1,8 @@
 """
-What webhooks that hear of ended jobs cost: those who have none, and those who have some.
+The cost of webhooks that hear of ended jobs, for projects without one and with some.
 
-Drains without one, with another project's, and with one that hears of every job, in turns; what the log's reader adds
-to each part of it; and in how many messages many ended jobs leave.
+Drains take turns: without a webhook, with another project's, and with one that hears of every job. The log's reader is
+measured for each part of the log, and messages are counted for many ended jobs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _drain(session: Session, url: str, project: str) -> tuple[float, float]:
 
 
 def _read(session: Session) -> None:
-    """What is added to the reading of the whole log of a drain, and the messages of a flood."""
+    """The time added to reading the whole log of a drain, and the messages of a flood."""
     newest = JobEvent.objects.order_by("-id").values_list("id", flat=True)[0]
     session.report.figure("a part of the log, no webhook", f"{_probe(newest):.0f} us", "one look for one")
     for hearers in HEARERS:

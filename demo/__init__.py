@@ -1,1 +1,1 @@
-"""What a new installation shows at first: two batches against the sandbox, and an allowance with some use of it."""
+"""The first work of a new installation: two batches against the sandbox, and an allowance with some use of it."""

@@ -1,11 +1,11 @@
--- What QueueOps needs of a PostgreSQL server (15 or newer), once, run by psql as an administrator.
+-- Prepare a PostgreSQL server (15 or newer) for QueueOps: run once by psql as an administrator.
 -- The password comes from the environment: DATABASE_PASSWORD.
 \set ON_ERROR_STOP on
 \getenv password DATABASE_PASSWORD
--- Of 100 connections (max_connections) some stay for an administrator and for backups.
+-- Some of 100 connections (max_connections) stay for an administrator and for backups.
 CREATE ROLE queueops LOGIN PASSWORD :'password' CONNECTION LIMIT 85;
--- Nothing of ours takes as long, but backup, restore, migrate and move, which lift it. What does was forgotten by somebody, and
--- would keep what is deleted from being cleared away.
+-- Only backup, restore, migrate and move take longer, and they lift it. Somebody forgot any other statement that does: it would
+-- keep deleted rows from being cleared away.
 ALTER ROLE queueops SET statement_timeout = '15min';
 ALTER ROLE queueops SET idle_in_transaction_session_timeout = '5min';
 CREATE DATABASE queueops OWNER queueops;

@@ -1,8 +1,8 @@
 """
 Tells of comments and docstrings that do not say what they mean at a first reading: `make check` runs it.
 
-A sentence fails that opens with a word that makes its reader wait for the subject, or that has too many words. What
-stands in a list of attributes or arguments is held to the length alone. Code in backticks counts as one word.
+A sentence fails that opens with a word that makes its reader wait for the subject, or that has too many words. An
+item of a list, such as an attribute's or an argument's, is held to the length alone. Code in backticks is one word.
 
     python deploy/plain_words.py [path ...]
 """
@@ -15,18 +15,33 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-READ = ("queueops", "jobs", "ratelimits", "dashboards", "clients/python/src")
+READ = (
+    "queueops",
+    "jobs",
+    "ratelimits",
+    "dashboards",
+    "clients/python/src",
+    "sandbox",
+    "demo",
+    "examples",
+    "bench",
+    "deploy",
+)
 LEFT_OUT = re.compile(r"/migrations/|/static/|_pb2")
 MAX_WORDS = 30
 OPENINGS = ("Of", "What", "Who", "Those", "So", "Nor")
 
 _CODE = re.compile(r"`[^`]*`|\"[^\"\n]*\"|https?://\S+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=;)\s+(?=\n)")
-_ITEM = re.compile(r"^\s*(?:[-*\d.]+\s|\w[\w`, ]{0,60}:\s|params|locks|clock|returns|order)")
+# A name or several and a colon: words with spaces between them are a sentence that goes on after its colon.
+_ITEM = re.compile(
+    r"^\s*(?:[-*\d.]+\s|`?[\w.*]+`?(?:,? (?:and )?`[\w.*]+`|, [\w.*]+){0,12}:\s|(?:params|locks|clock|returns|order)\s)"
+)
 _LINT = re.compile(r"noqa|type: ignore|fmt: (?:on|off|skip)|pragma|!/|nosec|mypy:|ruff:")
 
 
@@ -51,6 +66,7 @@ def python_passages(source: str) -> Iterator[Passage]:
             text = ast.get_docstring(node, clean=True)
             if text:
                 yield Passage(node.body[0].lineno, text)
+            yield from _of_attributes(node.body)
     block: list[tuple[int, int, str]] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT or _LINT.search(token.string):
@@ -65,6 +81,15 @@ def python_passages(source: str) -> Iterator[Passage]:
         block = [(row, column if is_alone else -1, text)]
     if block:
         yield Passage(block[0][0], " ".join(one for *_, one in block))
+
+
+def _of_attributes(body: Sequence[ast.stmt]) -> Iterator[Passage]:
+    """Strings that stand below an assignment and say what it is."""
+    for before, node in pairwise(body):
+        if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(node, ast.Expr):
+            value = node.value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield Passage(node.lineno, value.value)
 
 
 def sql_passages(source: str) -> Iterator[Passage]:

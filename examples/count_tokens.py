@@ -3,7 +3,7 @@ An app that calls a language model by itself, and counts the tokens of each of i
 
     .venv/bin/python examples/count_tokens.py
 
-No call waits for QueueOps while there is plenty left. What was used is on disk before the app goes on.
+No call waits for QueueOps while there is plenty left. Usage is on disk before the app goes on.
 """
 
 from __future__ import annotations

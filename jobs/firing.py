@@ -2,8 +2,9 @@
 The times at which a schedule fires, computed from its cron text, time zone and end alone: everybody computes the same.
 
 The library cronsim reads the cron text as Debian's cron does, here with a clock that is never moved. A schedule that
-names an hour fires once a day: at the first minute after a gap of the clock that swallows its hour, and in the first of
-two equal hours. A schedule of every so many minutes, or of every hour (`*`), goes by time that really passes.
+names an hour fires once a day. Where the clock skips its hour it fires at the first minute after the gap; of two equal
+hours it fires in the first. A schedule of every so many minutes, or of every hour (`*`), goes by time that really
+passes.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ MICRO = 1_000_000  # micro-units in the currency's unit; a price is also for a m
 MONEY_PLACES = 6  # decimals of an amount in the currency
 
 Rates = Mapping[str, int]
-"""What a million of each unit cost, in micro-units; a unit that is left out has no price."""
+"""The price of a million of each unit, in micro-units; a unit that is left out has none."""
 
 
 def cost_of(usage: Usage, rates: Rates) -> int | None:

@@ -1,4 +1,4 @@
-"""What callers paid for: calls and tokens by provider, model and way, and prompts that were paid for again."""
+"""The bill of callers: calls and tokens by provider, model and way, and prompts that were paid for again."""
 
 import hashlib
 from collections import Counter, defaultdict

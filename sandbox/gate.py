@@ -1,4 +1,4 @@
-"""What becomes of a call before and after the provider's own work: outages, quotas, faults, delay."""
+"""A call's fate before and after the provider's own work: outages, quotas, faults, delay."""
 
 import math
 import random
@@ -22,7 +22,7 @@ _FAULTLESS = Knobs()
 @dataclass(frozen=True, slots=True)
 class Fate:
     """
-    What becomes of one call.
+    The fate of one call.
 
     `status` None lets the provider do its work. With `answers_503_after` the work is done and the
     answer hides it. `breaks_connection` gives no answer at all. `violations` are the provider's

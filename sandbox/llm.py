@@ -1,4 +1,4 @@
-"""What the language model stand-ins share: counting tokens, making text, cutting it up."""
+"""The common part of the language model stand-ins: counting tokens, making text, cutting it up."""
 
 import json
 import math
@@ -52,7 +52,7 @@ class CannedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Omissions:
-    """What an answer leaves out, drawn per call."""
+    """Parts that an answer leaves out, drawn per call."""
 
     usage: bool
     end_of_stream: bool

@@ -1,4 +1,4 @@
-"""What the server asks of every provider."""
+"""The questions that the server asks of every provider."""
 
 import hashlib
 import re
@@ -24,7 +24,7 @@ class CallIdentity:
 
 @dataclass(frozen=True, slots=True)
 class CallTokens:
-    """What a call is billed for. `cached` and `cache_written` are parts of `prompt`."""
+    """Tokens that a call is billed for. `cached` and `cache_written` are parts of `prompt`."""
 
     prompt: int
     output: int

@@ -1,4 +1,4 @@
-"""What one sandbox process remembers."""
+"""The memory of one sandbox process."""
 
 from dataclasses import dataclass, field
 

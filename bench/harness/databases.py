@@ -14,7 +14,7 @@ from psycopg import sql
 
 from .report import ROOT
 
-# What the content of a template depends on; a change makes new ones, and the old ones are dropped.
+# The content of a template depends on this; a change makes new ones, and the old ones are dropped.
 SOURCES = (
     "*/migrations/*.py",
     "*/*/migrations/*.py",

@@ -28,7 +28,7 @@ def old_flood(count: int, *, aged_seconds: float, held_seconds: float) -> None:
 
 
 def many_projects(count: int, *, jobs: int) -> None:
-    """So many projects with so many no-op jobs each."""
+    """A number of projects, each with a number of no-op jobs."""
     names = [f"project-{number}" for number in range(count)]
     Project.objects.bulk_create(Project(pk=name, name=name, guard_percent=0) for name in names)
     for name in names:

@@ -29,7 +29,7 @@ LIMITED = "google-sheets"
 
 def busy_installation(*, jobs: int, to_cancel: int) -> None:
     """
-    So many jobs, four events each, with their counts, dead letters, counters, executors and sums.
+    Make a number of jobs, four events each, with their counts, dead letters, counters, executors and sums.
 
     Args:
         to_cancel: Queued jobs of one batch, beside them.
@@ -86,7 +86,7 @@ def operators_session() -> str:
     return "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
 
 
-# Of every hundred: 70 completed, 20 ready, 5 behind a limit, 2 to be retried, 2 failed, 1 cancelled.
+# Every hundred has 70 completed, 20 ready, 5 behind a limit, 2 to be retried, 2 failed, 1 cancelled.
 _JOBS = """
 INSERT INTO jobs_job (id, project_id, user_id, batch_id, kind, service, call_type, priority, status, payload_text,
                       effect_key, lane, eligible_since, scheduled_at, created_at, updated_at, started_at,

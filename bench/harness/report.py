@@ -1,4 +1,4 @@
-"""What a benchmark says: a table on screen, and one JSON object."""
+"""A benchmark's report: a table on screen, and one JSON object."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from .report import Report, environment_facts
 @dataclass(frozen=True, slots=True)
 class Session:
     """
-    What a benchmark works with.
+    The tools that a benchmark works with.
 
     Attributes:
         postmaster: The pid of the embedded server, whose CPU time can be shown; None: another server is used.

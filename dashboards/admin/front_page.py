@@ -90,7 +90,8 @@ def _projects(overview: Overview) -> list[dict[str, Any]]:
     oldest = oldest_ready([project for project, _ in shown])
     jobs, columns = reverse("admin:jobs_job_changelist"), _columns(overview)
     later = scheduled_of_projects([project for project, counts in shown if counts[JobState.QUEUED]])
-    # What an outage holds stays with what waits for quota: how much that is, is known of everybody alone.
+    # Jobs that an outage holds stay with those that wait for quota: they are counted for everybody together, not by
+    # project.
     apart = {
         project: told_apart(counts, held_by_outage=0, scheduled=later.get(project, NOTHING_SCHEDULED).jobs)
         for project, counts in shown

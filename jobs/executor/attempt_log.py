@@ -1,4 +1,4 @@
-"""What a handler says while it carries out a job: kept with the attempt, bounded and masked."""
+"""The lines that a handler logs while it carries out a job: kept with the attempt, bounded and masked."""
 
 from __future__ import annotations
 

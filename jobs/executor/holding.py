@@ -87,7 +87,7 @@ class LoopWatch:
         return step is not None and step.told
 
     def collect(self) -> list[Held]:
-        """What held the loop since the last call: each run once while it goes on, and once when it has ended."""
+        """Return what held the loop since the last call: each run once while it goes on, and once when it has ended."""
         return [self._held.popleft() for _ in range(len(self._held))]
 
     def make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:

@@ -18,7 +18,7 @@ SHOULD_RETRY = "should_retry"
 Outcome = Literal["not_sent", "refused", "answered", "unknown"]
 
 Used = tuple["int | None", "Usage | None"]
-"""What a call cost and used, as `cost` and `usage` of `Done`. None: nobody has told."""
+"""A call's cost and usage, as `Done` has them. None: nobody has told."""
 
 UNTOLD: Used = (None, None)
 

@@ -1,4 +1,4 @@
-"""What people at the screens keep: filters with a name, and files on their way in."""
+"""Rows of people at the screens: filters with a name, and files on their way in."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
--- Count what waits by service, state and priority: a bounded part of each service. What waits for its time has a state of
--- its own here.
+-- Count what waits by service, state and priority: a bounded part of each service. Jobs that wait for their time have a
+-- state of their own here.
 --
 -- params  most: jobs counted of one service and state; most_services: by name, the others are left out
 -- locks   none

@@ -1,4 +1,4 @@
--- Make jobs whose time has come claimable: scheduled, deferred and retried ones. Those parked in a lane are not among
+-- Make jobs whose time has come claimable: scheduled, deferred and retried ones. Jobs parked in a lane are not among
 -- them: their time is a forecast, and the lane releases them. What has waited for a batch of its provider goes live.
 --
 -- params  most: bound of one statement; target: queued, where they go

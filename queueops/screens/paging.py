@@ -2,8 +2,8 @@
 Lists that open on millions of rows.
 
 Nothing counts a large table. Pages go by id, newest first, so that a page costs the same however deep it is. A filter
-without an index of its own looks through windows of WINDOW rows, newest first, MOST_WINDOWS_OF_A_PAGE of them at most,
-and then offers to look further back: no combination of filters reads more than that for a page.
+without an index of its own looks through windows of WINDOW rows, newest first. After MOST_WINDOWS_OF_A_PAGE it offers
+to look further back: no combination of filters reads more than that for a page.
 """
 
 from __future__ import annotations

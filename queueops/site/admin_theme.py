@@ -16,7 +16,7 @@ def _allowed(permission: str) -> Callable[[HttpRequest], bool]:
 
 
 Tab = tuple[str, str, str | None]
-"""What a screen is called, its model as `<app>_<model>`, and who may see it; None: superusers only."""
+"""A screen's name, its model as `<app>_<model>`, and who may see it; None: superusers only."""
 
 # The side bar's entries, each with the screens that it leads to: a dozen and three can be taken in at a glance.
 ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (

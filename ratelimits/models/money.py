@@ -1,4 +1,4 @@
-"""What calls cost: prices, the ledger of what was spent, and budgets. All amounts are micro-units of one currency."""
+"""The cost of calls: prices, the ledger of what was spent, and budgets. All amounts are micro-units of one currency."""
 
 from __future__ import annotations
 

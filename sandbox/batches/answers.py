@@ -1,4 +1,4 @@
-"""What the batch routes of all providers do alike: start, fail on purpose, send results."""
+"""The common part of all providers' batch routes: start, fail on purpose, send results."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

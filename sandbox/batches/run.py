@@ -21,7 +21,7 @@ SERVER_ERROR: dict[str, Any] = {"code": "server_error", "line": None, "message":
 
 @dataclass(frozen=True, slots=True)
 class LineAnswer:
-    """What a request is answered with."""
+    """The answer to a request."""
 
     body: dict[str, Any]
     model: str

@@ -1,4 +1,4 @@
-"""What generateContent answers, live and in batches."""
+"""Answers of generateContent, live and in batches."""
 
 from collections.abc import Mapping
 from typing import Any

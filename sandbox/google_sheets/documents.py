@@ -1,4 +1,4 @@
-"""What spreadsheets.get shows."""
+"""Spreadsheets as spreadsheets.get shows them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the knobs of every provider are made of."""
+"""Parts that the knobs of every provider are made of."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What can be turned at run time: how slow, how strict and how unreliable the sandbox is."""
+"""Knobs that can be turned at run time: how slow, how strict and how unreliable the sandbox is."""
 
 import json
 import random

@@ -20,8 +20,8 @@ class Quota:
     """
     One quota of a service, under the name its errors use.
 
-    Another consumer, who is not seen, uses `hidden_share` of it steadily: all of a sliding window
-    holds that share, one that resets fills with it as time goes on, as far as there is room.
+    Another consumer, who is not seen, uses `hidden_share` of it steadily. A sliding window always holds all of that
+    share. A window that resets fills with it as time goes on, as far as there is room.
     """
 
     service: str
@@ -34,7 +34,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class QuotaCost:
-    """What one call costs under one quota; `key` is whom it is counted for, such as project and user."""
+    """The cost of one call under one quota; `key` is whom it is counted for, such as project and user."""
 
     quota: Quota
     key: QuotaKey
@@ -62,7 +62,7 @@ class _Span:
 
 @dataclass(slots=True)
 class _Figures:
-    """What was asked of one quota by one key; `peak` is the most accepted in any interval of its length."""
+    """The demand of one key on one quota; `peak` is the most accepted in any interval of its length."""
 
     accepted_calls: int = 0
     accepted_cost: int = 0

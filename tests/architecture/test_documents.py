@@ -30,7 +30,7 @@ def links_of(page: Path) -> set[Path]:
 
 
 def promise_of(page: Path) -> str:
-    """What the page's first sentence says that its reader can do; empty: it does not say."""
+    """Return what a reader can do by the page's first sentence; empty: it does not say."""
     found = re.match(r"# .+\n\nAfter this page you can (.+)\.\n\n", page.read_text(encoding="utf-8"))
     return found[1] if found else ""
 

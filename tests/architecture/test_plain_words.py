@@ -30,6 +30,8 @@ def checker() -> Any:
         ('"""\nCount.\n\nAttributes:\n    jobs: Of a batch.\n"""\n', []),
         ("x = 1  # Who runs it is not known.\n", ["opens with Who"]),
         ("# It begins here\n# and goes on. So it is one passage.\nx = 1\n", ["opens with So"]),
+        ('x: int = 1\n"""What it is."""\n', ["opens with What"]),
+        ("# What an outage holds stays with what waits: that is known.\n", ["opens with What"]),
         (f"# {LONG}\nx = 1\n", ["31 words, at most 30"]),
         ("x = 1  # noqa: S101 - What is this?\n", []),
         ('def f() -> None:\n    """Nor that."""\n', ["opens with Nor"]),

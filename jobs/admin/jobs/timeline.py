@@ -122,7 +122,7 @@ def attempts_of(events: Sequence[JobEvent]) -> list[Attempt]:
 
 
 def log_text(data: Mapping[str, Any]) -> str:
-    """What a handler logged in an attempt, a line each: `+1,204 ms  INFO  asked for page 3`."""
+    """Show what a handler logged in an attempt, a line each: `+1,204 ms INFO asked for page 3`."""
     lines = data.get("log")
     if not isinstance(lines, list):
         return ""

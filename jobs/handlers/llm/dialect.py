@@ -1,4 +1,4 @@
-"""What the providers of language models have in common: a request, and an answer that comes in pieces."""
+"""The common part of language models' providers: a request, and an answer that comes in pieces."""
 
 from __future__ import annotations
 

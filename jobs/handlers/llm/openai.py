@@ -298,7 +298,7 @@ def _violation(error: dict[str, Any], message: str, gauges: Sequence[StatedQuota
 
 
 def _gauge_of(violation: Violation, gauges: Sequence[StatedQuota]) -> StatedQuota | None:
-    """What headers say of the violated quota: the one without room where there are several of its unit."""
+    """Return what headers say of the violated quota; if several have its unit, of the one without room."""
     of_unit = [gauge for gauge in gauges if gauge.unit == violation.unit]
     return min(of_unit, key=lambda gauge: (bool(gauge.remaining), gauge.window_seconds or 0.0), default=None)
 

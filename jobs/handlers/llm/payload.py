@@ -261,7 +261,7 @@ class LlmGenerate(BaseModel):
 
     @cached_property
     def beside(self) -> str:
-        """What is sent beside the texts and counts as input: schema, tools and options, as JSON."""
+        """Schema, tools and options as JSON: they are sent beside the texts, and count as input."""
         tools = [tool.model_dump() for tool in self.tools or ()]
         sent = [one for one in (self.answer_schema, tools, self.options) if one]
         return "".join(json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in sent)
@@ -300,8 +300,8 @@ class LlmGenerate(BaseModel):
 
     def most(self) -> Usage:
         """
-        The most that one call can use: no tokenizer makes more tokens of a text than it has bytes. What pictures and
-        files count nobody knows before.
+        The most that one call can use: no tokenizer makes more tokens of a text than it has bytes. Nobody knows before
+        how much pictures and files count.
         """
         if self.contents is not None and any("text" not in part for one in self.contents for part in _parts_of(one)):
             return Usage(None, 0, self.stated_output)

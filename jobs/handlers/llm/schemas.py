@@ -64,7 +64,7 @@ def check_schema(schema: dict[str, Any]) -> None:
 
 @lru_cache(maxsize=64)  # a check takes milliseconds, and thousands of jobs have one schema
 def _fault_of(text: str) -> str:
-    """What is wrong with a schema; empty: nothing."""
+    """Say what is wrong with a schema; empty: nothing."""
     schema = json.loads(text)
     try:
         Draft202012Validator.check_schema(schema)

@@ -18,7 +18,7 @@ BAR_CHARACTERS = 16
 MAX_REASON_CHARACTERS = 160
 MAX_REASONS = 20
 
-# What a person wants to know first comes first: a narrow terminal cuts the line.
+# The most wanted figures come first: a narrow terminal cuts the line.
 _SHOWN = sorted(SHOWN, key=lambda state: state not in TERMINAL)
 
 

@@ -18,7 +18,7 @@ def percentile(counts: Sequence[int], bounds: Sequence[int], share: float) -> fl
     """
     The value that `share` of all do not pass, interpolated within its bin; None of nothing.
 
-    What lies above the last bound counts as the last bound: the histogram knows no more.
+    A value above the last bound counts as that bound: the histogram knows no more.
     """
     total = sum(counts)
     if not total:

@@ -1,1 +1,1 @@
-"""What people do with work: by hand, in bulk, with dead letters and pauses."""
+"""Operations of people on work: by hand, in bulk, with dead letters and pauses."""

@@ -1,4 +1,4 @@
-"""What is known of open batches: their speed, when they should end, and that they have ended."""
+"""Upkeep of open batches: their speed, when they should end, and that they have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files say of how jobs ended: logs that executors wrote (jobs/executor/outcome_log.py), and operators' lists."""
+"""Files that say how jobs ended: logs that executors wrote (jobs/executor/outcome_log.py), and operators' lists."""
 
 from __future__ import annotations
 

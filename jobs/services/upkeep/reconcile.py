@@ -195,7 +195,8 @@ def _of_ended(job: Job, claim: Word | None, *, has_letter: bool) -> Discrepancy:
 
 def _claim(said: Said, job: Job) -> Word | None:
     """
-    What the files say of a job beyond its row: about the claim that the row's token names, and about later claims.
+    Return what the files say of a job beyond its row: about the claim that the row's token names, and about later
+    claims.
     """
     if said.word is not None:
         return said.word

@@ -42,7 +42,7 @@ def alerts(caller: Caller, given: Any) -> ToolAnswer:
 
 @tool(READ, OfAlert)
 def runbook(caller: Caller, given: OfAlert) -> ToolAnswer:
-    """What to do about an open alert: the runbook of its kind, in full."""
+    """Tell what to do about an open alert: the runbook of its kind, in full."""
     alert = find_alert(caller, given.alert)
     shown = {"alert": alert_row(alert, caller, None), "runbook": runbook_text(alert.kind)}
     return ToolAnswer(f"The runbook of alerts of the kind {alert.kind}.", shown)

@@ -87,7 +87,7 @@ def what_holds_the_project(caller: Caller, given: Any) -> ToolAnswer:
 
 @tool(READ, OfJob)
 def why_does_a_job_wait(caller: Caller, given: OfJob) -> ToolAnswer:
-    """What keeps one job from running: the reasons in the order in which they must end, its place, and a forecast."""
+    """Explain why one job does not run: the reasons in the order in which they must end, its place, a forecast."""
     job = ask(caller, JobDetail, pk=job_id(caller, given.job))
     waiting = job["waiting"]
     names = ("id", "kind", "service", "state", "batch", "held", "scheduled_at", "eta", "waiting", "waiting_for")
@@ -159,7 +159,7 @@ def causes_of_dead_letters(caller: Caller, given: OfCauses) -> ToolAnswer:
 
 @tool(READ)
 def executors(caller: Caller, given: Any) -> ToolAnswer:
-    """Who carries out jobs: health, slots, what runs, which pool, how late their loops answer, and the kinds served."""
+    """List who carries out jobs: health, slots, what runs, which pool, how late their loops answer, kinds served."""
     found = list(Executor.objects.order_by("host", "pid")[:MOST_EXECUTORS])
     rows = [
         {

@@ -1,8 +1,8 @@
 """
 Errors of a server that answers but cannot do something for now, told apart by SQLSTATE.
 
-For Django a write on a standby is a programming mistake (InternalError); for callers all of these are a database that
-is out of order: nothing was stored, and the same may go through later.
+For Django a write on a standby is a programming mistake (InternalError). For callers all of these are a database that
+is out of order. Nothing was stored, and the same may go through later.
 """
 
 from __future__ import annotations

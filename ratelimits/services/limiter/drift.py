@@ -100,7 +100,7 @@ def _width(rule: Rule) -> tuple[float, bool]:
 
 
 def _freed(rule: Rule, quota: StatedQuota, counter: OpenCounter) -> float:
-    """What the provider may have freed since it spoke: it speaks as a call begins, and we hear it as the call ends."""
+    """Return what the provider may have freed since it spoke, which was as the call began."""
     return counter.algorithm.capacity * quota.age_seconds / (rule.window_seconds or MINUTE)
 
 

@@ -47,7 +47,7 @@ class Alike(NamedTuple):
 
 
 Sample = tuple[Alike, float]
-"""What was seen of a call."""
+"""One observation of a call."""
 
 _lock = threading.Lock()
 _cache: TTLCache[Any, float | None] = TTLCache(_MAX_CACHED, CACHE_SECONDS)

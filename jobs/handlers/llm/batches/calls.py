@@ -1,4 +1,4 @@
-"""What the batch APIs have in common: JSON that is sent and read, and our id in a provider's words."""
+"""The common part of the batch APIs: JSON that is sent and read, and our id in a provider's words."""
 
 from __future__ import annotations
 
