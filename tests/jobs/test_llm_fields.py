@@ -58,6 +58,16 @@ def sent(provider: str, **fields: Any) -> dict[str, Any]:
                 }
             },
         ),
+        (
+            "openai",
+            {"schema": {"type": "object"}},
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "answer", "schema": {"type": "object"}},
+                }
+            },
+        ),
         ("openai", {"tools": [TOOL]}, {"tools": [{"type": "function", "function": TOOL}]}),
         (
             "openai",

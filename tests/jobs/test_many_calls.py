@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.lanes import lane_name
-from jobs.models import Batch, FlowSample, Job
+from jobs.models import Batch, Executor, FlowSample, Job
 from jobs.models.flow import SINCE_EVER
 from jobs.services.explain.batch_report import read_report
 from jobs.services.explain.forecast import _coming_back, limits_of_batch
@@ -21,7 +21,7 @@ from jobs.services.explain.queues import count_lanes
 from jobs.services.explain.snapshots import batch_snapshot, calls_made, job_snapshot
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.submit.submit import submit_batch
-from jobs.services.upkeep.batches import finish_batches
+from jobs.services.upkeep.batches import _ends, finish_batches
 from jobs.states import JobState
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
@@ -168,6 +168,8 @@ def test_a_batch_of_running_documents_ends_once_their_other_parts_have_passed():
     assert told is not None
     left = released([125_000 // 16] * 14)[-1]  # seven of each, beside those under way
     assert told.seconds == pytest.approx(left, rel=CLOSE)
+    nothing_waits = dict.fromkeys(JobState.values, 0) | {JobState.IN_PROGRESS.value: 2}
+    assert _ends(batch, nothing_waits, 1.0, timezone.now()) == [pytest.approx(told.seconds, abs=1)]
 
 
 def test_a_cost_that_its_producer_states_is_that_of_each_call():
@@ -184,6 +186,26 @@ def test_a_cost_that_its_producer_states_is_that_of_each_call():
     assert told.tokens["input_tokens"].known == pytest.approx(40_000, rel=0.001)
     [need] = told.binding
     assert need.needed == 6 * 9_000
+
+
+def test_a_document_alone_lasts_as_long_as_its_calls_one_after_the_other():
+    project = make_project()
+    secret = seal({"api_key": "x"})
+    key = Credential.objects.create(name="model-key", service="llm", quota_project="acme", secret=secret)
+    key.projects.add(project)
+    Executor.objects.create(
+        host="a", pid=1, process_started_at=0.0, cluster_pid=1, loop_lag_ms=1.0, slots=20, in_flight=0,
+        role=Executor.Role.GENERAL,
+    )  # fmt: skip
+    FlowSample.objects.create(
+        at=timezone.now(), span_seconds=SINCE_EVER, service="llm", latencies=[10], latency_ms=300_000
+    )
+    asked = {"provider": "openai", "service": "llm", "credential": "model-key", "model": "small-1", "split": True}
+    payload = {**asked, "max_output_tokens": 1, "prompt": document(40_000, seed=1)}
+    told = forecast_submission([{"kind": "llm.generate", "payload": payload}], project_id="acme")
+    assert told.live.seconds == pytest.approx(6 * 30, rel=CLOSE), (
+        "six calls of half a minute, whatever the limit has room for"
+    )
 
 
 def test_what_is_not_submitted_yet_is_foreseen_with_all_its_parts():
