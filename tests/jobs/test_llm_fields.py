@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +37,7 @@ SCHEMA = {
 }
 TOOL = {"name": "weather", "description": "Of a town.", "parameters": {"type": "object", "properties": {}}}
 PIXEL = "iVBORw0KGgo="
+RECORDED = json.loads(Path(__file__).with_name("wire").joinpath("requests.json").read_text())
 
 
 def sent(provider: str, **fields: Any) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def sent(provider: str, **fields: Any) -> dict[str, Any]:
             {"seed": 7, "stop": ["END"], "top_p": 0.5},
             {"generationConfig": {"seed": 7, "stopSequences": ["END"], "topP": 0.5}},
         ),
-        ("gemini", {"reasoning": "none"}, {"generationConfig": {"thinkingConfig": {"thinkingLevel": "minimal"}}}),
+        ("gemini", {"reasoning": "none"}, {"generationConfig": {"thinkingConfig": {"thinkingLevel": "MINIMAL"}}}),
         (
             "gemini",
             {"model": "gemini-2.5-flash", "reasoning": "low"},
@@ -154,6 +157,23 @@ def sent(provider: str, **fields: Any) -> dict[str, Any]:
 def test_each_field_becomes_the_provider_s_own(provider, fields, found):
     body = sent(provider, **fields)
     assert {name: body.get(name) for name in found} == found
+
+
+def camel(value: Any) -> Any:
+    """The value with the names of its members as google-genai and the API's pages write them."""
+    if isinstance(value, list):
+        return [camel(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {re.sub(r"_(\w)", lambda found: found[1].upper(), name): camel(one) for name, one in value.items()}
+
+
+@every_case(("provider", "recorded"), [(one["provider"], one) for one in RECORDED])
+def test_what_is_sent_is_what_the_official_client_sends(provider, recorded):
+    ours, theirs = sent(provider, **recorded["payload"]), recorded["body"]
+    if provider == "gemini":
+        ours, theirs = camel(ours), camel(theirs)
+    assert ours == theirs, recorded["client"]
 
 
 @every_case(

@@ -74,7 +74,7 @@ def _thinking(payload: LlmGenerate) -> dict[str, Any] | None:
         return None
     if _COUNTS_THOUGHTS.match(payload.model):
         return {"thinkingBudget": _BUDGETS[payload.reasoning]}
-    return {"thinkingLevel": "minimal" if payload.reasoning == "none" else payload.reasoning}
+    return {"thinkingLevel": "MINIMAL" if payload.reasoning == "none" else payload.reasoning.upper()}
 
 
 def absorb(answer: Generation, event: dict[str, Any]) -> None:
