@@ -288,8 +288,9 @@ class Handler:
 
     @property
     def payload_fields(self) -> Collection[str]:
-        """The names of its payload's fields, if one model has them all."""
-        return getattr(self.schema._type, "model_fields", ())  # noqa: SLF001 - no public way
+        """The names of its payload's fields as producers write them, if one model has them all."""
+        fields = getattr(self.schema._type, "model_fields", {})  # noqa: SLF001 - no public way
+        return [field.alias or name for name, field in fields.items()]
 
     def is_repeatable(self, payload: Any) -> bool:
         """Whether a call whose outcome is unknown may be made again without doubling its effect."""

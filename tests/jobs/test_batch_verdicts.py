@@ -24,7 +24,7 @@ from jobs.services.upkeep.batches import finish_batches
 from jobs.states import SHOWN_VERDICTS, JobState, ended_verdict, verdict_of_ended
 from jobs.states import BatchVerdict as V
 from tests.api.conftest import Api, key_for
-from tests.factories import make_batch, make_jobs, make_project, make_webhook
+from tests.factories import make_batch, make_jobs, make_project, make_webhook, move_along
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -204,3 +204,12 @@ def test_what_holds_many_batches_for_one_reason_is_looked_for_once():
     verdicts = verdicts_of([alone, other])
     assert verdicts[alone.pk].held_by == f"job {before.pk} has to end first"
     assert verdicts[other.pk].held_by == "kind http.request is paused: a look"
+
+
+def test_a_batch_whose_only_job_is_to_be_tried_again_is_running():
+    batch = make_batch()
+    [job] = make_jobs(1, batch=batch)
+    assert verdicts_of([batch])[batch.pk].verdict == V.WAITING
+    for edge in ("dispatch", "start", "retry"):
+        move_along(edge, [job.pk])
+    assert verdicts_of([batch])[batch.pk].verdict == V.RUNNING

@@ -21,6 +21,8 @@ from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.reading import AnswerReader
 from jobs.handlers.llm.schemas import Unfit, check_schema, read_fitting
 from jobs.models import DeadLetter, RetryPolicy
+from jobs.services.submit.prepare import prepare_job
+from jobs.services.submit.spec import InvalidJob, JobSpec
 from jobs.services.submit.submit import submit_batch
 from jobs.testing import drain
 from ratelimits.models import Spend
@@ -205,6 +207,12 @@ def test_what_cannot_be_asked_is_refused_when_it_is_submitted(fields, words):
     with pytest.raises(ValidationError) as refused:
         LlmGenerate.model_validate(payload_of(**fields))
     assert words in str(refused.value)
+
+
+def test_a_misspelt_field_is_told_by_the_name_that_producers_write():
+    with pytest.raises(InvalidJob) as refused:
+        prepare_job(JobSpec(kind="llm.generate", payload=payload_of(shema={})))
+    assert refused.value.fields["payload.shema"] == ["Extra inputs are not permitted. Is 'schema' meant?"]
 
 
 def test_schema_tools_and_pictures_count_as_input():

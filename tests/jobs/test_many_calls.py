@@ -253,6 +253,14 @@ def test_a_batch_s_progress_and_speed_count_the_parts_that_are_done():
     assert batch.sampled_finished == 1
 
 
+def test_a_batch_whose_documents_wait_between_two_calls_is_running():
+    batch = make_batch()
+    [job] = waiting([125_000], batch=batch)
+    assert batch_snapshot(batch).verdict == "waiting"
+    Job.objects.filter(pk=job.pk).update(first_attempt_at=timezone.now(), progress=6)
+    assert batch_snapshot(batch).verdict == "running"
+
+
 def test_a_batch_ends_no_sooner_than_its_longest_document_whose_calls_follow_each_other():
     FlowSample.objects.create(
         at=timezone.now(), span_seconds=SINCE_EVER, service="llm", latencies=[10], latency_ms=300_000,

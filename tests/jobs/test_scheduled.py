@@ -16,8 +16,7 @@ from jobs.services.operate import scheduled_jobs
 from jobs.services.operate.job_filter import UNFINISHED, Counted, JobFilter, count_jobs
 from jobs.services.operate.scheduled_jobs import NOTHING_SCHEDULED, Scheduled, count_scheduled, scheduled_of_projects
 from jobs.states import OUTAGE, SCHEDULED, JobState, told_apart
-from tests.factories import make_batch, make_jobs
-from tests.support.plans import BATCH, backlog, explain_file, nodes, rows_read  # noqa: F401 - a fixture
+from tests.factories import foreseen, make_batch, make_jobs
 
 pytestmark = pytest.mark.django_db
 
@@ -88,3 +87,14 @@ def test_a_report_and_the_depths_for_metrics_tell_them_apart():
     assert read_report(batch, now=timezone.now()).groups["scheduled"] == 3
     depths = {(depth.state, depth.priority): depth.jobs for depth in waiting_depths()}
     assert depths == {("queued", "normal"): 2, ("scheduled", "normal"): 5}
+
+
+def test_a_batch_ends_no_sooner_than_its_last_scheduled_job_begins():
+    batch = make_batch(rate_per_second=1.0)
+    make_jobs(2, batch=batch)
+    make_jobs(1, batch=batch, scheduled_at=LATER)
+    assert foreseen(batch).eta == pytest.approx(LATER, abs=timedelta(seconds=1))
+    Job.objects.filter(scheduled_at=LATER).update(scheduled_at=None)
+    eta = foreseen(batch).eta
+    assert eta is not None
+    assert eta < SOON

@@ -13,6 +13,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce
 
 from jobs.models import Batch, BudgetWait, Dependency, Job, JobCount, PauseSwitch, RefusedCalls
+from jobs.models.job import IN_SEVERAL_CALLS
 from jobs.querysets import JobQuerySet
 from jobs.services.finish import guards
 from jobs.services.finish.kinds import INVALID_PAYLOAD, KEY_MISSING
@@ -75,13 +76,14 @@ def with_verdicts(rows: QuerySet[Any], stopping: Sequence[PauseSwitch]) -> Query
         When(_is_stopped(stopping), then=Value(V.HELD)),
         When(running__gt=0, then=Value(V.RUNNING)),
         When(~Exists(_tried()) & ~Exists(_free()), then=Value(V.HELD)),
-        When(ended__gt=0, then=Value(V.RUNNING)),
+        When(Q(ended__gt=0) | Q(retried__gt=0) | Q(Exists(_begun())), then=Value(V.RUNNING)),
         default=Value(V.WAITING),
         output_field=CharField(),
     )
     # All in one subquery: an expression that is named twice would be read twice.
     sums = JobCount.objects.filter(batch_id=OuterRef("pk")).order_by().values("project_id", "batch_id")
     sums = sums.annotate(running=_sum(RUNNING), waiting=_sum(WAITING), ended=_sum(TERMINAL))
+    sums = sums.annotate(retried=Sum(JobState.RETRIED))
     sums = sums.annotate(ended_well=ended_well, ended_badly=failed, ended_early=cancelled)
     told = Subquery(sums.annotate(said=said).values("said")[:1])
     judged: QuerySet[Any] = rows.annotate(verdict=Coalesce(told, Value(V.SUCCEEDED), output_field=CharField()))
@@ -122,6 +124,11 @@ def _is_stopped(stopping: Sequence[PauseSwitch]) -> Q:
 def _tried() -> QuerySet[Batch]:
     """The batch if its first jobs are on trial: one of them may be free though no job that was looked at is."""
     return Batch.objects.filter(pk=OuterRef("batch_id"), guard_state=GuardState.TRIAL)
+
+
+def _begun() -> JobQuerySet:
+    """Waiting jobs that have made some of their calls: no counter tells them from jobs that have not begun."""
+    return Job.objects.filter(IN_SEVERAL_CALLS, batch_id=OuterRef("batch_id"))
 
 
 def _free() -> JobQuerySet:

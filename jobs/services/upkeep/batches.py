@@ -17,8 +17,9 @@ from jobs.services.explain.forecast import limits_of_batch
 from jobs.services.explain.snapshots import Counts, batch_counts, calls_made
 from jobs.services.finish.outages import count_held_of
 from jobs.services.finish.webhooks import send_batch_webhooks
+from jobs.services.operate.scheduled_jobs import scheduled
 from jobs.services.operate.windows import spans_over
-from jobs.states import TERMINAL, WAITING, GuardState
+from jobs.states import TERMINAL, WAITING, GuardState, JobState
 from jobs.windows import Span, stretched
 from queueops.core.clock import Now, database_now
 from queueops.core.processes.one_by_one import one_by_one
@@ -110,11 +111,20 @@ def _foresee(batch: Batch, counts: Counts, *, begun: float, is_stopped: bool) ->
     now = datetime.fromtimestamp(database_now(), UTC)
     batch.foreseen_at, batch.ends_at, batch.ends_earliest = now, None, None
     if not is_stopped and (ends := _ends(batch, counts, begun, now)):
-        spans = _windows_over(batch, now)
-        ends = [stretched(end, spans, now) for end in ends]
+        spans, last_begins = _windows_over(batch, now), _last_begins(batch, counts, now)
+        ends = [stretched(max(end, last_begins), spans, now) for end in ends]
         batch.ends_at = now + timedelta(seconds=max(ends))
         if len(ends) > 1 and max(ends) > RANGE_FACTOR * min(ends):
             batch.ends_earliest = now + timedelta(seconds=min(ends))
+
+
+def _last_begins(batch: Batch, counts: Counts, now: datetime) -> float:
+    """In how many seconds the last of its scheduled jobs may begin; 0: it has none."""
+    if not counts[JobState.QUEUED]:
+        return 0.0
+    jobs = batch.jobs.filter(scheduled()).order_by("-scheduled_at")
+    at = jobs.values_list("scheduled_at", flat=True).first()
+    return 0.0 if at is None else (at - now).total_seconds()
 
 
 def _windows_over(batch: Batch, now: datetime) -> Sequence[Span]:
