@@ -41,6 +41,7 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
         copies = chain.from_iterable(repeat(amount, max(1, int(times))) for amount, times in calls)
         lined, stream = list(islice(copies, MOST_LINED)), None
     else:
+        whole = sum(_share_of(capacity, amount) * times for amount, times in calls)
         lined, stream = _pieces(whole, LARGE_SHARE * capacity), counter.stream
     left, apart, passed = sum(lined), 0.0, begins
     share = whole / left
@@ -54,6 +55,12 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
         left -= amount
         passed = max(passed, has_room_at + left * apart)
     return max(begins, counter.sooner(begins + (passed - begins) * max(1.0, share)))
+
+
+def _share_of(capacity: float, amount: float) -> float:
+    """Return what a small call takes of a full limit: its part of the room that such calls leave unused, too."""
+    together = capacity // amount if amount else 0
+    return capacity / together if together else amount
 
 
 def _pieces(whole: float, piece: float) -> list[float]:
