@@ -200,6 +200,10 @@ def test_what_is_sent_is_what_the_official_client_sends(provider, recorded):
         ({"options": {"generationConfig": {"candidateCount": 2}}}, "candidateCount would bring several answers"),
         ({"options": {"generation_config": {"max_output_tokens": 9}}}, "generation_config is not for options"),
         ({"options": {"generationConfig": {"max_output_tokens": 9}}}, "use max_output_tokens"),
+        (
+            {"options": {"topK": 1}, "fallback": [{"provider": "openai", "model": "m"}]},
+            "options are of one provider's request",
+        ),
         ({"options": {"model": "other"}}, "model is not for options"),
     ],
 )

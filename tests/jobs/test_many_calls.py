@@ -282,6 +282,8 @@ def test_a_document_between_two_calls_tells_when_it_should_end():
     eta = job_snapshot(job).eta
     assert eta is not None
     assert (eta - now).total_seconds() == pytest.approx(120, abs=1), "a quarter took 40 seconds"
+    job.status = JobState.COMPLETED
+    assert job_snapshot(job).eta is None
 
 
 def test_the_calls_of_a_page_of_batches_are_counted_by_an_index_of_documents_alone():

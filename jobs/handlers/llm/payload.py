@@ -210,6 +210,8 @@ class LlmGenerate(BaseModel):
         for way in (self, *(other.payload for other in self.ways())):
             if why := _refused_by(way):
                 raise ValueError(why)
+            if self.options and way.provider != self.provider:
+                raise ValueError("options are of one provider's request, and fallback names another")
         if self.contents is not None:
             _check_contents(self.contents)
             if self.pictures is not None:

@@ -56,7 +56,8 @@ class JobSnapshot:
         job = self.job
         takes_several = CALLS in (job.costs or {})
         began = job.first_attempt_at if takes_several else job.started_at
-        if began is None or not job.progress or not (job.status == JobState.IN_PROGRESS or takes_several):
+        is_under_way = job.status == JobState.IN_PROGRESS or (takes_several and job.status in UNFINISHED)
+        if began is None or not job.progress or not is_under_way:
             return None
         return began + (job.updated_at - began) * (100 / job.progress)
 
