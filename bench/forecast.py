@@ -100,7 +100,7 @@ def _measure_documents(session: Session, window: float) -> None:
     report.figure("documents: end told as they went", ", ".join(f"{end:.1f}" for end in ends), "s from the start")
     report.figure("documents: progress", ", ".join(f"{done:.0f} % at {at / took:.0%}" for at, done in progress), "")
     off = max(abs(end / took - 1.0) for end in [told.live.seconds, *ends])
-    report.metric("documents_error", off, "documents in parts, forecast's end off by", "target with --full: at most 0.10")
+    report.metric("documents_error", off, "documents, end off by", "target, --full: at most 0.10")
 
 
 def _documents() -> Iterator[dict[str, Any]]:
