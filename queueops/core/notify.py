@@ -14,6 +14,5 @@ class Channel(StrEnum):
 
 
 def notify(channel: Channel) -> None:
-    """Notify at the commit of the caller's transaction. Call it once a flush: commits with NOTIFY queue up."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_notify(%s, '')", [channel.value])
+    """Notify at the commit of the caller's transaction, in one message with it. Commits with NOTIFY queue up."""
+    connection.announce(channel.value)  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar
 
 from django.db import models
@@ -40,11 +41,14 @@ class ResumeRamp(models.Model):
         started_at = None if self.started_at is None else self.started_at.timestamp()
         return Ramp(started_at, self.over_seconds, self.held_share, max(1, self.slots))
 
+    def in_force(self, now: datetime) -> Ramp | None:
+        """Return the ramp; None: it has ended."""
+        ramp = self.figures
+        return None if ramp.ends_at is not None and now.timestamp() >= ramp.ends_at else ramp
+
 
 def read_ramp() -> tuple[Ramp, float] | None:
     """The ramp in force, and the current time, seconds since 1970; None: every limit is open."""
     row = ResumeRamp.objects.annotate(now=Now()).first()
-    if row is None:
-        return None
-    ramp, now = row.figures, row.now.timestamp()
-    return None if ramp.ends_at is not None and now >= ramp.ends_at else (ramp, now)
+    ramp = row and row.in_force(row.now)
+    return (ramp, row.now.timestamp()) if row and ramp else None

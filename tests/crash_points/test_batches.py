@@ -137,7 +137,7 @@ def read(lane: Lane) -> Operation:
     return lane.step
 
 
-POINTS: dict[Callable[[Lane], Operation], int] = {collect: 54, hand_over: 32, read: 76}
+POINTS: dict[Callable[[Lane], Operation], int] = {collect: 52, hand_over: 32, read: 76}
 
 
 @pytest.mark.parametrize("operation", POINTS, ids=lambda one: one.__name__)

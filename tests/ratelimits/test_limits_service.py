@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,8 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from queueops.core.notify import Channel
+from queueops.core.notify import Channel, notify
+from queueops.core.postgres import base
 from queueops.core.values.reasons import ReasonRequired
 from ratelimits.errors import InvalidCoolDown, InvalidLimit, LimitChanged, NothingProposed, UnknownCounter, UnknownLimit
 from ratelimits.models import CallTally, Counter, Limit, LimitOverride, QuotaAlert
@@ -324,6 +326,27 @@ def test_a_change_is_told_to_every_process_when_it_is_committed():
         heard = [one.channel for one in listener.notifies(timeout=10, stop_after=1)]
     assert heard == [Channel.LIMITS.value]
     assert [rule.capacity for rule in catalogue.rules()] == [20]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_notification_goes_in_one_message_with_the_commit(monkeypatch: pytest.MonkeyPatch):
+    """Over a slow line each message is a wait; a rollback takes the notification along."""
+    sent: list[bytes] = []
+    run = base.DatabaseWrapper._run
+
+    def noting(self: Any, statement: bytes) -> Any:
+        sent.append(statement)
+        return run(self, statement)
+
+    monkeypatch.setattr(base.DatabaseWrapper, "_run", noting)
+    with suppress(ZeroDivisionError), transaction.atomic():
+        notify(Channel.READY)
+        raise ZeroDivisionError
+    with CaptureQueriesContext(connection) as statements, transaction.atomic():
+        notify(Channel.LIMITS)
+        notify(Channel.LIMITS)
+    assert sent == [b"SELECT pg_notify('queueops_limits', ''); COMMIT"]
+    assert not [one for one in statements if "notify" in one["sql"]]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,17 +1,19 @@
 """
-Django's PostgreSQL backend, changed in three ways. Transactions begin with the settings of the block they are in.
-Errors tell what a server cannot do for now. The pool hands out no connection that is known to have ended.
+Django's PostgreSQL backend, changed in four ways. Transactions begin with the settings of the block they are in, and
+commit together with their notifications. Errors tell what a server cannot do for now. The pool hands out no connection
+that is known to have ended.
 """
 
 from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import psycopg
 from django.db.backends.postgresql import base
+from django.db.backends.utils import debug_transaction
 from django.utils.functional import cached_property
 from psycopg.pq import TransactionStatus
 
@@ -44,6 +46,7 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.applied: Settings | None = None
+        self._announced: set[str] = set()
         self._silent_at = float("-inf")
         self.execute_wrappers.append(_execute)
 
@@ -54,6 +57,14 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
         # A broken transaction takes no statement, and its rollback takes the settings back too.
         if changed and self.connection.info.transaction_status != TransactionStatus.INERROR:
             self._run(set_statement(changed))
+
+    def announce(self, channel: str) -> None:
+        """Notify a channel at the commit of the open transaction, or at once where none is open."""
+        self.ensure_connection()
+        if self.get_autocommit():
+            self._run(_notifications([channel]))
+        else:
+            self._announced.add(channel)
 
     @cached_property
     def wrap_database_errors(self) -> ConditionWrapper:
@@ -105,10 +116,16 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
 
     def _commit(self) -> Any:
         self.applied = None
-        return super()._commit()
+        if not self._announced:
+            return super()._commit()
+        # A trip of its own would make each submission wait for one more over a slow line.
+        statement = _notifications(self._announced) + b"; COMMIT"
+        self._announced = set()
+        with debug_transaction(self, "COMMIT"):
+            return self._run(statement)
 
     def _rollback(self) -> Any:
-        self.applied = None
+        self.applied, self._announced = None, set()
         return super()._rollback()
 
     def _savepoint_rollback(self, sid: str) -> None:
@@ -125,6 +142,11 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
 def _execute(execute: Callable[..., Any], *arguments: Any) -> Any:
     with of_the_block(arguments[-1]["connection"]):
         return execute(*arguments)
+
+
+def _notifications(channels: Iterable[str]) -> bytes:
+    """The statement of notifications; their names are the program's own."""
+    return b"SELECT " + b", ".join(b"pg_notify('" + name.encode() + b"', '')" for name in sorted(channels))
 
 
 def _last_row(ran: psycopg.Cursor[Any]) -> Any:

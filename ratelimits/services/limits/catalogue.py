@@ -7,12 +7,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 from django.forms.models import model_to_dict
 
-from queueops.core.clock import Now
+from queueops.core.clock import Now, with_clocks
 from queueops.core.postgres.replica import from_primary
 from ratelimits.algorithms.admission import Algorithm
 from ratelimits.algorithms.kinds import KINDS
@@ -20,7 +21,7 @@ from ratelimits.algorithms.measures import with_headroom
 from ratelimits.algorithms.ramp import Ramp
 from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.costs import PER_CALL
-from ratelimits.models import Limit, LimitCallType, LimitOverride, Unit
+from ratelimits.models import Limit, LimitCallType, LimitOverride, ResumeRamp, Unit
 from ratelimits.models.ramp import read_ramp
 from ratelimits.services.limits.alternatives import counted_as, is_pooled
 from ratelimits.subjects import OF_SERVICE, Subject, counter_id, counter_key
@@ -363,8 +364,23 @@ def forget() -> None:
     _kept.read_at = float("-inf")
 
 
+# One statement, as every submission over a slow line may wait for it. Without a limit its row has the ramp alone.
+LIMITS_AND_RAMP = with_clocks("""
+    SELECT stored.*, ramp.id AS ramp_id, ramp.started_at AS ramp_started_at, ramp.over_seconds, ramp.held_share,
+           ramp.slots, {{statement_now}} AS read_at
+    FROM (SELECT) AS once
+    LEFT JOIN ratelimits_limit stored ON stored.enabled
+    LEFT JOIN ratelimits_resumeramp ramp ON true
+    ORDER BY stored.id
+""")
+
+
 @from_primary
 def _read() -> tuple[tuple[Rule, ...], Rule | None]:
-    ramp = _ramp_now()
-    found = tuple(_rules_of(list(Limit.objects.filter(enabled=True).order_by("pk")), ramp))
-    return found, _rule_of_ramp(ramp) if ramp else None
+    rows: list[Any] = list(Limit.objects.raw(LIMITS_AND_RAMP))
+    found, ramp = rows[0], None
+    if found.ramp_id is not None:
+        stored = ResumeRamp(found.ramp_id, found.ramp_started_at, found.over_seconds, found.held_share, found.slots)
+        ramp = stored.in_force(found.read_at)
+    rules = tuple(_rules_of([row for row in rows if row.pk is not None], ramp))
+    return rules, _rule_of_ramp(ramp) if ramp else None
