@@ -1,5 +1,6 @@
 """The common part of the language model stand-ins: counting tokens, making text, cutting it up."""
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from sandbox.provider import CallIdentity, CallTokens
 from sandbox.quotas.book import QuotaKey
 
 BYTES_PER_TOKEN = 4
+DIMENSIONS = 16
 
 _FILLER = "The quick brown fox jumps over the lazy dog. "
 
@@ -81,6 +83,12 @@ def example_of(schema: dict[str, Any]) -> object:
         "boolean": True,
         "null": None,
     }.get(kind, "fox")
+
+
+def vector_of(text: str, dimensions: int) -> list[float]:
+    """Return the vector of a text: the same one always, of numbers that a float of 32 bits holds exactly."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return [(digest[number % len(digest)] - 128) / 256 for number in range(dimensions)]
 
 
 def call_tokens(answer: CannedAnswer, *, cached_share: float = 0.0) -> CallTokens:

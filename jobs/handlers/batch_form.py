@@ -190,6 +190,8 @@ class BatchForm:
         api_of: (payload, its credential's own address or empty) -> the name of the API that it goes by; empty: none, it
             goes live.
         compose: (payload, credential) -> the body of its line.
+        as_written: (payload, its JSON as the producer wrote it) -> the body of its line in the producer's own words,
+            where it is to be sent so; None: `compose` says it.
         read: (payload, body, secrets) -> its result, of an answer that is a success; raises ProviderError.
         refuse: (payload, status, body, secrets) -> the error of an answer that is no success.
         key_of: (service, credential) -> the key; raises ProviderError where the credential does not fit.
@@ -200,6 +202,7 @@ class BatchForm:
     compose: Callable[[Any, OpenCredential], Mapping[str, Any]]
     read: Callable[[Any, Any, tuple[str, ...]], Done]
     refuse: Callable[[Any, int, Any, tuple[str, ...]], Exception] = refused
+    as_written: Callable[[Any, str], Mapping[str, Any]] | None = None
     key_of: Callable[[str, OpenCredential], str] = key_of
 
 

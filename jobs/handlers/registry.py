@@ -126,11 +126,14 @@ class Coalesce:
             The kind, the project, the user and the credential are part of it anyway.
         max_items: Jobs of one call.
         max_bytes: Of their payloads together.
+        counts_each: The call takes the tokens of each job, and limits of tokens are asked for each. False: its cost is
+            one job's, however many leave with it.
     """
 
     key: Callable[[Any], str]
     max_items: int = 500
     max_bytes: int = 2_000_000
+    counts_each: bool = False
 
 
 class Poison(Exception):
@@ -456,7 +459,15 @@ async def close_handlers() -> None:
 
 def load_handlers() -> None:
     """Import `<app>.handlers` of every installed app, with its modules where it is a package, and our own."""
-    for module in ("http.request", "google.sheets", "llm.generate", "webhook", "alert", "django_task"):
+    for module in (
+        "http.request",
+        "google.sheets",
+        "llm.generate",
+        "llm.native.call",
+        "webhook",
+        "alert",
+        "django_task",
+    ):
         importlib.import_module(f"jobs.handlers.{module}")
     for config in apps.get_app_configs():
         if config.name != "jobs" and module_has_submodule(config.module, "handlers"):

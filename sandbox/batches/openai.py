@@ -15,7 +15,7 @@ from sandbox.provider import Arrival, CallIdentity
 from sandbox.state import ARRIVAL, STATE
 
 NAME = openai_files.NAME
-ENDPOINTS = frozenset({"/v1/chat/completions"})
+ENDPOINTS = frozenset({"/v1/chat/completions", "/v1/responses", "/v1/embeddings"})
 MAX_METADATA = 16
 
 _LINES = OpenAiLines()

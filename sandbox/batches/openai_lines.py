@@ -9,7 +9,7 @@ from sandbox.batches.slices import slices
 from sandbox.batches.store import ReceivedBatch, ReceivedLine, StoredFile
 from sandbox.envelopes import ApiError
 from sandbox.llm import call_tokens, count_tokens
-from sandbox.openai import answers
+from sandbox.openai.endpoints import ENDPOINTS
 from sandbox.openai.errors import openai_error
 from sandbox.state import State
 
@@ -44,9 +44,9 @@ class OpenAiLines:
             return reading.mistakes[:MAX_ERRORS]
         if knobs.models is not None and batch.model not in knobs.models:
             return [_mistake("model_not_found", f"The model `{batch.model}` does not exist.", param="body.model")]
-        tokens = 0
+        tokens, endpoint = 0, ENDPOINTS[batch.details["endpoint"]]
         async for lines in slices(batch.lines):
-            tokens += sum(_prompt_tokens(line.body, knobs.token_factor) for line in lines)
+            tokens += sum(count_tokens(endpoint.prompt_of(line.body), factor=knobs.token_factor) for line in lines)
         project = batch.caller.project
         waiting = state.batches.enqueued_tokens(provider=batch.provider, project=project, model=batch.model)
         if knobs.enqueued_tokens is not None and waiting + tokens > knobs.enqueued_tokens:
@@ -60,11 +60,12 @@ class OpenAiLines:
         return []
 
     def answer(self, line: ReceivedLine, batch: ReceivedBatch, state: State) -> LineAnswer:
-        knobs, body = state.gate.knobs.openai, answers.check(line.body)
-        generation = answers.generation_of(body, knobs)
-        completion = answers.completion(generation, body["model"], answers.usage_of(generation, knobs))
+        knobs, endpoint = state.gate.knobs.openai, ENDPOINTS[batch.details["endpoint"]]
+        body = endpoint.check(line.body)
+        generation = endpoint.generation_of(body, knobs)
+        answer = endpoint.answer(body, generation, endpoint.usage_of(generation, knobs))
         tokens = call_tokens(generation, cached_share=knobs.cached_share)
-        return LineAnswer(completion, body["model"], tokens, answers.prompt_of(body))
+        return LineAnswer(answer, body["model"], tokens, endpoint.prompt_of(body))
 
     def error(self, status: int) -> ApiError:
         return openai_error(status, "The server had an error while processing your request.")
@@ -145,7 +146,3 @@ class _Reading:
 
 def _mistake(code: str, message: str, *, param: str | None = None, line: int | None = None) -> dict[str, Any]:
     return {"code": code, "line": line, "message": message, "param": param}
-
-
-def _prompt_tokens(body: dict[str, Any], factor: float) -> int:
-    return count_tokens(answers.prompt_of({"messages": [], **body}), factor=factor)

@@ -5,11 +5,29 @@ from typing import Any
 
 from sandbox.envelopes import google_error
 from sandbox.knobs.providers import GeminiKnobs
-from sandbox.llm import CannedAnswer, texts
+from sandbox.llm import DIMENSIONS, CannedAnswer, texts, vector_of
+
+MAX_EMBEDDED = 100
 
 
 def prompt_of(body: dict[str, Any]) -> str:
     return "".join(texts({name: value for name, value in body.items() if name != "generationConfig"}))
+
+
+def embeddings_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """
+    Return the vector of each request.
+
+    Raises:
+        ApiError: 400, when there is none, or too many.
+    """
+    asked = body.get("requests")
+    if not isinstance(asked, list) or not asked or len(asked) > MAX_EMBEDDED:
+        raise google_error(400, f"* BatchEmbedContentsRequest.requests: from 1 to {MAX_EMBEDDED} requests\n")
+    return [
+        {"values": vector_of("".join(texts(one.get("content"))), one.get("outputDimensionality") or DIMENSIONS)}
+        for one in asked
+    ]
 
 
 def generation_of(body: dict[str, Any], knobs: GeminiKnobs) -> CannedAnswer:

@@ -13,11 +13,11 @@ from sandbox.billing import digest_of
 from sandbox.envelopes import ApiError, compress, google_error
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.gemini import errors
-from sandbox.gemini.answers import answer, generation_of, prompt_of
+from sandbox.gemini.answers import answer, embeddings_of, generation_of, prompt_of
 from sandbox.knobs.providers import GeminiKnobs
 from sandbox.knobs.settings import Knobs
 from sandbox.llm import CannedAnswer, Omissions, call_tokens, count_tokens, is_bad_key, quota_key
-from sandbox.provider import Arrival, CallIdentity, bearer_token, caller_of
+from sandbox.provider import Arrival, CallIdentity, CallTokens, bearer_token, caller_of
 from sandbox.quotas.book import Quota, QuotaCost
 from sandbox.quotas.windows import WindowRule
 from sandbox.state import ARRIVAL, CALL, FATE, STATE
@@ -27,6 +27,7 @@ NAME = "gemini"
 _DAY_SECONDS = 86_400
 _GENERATE = "/v1beta/models/{model:[^/:]+}:generateContent"
 _STREAM = "/v1beta/models/{model:[^/:]+}:streamGenerateContent"
+_EMBED = "/v1beta/models/{model:[^/:]+}:batchEmbedContents"
 _COUNT = "/v1beta/models/{model:[^/:]+}:countTokens"
 
 
@@ -36,6 +37,7 @@ class Gemini:
     def add_routes(self, app: web.Application) -> None:
         app.router.add_post(_GENERATE, generate)
         app.router.add_post(_STREAM, stream)
+        app.router.add_post(_EMBED, embed)
         app.router.add_post(_COUNT, count)
         batches.add_routes(app)
 
@@ -57,7 +59,8 @@ class Gemini:
         caller, body = caller_of(key), await _body(request)
         if request.path.endswith(":countTokens"):
             return Arrival(is_write=False, caller=caller, model=model)
-        estimate = CannedAnswer.of(prompt_of(body), knobs.gemini, max_tokens=_allowed_tokens(body))
+        most = 0 if request.path.endswith(":batchEmbedContents") else _allowed_tokens(body)
+        estimate = CannedAnswer.of(prompt_of(body), knobs.gemini, max_tokens=most)
         tokens = estimate.prompt_tokens
         if (room := knobs.gemini.context_tokens.get(model)) is not None and tokens > room:
             raise google_error(
@@ -115,6 +118,21 @@ async def stream(request: web.Request) -> web.StreamResponse:
     return await streams.send(
         request, pieces, content_type=content_type, pause_milliseconds=knobs.stream_chunk_milliseconds
     )
+
+
+async def embed(request: web.Request) -> web.Response:
+    body, knobs, state = await _body(request), request.app[STATE].gate.knobs.gemini, request.app[STATE]
+    vectors = embeddings_of(body)
+    tokens = count_tokens(prompt_of(body), factor=knobs.token_factor)
+    state.ledger.note_effect(request[CALL])
+    state.billing.note(
+        provider=NAME,
+        model=request.match_info["model"],
+        via="live",
+        tokens=CallTokens(tokens, 0),
+        digest=digest_of(prompt_of(body)),
+    )
+    return web.json_response({"embeddings": vectors})
 
 
 async def count(request: web.Request) -> web.Response:

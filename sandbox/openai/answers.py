@@ -5,35 +5,7 @@ from uuid import uuid4
 
 from sandbox import clock
 from sandbox.knobs.providers import OpenAiKnobs
-from sandbox.llm import CannedAnswer, call_tokens, texts
-from sandbox.openai.errors import openai_error
-
-
-def check(body: Any) -> dict[str, Any]:
-    """
-    Return a request that can be answered.
-
-    Raises:
-        ApiError: 400, when something is missing.
-    """
-    if not isinstance(body, dict) or not isinstance(body.get("model"), str):
-        raise openai_error(400, "you must provide a model parameter")
-    if not isinstance(body.get("messages"), list) or not body["messages"]:
-        raise openai_error(400, "Missing required parameter: 'messages'.", code="missing_required_parameter")
-    return body
-
-
-def prompt_of(body: dict[str, Any]) -> str:
-    return "".join(texts(body["messages"]))
-
-
-def generation_of(body: dict[str, Any], knobs: OpenAiKnobs) -> CannedAnswer:
-    max_tokens = body.get("max_completion_tokens", body.get("max_tokens"))
-    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
-        raise openai_error(400, "Invalid 'max_tokens': integer below minimum value.", code="integer_below_min_value")
-    form = body.get("response_format")
-    schema = (form.get("json_schema") or {}).get("schema") if isinstance(form, dict) else None
-    return CannedAnswer.of(prompt_of(body), knobs, max_tokens=max_tokens, schema=schema)
+from sandbox.llm import CannedAnswer, call_tokens
 
 
 def usage_of(generation: CannedAnswer, knobs: OpenAiKnobs) -> dict[str, Any]:

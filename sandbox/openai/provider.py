@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server: chat completions, with quotas per project and model."""
+"""An OpenAI-compatible server, with quotas per project and model."""
 
 import json
 from typing import Any
@@ -13,20 +13,22 @@ from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.knobs.providers import OpenAiKnobs
 from sandbox.knobs.settings import Knobs
 from sandbox.llm import Omissions, call_tokens, is_bad_key, quota_key
-from sandbox.openai.answers import check, completion, generation_of, head_of, prompt_of, reason_of, usage_of
+from sandbox.openai.endpoints import ENDPOINTS
 from sandbox.openai.errors import openai_error
 from sandbox.provider import Arrival, CallIdentity, bearer_token, caller_of
 from sandbox.quotas.book import ExhaustedQuota, Quota, QuotaCost
 from sandbox.state import ARRIVAL, CALL, FATE, STATE
 
 NAME = "openai"
+CHAT = "/v1/chat/completions"
 
 
 class OpenAi:
     name = NAME
 
     def add_routes(self, app: web.Application) -> None:
-        app.router.add_post("/v1/chat/completions", complete)
+        for path in ENDPOINTS:
+            app.router.add_post(path, complete)
         batches.add_routes(app)
 
     async def arrive(self, request: web.Request, knobs: Knobs) -> Arrival:
@@ -47,7 +49,7 @@ class OpenAi:
         if knobs.openai.models is not None and model not in knobs.openai.models:
             message = f"The model `{model}` does not exist or you do not have access to it."
             raise openai_error(404, message, code="model_not_found")
-        caller, generation = caller_of(token), generation_of(body, knobs.openai)
+        caller, generation = caller_of(token), ENDPOINTS[request.path].generation_of(body, knobs.openai)
         tokens = generation.prompt_tokens + generation.output_tokens
         if (room := knobs.openai.context_tokens.get(model)) is not None and tokens > room:
             message = f"This model's maximum context length is {room} tokens. However, you requested {tokens} tokens."
@@ -83,33 +85,26 @@ class OpenAi:
 
 
 async def complete(request: web.Request) -> web.StreamResponse:
+    endpoint = ENDPOINTS[request.path]
     body, knobs = await _body(request), request.app[STATE].gate.knobs.openai
-    generation = generation_of(body, knobs)
+    generation = endpoint.generation_of(body, knobs)
     request.app[STATE].ledger.note_effect(request[CALL])
     request.app[STATE].billing.note(
         provider=NAME,
         model=body["model"],
         via="live",
         tokens=call_tokens(generation, cached_share=knobs.cached_share),
-        digest=digest_of(prompt_of(body)),
+        digest=digest_of(endpoint.prompt_of(body)),
     )
     omissions = Omissions.draw(knobs, request[FATE].dice)
-    usage = None if omissions.usage else usage_of(generation, knobs)
-    if not body.get("stream"):
-        return web.json_response(completion(generation, body["model"], usage))
-    head, reason = head_of(body["model"]), reason_of(generation)
-    head["object"] = "chat.completion.chunk"
-    chunks = [
-        {**head, "choices": [{"index": 0, "delta": {"content": part}, "finish_reason": None}]}
-        for part in generation.chunks(knobs.stream_chunks)
-    ]
-    pieces = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
-    if not omissions.end_of_stream:
-        last = {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
-        pieces.append(f"data: {json.dumps(last)}\n\n")
-        options = body.get("stream_options")
-        if isinstance(options, dict) and options.get("include_usage") and usage is not None:
-            pieces.append(f"data: {json.dumps({**head, 'choices': [], 'usage': usage})}\n\n")
+    usage = None if omissions.usage else endpoint.usage_of(generation, knobs)
+    if not body.get("stream") or endpoint.events is None:
+        return web.json_response(endpoint.answer(body, generation, usage))
+    parts = generation.chunks(knobs.stream_chunks)
+    pieces = [_sent(event) for event in endpoint.events(body, generation, usage, parts)]
+    if omissions.end_of_stream:
+        pieces = pieces[: len(parts)]
+    elif request.path == CHAT:
         pieces.append("data: [DONE]\n\n")
     return await streams.send(
         request,
@@ -118,6 +113,12 @@ async def complete(request: web.Request) -> web.StreamResponse:
         pause_milliseconds=knobs.stream_chunk_milliseconds,
         headers=_ratelimit_headers(request),
     )
+
+
+def _sent(event: dict[str, Any]) -> str:
+    """An event as it is sent; chat completions give their events no names."""
+    name = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{name}data: {json.dumps(event)}\n\n"
 
 
 def duration(seconds: float) -> str:
@@ -165,7 +166,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
         body = json.loads(await request.read())
     except (ValueError, RecursionError):
         raise openai_error(400, "We could not parse the JSON body of your request.") from None
-    return check(body)
+    return ENDPOINTS[request.path].check(body)
 
 
 def _charges(caller: CallIdentity, model: str, tokens: int, knobs: OpenAiKnobs) -> list[QuotaCost]:

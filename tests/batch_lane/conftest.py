@@ -53,26 +53,23 @@ class Lane:
         payload_fields: dict[str, Any] | None = None,
         **fields: Any,
     ) -> BatchReceipt:
+        payloads = [
+            {
+                "provider": provider,
+                "credential": key or f"{provider}-key",
+                "model": "small-1",
+                "prompt": f"Question {number} {prompt}",
+                "max_output_tokens": 20,
+                **(payload_fields or {}),
+            }
+            for number in range(count)
+        ]
+        return self.submit_payloads("llm.generate", payloads, **fields)
+
+    def submit_payloads(self, kind: str, payloads: list[dict[str, Any]], **fields: Any) -> BatchReceipt:
         given = {"complete_by": (timezone.now() + DEADLINE).isoformat(), "via": "batch"} | fields
-        return submit_batch(
-            [
-                {
-                    "kind": "llm.generate",
-                    "payload": {
-                        "provider": provider,
-                        "credential": key or f"{provider}-key",
-                        "model": "small-1",
-                        "prompt": f"Question {number} {prompt}",
-                        "max_output_tokens": 20,
-                        **(payload_fields or {}),
-                    },
-                    **given,
-                }
-                for number in range(count)
-            ],
-            project_id="acme",
-            actor="key:test",
-        )
+        jobs = [{"kind": kind, "payload": payload, **given} for payload in payloads]
+        return submit_batch(jobs, project_id="acme", actor="key:test")
 
     def tend(self, *, now: bool = True) -> None:
         """Take one step of all batches; those that look later, and those that wait for the provider's list, too."""

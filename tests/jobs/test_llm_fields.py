@@ -44,7 +44,7 @@ RECORDED = json.loads(Path(__file__).with_name("wire").joinpath("requests.json")
 
 def sent(provider: str, **fields: Any) -> dict[str, Any]:
     payload = LlmGenerate.model_validate(payload_of(provider=provider, **fields))
-    return DIALECTS[provider].compose(payload, payload.prompt, "", "key").body
+    return dict(DIALECTS[provider].compose(payload, payload.prompt, "", "key").body)
 
 
 @every_case(

@@ -75,8 +75,13 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     body = with_options(body, payload.options)
     if payload.stream:
         body["stream"] = True
+    return ModelRequest(*address("/v1/messages", base_url, api_key), body)
+
+
+def address(path: str, base_url: str, api_key: str) -> tuple[str, dict[str, str]]:
+    """Return where a call goes, and its headers."""
     root = (base_url or BASE_URL).rstrip("/").removesuffix("/v1")
-    return ModelRequest(f"{root}/v1/messages", {"x-api-key": api_key, "anthropic-version": VERSION}, body)
+    return f"{root}{path}", {"x-api-key": api_key, "anthropic-version": VERSION}
 
 
 def _content(turn: Turn, payload: LlmGenerate) -> str | list[dict[str, Any]]:

@@ -16,17 +16,28 @@ from .tokens import BYTES_PER_TOKEN
 
 MAX_WORD = 200
 # In lower case; `eos`, `eos_token` and `complete` are of servers that speak as OpenAI does.
-_FINISHED = frozenset({"stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete"})
+_FINISHED = frozenset({"stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete", "completed"})
 _FINISHED_BY_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request as it is sent. The key is in the headers, never in the URL."""
+    """
+    A request as it is sent. The key is in the headers, never in the URL.
+
+    Attributes:
+        written: The body's text where its producer wrote it; None: the body is written here.
+    """
 
     url: str
     headers: dict[str, str] = field(repr=False)
-    body: dict[str, Any] = field(repr=False)
+    body: Mapping[str, Any] = field(repr=False)
+    written: str | None = field(default=None, repr=False)
+
+    @property
+    def content(self) -> bytes:
+        text = json.dumps(self.body, separators=(",", ":")) if self.written is None else self.written
+        return text.encode()
 
 
 @dataclass(slots=True)
@@ -64,6 +75,7 @@ class Generation:
         finish_reason: As the provider says it; None: the answer goes on.
         usage: `input_tokens`, `output_tokens`, `total_tokens` and others, as far as told.
         calls: The tools that the model wants called, by their place in the answer.
+        vectors: What an answer without text has: embeddings, or verdicts of a moderation, in the order of the input.
     """
 
     pieces: list[str] = field(default_factory=list)
@@ -72,6 +84,7 @@ class Generation:
     model: str | None = None
     id: str | None = None
     calls: dict[Any, ToolCall] = field(default_factory=dict)
+    vectors: list[Any] | None = None
     _bytes: int = 0
 
     def add_text(self, text: Any) -> None:
@@ -223,7 +236,7 @@ class Dialect:
     words: ErrorWords
     end_of_stream: str | None = None
     reason_is_last: bool = True
-    adapt: Callable[[dict[str, Any], frozenset[str]], dict[str, Any]] = lambda body, takes: body
+    adapt: Callable[[Mapping[str, Any], frozenset[str]], Mapping[str, Any]] = lambda body, takes: body
     learn: Callable[[int, bytes, Mapping[str, Any]], str] = lambda status, body, sent: ""
 
 

@@ -51,8 +51,13 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     if payload.tools:
         body["tools"] = [{"functionDeclarations": [tool.as_dict("parametersJsonSchema") for tool in payload.tools]}]
     body = with_options(body, payload.options)
+    return ModelRequest(*address(verb, base_url, api_key, payload.model), body)
+
+
+def address(verb: str, base_url: str, api_key: str, model: str) -> tuple[str, dict[str, str]]:
+    """Return where a call goes, and its headers; `verb`: what is done with the model."""
     root = (base_url or BASE_URL).rstrip("/")
-    return ModelRequest(f"{root}/v1beta/models/{payload.model}:{verb}", {"x-goog-api-key": api_key}, body)
+    return f"{root}/v1beta/models/{model}:{verb}", {"x-goog-api-key": api_key}
 
 
 def _parts(turn: Turn, payload: LlmGenerate) -> list[dict[str, Any]]:

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import timedelta
-from http import HTTPStatus
+from functools import partial
 from typing import Any
 
-from jobs.handlers.errors import ProviderError, unanswered
-from jobs.handlers.http.answers import secrets_in, storable
-from jobs.handlers.http.payload import outbound_policy
-from jobs.handlers.http.request import shared_client
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.http.answers import storable
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
 from jobs.states import CallType
-from queueops.core.outbound.client import OutboundFailed, OutboundResponse
-from queueops.core.outbound.policy import OutboundRefused
-from queueops.tenancy.server_settings import SettingPlace, note
 
-from . import errors as llm_errors
-from .access import key_of, unusable
+from .access import key_of
+from .asking import Learned, ask, credential_of, routed
 from .batches.form import batch_form
 from .dialect import Dialect, Generation, ModelRequest
 from .fitting import with_data
 from .payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
 from .providers import DIALECTS
-from .reading import AnswerReader
 
-MAX_LLM_ANSWER_BYTES = 20_000_000
 JOINT = "\n\n"
-ANSWERS = frozenset({HTTPStatus.OK, HTTPStatus.CREATED})  # some servers create an answer
 
 # 100 is for the end: a stream's length is only guessed.
 _ALMOST = 99
@@ -55,100 +46,33 @@ async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
     payload, dialect = job.payload, DIALECTS[job.payload.provider]
     finished = _finished_parts(job)
     parts = payload.parts
+    request = _request(job, dialect, parts[len(finished)])
     try:
-        answer, secrets = await _ask(job, dialect, parts[len(finished)], done=len(finished), total=len(parts))
-    except _Learned as learned:
+        reader, secrets = await ask(job, dialect, request, report=partial(_report, job, len(finished), len(parts)))
+    except Learned as learned:
         return Continue(job.partial or {"parts": []}, f"its server takes {learned}: asked again", cost=0)
+    answer = reader.answer
     result, cost, usage = storable(answer.result(), secrets), dialect.cost(answer), answer.used()
     if len(parts) == 1:
         fitting = await off_loop(with_data, payload, result, dialect, answer, size=len(result["text"]))
-        return Done(_routed(job, fitting), cost=cost, known_cost=answer.usage.get("input_tokens"), usage=usage)
+        return Done(routed(job, fitting), cost=cost, known_cost=answer.usage.get("input_tokens"), usage=usage)
     finished = [*finished, result]
     if len(finished) < len(parts):
         message = f"part {len(finished)} of {len(parts)} is done"
         job.progress(100 * len(finished) // len(parts), message)
         return Continue({"parts": finished}, message, cost=cost, usage=usage)
-    return Done(_routed(job, _joined(finished)), cost=cost, usage=usage)
-
-
-def _routed(job: RunningJob[LlmGenerate], result: dict[str, Any]) -> dict[str, Any]:
-    """With the way it went, where that is not the first."""
-    if not job.fallback_step:
-        return result
-    payload = job.payload
-    named = {"provider": payload.provider, "service": payload.service_name, "model": payload.model}
-    return {**result, "route": {**named, "reason": job.fallback_reason, "steps": job.fallback_step}}
-
-
-async def _ask(
-    job: RunningJob[LlmGenerate], dialect: Dialect, part: str | None, *, done: int, total: int
-) -> tuple[Generation, tuple[str, ...]]:
-    request, service = _request(job, dialect, part), job.payload.service_name
-    secrets = secrets_in(request.headers)
-    reader = AnswerReader(dialect, service=service, secrets=secrets)
-
-    def take(piece: bytes) -> None:
-        reader.take(piece)
-        _report(job, reader.answer, done=done, total=total)
-
-    try:
-        response = await shared_client().send(
-            "POST",
-            request.url,
-            policy=outbound_policy(),
-            headers={**request.headers, "Content-Type": "application/json"},
-            body=json.dumps(request.body, separators=(",", ":")).encode(),
-            timeout_seconds=job.payload.timeout_seconds,
-            max_response_bytes=MAX_LLM_ANSWER_BYTES,
-            on_piece=take if job.payload.stream else None,
-            is_complete=(lambda: reader.is_complete) if job.payload.stream else None,
-        )
-    except (OutboundRefused, OutboundFailed) as error:
-        if reader.has_ended:  # all of the answer is there; only its usage may be missing
-            return reader.answer, secrets
-        raise unanswered(error) from error
-    if response.status not in ANSWERS:
-        refusal = llm_errors.refusal(response, dialect=dialect, service=service, secrets=secrets)
-        _learn(job, dialect, request.body, response, said=refusal.message)
-        raise refusal
-    if response.is_truncated:
-        raise llm_errors.malformed(service, f"the answer has more than {MAX_LLM_ANSWER_BYTES:,} bytes")
-    if job.payload.stream:
-        reader.end(response.body)
-    else:
-        await off_loop(reader.take_whole, response.body, size=len(response.body))
-    return reader.answer, secrets
-
-
-class _Learned(Exception):
-    """A server refuses what others like it take: what it takes is known now."""
-
-
-def _learn(
-    job: RunningJob[LlmGenerate], dialect: Dialect, sent: dict[str, Any], response: OutboundResponse, *, said: str
-) -> None:
-    """
-    Raises:
-        _Learned: The refusal says what the server takes; the same field is not sent to it again.
-    """
-    credential = job.credential
-    takes = dialect.learn(response.status, response.body, sent)
-    if takes and credential is not None and takes not in credential.takes(job.payload.model):
-        note(SettingPlace(credential.name, credential.base_url, job.payload.model), takes, said)
-        raise _Learned(takes)
+    return Done(routed(job, _joined(finished)), cost=cost, usage=usage)
 
 
 def _request(job: RunningJob[LlmGenerate], dialect: Dialect, part: str | None) -> ModelRequest:
     """Compose the call; raises ProviderError where the credential does not fit."""
-    credential = job.credential
-    if credential is None:
-        raise unusable(f"There is no credential {job.payload.credential!r}.")
+    credential = credential_of(job)
     key = key_of(job.payload.service_name, credential)
     request = dialect.compose(job.payload, part, credential.base_url, key)
     return replace(request, body=dialect.adapt(request.body, credential.takes(job.payload.model)))
 
 
-def _report(job: RunningJob[LlmGenerate], answer: Generation, *, done: int, total: int) -> None:
+def _report(job: RunningJob[LlmGenerate], done: int, total: int, answer: Generation) -> None:
     tokens, expected = answer.tokens_so_far, job.payload.max_output_tokens or DEFAULT_OUTPUT_TOKENS
     percent = min(_ALMOST, (done + min(1.0, tokens / expected)) * 100 / total)
     part = f"part {done + 1} of {total}: " if total > 1 else ""

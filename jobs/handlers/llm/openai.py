@@ -103,9 +103,14 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     body = with_options(body, payload.options)
     if payload.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return ModelRequest(*address("/chat/completions", base_url, api_key, payload.model), body)
+
+
+def address(path: str, base_url: str, api_key: str, model: str) -> tuple[str, dict[str, str]]:
+    """Return where a call goes, and its headers; `path`: what follows the API's root."""
     if is_azure(base_url):
-        return ModelRequest(_azure_url(base_url, payload.model), {"api-key": api_key}, body)
-    return ModelRequest(f"{root_of(base_url)}/chat/completions", {"Authorization": f"Bearer {api_key}"}, body)
+        return _azure_url(base_url, model, path), {"api-key": api_key}
+    return f"{root_of(base_url)}{path}", {"Authorization": f"Bearer {api_key}"}
 
 
 def _content(turn: Turn, payload: LlmGenerate) -> str | list[dict[str, Any]]:
@@ -132,7 +137,7 @@ def is_strict(schema: Any) -> bool:
     return all(is_strict(one) for name, one in schema.items() if name not in ("enum", "const", "default", "examples"))
 
 
-def adapt(body: dict[str, Any], takes: frozenset[str]) -> dict[str, Any]:
+def adapt(body: Mapping[str, Any], takes: frozenset[str]) -> Mapping[str, Any]:
     """Return the body with the names and options that the server takes."""
     changed = dict(body)
     for name, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
@@ -224,13 +229,13 @@ def is_azure(base_url: str) -> bool:
     return (urlsplit(base_url).hostname or "").endswith(AZURE_HOSTS)
 
 
-def _azure_url(base_url: str, model: str) -> str:
+def _azure_url(base_url: str, model: str, after: str) -> str:
     """The model names the deployment there; without a version in the address it is the API that needs none."""
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/")
     if not path:
         path = f"/openai/deployments/{quote(model, safe='')}" if parts.query else "/openai/v1"
-    return urlunsplit(parts._replace(path=f"{path}/chat/completions", fragment=""))
+    return urlunsplit(parts._replace(path=f"{path}{after}", fragment=""))
 
 
 def root_of(base_url: str) -> str:

@@ -323,15 +323,20 @@ def _refused_by(way: LlmGenerate) -> str:
     """Return what the provider of a way is known to refuse; empty: nothing."""
     stops = way.stop or []
     refused = {
-        "the name of a Gemini model has letters, digits, dots, dashes, underscores and @ only": way.provider == "gemini"
-        and not _NAME_IN_A_PATH.fullmatch(way.model),
         "Anthropic's temperature is at most 1": way.provider == "anthropic" and (way.temperature or 0) > 1,
         "contents are Gemini's; use messages": way.contents is not None and way.provider != "gemini",
         "Anthropic takes no seed": way.seed is not None and way.provider == "anthropic",
         f"OpenAI takes at most {MAX_OPENAI_STOPS} texts in stop": way.provider == "openai"
         and len(stops) > MAX_OPENAI_STOPS,
     }
-    return next((why for why, is_so in refused.items() if is_so), "")
+    return refuse_model(way.provider, way.model) or next((why for why, is_so in refused.items() if is_so), "")
+
+
+def refuse_model(provider: str, model: str) -> str:
+    """Return why a provider has no such model; empty: it may have."""
+    if provider == "gemini" and not _NAME_IN_A_PATH.fullmatch(model):
+        return "the name of a Gemini model has letters, digits, dots, dashes, underscores and @ only"
+    return ""
 
 
 def _check_split(payload: LlmGenerate) -> None:

@@ -21,6 +21,7 @@ class AnswerReader:
         self.answer = Generation()
         self._dialect, self._service, self._secrets = dialect, service, secrets
         self._events = EventReader()
+        self.whole: Any = None  # an answer that is no stream, as it came
         self._is_stream = False
         self._saw_end = False
 
@@ -50,12 +51,13 @@ class AnswerReader:
     def take_whole(self, body: bytes) -> None:
         """Read an answer that is no stream: one object, or Gemini's array of what would have been the events."""
         try:
-            parsed = json.loads(body)
+            parsed = self.whole = json.loads(body)
         except (ValueError, RecursionError):
             raise llm_errors.malformed(self._service, "the answer is no JSON") from None
         for event in parsed if isinstance(parsed, list) else [parsed]:
             self._absorb(event)
-        if not self.answer.pieces and self.answer.finish_reason is None:
+        answer = self.answer
+        if not answer.pieces and answer.finish_reason is None and answer.vectors is None:
             raise llm_errors.malformed(self._service, "the answer holds neither text nor a reason for its end")
 
     def _absorb_events(self, events: list[str]) -> None:

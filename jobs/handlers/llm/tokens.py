@@ -20,7 +20,12 @@ _CONTINUATION_MASK, _CONTINUATION = 0b1100_0000, 0b1000_0000
 
 def count_tokens(text: str, *, bytes_per_token: float = BYTES_PER_TOKEN) -> int:
     """Return an estimate: UTF-8 bytes / `bytes_per_token`, rounded up."""
-    return math.ceil(len(text.encode()) / bytes_per_token)
+    return tokens_of_bytes(len(text.encode()), bytes_per_token=bytes_per_token)
+
+
+def tokens_of_bytes(size: int, *, bytes_per_token: float = BYTES_PER_TOKEN) -> int:
+    """The same of a text of `size` bytes."""
+    return math.ceil(size / bytes_per_token)
 
 
 def count_content_tokens(contents: Any, *, bytes_per_token: float = BYTES_PER_TOKEN) -> int:

@@ -75,9 +75,9 @@ def admit(
         subjects = [subject for job, subject in zip(asking, subjects, strict=True) if job.id not in shut]
         asking = [job for job in asking if job.id not in shut]
         leaders = [job for job in leaders if job.id not in shut]
-    hold_seconds = {kind: _longest_run(kind) + lease_seconds for kind in {job.kind for job in asking}}
+    hold_seconds = {kind: longest_run(kind) + lease_seconds for kind in {job.kind for job in asking}}
     calls = [
-        _call(
+        call_of(
             job,
             subject,
             hold_seconds=hold_seconds[job.kind],
@@ -168,9 +168,15 @@ def _with_principals(subject: Subject, principals: tuple[str, str] | None) -> Su
     return subject._replace(project=project or subject.project, user=user or subject.user)
 
 
-def _call(
-    job: ClaimedJob, subject: Subject, *, hold_seconds: float, crowded: bool, alternatives: tuple[Alternative, ...]
+def call_of(
+    job: ClaimedJob,
+    subject: Subject,
+    *,
+    hold_seconds: float,
+    crowded: bool = False,
+    alternatives: tuple[Alternative, ...] = (),
 ) -> Call:
+    """Return the call of a job, as limits weigh it."""
     return Call(
         subject,
         cost=job.cost,
@@ -186,7 +192,8 @@ def _call(
     )
 
 
-def _longest_run(kind: str) -> float:
+def longest_run(kind: str) -> float:
+    """Return how many seconds a call of a kind may take; 0: nobody here knows it."""
     try:
         return find_handler(kind).timeout.total_seconds()
     except UnknownKind:

@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
 from jobs.services.finish.claimed import ClaimedJob, opened
 from queueops.core.sql import run_sql_as
+from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, TOKENS
+from ratelimits.services.limiter.decide import decide
 
+from .admit import call_of, longest_run, subjects_of
 from .afford import Affordable
+
+TOKEN_UNITS = frozenset({TOKENS, INPUT_TOKENS, OUTPUT_TOKENS})
 
 
 def with_companions(admitted: Sequence[ClaimedJob], affordable: Affordable[ClaimedJob]) -> list[ClaimedJob]:
@@ -55,7 +60,11 @@ def with_companions(admitted: Sequence[ClaimedJob], affordable: Affordable[Claim
 def _fitting(
     leader: ClaimedJob, others: Sequence[ClaimedJob], rule: Coalesce, affordable: Affordable[ClaimedJob]
 ) -> list[ClaimedJob]:
-    """As many as one call may hold and the leader's budgets can pay for, each under the leader's claim."""
+    """
+    As many as one call may hold and the leader's budgets can pay for, each under the leader's claim.
+
+    Where the call takes the tokens of each, its limits are asked for each; a job that they keep back waits as it is.
+    """
     size = len(leader.payload)
     fitting = []
     for job in others[: rule.max_items - 1]:
@@ -74,7 +83,18 @@ def _fitting(
                 bound=None,  # the leader's is the whole call's
             )
         )
-    return fitting
+    if not (rule.counts_each and leader.holds and fitting):
+        return fitting
+    calls = [
+        call_of(job, subject, hold_seconds=longest_run(job.kind) + affordable.lease_seconds)
+        for job, subject in zip(fitting, subjects_of(fitting), strict=True)
+    ]
+    decisions = decide(calls, units=TOKEN_UNITS)
+    return [
+        job._replace(holds=decision.holds)
+        for job, decision in zip(fitting, decisions, strict=True)
+        if decision.kind == "proceed"
+    ]
 
 
 def _rule(kind: str) -> Coalesce:

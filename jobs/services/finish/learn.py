@@ -29,9 +29,11 @@ class Learning:
         for outcome in outcomes:
             if isinstance(outcome, Succeeded | GivenBack) and outcome.usage:
                 self._note_usage(outcome.job, outcome.usage)
-            if not isinstance(outcome, Succeeded) or outcome.cost is None or outcome.job.partial is not None:
-                continue
             job = outcome.job
+            # One of several jobs that left together tells the cost of all.
+            alone = job.partial is None and job.coalesce_key is None
+            if not isinstance(outcome, Succeeded) or outcome.cost is None or not alone:
+                continue
             known = job.cost if job.known_cost is None else job.known_cost
             if job.known_cost is not None:
                 self._samples.append((job.alike, float(outcome.cost - job.known_cost)))

@@ -124,9 +124,9 @@ def told_once(outcomes: Sequence[Outcome | None], *, bound: int | None) -> list[
 
 
 def _with(outcome: Outcome, usage: Usage | None, bound: int | None) -> Outcome:
-    # A cost that was not stated by itself follows from the tokens used.
+    # A cost that was not stated by itself follows from the tokens used. Another outcome tells them where this does not.
     follows = outcome.usage is not None and outcome.cost == outcome.usage.tokens
-    cost = usage.tokens if follows and usage is not None else outcome.cost
+    cost = outcome.cost if not follows else 0 if usage is None else usage.tokens
     return replace(outcome, usage=usage, cost=cost, job=outcome.job._replace(bound=bound))
 
 

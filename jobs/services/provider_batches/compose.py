@@ -46,6 +46,8 @@ def _compose(batch: ProviderBatch, numbers: Sequence[int], spoken: Spoken, log: 
                 misfits.append(number)
                 continue
             body = spoken.form.compose(payload, credential)
+            if spoken.form.as_written is not None:
+                body = spoken.form.as_written(payload, line.job.payload)
             line_text = spoken.api.line(custom_id_of(batch.pk, number, line.job.id), body)
         except (ValueError, ProviderError):
             misfits.append(number)

@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from json.decoder import WHITESPACE, scanstring  # type: ignore[attr-defined]
 from typing import Any
 
+_IN_ONE_LINE = re.compile(r"[\r\n]+")
 _scan = json.JSONDecoder().raw_decode
+
+
+class Written(dict[str, Any]):
+    """
+    An object beside the text in which it was written.
+
+    Attributes:
+        text: A JSON object.
+    """
+
+    def __init__(self, value: Mapping[str, Any], text: str) -> None:
+        super().__init__(value)
+        self.text = text
+
+
+def dump_written(value: Mapping[str, Any]) -> str:
+    """Return an object as JSON in one line; a Written among its values is given as it was written."""
+    members = (
+        # A line end in the text of JSON is white space: in a string it is escaped.
+        f"{_dump(name)}:{_IN_ONE_LINE.sub(' ', one.text) if isinstance(one, Written) else _dump(one)}"
+        for name, one in value.items()
+    )
+    return f"{{{','.join(members)}}}"
 
 
 def member(text: str, name: str) -> str | None:
@@ -25,6 +50,27 @@ def member(text: str, name: str) -> str | None:
     except (ValueError, IndexError, RecursionError):
         return None
     return found
+
+
+def with_members(text: str, ours: Mapping[str, Any]) -> str:
+    """
+    Return a JSON object's text with these members as they are given: in their place, or at the end. All other text is
+    what it was.
+
+    Raises:
+        ValueError: The text is no JSON object.
+    """
+    pieces, at, left = [], 0, dict(ours)
+    for key, begin, end in _members(text):
+        if key in ours:
+            pieces += [text[at:begin], _dump(ours[key])]
+            at = end
+            left.pop(key, None)
+    last = text.rindex("}")
+    rest = ",".join(f"{_dump(name)}:{_dump(value)}" for name, value in left.items())
+    before = text[at:last]
+    is_first = not "".join([*pieces, before]).strip().removeprefix("{").strip()
+    return "".join([*pieces, before, "" if is_first or not rest else ",", rest, text[last:]])
 
 
 def elements(text: str) -> list[str] | None:
@@ -61,6 +107,10 @@ def say_the_same(one: Any, other: Any) -> bool:
     if isinstance(one, float) != isinstance(other, float) and {type(one), type(other)} == {int, float}:
         return _as_double(one) == _as_double(other)
     return bool(one == other)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _as_double(number: float) -> float | None:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from jobs.handlers.batch_form import Access, Send
 from jobs.handlers.errors import ProviderError
+from queueops.core.values.written import dump_written
 
 MARK = "queueops_batch"  # the name under which a provider keeps our id, where it keeps names
 JSON = {"Content-Type": "application/json"}
@@ -60,7 +61,7 @@ async def delete(send: Send, access: Access, path: str) -> None:
 def compact(value: Any) -> bytes:
     # As it is: escapes would make a line of another alphabet three times as long, and the batch too large. But for what
     # some readers take for the end of a line (U+0085, U+2028, U+2029), which stands in texts alone.
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = dump_written(value) if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)
     return text.translate(_LINE_ENDS).encode()
 
 

@@ -13,7 +13,7 @@ from jobs.handlers.errors import SHOULD_RETRY, ProviderError
 from jobs.handlers.http.answers import storable
 from jobs.handlers.llm import errors as llm_errors
 from jobs.handlers.llm.access import key_of
-from jobs.handlers.llm.dialect import Dialect
+from jobs.handlers.llm.dialect import Dialect, Generation
 from jobs.handlers.llm.fitting import with_data
 from jobs.handlers.llm.openai import INSTEAD, is_azure
 from jobs.handlers.llm.payload import LlmGenerate
@@ -45,9 +45,7 @@ def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
 
     def read(payload: LlmGenerate, body: Any, secrets: tuple[str, ...]) -> Done:
         dialect = dialects[payload.provider]
-        reader = AnswerReader(dialect, service=payload.service_name, secrets=secrets)
-        reader.take_whole(json.dumps(body).encode())
-        answer = reader.answer
+        answer = answer_in(dialect, payload.service_name, body, secrets)
         return Done(
             with_data(payload, storable(answer.result(), secrets), dialect, answer),
             cost=dialect.cost(answer),
@@ -56,13 +54,7 @@ def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
         )
 
     def refuse(payload: LlmGenerate, status: int, body: Any, secrets: tuple[str, ...]) -> ProviderError:
-        text = json.dumps(body).encode()
-        dialect = dialects[payload.provider]
-        response = OutboundResponse(status, CIMultiDictProxy(CIMultiDict()), text, is_truncated=False, charset="utf-8")
-        failure = llm_errors.refusal(response, dialect=dialect, service=payload.service_name, secrets=secrets)
-        if any(dialect.learn(status, text, {field: None}) for field in INSTEAD):
-            failure.details[SHOULD_RETRY] = True  # live it is learned what the server takes instead
-        return failure
+        return refusal_of(dialects[payload.provider], payload.service_name, status, body, secrets=secrets)
 
     def api_of(payload: LlmGenerate, base_url: str) -> str:
         # Azure's batches take deployments that answer no live calls: at its deadline such a job could not go live.
@@ -78,3 +70,20 @@ def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
         read=read,
         refuse=refuse,
     )
+
+
+def answer_in(dialect: Dialect, service: str, body: Any, secrets: tuple[str, ...]) -> Generation:
+    """Read the answer that a line was given; raises ProviderError."""
+    reader = AnswerReader(dialect, service=service, secrets=secrets)
+    reader.take_whole(json.dumps(body).encode())
+    return reader.answer
+
+
+def refusal_of(dialect: Dialect, service: str, status: int, body: Any, *, secrets: tuple[str, ...]) -> ProviderError:
+    """Return the error of a line that was not answered."""
+    text = json.dumps(body).encode()
+    response = OutboundResponse(status, CIMultiDictProxy(CIMultiDict()), text, is_truncated=False, charset="utf-8")
+    failure = llm_errors.refusal(response, dialect=dialect, service=service, secrets=secrets)
+    if any(dialect.learn(status, text, {field: None}) for field in INSTEAD):
+        failure.details[SHOULD_RETRY] = True  # live it is learned what the server takes instead
+    return failure

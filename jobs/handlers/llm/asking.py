@@ -1,0 +1,140 @@
+"""One call to a language model's provider: sent, read, and what a refusal teaches of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Protocol, TypeVar
+
+from jobs.handlers.errors import unanswered
+from jobs.handlers.http.answers import secrets_in
+from jobs.handlers.http.payload import outbound_policy
+from jobs.handlers.http.request import shared_client
+from jobs.handlers.off_loop import off_loop
+from jobs.handlers.registry import RunningJob
+from queueops.core.outbound.client import OutboundFailed, OutboundResponse
+from queueops.core.outbound.policy import OutboundRefused
+from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.server_settings import SettingPlace, note
+
+from . import errors as llm_errors
+from .access import unusable
+from .dialect import Dialect, Generation, ModelRequest
+from .reading import AnswerReader
+
+MAX_LLM_ANSWER_BYTES = 20_000_000
+ANSWERS = frozenset({HTTPStatus.OK, HTTPStatus.CREATED})  # some servers create an answer
+
+
+class AskingPayload(Protocol):
+    """The payload of such a call."""
+
+    @property
+    def credential(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def service_name(self) -> str: ...
+    @property
+    def stream(self) -> bool: ...
+    @property
+    def timeout_seconds(self) -> float: ...
+    @property
+    def provider(self) -> str: ...
+
+
+P = TypeVar("P", bound=AskingPayload)
+
+
+class Learned(Exception):
+    """A server refuses what others like it take: what it takes is known now, and the call is made again."""
+
+
+def credential_of(job: RunningJob[P]) -> OpenCredential:
+    """
+    Raises:
+        ProviderError: There is none of this name.
+    """
+    if job.credential is None:
+        raise unusable(f"There is no credential {job.payload.credential!r}.")
+    return job.credential
+
+
+async def ask(
+    job: RunningJob[P],
+    dialect: Dialect,
+    request: ModelRequest,
+    *,
+    report: Callable[[Generation], None] = lambda answer: None,
+) -> tuple[AnswerReader, tuple[str, ...]]:
+    """
+    Make the call and read its answer.
+
+    Args:
+        report: Told of the answer as it comes in, where it is streamed.
+
+    Returns:
+        The reader with the answer, and the secrets of the request, which no result may hold.
+
+    Raises:
+        ProviderError: There is no answer, or a refusal.
+        Learned: A refusal says what the server takes.
+    """
+    payload, secrets = job.payload, secrets_in(request.headers)
+    service = payload.service_name
+    reader = AnswerReader(dialect, service=service, secrets=secrets)
+
+    def take(piece: bytes) -> None:
+        reader.take(piece)
+        report(reader.answer)
+
+    try:
+        response = await shared_client().send(
+            "POST",
+            request.url,
+            policy=outbound_policy(),
+            headers={**request.headers, "Content-Type": "application/json"},
+            body=request.content,
+            timeout_seconds=payload.timeout_seconds,
+            max_response_bytes=MAX_LLM_ANSWER_BYTES,
+            on_piece=take if payload.stream else None,
+            is_complete=(lambda: reader.is_complete) if payload.stream else None,
+        )
+    except (OutboundRefused, OutboundFailed) as error:
+        if reader.has_ended:  # all of the answer is there; only its usage may be missing
+            return reader, secrets
+        raise unanswered(error) from error
+    if response.status not in ANSWERS:
+        refusal = llm_errors.refusal(response, dialect=dialect, service=service, secrets=secrets)
+        _learn(job, dialect, request.body, response, said=refusal.message)
+        raise refusal
+    if response.is_truncated:
+        raise llm_errors.malformed(service, f"the answer has more than {MAX_LLM_ANSWER_BYTES:,} bytes")
+    if payload.stream:
+        reader.end(response.body)
+    else:
+        await off_loop(reader.take_whole, response.body, size=len(response.body))
+    return reader, secrets
+
+
+def _learn(
+    job: RunningJob[P], dialect: Dialect, sent: Mapping[str, Any], response: OutboundResponse, *, said: str
+) -> None:
+    """
+    Raises:
+        Learned: The refusal says what the server takes; the same field is not sent to it again.
+    """
+    credential = job.credential
+    takes = dialect.learn(response.status, response.body, sent)
+    if takes and credential is not None and takes not in credential.takes(job.payload.model):
+        note(SettingPlace(credential.name, credential.base_url, job.payload.model), takes, said)
+        raise Learned(takes)
+
+
+def routed(job: RunningJob[P], result: dict[str, Any]) -> dict[str, Any]:
+    """With the way it went, where that is not the first."""
+    if not job.fallback_step:
+        return result
+    payload = job.payload
+    named = {"provider": payload.provider, "service": payload.service_name, "model": payload.model}
+    return {**result, "route": {**named, "reason": job.fallback_reason, "steps": job.fallback_step}}

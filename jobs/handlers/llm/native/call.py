@@ -1,0 +1,121 @@
+"""`llm.call`: one request in a provider's own form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any
+
+from jobs.handlers.batch_form import BatchForm
+from jobs.handlers.http.answers import storable
+from jobs.handlers.llm.access import key_of
+from jobs.handlers.llm.asking import Learned, ask, credential_of, routed
+from jobs.handlers.llm.batches.form import APIS, answer_in, refusal_of
+from jobs.handlers.llm.batches.openai import OpenAiBatches
+from jobs.handlers.llm.dialect import Generation, ModelRequest
+from jobs.handlers.llm.openai import is_azure
+from jobs.handlers.off_loop import off_loop
+from jobs.handlers.registry import Continue, Done, RunningJob, handler
+from jobs.states import CallType
+from queueops.core.values.written import Written, member, with_members
+from queueops.tenancy.credentials import OpenCredential
+
+from .payload import LlmCall
+
+BATCH_APIS = {
+    **APIS,
+    "openai-responses": OpenAiBatches(endpoint="/v1/responses"),
+    "openai-embed": OpenAiBatches(endpoint="/v1/embeddings"),
+}
+
+
+def _compose(payload: LlmCall, credential: OpenCredential) -> Mapping[str, Any]:
+    """Return the body of its line; raises ProviderError where the credential does not fit."""
+    key_of(payload.service_name, credential)
+    return {**payload.body, **payload.ours}
+
+
+def _as_written(payload: LlmCall, text: str) -> Mapping[str, Any]:
+    """Return the body as its producer wrote it; `text`: the payload's JSON."""
+    body = member(text, "body")
+    composed = {**payload.body, **payload.ours}
+    return composed if body is None else Written(composed, with_members(body, payload.ours))
+
+
+def _read(payload: LlmCall, body: Any, secrets: tuple[str, ...]) -> Done:
+    answer = answer_in(payload.target.dialect, payload.service_name, body, secrets)
+    return _done(payload, answer, body, secrets)
+
+
+def _api_of(payload: LlmCall, base_url: str) -> str:
+    # As of llm.generate, see batches/form.py.
+    return "" if is_azure(base_url) else payload.target.batch
+
+
+@handler(
+    kind="llm.call",
+    service=lambda payload: payload.service_name,
+    call_type=CallType.WRITE,
+    payload=LlmCall,
+    idempotent=True,  # asking again costs tokens and changes nothing
+    timeout=timedelta(seconds=600),
+    cost=LlmCall.cost,
+    most=LlmCall.most,
+    credential=lambda payload: payload.credential,
+    model=lambda payload: payload.model,
+    batch=BatchForm(
+        apis=BATCH_APIS,
+        api_of=_api_of,
+        key_of=key_of,
+        compose=_compose,
+        as_written=_as_written,
+        read=_read,
+        refuse=lambda payload, status, body, secrets: refusal_of(
+            payload.target.dialect, payload.service_name, status, body, secrets=secrets
+        ),
+    ),
+    fallback=LlmCall.ways,
+)
+async def call(job: RunningJob[LlmCall]) -> Done | Continue:
+    """
+    Send a request in the provider's own form, as it is written: chat completions, responses, embeddings and
+    moderations of OpenAI and compatible servers, Anthropic's messages, Gemini's generateContent and batchEmbedContents.
+    """
+    payload, endpoint = job.payload, job.payload.target
+    credential = credential_of(job)
+    url, headers = endpoint.address(
+        credential.base_url, key_of(payload.service_name, credential), payload.model, payload.stream
+    )
+    # Only what QueueOps adds may be left out for a server that does not take it.
+    ours = endpoint.dialect.adapt(payload.ours, credential.takes(payload.model))
+    body = member(job.payload_text, "body")
+    written = None if body is None else with_members(body, ours)
+    request = ModelRequest(url, headers, {**payload.body, **ours} if written is None else ours, written)
+    try:
+        reader, secrets = await ask(job, endpoint.dialect, request, report=lambda answer: _report(job, answer))
+    except Learned as learned:
+        return Continue(None, f"its server takes {learned}: asked again", cost=0)
+    size = sum(map(len, reader.answer.pieces)) + 10_000
+    done = await off_loop(_done, payload, reader.answer, reader.whole, secrets, size=size)
+    return replace(done, result=routed(job, done.result))
+
+
+def _report(job: RunningJob[LlmCall], answer: Generation) -> None:
+    most = job.payload.cost().units["output_tokens"] or 1
+    job.progress(min(99, int(100 * answer.tokens_so_far / most)), f"{answer.tokens_so_far:,} tokens")
+
+
+def _done(payload: LlmCall, answer: Generation, body: Any, secrets: tuple[str, ...]) -> Done:
+    """The result of an answer: the provider's own, and the few words of it that every page shows."""
+    dialect = payload.target.dialect
+    told = answer.result()
+    if answer.vectors is not None:
+        told = {"complete": True, "usage": told["usage"], "model": told["model"]}
+    return Done(
+        storable({"status": HTTPStatus.OK.value, "body": body, **told}, secrets),
+        cost=dialect.cost(answer),
+        known_cost=answer.usage.get("input_tokens"),
+        usage=answer.used(),
+    )

@@ -1,0 +1,193 @@
+"""`llm.embed`: a text as a vector. Waiting texts for one model leave together, as one call."""
+
+from __future__ import annotations
+
+import json
+import struct
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import timedelta
+from http import HTTPStatus
+from itertools import accumulate
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.http.answers import storable
+from jobs.handlers.llm import errors as llm_errors
+from jobs.handlers.llm.access import key_of
+from jobs.handlers.llm.asking import ask, credential_of
+from jobs.handlers.llm.dialect import ModelRequest, with_options
+from jobs.handlers.llm.payload import MAX_LLM_SECONDS, CredentialName, ModelName, Name, Text, refuse_model
+from jobs.handlers.llm.tokens import BYTES_PER_TOKEN, count_tokens
+from jobs.handlers.off_loop import off_loop
+from jobs.handlers.registry import Bisect, Coalesce, Cost, Done, RunningJob, handler
+from jobs.states import CallType
+from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
+
+from .endpoints import ENDPOINTS, MAX_GEMINI_INPUTS
+
+# OpenAI takes 300,000 tokens in a call, and no text has fewer than two bytes for one on average; wire-facts.md.
+MAX_BYTES_TOGETHER = 600_000
+OF_ONE_INPUT = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY})
+_ENDPOINTS = {"openai": "/v1/embeddings", "gemini": "batchEmbedContents"}
+OURS = frozenset({"model", "input", "content", "requests", "dimensions", "outputDimensionality", "encoding_format"})
+
+
+class LlmEmbed(BaseModel):
+    """One text that becomes a vector. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    provider: Literal["openai", "gemini"] = Field(
+        description="Whose protocol is spoken; openai: any compatible server."
+    )
+    service: Name | None = Field(
+        default=None, description="The service of the credential and its limits, where it is not the provider's name."
+    )
+    credential: CredentialName = Field(description='Name of the credential; its secret is {"api_key": "..."}.')
+    model: ModelName
+    input: Text
+    dimensions: int | None = Field(default=None, ge=1, le=100_000, description="None: as many as the model has.")
+    encoding: Literal["float", "base64"] = Field(
+        default="float",
+        description="float: a list of numbers. base64: floats of 32 bits, little-endian, a quarter of the size.",
+    )
+    options: dict[str, JsonValue] | None = Field(
+        default=None, description="Fields of the provider's own request, such as Gemini's taskType."
+    )
+    bytes_per_token: float = Field(default=BYTES_PER_TOKEN, ge=1, le=8, allow_inf_nan=False)
+    timeout_seconds: float = Field(default=300.0, gt=0, le=MAX_LLM_SECONDS, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if why := refuse_model(self.provider, self.model):
+            raise ValueError(f"model: {why}")
+        if ours := next((name for name in self.options or {} if name in OURS), None):
+            raise ValueError(f"options: {ours} is a field of the payload")
+        json.dumps(self.options, allow_nan=False)
+        return self
+
+    @property
+    def service_name(self) -> str:
+        return self.service or self.provider
+
+    @property
+    def stream(self) -> bool:
+        return False
+
+    @property
+    def alike(self) -> str:
+        """Everything that texts of one call share."""
+        return json.dumps(
+            [self.provider, self.service, self.model, self.dimensions, self.encoding, self.options], sort_keys=True
+        )
+
+    def cost(self) -> Cost:
+        tokens = count_tokens(self.input, bytes_per_token=self.bytes_per_token)
+        return Cost(tokens, units={INPUT_TOKENS: tokens, OUTPUT_TOKENS: 0})
+
+    def most(self) -> Usage:
+        """The most that its text can count: no tokenizer makes more tokens of it than it has bytes."""
+        return Usage(len(self.input.encode()), 0, 0)
+
+
+@handler(
+    kind="llm.embed",
+    service=lambda payload: payload.service_name,
+    call_type=CallType.WRITE,
+    payload=LlmEmbed,
+    idempotent=True,  # asking again costs tokens and changes nothing
+    timeout=timedelta(seconds=600),
+    cost=LlmEmbed.cost,
+    most=LlmEmbed.most,
+    credential=lambda payload: payload.credential,
+    model=lambda payload: payload.model,
+    coalesce=Coalesce(
+        key=lambda payload: payload.alike,
+        max_items=MAX_GEMINI_INPUTS,
+        max_bytes=MAX_BYTES_TOGETHER,
+        counts_each=True,
+    ),
+)
+async def embed(jobs: Sequence[RunningJob[LlmEmbed]]) -> Sequence[Done]:
+    """
+    Make a vector of a text. Waiting texts for one model leave together, as one call: one request of the provider's
+    quota, and the tokens of each.
+    """
+    first, payload = jobs[0], jobs[0].payload
+    credential = credential_of(first)
+    endpoint = ENDPOINTS[payload.provider][_ENDPOINTS[payload.provider]]
+    key = key_of(payload.service_name, credential)
+    url, headers = endpoint.address(credential.base_url, key, payload.model, payload.stream)
+    request = ModelRequest(url, headers, _body([job.payload for job in jobs]))
+    try:
+        reader, secrets = await ask(first, endpoint.dialect, request)
+    except ProviderError as error:
+        if error.status in OF_ONE_INPUT and len(jobs) > 1:
+            raise Bisect from error  # one text of them is refused, and nobody says which
+        raise
+    answer, service = reader.answer, payload.service_name
+    vectors = await off_loop(_vectors, answer.vectors or [], payload, size=100 * len(jobs) * 1_000)
+    if len(vectors) != len(jobs):
+        raise llm_errors.malformed(service, f"{len(jobs)} texts were sent, and {len(vectors)} vectors came back")
+    uses = _shares(answer.used(), [job.payload.cost().known for job in jobs])
+    return [
+        Done(storable({**vector, "model": answer.model}, secrets), usage=usage)
+        for vector, usage in zip(vectors, uses, strict=True)
+    ]
+
+
+def _body(payloads: Sequence[LlmEmbed]) -> dict[str, Any]:
+    first = payloads[0]
+    if first.provider == "openai":
+        sized = {} if first.dimensions is None else {"dimensions": first.dimensions}
+        texts = [payload.input for payload in payloads]
+        body = {"model": first.model, "input": texts, **sized, "encoding_format": first.encoding}
+        return with_options(body, first.options)
+    sized = {} if first.dimensions is None else {"outputDimensionality": first.dimensions}
+    return {
+        "requests": [
+            {
+                "model": f"models/{first.model}",
+                "content": {"parts": [{"text": payload.input}]},
+                **sized,
+                **(first.options or {}),
+            }
+            for payload in payloads
+        ]
+    }
+
+
+def _vectors(told: Sequence[Any], payload: LlmEmbed) -> list[dict[str, Any]]:
+    """
+    Read the vectors in the order of the texts; OpenAI's may say their place.
+
+    Raises:
+        ProviderError: One is none.
+    """
+    name = "embedding" if payload.provider == "openai" else "values"
+    entries = [one if isinstance(one, dict) else {} for one in told]
+    if all(type(one.get("index")) is int for one in entries):
+        entries.sort(key=lambda one: one["index"])
+    return [_vector(one.get(name), payload) for one in entries]
+
+
+def _vector(value: Any, payload: LlmEmbed) -> dict[str, Any]:
+    if isinstance(value, str) and payload.encoding == "base64":
+        return {"embedding": value, "dimensions": len(value.rstrip("=")) * 3 // 4 // 4}
+    if not isinstance(value, list) or not all(isinstance(one, int | float) for one in value):
+        raise llm_errors.malformed(payload.service_name, "an embedding is no list of numbers")
+    if payload.encoding == "float":
+        return {"embedding": value, "dimensions": len(value)}
+    return {"embedding": b64encode(struct.pack(f"<{len(value)}f", *value)).decode(), "dimensions": len(value)}
+
+
+def _shares(used: Usage | None, estimates: Sequence[int]) -> list[Usage | None]:
+    """Divide a call's use among its texts by their estimates; together they are the whole."""
+    if used is None or used.input_tokens is None:
+        return [used if place == 0 else None for place in range(len(estimates))]
+    until = [used.input_tokens * one // max(1, sum(estimates)) for one in accumulate(estimates)]
+    tokens = [end - begin for begin, end in zip([0, *until[:-1]], until, strict=True)]
+    return [Usage(count, used.cached_tokens and 0, 0, count) for count in tokens]

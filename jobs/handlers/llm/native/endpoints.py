@@ -1,0 +1,216 @@
+"""The endpoints that `llm.call` knows, an entry each: where it is, what its body needs, and how its answer is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jobs.handlers.llm import anthropic, gemini, openai
+from jobs.handlers.llm.dialect import Dialect, Generation
+
+Address = Callable[[str, str, str, bool], tuple[str, dict[str, str]]]
+
+MAX_INPUTS = 2_048  # OpenAI's, of one call for embeddings; source: docs/reference/wire-facts.md
+MAX_GEMINI_INPUTS = 100
+
+_RESPONSE_COUNTS = {"input_tokens": "input_tokens", "output_tokens": "output_tokens", "total_tokens": "total_tokens"}
+_INPUT_COUNTS = {"prompt_tokens": "input_tokens", "total_tokens": "total_tokens"}
+_GEMINI_COUNTS = {"promptTokenCount": "input_tokens", "totalTokenCount": "total_tokens"}
+_ENDS_OF_A_RESPONSE = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEndpoint:
+    """
+    Attributes:
+        dialect: How its answers and refusals are read.
+        address: (base_url, api_key, model, whether it streams) -> its URL, and the headers with the key.
+        needs: The members that a body must have, and what each must be.
+        most_output: Where a body may say how many output tokens it takes at most.
+        answers: Where a body may say how many answers it wants.
+        writes: Its answers are text, whose tokens count as output.
+        streams: Its answers may come in pieces.
+        batch: The name of its batch API; empty: it has none here.
+    """
+
+    dialect: Dialect
+    address: Address
+    needs: Mapping[str, Callable[[Any], str]]
+    most_output: tuple[tuple[str, ...], ...] = ()
+    answers: tuple[str, ...] = ()
+    writes: bool = True
+    streams: bool = True
+    batch: str = ""
+
+    @property
+    def stream_fields(self) -> dict[str, Any]:
+        """The members that a body has whose answer comes in pieces; Gemini's has another address instead."""
+        if self.dialect is openai.OPENAI:
+            return {"stream": True, "stream_options": {"include_usage": True}}
+        return {} if self.dialect is gemini.GEMINI else {"stream": True}
+
+
+def _list(value: Any) -> str:
+    return "" if isinstance(value, list) and value else "must be a list that is not empty"
+
+
+def _text_or_list(value: Any) -> str:
+    return "" if isinstance(value, str | list) and value else "must be a text, or a list, that is not empty"
+
+
+def _inputs(value: Any) -> str:
+    if _text_or_list(value):
+        return _text_or_list(value)
+    if isinstance(value, list) and len(value) > MAX_INPUTS and not all(type(one) is int for one in value):
+        return f"has {len(value):,} entries; the provider takes {MAX_INPUTS:,}"
+    return ""
+
+
+def _whole(value: Any) -> str:
+    return "" if type(value) is int and value > 0 else "must be a whole number from 1"
+
+
+def _embed_requests(value: Any) -> str:
+    if _list(value):
+        return _list(value)
+    if len(value) > MAX_GEMINI_INPUTS:
+        return f"has {len(value):,} entries; the provider takes {MAX_GEMINI_INPUTS}"
+    fits = all(isinstance(one, dict) and isinstance(one.get("content"), dict) for one in value)
+    return "" if fits else 'must be objects with "content"'
+
+
+def absorb_response(answer: Generation, event: dict[str, Any]) -> None:
+    """Take a whole response of OpenAI's, or an event of its stream; what is no text and no call is left out."""
+    kind = event.get("type")
+    if kind == "response.output_text.delta":
+        answer.add_text(event.get("delta"))
+    told = event.get("response") if kind in _ENDS_OF_A_RESPONSE else event
+    if not isinstance(told, dict) or not isinstance(told.get("output"), list):
+        return
+    has_text = bool(answer.pieces)  # its stream has brought it already
+    for place, item in enumerate(told["output"]):
+        if not isinstance(item, dict):
+            continue
+        parts = item.get("content")
+        for part in parts if isinstance(parts, list) and item.get("type") == "message" else ():
+            if isinstance(part, dict) and part.get("type") == "output_text" and not has_text:
+                answer.add_text(part.get("text"))
+        if item.get("type") == "function_call":
+            name, arguments = item.get("name"), item.get("arguments")
+            answer.add_call(place, name=name, call_id=item.get("call_id"), arguments=arguments)
+    details = told.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    answer.note(finish_reason=reason or told.get("status"), model=told.get("model"), answer_id=told.get("id"))
+    usage = told.get("usage")
+    answer.count(usage, _RESPONSE_COUNTS)
+    if isinstance(usage, dict):
+        answer.count(usage.get("input_tokens_details"), {"cached_tokens": "cached_tokens"})
+
+
+def knows_response(event: dict[str, Any]) -> bool:
+    kind = event.get("type")
+    return event.get("object") == "response" or (isinstance(kind, str) and "." in kind)
+
+
+def _vectors(name: str, counts: Mapping[str, str], usage: str) -> Callable[[Generation, dict[str, Any]], None]:
+    """Read an answer whose list `name` has an entry for each input."""
+
+    def absorb(answer: Generation, event: dict[str, Any]) -> None:
+        answer.vectors = event[name]
+        answer.note(model=event.get("model"), answer_id=event.get("id"))
+        answer.count(event.get(usage), counts)
+        if answer.usage:
+            answer.usage["output_tokens"] = 0
+
+    return absorb
+
+
+def _has_list(name: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda event: isinstance(event.get(name), list)
+
+
+def _openai(path: str) -> Address:
+    return lambda base_url, api_key, model, streams: openai.address(path, base_url, api_key, model)
+
+
+def _gemini(verb: str, streamed: str = "") -> Address:
+    return lambda base_url, api_key, model, streams: gemini.address(
+        streamed if streams else verb, base_url, api_key, model
+    )
+
+
+_OPENAI_VECTORS = replace(
+    openai.OPENAI, absorb=_vectors("data", _INPUT_COUNTS, "usage"), knows=_has_list("data"), end_of_stream=None
+)
+
+ENDPOINTS: dict[str, dict[str, ModelEndpoint]] = {
+    "openai": {
+        "/v1/chat/completions": ModelEndpoint(
+            openai.OPENAI,
+            _openai("/chat/completions"),
+            {"messages": _list},
+            most_output=(("max_completion_tokens",), ("max_tokens",)),
+            answers=("n",),
+            batch="openai",
+        ),
+        "/v1/responses": ModelEndpoint(
+            replace(openai.OPENAI, absorb=absorb_response, knows=knows_response, end_of_stream=None),
+            _openai("/responses"),
+            {"input": _text_or_list},
+            most_output=(("max_output_tokens",),),
+            batch="openai-responses",
+        ),
+        "/v1/embeddings": ModelEndpoint(
+            _OPENAI_VECTORS,
+            _openai("/embeddings"),
+            {"input": _inputs},
+            writes=False,
+            streams=False,
+            batch="openai-embed",
+        ),
+        "/v1/moderations": ModelEndpoint(
+            replace(_OPENAI_VECTORS, absorb=_vectors("results", {}, "usage"), knows=_has_list("results")),
+            _openai("/moderations"),
+            {"input": _text_or_list},
+            writes=False,
+            streams=False,
+        ),
+    },
+    "anthropic": {
+        "/v1/messages": ModelEndpoint(
+            anthropic.ANTHROPIC,
+            lambda base_url, api_key, model, streams: anthropic.address("/v1/messages", base_url, api_key),
+            {"messages": _list, "max_tokens": _whole},
+            most_output=(("max_tokens",),),
+            batch="anthropic",
+        )
+    },
+    "gemini": {
+        "generateContent": ModelEndpoint(
+            gemini.GEMINI,
+            _gemini("generateContent", "streamGenerateContent?alt=sse"),
+            {"contents": _list},
+            most_output=(("generationConfig", "maxOutputTokens"), ("generation_config", "max_output_tokens")),
+            answers=("generationConfig", "candidateCount"),
+            batch="gemini",
+        ),
+        "batchEmbedContents": ModelEndpoint(
+            replace(
+                gemini.GEMINI,
+                absorb=_vectors("embeddings", _GEMINI_COUNTS, "usageMetadata"),
+                knows=_has_list("embeddings"),
+            ),
+            _gemini("batchEmbedContents"),
+            {"requests": _embed_requests},
+            writes=False,
+            streams=False,
+        ),
+    },
+}
+"""By provider and name; the first of a provider is the one of a payload that names none."""
+
+
+def endpoint_of(provider: str, name: str | None) -> ModelEndpoint | None:
+    known = ENDPOINTS[provider]
+    return known.get(name) if name is not None else next(iter(known.values()))

@@ -1,0 +1,88 @@
+"""How much a request of a provider's own form asks for: its texts, pictures and other things, counted. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_PICTURES = frozenset({"image_url", "input_image", "image"})
+_OTHERS = frozenset(
+    {"file", "input_file", "document", "input_audio", "audio", "input_video", "video", "container_upload"}
+)
+_DATA = ("inlineData", "inline_data", "fileData", "file_data")
+# They are sent beside the texts, and count with their names.
+_WHOLE = frozenset({"tools", "functions", "response_format", "output_config", "generationConfig", "generation_config"})
+# They bring input that the provider keeps: nobody here knows how much.
+_KEPT_THERE = frozenset(
+    {"previous_response_id", "conversation", "prompt", "cachedContent", "cached_content", "container"}
+)
+_OWN_TOOLS = frozenset({"function", "custom", None})
+
+
+@dataclass(slots=True)
+class MeasuredBody:
+    """
+    Attributes:
+        text_bytes: Of the texts, as UTF-8.
+        tokens: Input that is given as numbers of tokens.
+        pictures: How many there are.
+        is_known: False: there is something of which nobody knows how much input it is.
+    """
+
+    text_bytes: int = 0
+    tokens: int = 0
+    pictures: int = 0
+    is_known: bool = True
+
+    def take(self, value: Any) -> None:
+        if isinstance(value, str):
+            self.text_bytes += len(value.encode(errors="replace"))
+        elif isinstance(value, list):
+            if value and all(type(one) is int for one in value):
+                self.tokens += len(value)
+                return
+            for one in value:
+                self.take(one)
+        elif isinstance(value, dict) and not self._is_no_text(value):
+            for name, one in value.items():
+                if name != "type":
+                    self.take(one)
+
+    def _is_no_text(self, value: Mapping[str, Any]) -> bool:
+        """Count a picture, or note another thing that is no text."""
+        data = next((value[name] for name in _DATA if isinstance(value.get(name), dict)), None)
+        kind = str(value.get("type") if data is None else data.get("mimeType") or data.get("mime_type"))
+        if kind in _PICTURES if data is None else kind.startswith("image/"):
+            self.pictures += 1
+            return True
+        if data is not None or kind in _OTHERS:
+            self.is_known = False
+            return True
+        return False
+
+
+def measure(body: Mapping[str, Any]) -> MeasuredBody:
+    """Count a body's input."""
+    found = MeasuredBody()
+    for name, value in body.items():
+        if name in _WHOLE:
+            found.text_bytes += len(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+        elif name != "model":
+            found.take(value)
+        if name in _KEPT_THERE and value is not None:
+            found.is_known = False
+    tools = body.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        # A tool of the provider's own, such as a search, brings input that it finds, and may have a price of its own.
+        if isinstance(tool, dict) and tool.get("type") not in _OWN_TOOLS:
+            found.is_known = False
+    return found
+
+
+def value_at(body: Any, path: tuple[str, ...]) -> Any:
+    """The value at a place of a body; None: there is none."""
+    for name in path:
+        body = body.get(name) if isinstance(body, dict) else None
+    return body

@@ -1,0 +1,290 @@
+"""`llm.call`: a body goes out as it was written, its answer comes back whole, and both are counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from aiohttp import web
+from django.db import connection
+from pydantic import TypeAdapter, ValidationError
+
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.http import request as http
+from jobs.handlers.llm.batches.calls import compact
+from jobs.handlers.llm.native import call as native
+from jobs.handlers.llm.native.endpoints import ENDPOINTS
+from jobs.handlers.llm.native.payload import LlmCall
+from jobs.handlers.registry import Continue, Done, RunningJob
+from jobs.models import Job
+from jobs.services.submit.prepare import prepare_job
+from jobs.services.submit.spec import InvalidJob, JobSpec, WrittenJob
+from jobs.services.submit.submit import submit_batch
+from jobs.testing import drain
+from queueops.core.values.written import member
+from queueops.tenancy.credentials import OpenCredential
+from tests.factories import make_project
+from tests.support.cases import every_case
+from tests.support.documents import PROJECT, Model
+from tests.support.http_server import serving
+from tests.support.llm import API_KEY, Progress
+
+CHAT = '{"messages" : [{"role":"user","content":"H\\u00e9 \\u2028 é"}],  "temperature":0.70, "seed":1E2,\n"model":"m"}'
+RECORDED = json.loads(Path(__file__).with_name("wire").joinpath("requests.json").read_text())
+NEEDED = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Why?"}]},
+    "/v1/responses": {"input": "Why?"},
+    "/v1/embeddings": {"input": ["Why?", "How?"]},
+    "/v1/moderations": {"input": "Some violence"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "Why?"}], "max_tokens": 200},
+    "generateContent": {"contents": [{"parts": [{"text": "Why?"}]}]},
+    "batchEmbedContents": {"requests": [{"model": "models/m", "content": {"parts": [{"text": "Why?"}]}}]},
+}
+EVERY = [(provider, name) for provider, known in ENDPOINTS.items() for name in known]
+
+
+def payload_text(provider: str, body: str, **fields: Any) -> str:
+    given = json.dumps({"provider": provider, "credential": "key", **fields})
+    return f'{given[:-1]}, "body":{body}}}'
+
+
+async def carry_out(url: str, text: str, *, takes: frozenset[str] = frozenset(), step: int = 0) -> Done | Continue:
+    payload = LlmCall.model_validate_json(text)
+    if step:
+        payload = payload.ways()[step - 1].payload
+    credential = OpenCredential("key", payload.service_name, {"api_key": API_KEY}, url)
+    job = RunningJob(
+        id=UUID(int=1),
+        payload=payload,
+        project="acme",
+        user_id=None,
+        effect_key="effect-1",
+        attempt=1,
+        report=Progress(),
+        credential=credential,
+        payload_text=text,
+        fallback_step=step,
+    )
+    try:
+        return await native.call(job)
+    finally:
+        await http.close()
+
+
+def received(text: str, **options: Any) -> tuple[bytes, str]:
+    """The body and the address that reach the provider."""
+    found: list[tuple[bytes, str]] = []
+
+    async def note(request: web.Request) -> web.Response:
+        found.append((await request.read(), request.path_qs))
+        return web.json_response({"error": {"message": "noted"}}, status=400)
+
+    async def ask() -> None:
+        async with serving(note) as url:
+            with pytest.raises(ProviderError):
+                await carry_out(url, text, **options)
+
+    asyncio.run(ask())
+    return found[0]
+
+
+@every_case(
+    ("provider", "body"),
+    [("openai", CHAT), ("gemini", '{"contents":[{"parts":[{"text":"a"}]}], "generationConfig":{"topK":1e1}}')]
+    + [(one["provider"], json.dumps(one["body"], indent=1)) for one in RECORDED],
+)
+def test_a_body_reaches_the_provider_byte_for_byte(provider, body):
+    model = {} if '"model":' in body.replace('"model" :', '"model":') else {"model": "m"}
+    assert received(payload_text(provider, body, **model))[0] == body.encode()
+
+
+def test_a_fallback_and_a_stream_change_their_own_members_alone():
+    text = payload_text("openai", CHAT, stream=True, fallback=[{"model": "other"}])
+    sent, _ = received(text, step=1)
+    stream = ',"stream":true,"stream_options":{"include_usage":true}}'
+    assert sent.decode() == CHAT.replace('"model":"m"', '"model":"other"')[:-1] + stream
+
+
+def test_a_line_of_a_batch_has_the_body_as_it_was_written():
+    text = payload_text("openai", CHAT)
+    line = compact({"custom_id": "1", "body": native._as_written(LlmCall.model_validate_json(text), text)})
+    assert line.decode() == '{"custom_id":"1","body":' + CHAT.replace("\n", " ") + "}"
+
+
+@every_case(
+    ("provider", "endpoint", "path"),
+    [
+        ("openai", "/v1/responses", "/v1/responses"),
+        ("openai", None, "/v1/chat/completions"),
+        ("anthropic", None, "/v1/messages"),
+        ("gemini", None, "/v1beta/models/m:generateContent"),
+        ("gemini", "batchEmbedContents", "/v1beta/models/m:batchEmbedContents"),
+    ],
+)
+def test_each_endpoint_has_its_address(provider, endpoint, path):
+    body = json.dumps(NEEDED[endpoint or next(iter(ENDPOINTS[provider]))])
+    assert received(payload_text(provider, body, endpoint=endpoint, model="m"))[1] == path
+
+
+@every_case(
+    ("fields", "words"),
+    [
+        (
+            {"endpoint": "/v1/audio"},
+            "endpoint: '/v1/audio' is none that is known of openai; known: /v1/chat/completions",
+        ),
+        ({"body": {}}, "body.messages is missing"),
+        ({"body": {"messages": []}}, "body.messages must be a list that is not empty"),
+        ({"body": {"messages": [1], "stream": True}}, "body.stream is set by the payload's stream"),
+        ({"body": {"messages": [1], "service_tier": "flex"}}, "body.service_tier is chosen by the way"),
+        ({"body": {"messages": [1], "model": "other"}}, "body.model is not the payload's model, m"),
+        ({"body": {"messages": [1], "max_tokens": "9"}}, "body.max_tokens must be a whole number from 1"),
+        ({"body": {"messages": [1], "n": 0}}, "body.n must be a whole number from 1 to 128"),
+        (
+            {"endpoint": "/v1/responses", "body": {"input": "a", "background": True}},
+            "body.background would be answered",
+        ),
+        ({"endpoint": "/v1/embeddings", "body": {"input": ["a"] * 2049}}, "body.input has 2,049 entries"),
+        (
+            {"endpoint": "/v1/embeddings", "body": {"input": "a"}, "stream": True},
+            "stream: this endpoint answers in one",
+        ),
+        ({"provider": "anthropic", "body": {"messages": [1]}}, "body.max_tokens is missing"),
+        ({"provider": "gemini", "model": "a/b", "body": {"contents": [1]}}, "model: the name of a Gemini model"),
+        (
+            {"provider": "gemini", "endpoint": "batchEmbedContents", "body": {"requests": [{"content": {}}]}},
+            'body.requests.0.model must be "models/m"',
+        ),
+        ({"fallback": [{"provider": "gemini", "model": "x"}]}, "another provider would need another body"),
+    ],
+)
+def test_a_body_that_the_provider_would_refuse_is_refused_at_submission_with_its_place(fields, words):
+    given = {"provider": "openai", "credential": "key", "model": "m", "body": {"messages": [1]}, **fields}
+    with pytest.raises(ValidationError) as error:
+        LlmCall.model_validate(given)
+    assert words in str(error.value)
+
+
+def test_the_model_is_that_of_the_body_where_the_payload_names_none():
+    given = {"provider": "openai", "credential": "key", "body": {"model": "m", "messages": [1]}}
+    assert LlmCall.model_validate(given).model == "m"
+    with pytest.raises(ValidationError, match="model"):
+        LlmCall.model_validate({**given, "body": {"messages": [1]}})
+
+
+@every_case(
+    ("provider", "body", "counts", "is_known"),
+    [
+        ("openai", {"messages": [{"role": "user", "content": "a" * 40}]}, (11, 1_000), True),
+        ("openai", {"messages": [{"role": "user", "content": "a" * 40}], "max_tokens": 7, "n": 3}, (11, 21), True),
+        (
+            "openai",
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x" * 400}}]}]},
+            (1_106, 1_000),
+            False,
+        ),
+        (
+            "anthropic",
+            {"messages": [{"role": "user", "content": [{"type": "document"}]}], "max_tokens": 9},
+            (1, 9),
+            False,
+        ),
+        (
+            "gemini",
+            {"contents": [{"parts": [{"inlineData": {"mimeType": "image/png", "data": "x" * 99}}]}]},
+            (258, 1_000),
+            False,
+        ),
+    ],
+)
+def test_a_body_is_counted(provider, body, counts, is_known):
+    payload = LlmCall.model_validate({"provider": provider, "credential": "key", "model": "m", "body": body})
+    cost = payload.cost()
+    assert (cost.units["input_tokens"], cost.units["output_tokens"]) == counts
+    assert (payload.most().input_tokens is not None) == is_known
+
+
+def test_an_embedding_has_no_output_and_tokens_given_as_numbers_count():
+    body = {"input": [[1, 2, 3], [4]], "model": "m"}
+    payload = LlmCall.model_validate(
+        {"provider": "openai", "credential": "key", "endpoint": "/v1/embeddings", "body": body}
+    )
+    assert (payload.cost().known, payload.cost().unknown, payload.cost().units["output_tokens"]) == (4, 0, 0)
+
+
+@every_case(("provider", "endpoint"), EVERY)
+def test_the_answer_of_each_endpoint_comes_back_whole_with_its_use(sandbox, provider, endpoint):
+    body = json.dumps(NEEDED[endpoint])
+    done = asyncio.run(carry_out(sandbox.url, payload_text(provider, body, endpoint=endpoint, model="m")))
+    assert isinstance(done, Done)
+    result = done.result
+    assert result["status"] == 200
+    assert result["complete"]
+    vectors = {"/v1/embeddings": "data", "/v1/moderations": "results", "batchEmbedContents": "embeddings"}
+    if endpoint in vectors:
+        assert "text" not in result
+        assert len(result["body"][vectors[endpoint]]) == (2 if endpoint == "/v1/embeddings" else 1)
+    else:
+        assert result["text"]
+        assert done.usage is not None
+        assert done.usage.output_tokens is not None
+        assert done.usage.output_tokens > 0
+    if endpoint != "batchEmbedContents":
+        assert result["model"] == "m"
+
+
+@every_case(
+    ("provider", "endpoint"), [(provider, name) for provider, name in EVERY if ENDPOINTS[provider][name].streams]
+)
+def test_a_stream_brings_the_same_text(sandbox, provider, endpoint):
+    body = json.dumps(NEEDED[endpoint])
+    text = payload_text(provider, body, endpoint=endpoint, model="m")
+    whole = asyncio.run(carry_out(sandbox.url, text))
+    streamed = asyncio.run(carry_out(sandbox.url, text.replace("{", '{"stream": true, ', 1)))
+    assert isinstance(whole, Done)
+    assert isinstance(streamed, Done)
+    assert (streamed.result["text"], streamed.result["complete"]) == (whole.result["text"], True)
+    assert streamed.usage == whole.usage
+    assert streamed.result["body"] is None
+
+
+def test_a_response_that_was_cut_says_so(sandbox):
+    body = json.dumps({"input": "Why?", "max_output_tokens": 3})
+    done = asyncio.run(carry_out(sandbox.url, payload_text("openai", body, endpoint="/v1/responses", model="m")))
+    assert isinstance(done, Done)
+    assert (done.result["complete"], done.result["finish_reason"]) == (False, "max_output_tokens")
+
+
+@pytest.mark.django_db
+def test_a_job_is_kept_sent_and_counted_as_its_producer_wrote_it(sandbox):
+    model = Model("openai", 1, late_seconds=0.9)
+    model.set_up(sandbox)
+    text = payload_text("openai", CHAT.replace('"m"', '"small-1"'), service="llm").replace('"key"', '"model-key"')
+    job = {"kind": "llm.call", "payload": json.loads(text)}
+    submit_batch([WrittenJob(job, f'{{"payload":{text}}}')], project_id=PROJECT, actor="key:test")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT payload_text FROM jobs_job")
+        [[stored]] = cursor.fetchall()
+    assert member(stored, "body") == CHAT.replace('"m"', '"small-1"')
+    drain(seconds=30)
+    ended = Job.objects.get()
+    assert (ended.status, ended.result["body"]["object"]) == ("completed", "chat.completion")
+    assert [call["output_tokens"] for call in sandbox.calls(accepted="true")] == [64]
+
+
+@pytest.mark.django_db
+def test_wrong_input_names_its_place_and_nothing_is_stored():
+    make_project()
+    payload = {"provider": "openai", "credential": "key", "model": "m", "body": {"messages": "Why?"}}
+    with pytest.raises(InvalidJob) as error:
+        prepare_job(JobSpec(kind="llm.call", payload=payload), project_id="acme")
+    assert "body.messages must be a list" in json.dumps(error.value.fields)
+    assert not Job.objects.exists()
+
+
+def test_the_schema_of_the_payload_can_be_written_down():
+    assert TypeAdapter(LlmCall).json_schema(by_alias=True)["required"] == ["provider", "credential", "model", "body"]
