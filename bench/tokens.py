@@ -14,6 +14,7 @@ from typing import Any
 from bench.harness.processes import cluster
 from bench.harness.seeding import PROJECT, one_project
 from bench.harness.session import Session, run
+from jobs.models import Job
 from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
@@ -40,14 +41,42 @@ INSTRUCTION_TOKENS = 2_700  # the same in each call: with the mean of FEWEST and
 CACHED_QUOTAS = {FREE: INPUT_TOKENS, COUNTED: 10 * INPUT_TOKENS}  # a window, some 200 calls of either
 CACHED_DEPTH = 1_500
 CACHED_ANSWER_TOKENS = 16  # so that input binds where a tenth of it counts
+EMBED = "embed"
+EMBED_TOKENS, EMBED_REQUESTS = 600_000, 100  # a window; tokens bind
 ALLOW_LOOPBACK = {"QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "on"}
 
 Counts = Callable[[Mapping[str, Any]], int]  # what of a call a provider counts
 
 
 def measure(session: Session) -> None:
-    measured = measure_cached if CACHED in session.options else measure_modes
-    measured(session)
+    if EMBED in session.options:
+        measure_embed(session)
+    else:
+        (measure_cached if CACHED in session.options else measure_modes)(session)
+
+
+def measure_embed(session: Session) -> None:
+    """Texts for llm.embed through a quota of tokens and one of requests, each a window; `--full`: 10,000 of them."""
+    window, texts = (FULL_WINDOW_SECONDS if session.full else WINDOW_SECONDS), 10_000 if session.full else 3_000
+    with ExitStack() as stack:
+        provider = stack.enter_context(running_sandbox())
+        url = stack.enter_context(session.databases.copy("tokens", _seed))
+        quota = {"tokens_per_minute": EMBED_TOKENS, "requests_per_minute": EMBED_REQUESTS}
+        provider.turn(openai={"window_mode": "sliding", "window_seconds": window, **quota})
+        for unit, capacity in (("tokens", EMBED_TOKENS), ("requests", EMBED_REQUESTS)):
+            _limit(EMBED, unit, capacity, window)
+        sizes = _sizes(EMBED, texts)
+        _submit(EMBED, provider, [_text(number, tokens) for number, tokens in enumerate(sizes)])
+        stack.enter_context(cluster(url, environ=ALLOW_LOOPBACK))
+        begun = time.monotonic()
+        wait_for(lambda: not Job.objects.exclude(status="completed").exists(), what="every vector", seconds=1_200)
+        seconds, calls = time.monotonic() - begun, provider.calls()
+    taken, report = [call for call in calls if call["accepted"]], session.report
+    floor = (sum(sizes) / EMBED_TOKENS - 1) * window
+    refused = sum(call["cause"] == "provider_quota" for call in calls)
+    report.metric("embed_refusals", refused, "calls above a quota", "target: 0; the provider's count")
+    report.metric("embed_calls_a_text", len(taken) / texts, "calls a text", f"{texts:,} texts, {len(taken):,} calls")
+    report.metric("embed_seconds", seconds, "s until the last vector", f"{floor:.0f} s is the least that tokens allow")
 
 
 def measure_modes(session: Session) -> None:
@@ -195,6 +224,11 @@ def _line(service: str, tokens: int, **asked: Any) -> dict[str, Any]:
     return {"kind": "llm.generate", "payload": payload}
 
 
+def _text(number: int, tokens: int) -> dict[str, Any]:
+    payload = {"provider": "openai", "service": EMBED, "credential": EMBED, "model": "small-1"}
+    return {"kind": "llm.embed", "payload": {**payload, "input": f"{number:04}" * tokens}}
+
+
 def _uncached(call: Mapping[str, Any]) -> int:
     return int(call["prompt_tokens"] - call["cached_tokens"])
 
@@ -226,5 +260,8 @@ if __name__ == "__main__":
     run(
         "tokens",
         measure,
-        options={CACHED: "only input of which a cache has nine tenths, where it is free and where it counts"},
+        options={
+            CACHED: "only input of which a cache has nine tenths, where it is free and where it counts",
+            EMBED: "only texts that become vectors, and leave together",
+        },
     )

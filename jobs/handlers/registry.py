@@ -33,6 +33,16 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
+OWN_HANDLERS = (
+    "http.request",
+    "google.sheets",
+    "llm.generate",
+    "llm.native.call",
+    "llm.native.embed",
+    "webhook",
+    "alert",
+    "django_task",
+)
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 
 
@@ -459,15 +469,7 @@ async def close_handlers() -> None:
 
 def load_handlers() -> None:
     """Import `<app>.handlers` of every installed app, with its modules where it is a package, and our own."""
-    for module in (
-        "http.request",
-        "google.sheets",
-        "llm.generate",
-        "llm.native.call",
-        "webhook",
-        "alert",
-        "django_task",
-    ):
+    for module in OWN_HANDLERS:
         importlib.import_module(f"jobs.handlers.{module}")
     for config in apps.get_app_configs():
         if config.name != "jobs" and module_has_submodule(config.module, "handlers"):
