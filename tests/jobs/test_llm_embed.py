@@ -158,6 +158,25 @@ def test_waiting_texts_leave_together_and_no_quota_of_tokens_is_passed(sandbox, 
         assert (booked.count(), sum(one.input_tokens or 0 for one in booked)) == (len(calls), 90 * 1_000)
 
 
+def test_a_text_that_is_too_long_fails_alone(sandbox):
+    model = Model("openai", 1, late_seconds=0.9)
+    model.set_up(sandbox)
+    sandbox.turn(openai={"context_tokens": {"small-1": 500}})
+    fields = {"service": model.service, "credential": "model-key"}
+    texts = ["a" * 100 * number for number in range(1, 5)] + ["b" * 4_000]
+    submit_batch(
+        [{"kind": "llm.embed", "payload": payload_of(text, **fields)} for text in texts],
+        project_id=PROJECT,
+        actor="key:test",
+    )
+    drain(seconds=30)
+    ended = sorted((len(job.payload["input"]), job.status, job.last_error_code) for job in Job.objects.all())
+    assert ended == [
+        *((100 * number, "completed", "") for number in range(1, 5)),
+        (4_000, "failed", "context_too_long"),
+    ]
+
+
 def test_results_are_json_of_the_numbers_that_came():
     [found] = answered({"data": [{"embedding": [0.0023064255, 1e-05]}], "model": "m"}, ["a"])
     assert isinstance(found, Done)
