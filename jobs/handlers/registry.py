@@ -123,12 +123,12 @@ class Coalesce:
 
     Attributes:
         key: Everything of the payload that must be equal for one call, such as the spreadsheet and its options.
-            The kind, the project, the user and the credential are part of it anyway.
+            The kind, the project, the user and the credential are part of it anyway. None: the job leaves alone.
         max_items: Jobs of one call.
         max_bytes: Of their payloads together.
     """
 
-    key: Callable[[Any], str]
+    key: Callable[[Any], str | None]
     max_items: int = 500
     max_bytes: int = 2_000_000
 
