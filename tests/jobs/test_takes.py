@@ -20,11 +20,12 @@ from jobs.executor.duties import Duties
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
-from jobs.models import DeadLetter, Dependency, Job, JobEvent, new_id
+from jobs.models import Batch, DeadLetter, Dependency, Job, JobEvent, new_id
 from jobs.services.erase.erase_user import erase_user
 from jobs.services.explain.forecast_submission import forecast_submission
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import take_values as taking
+from jobs.services.operate import dependants
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.dependants import DependantsDuty, go_on
 from jobs.services.results.keep import result_store
@@ -38,12 +39,13 @@ from queueops.core.errors import IdempotencyKeyReused
 from queueops.core.stores.store import StoreError
 from queueops.tenancy.encryption import note_encrypted
 from queueops.tenancy.models import Project
-from tests.factories import make_job, make_project
+from tests.factories import make_job, make_project, move_along
 from tests.support.cases import every_case
 
 pytestmark = pytest.mark.django_db
 
 ACME = "acme"
+UNWANTED = 13  # the provider's refusal of a row
 KEY = ("one", Fernet.generate_key().decode())
 
 
@@ -82,6 +84,8 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         coalesce=Coalesce(key=lambda payload: str(payload.count)),
     )
     async def row(jobs: list[RunningJob[Row]]) -> list[Done]:
+        if any(job.payload.count == UNWANTED for job in jobs):
+            raise ProviderError(404, "not that one", code="not_found", outcome="answered")
         written.extend(job.payload.values for job in jobs)
         return [Done(job.payload.model_dump()) for job in jobs]
 
@@ -253,8 +257,8 @@ def test_another_projects_and_another_users_results_are_out_of_reach(kinds):
 @pytest.mark.parametrize(
     ("answer", "path", "said"),
     [
-        ({"sum": 1}, "total", "payload.values.0.0: the result of job {job} does not fit: it has no 'total'"),
-        ({"total": [1]}, "total.3", "it has no 'total.3'"),
+        ({"sum": 1}, "total", "payload.values.0.0: the result of job {job} has no 'total'"),
+        ({"total": [1]}, "total.3", "has no 'total.3'"),
         ({"total": {"deep": 1}}, "total", "payload.values.0.0"),
         (None, "total", "has no result: its handler gave none"),
     ],
@@ -324,17 +328,25 @@ def test_a_requeue_of_a_job_without_its_values_waits_and_takes_them_again(kinds)
     assert first.pk != new
 
 
-def test_a_requeue_of_a_job_that_had_its_values_has_the_same_though_their_source_is_gone(kinds):
+def test_attempts_and_requeues_have_the_same_values_though_their_source_has_changed(kinds):
     first = answering({"total": 3})
-    job = submit("test.row", row(take(first.pk)), first.pk)
+    job = submit("test.row", row(take(first.pk), count=UNWANTED), first.pk)
     drain()
+    assert (again(job).status, again(job).payload) == (JobState.FAILED, row(3, count=UNWANTED))
     Job.objects.filter(pk=first.pk).update(result={"total": 4})
-    Job.objects.filter(pk=job.pk).update(status=JobState.COMPLETED)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT takes ? 'taken' FROM jobs_job WHERE id = %s", [job.pk])
-        assert cursor.fetchone() == (True,)
-    assert taking.take_values([job.pk]) == set()
-    assert again(job).payload == row(3)
+    [new] = requeue_dead_letters([letter_of(job).pk], actor="user:1").moved.values()
+    assert not Job.objects.get(pk=new).held
+    drain()
+    assert Job.objects.get(pk=new).payload == row(3, count=UNWANTED)
+
+
+def test_a_batch_waits_for_a_job_by_its_key():
+    first = answering({}, idempotency_key="first")
+    line = {"kind": "test.row", "payload": row(1)}
+    batch = Batch.objects.get(pk=submit_batch([line], project_id=ACME, actor="key:test", after=["first"]).id)
+    assert batch.after == {"after": [str(first.pk)], "on_failure": "cancel"}
+    drain()
+    assert Job.objects.get(batch=batch).status == JobState.COMPLETED
 
 
 def test_a_result_that_is_a_placeholder_itself_is_no_placeholder(kinds):
@@ -410,7 +422,7 @@ def test_encrypted_payloads_and_results_are_opened_for_it_and_stay_encrypted(set
     drain()
     assert kinds == [[[7]]]
     assert again(good).payload == row(7)
-    assert "it has no 'no'" in again(bad).last_error_message
+    assert "has no 'no'" in again(bad).last_error_message
     with connection.cursor() as cursor:
         cursor.execute("SELECT payload_text, last_error_message FROM jobs_job WHERE id = ANY(%s)", [[good.pk, bad.pk]])
         texts = [text for found in cursor.fetchall() for text in found if text]
@@ -458,6 +470,20 @@ def test_an_executors_house_keeping_takes_the_values():
     job = submit("test.row", row(take(first.pk)), first.pk)
     Duties(new_id(), sweep_seconds=5, silent_seconds=15, stuck_seconds=30)._dependants.do()
     assert (again(job).payload, again(job).held) == (row(2), False)
+
+
+def test_a_turn_takes_for_so_many_and_lets_all_others_go(monkeypatch):
+    monkeypatch.setattr(dependants, "TAKING_IN_ONE", 2)
+    monkeypatch.setattr(dependants, "TAKING_A_TURN", 3)
+    first = answering({"total": 1})
+    jobs = [submit("test.row", row(take(first.pk)), first.pk) for _ in range(6)]
+    plain = submit("test.row", row(1), first.pk)
+    for edge in ("dispatch", "start", "complete"):
+        move_along(edge, [first.pk])
+    Job.objects.filter(pk=first.pk).update(result={"total": 1})
+    duty = DependantsDuty(taking.take_values)
+    assert [duty.do() for _ in range(3)] == [5, 2, 0]
+    assert not Job.objects.filter(pk__in=[plain.pk, *(job.pk for job in jobs)], held=True).exists()
 
 
 def test_a_repeated_submission_with_another_source_is_refused(kinds):

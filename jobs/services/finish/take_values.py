@@ -55,8 +55,8 @@ def take_values(job_ids: Sequence[UUID]) -> set[UUID]:
     sources, rules_of = _Sources(), cache(Rules)
     for pk in taking.order_by("pk").values_list("pk", flat=True):
         with left_sealed():
-            job = Job.objects.get(pk=pk)
-        if job.takes is None or "taken" in job.takes:
+            job = Job.objects.select_for_update().get(pk=pk)
+        if job.takes is None or "taken" in job.takes or job.status not in WAITING:  # until the lock it was not ours
             continue
         try:
             _store(job, _with_its_values(job, sources, rules_of(job.project_id)))
@@ -165,7 +165,7 @@ def _with_its_values(job: Job, sources: _Sources, rules: Rules) -> PreparedJob:
         try:
             value = value_at(sources.result(source, job.project_id), take.steps)
         except NoSuchValue as error:
-            raise _CannotTake(f"{field_of(take.place)}: the result of job {source} does not fit: {error}") from error
+            raise _CannotTake(f"{field_of(take.place)}: the result of job {source} {error}") from error
         except _CannotTake as error:
             raise _CannotTake(f"{field_of(take.place)}: {error}") from error
         size += len(pydantic_core.to_json(value))

@@ -24,6 +24,7 @@ DEPENDANTS_AT_ONCE = 1_000  # owners of one statement
 DEPENDANTS_A_TURN = 5_000  # in one turn, about 70 ms, of a process that has other duties besides
 RELEASED_IN_ONE = 2_000  # jobs of one transaction
 TAKING_IN_ONE = 20  # likewise, of jobs that take values: each reads results and is checked anew
+TAKING_A_TURN = 200  # such jobs in one turn, at 4 ms of CPU each
 ACTOR = "system"
 NO_ID = UUID(int=0)
 TakeValues = Callable[[Sequence[UUID]], set[UUID]]
@@ -53,6 +54,7 @@ class DependantsDuty:
 
     def __init__(self, take: TakeValues | None = None) -> None:
         self._after = NO_ID
+        self._may_take = TAKING_A_TURN
         self._take = take or set
 
     def do(self) -> int:
@@ -60,15 +62,28 @@ class DependantsDuty:
         Return how many owners have stopped waiting. Not to be called inside a transaction; one statement if none waits.
         """
         done = looked_at = 0
+        self._may_take = TAKING_A_TURN
         while looked_at < DEPENDANTS_A_TURN:
             found = run_sql_as(Verdict, "jobs", "choose_dependants", {"after": self._after, "most": DEPENDANTS_AT_ONCE})
             self._after = found[-1].owner_id if len(found) == DEPENDANTS_AT_ONCE else NO_ID
             due = [one for one in found if one.verdict != "wait"]
-            one_by_one(_portions(due), partial(_end_waiting, take=self._take), what="the wait for other jobs")
-            done, looked_at = done + len(due), looked_at + len(found)
+            portions = self._for_this_turn(_portions(due))
+            one_by_one(portions, partial(_end_waiting, take=self._take), what="the wait for other jobs")
+            done, looked_at = done + sum(map(len, portions)), looked_at + len(found)
             if self._after == NO_ID:
                 break
         return done
+
+    def _for_this_turn(self, portions: Iterable[Sequence[Verdict]]) -> list[Sequence[Verdict]]:
+        """Leave jobs that take values for the next turn, where this one has no time for more."""
+        chosen = []
+        for portion in portions:
+            if portion[0].takes:
+                if self._may_take <= 0:
+                    continue
+                self._may_take -= len(portion)
+            chosen.append(portion)
+        return chosen
 
 
 @transaction.atomic

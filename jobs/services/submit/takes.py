@@ -72,7 +72,7 @@ class Take(NamedTuple):
 
 
 class NoSuchValue(Exception):
-    """A result has no value at a path; the message says from where on."""
+    """A result has no value at a path; the message says from where on: has no 'data.total'."""
 
 
 def takes_of(payload: Any, after: Sequence[UUID | str]) -> tuple[Take, ...]:
@@ -152,7 +152,7 @@ def value_at(result: Any, steps: Sequence[Step]) -> Any:
         elif isinstance(value, list) and str(step).isdecimal() and int(step) < len(value):
             value = value[int(step)]
         else:
-            raise NoSuchValue(f"it has no {where!r}")
+            raise NoSuchValue(f"has no {where!r}")
     return value
 
 
