@@ -196,6 +196,7 @@ def _store(job: Job, prepared: PreparedJob) -> None:
         "take_values",
         {
             "id": job.pk,
+            "project": job.project_id,
             "payload": payload,
             "service": prepared.service,
             "model": details.model or prepared.spec.model,

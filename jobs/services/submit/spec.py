@@ -37,15 +37,15 @@ MAX_DELAY_SECONDS = 366 * 24 * 3600
 DEBOUNCES = 10  # the longest wait of a debounced job, where it is not given
 MOST_WAITED_FOR = 100  # dependencies of one job or batch
 UserLabelText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_LABEL, strip_whitespace=True)]
-LONGEST_KEY = 200
-IdempotencyKey = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_KEY, pattern=NO_NUL)]
+LONGEST_IDEMPOTENCY_KEY = 200
+IdempotencyKey = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_IDEMPOTENCY_KEY, pattern=NO_NUL)]
 
 
 def name_in(given: object) -> UUID | str:
     """The name of a job in `after`: an id, or an idempotency key."""
     if isinstance(given, UUID):
         return given
-    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_KEY or "\0" in given:
+    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_IDEMPOTENCY_KEY or "\0" in given:
         raise PydanticCustomError("name_of_job", "Write an id, or an idempotency key of 1 to 200 characters")
     with suppress(ValueError):
         return UUID(given)
@@ -55,7 +55,7 @@ def name_in(given: object) -> UUID | str:
 NameOfJob = Annotated[
     UUID | str,
     PlainValidator(name_in),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_KEY}),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_IDEMPOTENCY_KEY}),
 ]
 After = Annotated[
     tuple[NameOfJob, ...],

@@ -406,7 +406,7 @@ def insert_prepared(
     store_tags(project_id, tags_of_jobs(added, project_id))
     if named is not None:
         named.store({job.id: _waits(job, named) for job in added if job.spec.after})
-        note_takes({job.id: (job.spec, job.takes) for job in added if job.takes}, named.id_of)
+        note_takes({job.id: (job.spec, job.takes) for job in added if job.takes}, project_id, named.id_of)
     return {job.id for job in added}
 
 

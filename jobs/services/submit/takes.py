@@ -18,7 +18,7 @@ from jobs.handlers.registry import Handler
 from queueops.core.errors import fields_of
 from queueops.core.sql import run_sql
 
-from .spec import LONGEST_KEY, InvalidJob, JobSpec, name_in
+from .spec import LONGEST_IDEMPOTENCY_KEY, InvalidJob, JobSpec, name_in
 
 FROM = "$from"
 IN_JSON = b'{"$from":'  # in JSON without spaces
@@ -156,7 +156,9 @@ def value_at(result: Any, steps: Sequence[Step]) -> Any:
     return value
 
 
-def note_takes(jobs: Mapping[UUID, tuple[JobSpec, Sequence[Take]]], id_of: Callable[[UUID | str], UUID]) -> None:
+def note_takes(
+    jobs: Mapping[UUID, tuple[JobSpec, Sequence[Take]]], project_id: str, id_of: Callable[[UUID | str], UUID]
+) -> None:
     """
     Keep with jobs, just inserted in the caller's transaction, what they take. An ordinary job pays nothing for it.
 
@@ -167,7 +169,11 @@ def note_takes(jobs: Mapping[UUID, tuple[JobSpec, Sequence[Take]]], id_of: Calla
         run_sql(
             "jobs",
             "note_takes",
-            {"ids": list(jobs), "takes": [json.dumps(_as_json(*told, id_of)) for told in jobs.values()]},
+            {
+                "project": project_id,
+                "ids": list(jobs),
+                "takes": [json.dumps(_as_json(*told, id_of)) for told in jobs.values()],
+            },
         )
 
 
@@ -255,7 +261,7 @@ def _read(place: tuple[Step, ...], given: Any) -> tuple[Take | None, str]:
 
 
 def _is_a_name(given: Any) -> bool:
-    return isinstance(given, str) and 0 < len(given) <= LONGEST_KEY and "\0" not in given
+    return isinstance(given, str) and 0 < len(given) <= LONGEST_IDEMPOTENCY_KEY and "\0" not in given
 
 
 def _below(field: str, fields: Iterable[str]) -> list[str]:
