@@ -1,7 +1,8 @@
 """
 The demo's limited work: the same time zones, written into a spreadsheet of the sandbox within Google's quotas.
 
-The rows leave together in few calls. The appends leave one by one, more of them than a user may make in a minute.
+The rows leave together in few calls. Each append goes to a spreadsheet of its own, and so leaves alone: they are more
+calls than a user may make in a minute.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def job_lines(names: Iterable[str], *, at: datetime) -> Iterator[dict[str, Any]]
     for number, zone in enumerate(facts, start=1):
         yield _job("values_update", f"Sheet1!A{number}:E{number}", list(zone.row().values()))
     for zone in _changing_next(facts):
-        yield _job("values_append", "Sheet1!A1", [zone.name, zone.row()["next_transition"], zone.offset_then])
+        own = f"{SPREADSHEET}-{zone.name.replace('/', '-').replace('+', '-')}"
+        yield _job(
+            "values_append", "Sheet1!A1", [zone.name, zone.row()["next_transition"], zone.offset_then], spreadsheet=own
+        )
 
 
 def count_calls(base: str) -> CallCount | None:
@@ -65,12 +69,12 @@ def _changing_next(facts: Iterable[ZoneFacts]) -> list[ZoneFacts]:
     return [zone for _, _, zone in sorted(changing, key=lambda found: found[:2])[:APPENDED]]
 
 
-def _job(kind: str, range_: str, cells: list[str | None]) -> dict[str, Any]:
+def _job(kind: str, range_: str, cells: list[str | None], *, spreadsheet: str = SPREADSHEET) -> dict[str, Any]:
     return {
         "kind": f"google_sheets.{kind}",
         "payload": {
             "credential": CREDENTIAL,
-            "spreadsheet_id": SPREADSHEET,
+            "spreadsheet_id": spreadsheet,
             "range": range_,
             "values": [cells],
         },

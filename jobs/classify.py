@@ -96,6 +96,10 @@ REMEDIES_BY_CODE: dict[str, str] = {
         "The input is too long for the model. Split it, or name a model with room for it in the payload's fallback."
     ),
     **OF_RECEIVERS,
+    "value_not_taken": (
+        "A value that it takes from another job's result is not there, or does not fit. Requeue that job, then this "
+        "one; or give the value in the payload, and requeue."
+    ),
     "target_refused": "The target address may not be called. Check the URL.",
 }
 # In JSON as json.dumps writes it: NUL, or one surrogate without its pair. `fine` must be read as a whole first: it is a

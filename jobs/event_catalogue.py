@@ -57,6 +57,7 @@ OPERATIONS: dict[str, tuple[EventType, str]] = {
     "schedule": (EventType.SCHEDULING, "somebody (`actor`) put it off, or brought it forward"),
     "replace": (EventType.SCHEDULING, "it has the work of a later submission with its unique key"),
     "waited": (EventType.SCHEDULING, "what it waited for has ended"),
+    "take": (EventType.SCHEDULING, "its payload has the values that it takes from the results of others"),
 }
 BY_FIELD: dict[str, tuple[EventType, str]] = {
     "priority": (EventType.AUDIT, "its priority was changed, from `from_priority`, by `actor`"),

@@ -213,6 +213,7 @@ JOB_DETAIL = {
     },
     "recheck_after_seconds": 5.0,
     "ended_batch": None,
+    "takes": [],
     "last_event": EVENT,
     "cost_money": None,
     "currency": "USD",

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from jobs.services.explain import flow
 from jobs.services.finish import breaker, guards, reroute, stops
+from jobs.services.finish.take_values import take_values
 from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.services.operate import budget_waits, fire_schedules, pauses, windows
 from jobs.services.operate.dependants import DependantsDuty
@@ -58,7 +59,7 @@ class Duties:
         self.has_time = False  # for work that keeps claims waiting
         self.rests_until = float("-inf")
         self.batch_lane = BatchLane(outcome_log)
-        self._dependants = DependantsDuty()
+        self._dependants = DependantsDuty(take_values)
         self._webhooks = WebhooksDuty()
         self._sweep_at = self._all_at = self._alert_at = self._sample_at = self._forget_at = self._lane_at = 0.0
 

@@ -501,6 +501,11 @@ class HandlerLoop:
         handler, running = self._prepare(run)
         limit = self._loop.call_later(handler.timeout.total_seconds(), _time_out, run)
         try:
+            if handler.coalesce:  # it leaves alone, or was submitted before its kind coalesced
+                [answer] = await handler.function([running])
+                if isinstance(answer, Exception):
+                    raise answer
+                return cast("Answer", answer)
             if handler.is_async:
                 return cast("Answer", await handler.function(running))
             return await self._call_in_thread(handler, running)

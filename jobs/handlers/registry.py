@@ -133,14 +133,14 @@ class Coalesce:
 
     Attributes:
         key: Everything of the payload that must be equal for one call, such as the spreadsheet and its options.
-            The kind, the project, the user and the credential are part of it anyway.
+            The kind, the project, the user and the credential are part of it anyway. None: the job leaves alone.
         max_items: Jobs of one call.
         max_bytes: Of their payloads together.
         counts_each: The call takes the tokens of each job, and limits of tokens are asked for each. False: its cost is
             one job's, however many leave with it.
     """
 
-    key: Callable[[Any], str]
+    key: Callable[[Any], str | None]
     max_items: int = 500
     max_bytes: int = 2_000_000
     counts_each: bool = False

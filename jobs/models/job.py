@@ -209,6 +209,9 @@ class Job(models.Model):
     ended_batch = models.JSONField(
         null=True, help_text="Of a batch's callback: the batch, and its counts when it ended. Null: it is none."
     )
+    takes = models.JSONField(
+        null=True, help_text="The values of its payload that come from other jobs' results. Null: there are none."
+    )
     last_error_code = models.CharField(max_length=64, default="", db_default="")
     last_error_message = SealedTextField(default="", db_default="")
     origin = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, db_index=False)

@@ -7,7 +7,7 @@
 SELECT letter.id, letter.job_id, letter.project_id, letter.batch_id, letter.kind, letter.service,
        {{payload_text letter}} AS payload,
        job.priority, job.cost, job.user_id, job.model, job.retry_policy_id, job.effect_key,
-       job.complete_by, job.via, job.ended_batch::text AS ended_batch
+       job.complete_by, job.via, job.ended_batch::text AS ended_batch, job.takes::text AS takes
   FROM jobs_deadletter AS letter
   JOIN jobs_job AS job ON job.id = letter.job_id
  WHERE letter.id = ANY(%(ids)s::uuid[]) AND letter.resolution IS NULL

@@ -40,7 +40,7 @@ WITH given AS MATERIALIZED (
               FROM candidate JOIN given USING (id)) AS job
 ), moved AS (
     UPDATE jobs_job AS job
-       SET payload = DEFAULT, payload_text = made.payload::text, service = made.service, model = made.model, cost = made.cost,
+       SET payload = DEFAULT, payload_text = made.payload::text, takes = NULL, service = made.service, model = made.model, cost = made.cost,
            known_cost = made.known_cost, costs = made.costs::jsonb, credential = made.credential, lane = made.lane,
            target = made.target, path = made.path, coalesce_key = made.coalesce_key, priority = made.priority,
            retry_policy_id = made.retry_policy, expires_at = made.expires_at, held = made.is_held, pool = made.of_pool,

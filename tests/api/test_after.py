@@ -45,7 +45,8 @@ def test_a_batch_is_submitted_after_others(api: Api, as_lines: bool):
 
 NO_OTHERS: list[tuple[dict[str, object], str]] = [
     ({"after": [str(uuid4())]}, "after"),
-    ({"after": ["x"]}, "after.0"),
+    ({"after": ["x"]}, "after"),
+    ({"after": [""]}, "after.0"),
     ({"after": [str(uuid4()) for _ in range(101)]}, "after"),
     ({"on_failure": "explode"}, "on_failure"),
 ]
@@ -78,3 +79,21 @@ def test_the_admin_shows_what_a_job_waits_for_and_who_waits_for_it(api: Api):
     page = people.get(reverse("admin:jobs_job_change", args=[first.pk])).content.decode()
     assert "Waited for by" in page
     assert "other jobs" in people.get(reverse("admin:jobs_job_changelist")).content.decode()
+
+
+def test_a_job_tells_what_it_takes_and_one_file_holds_a_chain(api: Api):
+    lines = [
+        {**SPEC, "idempotency_key": "ask"},
+        {**SPEC, "payload": {**SPEC["payload"], "headers": {"X-Id": {"$from": {"job": "ask", "path": "body.id"}}}}},
+    ]
+    lines[1] |= {"after": ["ask"], "idempotency_key": "tell"}
+    given = api.lines("\n".join(map(json.dumps, lines)), "")
+    assert given.status_code == 201, given.content
+    ask, tell = (Job.objects.get(idempotency_key=key) for key in ("ask", "tell"))
+    told = api.get(f"/jobs/{tell.pk}/").json()
+    assert told["takes"] == [{"place": "payload.headers.X-Id", "job": str(ask.pk), "path": "body.id"}]
+    assert told["waiting_for"] == f"job {ask.pk} has to end first. From its result it takes body.id"
+    lines[1]["after"] = []
+    refused = error_of(api.lines("\n".join(map(json.dumps, lines)), ""), 422)
+    [fault] = refused["details"]["errors"]
+    assert (fault["line"], list(fault["fields"])) == (2, ["payload.headers.X-Id"])

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -14,7 +15,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.google import grids as google_sheets_grids
 from jobs.handlers.google import reading as google_sheets_reading
 from jobs.handlers.google import sheets_api as google_sheets_api
-from jobs.handlers.google.group import owner_of, with_unreadable
+from jobs.handlers.google.group import owner_of, places_of, with_unreadable
 from jobs.handlers.registry import Bisect, Continue, Done, Poison, find_handler
 from tests.sandbox.providers import SheetsClient
 from tests.support.cases import every_case
@@ -302,6 +303,47 @@ def test_rows_are_added_below_the_table(sandbox, sheets):
         "updatedColumns": 2,
         "updatedCells": 2,
     }
+
+
+def test_appends_leave_as_one_call_and_each_is_told_the_place_of_its_rows(sandbox, sheets):
+    run(APPEND, {"range": "Sheet1!B1", "values": [["head"]]}, url=sandbox.url)
+    sandbox.clear_ledger()
+    rows: list[list[list[Any]]] = [[["a"]], [["b", None, "c"], ["d"]], [["e", "f"]]]
+    answers = run(APPEND, *({"range": "Sheet1!B1", "values": values} for values in rows), url=sandbox.url)
+    assert [answer.result for answer in answers] == [
+        {"tableRange": "Sheet1!B1", **place}
+        for place in (
+            {"updatedRange": "Sheet1!B2", "updatedRows": 1, "updatedColumns": 1, "updatedCells": 1},
+            {"updatedRange": "Sheet1!B3:D4", "updatedRows": 2, "updatedColumns": 3, "updatedCells": 3},
+            {"updatedRange": "Sheet1!B5:C5", "updatedRows": 1, "updatedColumns": 2, "updatedCells": 2},
+        )
+    ]
+    assert len(sandbox.calls(quota_kind="write")) == 1
+    assert sheets.get("B1:D5").json()["values"] == [["head"], ["a"], ["b", "", "c"], ["d"], ["e", "f"]]
+
+
+def test_appends_to_a_tab_that_is_not_there_fail_together_without_a_search_for_the_guilty(sandbox, sheets):
+    error = failing(APPEND, *(cell("NOPE!A1") for _ in range(5)), url=sandbox.url)
+    assert (error.status, error.code) == (400, "invalid_argument")
+    assert len(sandbox.calls()) == 1
+
+
+def test_an_append_that_is_refused_for_another_reason_is_halved(sandbox, sheets):
+    sandbox.turn(google_sheets={"protected_ranges": ["A3"]})
+    failing(APPEND, *(cell("A1") for _ in range(5)), url=sandbox.url, expected=Bisect)
+    assert sandbox.effects() == {}
+
+
+def test_all_of_a_calls_appends_are_of_unknown_outcome(sandbox, sheets):
+    sandbox.turn(apply_then_503_rate=1)
+    error = failing(APPEND, cell("A1"), cell("A1"), url=sandbox.url)
+    assert (error.code, error.outcome) == ("outcome_unknown", "unknown")
+    assert sandbox.effects() == {"s1/Sheet1!A1:A2": 1}
+
+
+@pytest.mark.parametrize("said", [None, 7, "Sheet1!A2:A9", "Sheet1!A:B", "?"])
+def test_an_answer_that_does_not_say_where_rows_went_gives_no_place(said):
+    assert places_of({"updatedRange": said, "updatedRows": 2}, [[["a"]], [["b"]]]) == [{}, {}]
 
 
 @pytest.mark.parametrize("status", [500, 503, 504])

@@ -127,8 +127,12 @@ def test_jobs_leave_together_only_if_one_call_can_carry_both(kind, one, other, t
     assert (keys[0] == keys[1]) is together
 
 
-def test_appends_leave_alone():
-    assert find_handler("google_sheets.values_append").coalesce is None
+def test_appends_by_columns_leave_alone():
+    coalesce = find_handler("google_sheets.values_append").coalesce
+    assert coalesce is not None
+    columns = ValuesAppend(spreadsheet_id="s1", range="A1", values=[[1]], major_dimension="COLUMNS")
+    assert coalesce.key(columns) is None
+    assert coalesce.key(columns.model_copy(update={"major_dimension": "ROWS"})) is not None
 
 
 def test_every_kind_counts_as_its_services_read_or_write():

@@ -118,6 +118,25 @@ def test_an_append_hidden_by_a_503_is_a_dead_letter_and_was_sent_once(sandbox, s
     assert sheets.get("A1:A9").json()["values"] == [["once"]]
 
 
+def test_eight_hundred_appends_are_two_calls_and_each_has_its_own_row(sandbox, sheets):
+    submit(*(job("values_append", range="Sheet1", values=[[number]]) for number in range(800)))
+    drain()
+    assert len(sandbox.calls(quota_kind="write")) == 2
+    written = sheets.get("A1:A800", valueRenderOption="UNFORMATTED_VALUE").json()["values"]
+    places = dict(Job.objects.values_list("result__updatedRange", "payload__values"))
+    assert places == {f"Sheet1!A{row}": [value] for row, value in enumerate(written, start=1)}
+    assert sorted(value for [value] in written) == list(range(800))
+
+
+def test_an_append_that_was_submitted_before_its_kind_coalesced_is_carried_out(sandbox, sheets):
+    submit(job("values_append", range="Sheet1", values=[["a"]]))
+    submit(job("values_append", range="Sheet1", values=[["b", "c"]], major_dimension="COLUMNS"))
+    Job.objects.update(coalesce_key=None)
+    drain()
+    assert not unsuccessful().exists()
+    assert sheets.get("A1:A9").json()["values"] == [["a"], ["b"], ["c"]]
+
+
 def test_every_part_of_a_large_range_is_a_call_that_the_limit_counts(sandbox, sheets):
     Limit.objects.create(name="reads", service="google-sheets", call_type="read", capacity=100, window_seconds=60)
     limits_changed()

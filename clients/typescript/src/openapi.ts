@@ -308,7 +308,7 @@ export interface components {
         BatchDocument: {
             /**
              * After
-             * @description Jobs and batches of the project that must end first, by their ids; at most 100.
+             * @description Jobs and batches of the project that must end first, by their ids, and jobs by their idempotency keys, also of earlier lines of the same batch; at most 100.
              * @default []
              */
             after: string[];
@@ -1465,6 +1465,8 @@ export interface components {
             /** @description Of a large result, which is in the result store: where to get it, while `result` is null. Else null. */
             stored_result: components["schemas"]["PlaceOfResult"] | null;
             tags: string[];
+            /** @description The values of its payload that come from other jobs; in the payload once it need not wait. */
+            takes: components["schemas"]["Take"][];
             unique_key: string | null;
             /** Format: date-time */
             readonly updated_at: string;
@@ -1505,7 +1507,7 @@ export interface components {
         JobSpec: {
             /**
              * After
-             * @description Jobs and batches of the project that must end first, by their ids; at most 100.
+             * @description Jobs and batches of the project that must end first, by their ids, and jobs by their idempotency keys, also of earlier lines of the same batch; at most 100.
              * @default []
              */
             after: string[];
@@ -1575,7 +1577,7 @@ export interface components {
             on_failure: components["schemas"]["OnFailure"];
             /**
              * Payload
-             * @description Validated against the handler's schema.
+             * @description Validated against the handler's schema. A value may come from the result of a job in `after`: `{"$from": {"job": "its id or idempotency key", "path": "data.total"}}`.
              */
             payload?: {
                 [key: string]: unknown;
@@ -3822,6 +3824,15 @@ export interface components {
         };
         /** @enum {string} */
         SubmittedOutcomeEnum: "created" | "duplicate" | "pending" | "replaced";
+        /** @description A value of the payload that comes from another job's result. */
+        Take: {
+            /** Format: uuid */
+            job: string;
+            /** @description In that job's result: `data.total`; empty: all of it. */
+            path: string;
+            /** @description In the payload: `payload.values.0.0`. */
+            place: string;
+        };
         /** @enum {string} */
         UniqueInEnum: "kind" | "project";
         /**

@@ -21,6 +21,7 @@ from jobs.services.explain.waiting import Code, Waiting
 from jobs.services.explain.ways import way_prices
 from jobs.services.finish.outages import out_keys, shown_state
 from jobs.services.results.reference import stored_in
+from jobs.services.submit.takes import shown_takes
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
@@ -216,6 +217,7 @@ def _related(job: Job) -> list[tuple[str, SafeString]]:
     related += [("Requeued as", showing.link("jobs_job", newer)) for newer in sorted(requeues)]
     waits = Dependency.objects.filter(owner_id=job.pk).order_by("on_id")[:MOST_RELATED]
     related += [("Waits for", _linked(one.on_id, is_batch=one.on_batch)) for one in waits]
+    related += [("Takes", _taken(one)) for one in shown_takes(job.takes)[:MOST_RELATED]]
     others = Dependency.objects.filter(on_id=job.pk).order_by("owner_id")[:MOST_RELATED]
     related += [("Waited for by", _linked(one.owner_id, is_batch=one.of_batch)) for one in others]
     related += _provider_batches(job)
@@ -224,6 +226,11 @@ def _related(job: Job) -> list[tuple[str, SafeString]]:
         words = f"{letter.resolution or 'open'}: see why and requeue"
         related.append(("Dead letter", showing.link("jobs_deadletter", letter.pk, words)))
     return related
+
+
+def _taken(take: dict[str, str]) -> SafeString:
+    source = showing.link("jobs_job", UUID(take["job"]))
+    return format_html("{}: {} of {}", take["place"], take["path"] or "all", source)
 
 
 def _linked(one: UUID, *, is_batch: bool) -> SafeString:

@@ -11,6 +11,7 @@ from jobs.models import Batch, Job, Tag
 from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.foresee import foresee
 from jobs.services.explain.snapshots import JobSnapshot
+from jobs.services.submit.takes import shown_takes
 from jobs.states import BatchVerdict, JobState, ended_verdict
 
 from .costs import BatchOfJobSerializer, WayPricesSerializer
@@ -107,6 +108,14 @@ class EndedBatchSerializer(serializers.Serializer[Any]):
     )
 
 
+class TakeSerializer(serializers.Serializer[Any]):
+    """A value of the payload that comes from another job's result."""
+
+    place = serializers.CharField(help_text="In the payload: `payload.values.0.0`.")
+    job = serializers.UUIDField()
+    path = serializers.CharField(help_text="In that job's result: `data.total`; empty: all of it.")
+
+
 def told_of(ended: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return how a batch ended, as the column of its callback job keeps it; None: the job is no callback."""
     if ended is None:
@@ -119,6 +128,10 @@ class JobDetailSerializer(JobSerializer):
     result = AnyJSON()
     stored_result = PlaceOfResultSerializer(allow_null=True, help_text=PLACE_HELP)
     ended_batch = EndedBatchSerializer(allow_null=True, help_text="Of a batch's callback; null: it is none.")
+    takes = TakeSerializer(
+        many=True,
+        help_text="The values of its payload that come from other jobs; in the payload once it need not wait.",
+    )
     attempts = serializers.IntegerField(help_text="Attempts begun, crashes apart.")
     eta = serializers.DateTimeField(allow_null=True, help_text="When it should end; null while nothing is known.")
     effective_priority = serializers.IntegerField(
@@ -150,6 +163,7 @@ class JobDetailSerializer(JobSerializer):
             "result",
             "stored_result",
             "ended_batch",
+            "takes",
             "attempts",
             "eta",
             "effective_priority",
@@ -184,6 +198,7 @@ def job_answer(snapshot: JobSnapshot, *, cursor: Cursor) -> dict[str, Any]:
         "result": result_here(job),
         "stored_result": place_of_result(job),
         "ended_batch": told_of(job.ended_batch),
+        "takes": shown_takes(job.takes),
         "attempts": job.retry_count + (job.status in ATTEMPT_UNDER_WAY_OR_OVER and job.started_at is not None),
         "eta": getattr(snapshot, "eta", None),
         "effective_priority": snapshot.effective_priority,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from itertools import accumulate
 from typing import Any, NoReturn
@@ -92,6 +93,36 @@ def with_missing_grid(jobs: Sequence[Sequence[Mapping[str, Any]]]) -> Alike:
         return [place for place, requests in enumerate(jobs) if int(named[1]) in _sheet_ids(requests)]
 
     return alike
+
+
+def places_of(updates: Mapping[str, Any], jobs: Sequence[Sequence[Sequence[Any]]]) -> list[dict[str, Any]]:
+    """
+    Return what an append wrote for each of its jobs, in the words of its answer.
+
+    Args:
+        updates: Of the whole call.
+        jobs: The rows of each, in the order of the call.
+    """
+    if len(jobs) == 1:
+        return [dict(updates)]
+    text = updates.get("updatedRange")
+    box = read_range(text) if isinstance(text, str) else None
+    heights = [len(rows) for rows in jobs]
+    if box is None or not box.is_closed or box.rows != sum(heights):
+        return [{} for _ in jobs]  # the call was carried out; nobody knows where each row went
+    places = []
+    for rows, below in zip(jobs, accumulate(heights, initial=0), strict=False):
+        width = max(map(len, rows))
+        own = replace(box, last_column=box.first_column + max(width, 1) - 1).part(below, len(rows))
+        places.append(
+            {
+                "updatedRange": own.rpartition(":")[0] if len(rows) == 1 and width <= 1 else own,
+                "updatedRows": len(rows),
+                "updatedColumns": width,
+                "updatedCells": sum(cell is not None for row in rows for cell in row),
+            }
+        )
+    return places
 
 
 def failures(error: ProviderError, repeatable: Sequence[bool]) -> list[ProviderError]:

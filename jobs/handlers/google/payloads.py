@@ -86,6 +86,11 @@ class ValuesAppend(_Writing):
         description="Whether rows are inserted or what lies below is overwritten; null: as the service does.",
     )
 
+    @property
+    def table(self) -> str:
+        """Everything that is equal for appends that may leave as one call."""
+        return f"{self.spreadsheet_id}|{self.value_input_option}|{self.insert_data_option or ''}|{self.range}"
+
 
 class ValuesGet(SheetsCall):
     """Read one range."""

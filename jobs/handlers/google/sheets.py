@@ -11,7 +11,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.states import CallType
 
-from .group import cut_out, failures, with_missing_grid, with_unreadable
+from .group import UNREADABLE, cut_out, failures, places_of, with_missing_grid, with_unreadable
 from .payloads import MAX_SHEETS_BODY_BYTES, SERVICE, BatchUpdate, ValuesAppend, ValuesGet, ValuesUpdate
 from .reading import read
 from .sheets_api import AnswerTooLong, SheetsRequest, call, for_unrepeatable
@@ -70,15 +70,20 @@ async def values_update(jobs: Sequence[RunningJob[ValuesUpdate]]) -> Sequence[Do
     idempotent=False,
     timeout=TIMEOUT,
     credential=lambda payload: payload.credential,
+    coalesce=Coalesce(
+        key=lambda payload: payload.table if payload.major_dimension == "ROWS" else None,
+        max_items=MAX_JOBS,
+        max_bytes=MAX_SHEETS_BODY_BYTES,
+    ),
 )
-async def values_append(job: RunningJob[ValuesAppend]) -> Done:
+async def values_append(jobs: Sequence[RunningJob[ValuesAppend]]) -> Sequence[Done | Exception]:
     """
-    Add rows below a table.
+    Add rows below a table. Waiting appends to a table leave together, and each is told the place of its rows.
 
-    Nothing tells whether an append without an answer was applied, so it is not repeated: such a job ends with the
-    code `outcome_unknown`. Prefer `google_sheets.values_update` to a fixed range.
+    Nothing tells whether an append without an answer was applied, so it is not repeated: the jobs of such a call end
+    with the code `outcome_unknown`. Prefer `google_sheets.values_update` to a fixed range.
     """
-    payload = job.payload
+    payload = jobs[0].payload
     query = {"valueInputOption": payload.value_input_option, "fields": f"tableRange,updates({_WRITTEN})"}
     if payload.insert_data_option is not None:
         query["insertDataOption"] = payload.insert_data_option
@@ -87,15 +92,21 @@ async def values_append(job: RunningJob[ValuesAppend]) -> Done:
         payload.spreadsheet_id,
         f"/values/{quote(payload.range, safe='')}:append",
         query,
-        {"majorDimension": payload.major_dimension, "values": payload.values},
+        {"majorDimension": payload.major_dimension, "values": [line for job in jobs for line in job.payload.values]},
         repeatable=False,
     )
     try:
-        answer = await call(job.credential, request)
+        answer = await call(jobs[0].credential, request)
+    except AnswerTooLong:
+        answer = {}
     except ProviderError as error:
-        raise for_unrepeatable(error) from error
+        told = for_unrepeatable(error)
+        if told is not error or UNREADABLE in error.message:  # they name the same range: all fail together
+            raise told from error
+        cut_out(error, [1] * len(jobs), lambda message, guilty: ())
     updates = answer.get("updates")
-    return Done({"tableRange": answer.get("tableRange"), **(updates if isinstance(updates, dict) else {})})
+    places = places_of(updates if isinstance(updates, dict) else {}, [job.payload.values for job in jobs])
+    return [Done({"tableRange": answer.get("tableRange"), **place}) for place in places]
 
 
 @handler(

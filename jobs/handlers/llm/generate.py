@@ -16,12 +16,11 @@ from jobs.states import CallType
 from .access import key_of
 from .asking import Learned, ask, credential_of, routed
 from .batches.form import batch_form
+from .combine import JOINT, Combine, calls_of, combining, for_part
 from .dialect import Dialect, Generation, ModelRequest
 from .fitting import with_data
 from .payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
 from .providers import DIALECTS
-
-JOINT = "\n\n"
 
 # 100 is for the end: a stream's length is only guessed.
 _ALMOST = 99
@@ -45,37 +44,43 @@ async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
     """Ask a language model: Gemini, Claude, or any server that speaks OpenAI's chat completions."""
     payload, dialect = job.payload, DIALECTS[job.payload.provider]
     finished = _finished_parts(job)
-    parts = payload.parts
-    request = _request(job, dialect, parts[len(finished)])
+    parts, total = payload.parts, calls_of(payload)
+    is_last = len(finished) == len(parts)
+    asked = combining(payload, [part["text"] for part in finished]) if is_last else for_part(payload)
+    request = _request(job, asked, dialect, asked.prompt if is_last else parts[len(finished)])
     try:
-        reader, secrets = await ask(job, dialect, request, report=partial(_report, job, len(finished), len(parts)))
+        reader, secrets = await ask(job, dialect, request, report=partial(_report, job, len(finished), total))
     except Learned as learned:
         return Continue(job.partial or {"parts": []}, f"its server takes {learned}: asked again", cost=0)
     answer = reader.answer
     result, cost, usage = storable(answer.result(), secrets), dialect.cost(answer), answer.used()
-    if len(parts) == 1:
-        fitting = await off_loop(with_data, payload, result, dialect, answer, size=len(result["text"]))
-        return Done(routed(job, fitting), cost=cost, known_cost=answer.usage.get("input_tokens"), usage=usage)
+    if is_last or (total == 1 and payload.combine is None):
+        fitting = await off_loop(with_data, asked, result, dialect, answer, size=len(result["text"]))
+        if is_last:
+            fitting = {**fitting, **_summed([*finished, result]), "parts": [_without_text(one) for one in finished]}
+        known = None if is_last else answer.usage.get("input_tokens")
+        return Done(routed(job, fitting), cost=cost, known_cost=known, usage=usage)
     finished = [*finished, result]
-    if len(finished) < len(parts):
+    if len(finished) < total:
         message = f"part {len(finished)} of {len(parts)} is done"
-        job.progress(100 * len(finished) // len(parts), message)
+        job.progress(100 * len(finished) // total, message)
         return Continue({"parts": finished}, message, cost=cost, usage=usage)
-    return Done(routed(job, _joined(finished)), cost=cost, usage=usage)
+    return Done(routed(job, _joined(finished, payload.combine)), cost=cost, usage=usage)
 
 
-def _request(job: RunningJob[LlmGenerate], dialect: Dialect, part: str | None) -> ModelRequest:
+def _request(job: RunningJob[LlmGenerate], asked: LlmGenerate, dialect: Dialect, part: str | None) -> ModelRequest:
     """Compose the call; raises ProviderError where the credential does not fit."""
     credential = credential_of(job)
     key = key_of(job.payload.service_name, credential)
-    request = dialect.compose(job.payload, part, credential.base_url, key)
+    request = dialect.compose(asked, part, credential.base_url, key)
     return replace(request, body=dialect.adapt(request.body, credential.takes(job.payload.model)))
 
 
 def _report(job: RunningJob[LlmGenerate], done: int, total: int, answer: Generation) -> None:
     tokens, expected = answer.tokens_so_far, job.payload.max_output_tokens or DEFAULT_OUTPUT_TOKENS
     percent = min(_ALMOST, (done + min(1.0, tokens / expected)) * 100 / total)
-    part = f"part {done + 1} of {total}: " if total > 1 else ""
+    parts = len(job.payload.parts)
+    part = "" if total == 1 else "all parts: " if done == parts else f"part {done + 1} of {parts}: "
     job.progress(int(percent), f"{part}{tokens:,} tokens")
 
 
@@ -83,19 +88,30 @@ def _finished_parts(job: RunningJob[LlmGenerate]) -> list[dict[str, Any]]:
     if job.partial is None:
         return []
     finished = job.partial.get("parts") if isinstance(job.partial, dict) else None
-    if not isinstance(finished, list) or len(finished) >= len(job.payload.parts):
+    if not isinstance(finished, list) or len(finished) >= calls_of(job.payload):
         message = "The answers to earlier parts could not be kept: they are too large together."
         raise ProviderError(None, message, code="partial_lost", outcome="refused")
     return finished
 
 
-def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    usages = [part["usage"] for part in parts if part["usage"]]
+def _joined(parts: list[dict[str, Any]], combine: Combine | None) -> dict[str, Any]:
+    texts = [part["text"] for part in parts]
+    return {
+        "text": combine.joined(texts) if combine else JOINT.join(texts),
+        **_summed(parts),
+        "model": parts[-1]["model"],
+        "parts": [_without_text(part) for part in parts],
+    }
+
+
+def _summed(calls: list[dict[str, Any]]) -> dict[str, Any]:
+    usages = [call["usage"] for call in calls if call["usage"]]
     names = dict.fromkeys(name for usage in usages for name in usage)
     return {
-        "text": JOINT.join(part["text"] for part in parts),
-        "complete": all(part["complete"] for part in parts),
+        "complete": all(call["complete"] for call in calls),
         "usage": {name: sum(usage.get(name, 0) for usage in usages) for name in names} or None,
-        "model": parts[-1]["model"],
-        "parts": [{name: value for name, value in part.items() if name != "text"} for part in parts],
     }
+
+
+def _without_text(part: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name != "text"}

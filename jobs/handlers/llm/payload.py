@@ -14,6 +14,7 @@ from jobs.handlers.fallback import CONDITIONS, Condition, Fallback
 from jobs.handlers.registry import Cost
 from ratelimits.costs import INPUT_OF_CALLS, INPUT_TOKENS, OUTPUT_TOKENS, Usage
 
+from .combine import TOKENS_FOR_A_TOKEN, Combine, combining_input, for_part, has_combining_call
 from .most_output import most_output_of
 from .schemas import check_schema
 from .tokens import BYTES_PER_TOKEN, TOKENS_PER_OTHER_PART, count_content_tokens, count_tokens, split_text
@@ -191,6 +192,9 @@ class LlmGenerate(BaseModel):
     split_tokens: int = Field(
         default=DEFAULT_SPLIT_TOKENS, ge=100, le=1_000_000, description="Of the prompt in a call."
     )
+    combine: Combine | None = Field(
+        default=None, description="How the answers to the parts become one; by default they are joined. With split."
+    )
     bytes_per_token: float = Field(
         default=BYTES_PER_TOKEN,
         ge=1,
@@ -284,7 +288,11 @@ class LlmGenerate(BaseModel):
         Gemini's limits of tokens count input alone; others count input and output. Limits of input and of output
         tokens are told apart. If nobody knows how much a model can write, the estimate is DEFAULT_OUTPUT_TOKENS.
         """
-        inputs = [self.input_tokens(part) for part in self.parts]
+        of_part = for_part(self)
+        inputs = [of_part.input_tokens(part) for part in self.parts]
+        if has_combining_call(self):
+            bare, answers = combining_input(self)
+            inputs.append(bare.input_tokens(bare.prompt) + answers)
         known = max(inputs)
         told = self.stated_output
         bound = told or most_output_of(self.model)
@@ -309,14 +317,20 @@ class LlmGenerate(BaseModel):
             return Usage(None, 0, self.stated_output)
         if self.pictures:
             return Usage(None, 0, self.stated_output)
+        of_part = for_part(self)
+        sizes = [of_part.input_bytes(part) for part in self.parts]
+        if has_combining_call(self):
+            bare, answers = combining_input(self)
+            sizes.append(bare.input_bytes(bare.prompt) + TOKENS_FOR_A_TOKEN * answers)
+        return Usage(max(sizes), 0, self.stated_output)
+
+    def input_bytes(self, part: str | None) -> int:
+        """The most tokens that one call's input can count: the bytes of its texts, and what stands around them."""
         texts = [self.beside]
         texts += [json.dumps(self.contents, ensure_ascii=False)] if self.contents is not None else []
-        sizes = [
-            sum(len(text.encode()) for text in (*texts, *(turn.content for turn in self.turns(part))))
-            + TOKENS_AROUND_A_TURN * (1 + len(self.turns(part)) + len(self.contents or ()))
-            for part in self.parts
-        ]
-        return Usage(max(sizes), 0, self.stated_output)
+        turns = self.turns(part)
+        around = TOKENS_AROUND_A_TURN * (1 + len(turns) + len(self.contents or ()))
+        return sum(len(text.encode()) for text in (*texts, *(turn.content for turn in turns))) + around
 
 
 def _refused_by(way: LlmGenerate) -> str:
@@ -341,10 +355,16 @@ def refuse_model(provider: str, model: str) -> str:
 
 def _check_split(payload: LlmGenerate) -> None:
     if not payload.split:
+        if payload.combine is not None:
+            raise ValueError("combine is for the answers to parts: set split")
         return
     if payload.prompt is None:
         raise ValueError("only a prompt can be split")
-    for name, value in (("schema", payload.answer_schema), ("tools", payload.tools)):
+    is_combined = has_combining_call(payload)
+    if is_combined and payload.max_output_tokens is None:
+        raise ValueError("combine.system needs max_output_tokens: so long may each answer be that its call reads")
+    schema = None if is_combined else payload.answer_schema
+    for name, value in (("schema", schema), ("tools", payload.tools)):
         if value is not None:
             raise ValueError(f"{name} is for one answer; split makes several")
 

@@ -120,7 +120,7 @@ def forecast_submission(
     partial: bool = False,
     start_interval_seconds: float = 0.0,
     first_line: int = 1,
-    after: Sequence[UUID] = (),
+    after: Sequence[UUID | str] = (),
     on_finish: JobSpec | None = None,
 ) -> SubmissionForecast:
     """

@@ -20,6 +20,7 @@ from jobs.services.finish import stops
 from jobs.services.finish.kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.services.operate.budget_waits import why_unknown
 from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
+from jobs.services.submit.takes import shown_takes
 from jobs.states import WAITING, GuardState, JobState
 from queueops.core.clock import Now, database_now, foretold
 from queueops.core.sql import run_sql_as
@@ -192,7 +193,10 @@ def _others(job: Job) -> list[Reason]:
         return []
     owners = [one for one in (job.pk, job.batch_id) if one is not None]
     found = run_sql_as(_Other, "jobs", "explain_dependencies", {"owners": owners, "most": MOST_OTHERS_TOLD + 1})
-    told = [Reason("after", one.text) for one in found[:MOST_OTHERS_TOLD] if one.outcome != "met"]
+    takes = _taken_from(job)
+    told = [
+        Reason("after", one.text + takes.get(one.on_id, "")) for one in found[:MOST_OTHERS_TOLD] if one.outcome != "met"
+    ]
     if len(found) > MOST_OTHERS_TOLD and len(told) == MOST_OTHERS_TOLD:
         told.append(Reason("after", "and for others"))
     if found and all(one.let_go for one in found):
@@ -200,6 +204,18 @@ def _others(job: Job) -> list[Reason]:
     if found and not told:
         told.append(Reason("after", "what it waited for has ended: it goes on in a moment"))
     return told
+
+
+def _taken_from(job: Job) -> dict[UUID, str]:
+    """By job, what this one takes from its result, in words."""
+    paths: dict[UUID, list[str]] = {}
+    for one in shown_takes(job.takes):
+        paths.setdefault(UUID(one["job"]), []).append(one["path"] or "all of it")
+    return {source: f". From its result it takes {_some(found)}" for source, found in paths.items()}
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:MOST_OTHERS_TOLD]) + (", …" if len(names) > MOST_OTHERS_TOLD else "")
 
 
 def _guard(job: Job) -> list[Reason]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,13 +16,15 @@ from django.db.models import QuerySet
 from pydantic import ValidationError
 
 from jobs.errors import InvalidDelay
-from jobs.handlers.registry import UnknownKind, find_handler
+from jobs.handlers.registry import Handler, UnknownKind, find_handler
 from jobs.models import Batch, DeadLetter, Resolution, Tag, WebhookDelivery, new_id
 from jobs.services.submit.choose_way import BadDeadline, ChosenWay
+from jobs.services.submit.dependencies import Named
 from jobs.services.submit.prepare import Details, PreparedJob, Rules, describe, prepare_job, way_of
 from jobs.services.submit.results import BulkResult, RequeueResult, distinct_ids
-from jobs.services.submit.spec import MAX_DELAY_SECONDS, JobSpec
+from jobs.services.submit.spec import MAX_DELAY_SECONDS, InvalidJob, JobSpec
 from jobs.services.submit.submit import insert_prepared
+from jobs.services.submit.takes import Take, read_takes, validate_with_stand_ins, with_ids
 from jobs.states import Priority
 from queueops.audit import trail
 from queueops.core.notify import Channel, notify
@@ -70,6 +73,13 @@ class _Letter:
     complete_by: datetime | None
     via: str | None
     ended_batch: str | None
+    takes: str | None
+
+    @property
+    def untaken(self) -> list[tuple[UUID, Take]]:
+        """The values that its payload lacks yet, and the job of each."""
+        told = json.loads(self.takes) if self.takes else {"taken": True}
+        return [] if "taken" in told else read_takes(told)
 
 
 @transaction.atomic
@@ -92,6 +102,8 @@ def requeue_dead_letters(
 
     The old job stays failed, but the counts of its batch and project drop it from `failed` in the same transaction: a
     requeued item counts once, as its latest job. A batch that had ended is open again.
+
+    A job that had not taken its values from others' results waits for these others again, and takes them.
 
     Args:
         ids: At most MAX_BULK_JOBS distinct dead letters.
@@ -237,11 +249,12 @@ def _prepare(
         return None
     spec = JobSpec(
         kind=handler.kind,
-        payload=options.payload or {},
+        payload=with_ids(options.payload or {}, {take.job: job for job, take in letter.untaken}),
         priority=options.priority or Priority(letter.priority),
         user_id=letter.user_id,
         model=letter.model,
         retry_policy=letter.retry_policy,
+        after=tuple(dict.fromkeys(job for job, _ in letter.untaken)),
     )
     origin: dict[str, Any] = {
         "effect_key": letter.effect_key,
@@ -254,12 +267,13 @@ def _prepare(
         # An edited payload may name another credential: it is checked against those that the project may use.
         rules = rules_of(letter.project_id)
         prepared = prepare_job(spec, rules=rules, **origin)
-        payload = handler.schema.validate_json(prepared.payload)
+        payload = _validated(handler, prepared.payload, prepared.takes)
         return _keeps_way(prepared, letter, payload, rules_of)
+    takes = tuple(take for _, take in letter.untaken)
     try:
-        payload = handler.schema.validate_json(open_json(letter.payload))
+        payload = _validated(handler, open_json(letter.payload), takes)
         details, _ = describe(handler, payload, spec)
-    except (ValidationError, SealedAway):
+    except (ValidationError, InvalidJob, SealedAway):
         payload, details = None, Details(model=letter.model)  # its handler has changed; it fails again, and says how
     prepared = PreparedJob(
         id=new_id(),
@@ -269,9 +283,16 @@ def _prepare(
         service=letter.service,
         cost=letter.cost,
         details=details,
+        takes=takes,
         **origin,
     )
     return prepared if payload is None else _keeps_way(prepared, letter, payload, rules_of)
+
+
+def _validated(handler: Handler, payload: str, takes: Sequence[Take]) -> Any:
+    return (
+        validate_with_stand_ins(handler, json.loads(payload), takes) if takes else handler.schema.validate_json(payload)
+    )
 
 
 def _keeps_way(prepared: PreparedJob, letter: _Letter, payload: Any, rules_of: Callable[[str], Rules]) -> PreparedJob:
@@ -324,7 +345,11 @@ def _insert(prepared: dict[_Letter, PreparedJob], *, actor: str) -> None:
     batches = {batch.pk: batch for batch in Batch.objects.select_for_update().filter(pk__in=wanted).order_by("pk")}
     for (project_id, batch_id), jobs in _by_batch(prepared):
         batch = batches.get(batch_id) if batch_id else None
-        insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch)
+        named = Named(project_id)
+        named.read({one for job in jobs for one in job.spec.after})
+        own = [letter for letter in prepared if letter.project_id == project_id]
+        named.know({take.job: job for letter in own for job, take in letter.untaken})
+        insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch, named=named)
     _carry_on_messages({letter.job_id: job.id for letter, job in prepared.items()})
     for note in {job.note for job in prepared.values() if job.note}:
         ids = [job.id for job in prepared.values() if job.note == note]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -22,8 +23,11 @@ from .operate import carry_out_cancel
 DEPENDANTS_AT_ONCE = 1_000  # owners of one statement
 DEPENDANTS_A_TURN = 5_000  # in one turn, about 70 ms, of a process that has other duties besides
 RELEASED_IN_ONE = 2_000  # jobs of one transaction
+TAKING_IN_ONE = 20  # likewise, of jobs that take values: each reads results and is checked anew
+TAKING_A_TURN = 200  # such jobs in one turn, at 4 ms of CPU each
 ACTOR = "system"
 NO_ID = UUID(int=0)
+TakeValues = Callable[[Sequence[UUID]], set[UUID]]
 WAITED = {"go": "what it waited for has ended", "let_go": "it was told not to wait any longer for others"}
 
 
@@ -33,6 +37,7 @@ class Verdict(NamedTuple):
     of_batch: bool
     verdict: str
     failed: UUID | None
+    takes: bool = False  # values from the results of others
 
 
 class DependantsDuty:
@@ -41,25 +46,44 @@ class DependantsDuty:
 
     Every verdict is read from the rows of the jobs waited for, so missed or half-done work is made up for. Two
     processes that do it at once do no harm.
+
+    Args:
+        take: Gives jobs the values that they take from others, and returns those that must wait on. None: each of them
+            waits on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, take: TakeValues | None = None) -> None:
         self._after = NO_ID
+        self._may_take = TAKING_A_TURN
+        self._take = take or set
 
     def do(self) -> int:
         """
         Return how many owners have stopped waiting. Not to be called inside a transaction; one statement if none waits.
         """
         done = looked_at = 0
+        self._may_take = TAKING_A_TURN
         while looked_at < DEPENDANTS_A_TURN:
             found = run_sql_as(Verdict, "jobs", "choose_dependants", {"after": self._after, "most": DEPENDANTS_AT_ONCE})
             self._after = found[-1].owner_id if len(found) == DEPENDANTS_AT_ONCE else NO_ID
             due = [one for one in found if one.verdict != "wait"]
-            one_by_one(_portions(due), _end_waiting, what="the wait for other jobs")
-            done, looked_at = done + len(due), looked_at + len(found)
+            portions = self._for_this_turn(_portions(due))
+            one_by_one(portions, partial(_end_waiting, take=self._take), what="the wait for other jobs")
+            done, looked_at = done + sum(map(len, portions)), looked_at + len(found)
             if self._after == NO_ID:
                 break
         return done
+
+    def _for_this_turn(self, portions: Iterable[Sequence[Verdict]]) -> list[Sequence[Verdict]]:
+        """Leave jobs that take values for the next turn, where this one has no time for more."""
+        chosen = []
+        for portion in portions:
+            if portion[0].takes:
+                if self._may_take <= 0:
+                    continue
+                self._may_take -= len(portion)
+            chosen.append(portion)
+        return chosen
 
 
 @transaction.atomic
@@ -100,25 +124,30 @@ def go_on(owner_ids: Iterable[UUID], *, of_batch: bool, actor: str, reason: str 
 
 
 def _portions(due: Sequence[Verdict]) -> Iterator[Sequence[Verdict]]:
-    """A batch by itself; jobs of one verdict and project together."""
+    """A batch by itself; jobs of one verdict and project together, those that take values in small portions."""
     yield from ([one] for one in due if one.of_batch)
-    for verdict, project in sorted({(one.verdict, one.project) for one in due}):
-        jobs = [one for one in due if (one.verdict, one.project) == (verdict, project) and not one.of_batch]
-        yield from (jobs[start : start + RELEASED_IN_ONE] for start in range(0, len(jobs), RELEASED_IN_ONE))
+    jobs = [one for one in due if not one.of_batch]
+    going = [one.owner_id for one in jobs if one.verdict in WAITED]
+    taking = set(Job.objects.filter(pk__in=going, takes__isnull=False).values_list("pk", flat=True)) if going else set()
+    jobs = [one._replace(takes=one.owner_id in taking) for one in jobs]
+    for verdict, project, takes in sorted({(one.verdict, one.project, one.takes) for one in jobs}):
+        alike = [one for one in jobs if (one.verdict, one.project, one.takes) == (verdict, project, takes)]
+        most = TAKING_IN_ONE if takes else RELEASED_IN_ONE
+        yield from (alike[start : start + most] for start in range(0, len(alike), most))
 
 
-def _end_waiting(portion: Sequence[Verdict]) -> None:
+def _end_waiting(portion: Sequence[Verdict], *, take: TakeValues = set) -> None:
     verdict, of_batch = portion[0].verdict, portion[0].of_batch
     if of_batch and verdict != "over":
         after = NO_ID
         while ids := _next_of_batch(portion[0].owner_id, after):
             with transaction.atomic(durable=True):
-                _settle(portion, ids)
+                _settle(portion, ids, take=take)
             after = ids[-1]
     with transaction.atomic(durable=True):
         owners = {one.owner_id for one in portion}
         if not of_batch and verdict != "over":
-            owners -= _settle(portion, sorted(owners))
+            owners -= _settle(portion, sorted(owners), take=take)
         Dependency.objects.filter(owner_id__in=owners).delete()
 
 
@@ -127,7 +156,7 @@ def _next_of_batch(batch_id: UUID, after: UUID) -> list[UUID]:
     return list(rows.order_by("pk").values_list("pk", flat=True)[:RELEASED_IN_ONE])
 
 
-def _settle(portion: Sequence[Verdict], ids: Sequence[UUID]) -> set[UUID]:
+def _settle(portion: Sequence[Verdict], ids: Sequence[UUID], *, take: TakeValues) -> set[UUID]:
     """Settle owners' waiting; returns the owners that must wait on after all."""
     # A second process waits here, and then finds nothing left to do.
     locked = Dependency.objects.filter(owner_id__in=[one.owner_id for one in portion]).order_by("owner_id", "on_id")
@@ -141,9 +170,11 @@ def _settle(portion: Sequence[Verdict], ids: Sequence[UUID]) -> set[UUID]:
         batch = portion[0].owner_id if portion[0].of_batch else None
         given = {"ids": list(ids), "batch": batch, "project": portion[0].project, "message": WAITED[portion[0].verdict]}
         open_too = portion[0].verdict == "let_go"
+        untaken = take(ids) if portion[0].takes else set()
+        given["ids"] = [one for one in ids if one not in untaken]
         waiting_on = {one for (one,) in run_sql("jobs", "release_dependants", {**given, "open_too": open_too})}
         notify(Channel.READY)
-        return waiting_on
+        return waiting_on | untaken
     by_failed: dict[UUID | None, list[UUID]] = {}
     for one in ids:
         by_failed.setdefault(owners.get(one, portion[0]).failed, []).append(one)

@@ -14,7 +14,7 @@ DEPENDENCIES_OF_AN_INSERT = 5000
 
 
 class Waits(NamedTuple):
-    """The jobs and batches that a submitted job or batch waits for."""
+    """The jobs and batches that a submitted job or batch waits for, by their ids."""
 
     after: Sequence[UUID]
     on_failure: OnFailure
@@ -38,26 +38,49 @@ class Named:
         self.project_id = project_id
         self._rows = {"project_id": project_id} | ({"user_id": only_user} if only_user else {})
         self._is_batch: dict[UUID, bool] = {}
+        self._of_keys: dict[str, UUID] = {}
+        self._coming: set[str] = set()
 
-    def read(self, ids: Collection[UUID]) -> None:
-        """Look up the named ids for `check`, once for many jobs."""
-        new = [one for one in ids if one not in self._is_batch]
-        if not new:
-            return
-        for model, is_batch in ((Batch, True), (Job, False)):
-            found = model.objects.filter(pk__in=new, **self._rows).order_by().values_list("pk", flat=True)
-            self._is_batch |= dict.fromkeys(found, is_batch)
+    def read(self, names: Collection[UUID | str]) -> None:
+        """Look up the named ids and idempotency keys for `check`, once for many jobs."""
+        new = [one for one in names if isinstance(one, UUID) and one not in self._is_batch]
+        if new:
+            for model, is_batch in ((Batch, True), (Job, False)):
+                found = model.objects.filter(pk__in=new, **self._rows).order_by().values_list("pk", flat=True)
+                self._is_batch |= dict.fromkeys(found, is_batch)
+        keys = [one for one in names if isinstance(one, str) and one not in self._of_keys]
+        if keys:
+            jobs = Job.objects.filter(idempotency_key__in=keys, **self._rows).order_by()
+            self._of_keys |= {str(key): pk for key, pk in jobs.values_list("idempotency_key", "pk")}
+            self._is_batch |= dict.fromkeys(self._of_keys.values(), False)
 
-    def check(self, after: Sequence[UUID]) -> None:
+    def expect(self, key: str) -> None:
+        """Let later lines wait for the job that a line of the same batch makes."""
+        self._coming.add(key)
+
+    def check(self, after: Sequence[UUID | str]) -> None:
         """
         Raises:
-            UnknownDependency: An id does not exist, or is another project's or user's: the answer does not say which.
+            UnknownDependency: It does not exist, or is another project's or user's: the answer does not say which.
         """
-        if unknown := [one for one in after if one not in self._is_batch]:
+        known = (self._is_batch, self._of_keys, self._coming)
+        if unknown := [one for one in after if not any(one in names for names in known)]:
             raise UnknownDependency(
                 "It cannot wait for what the project does not have.",
                 fields={"after": [f"no job or batch {one}" for one in unknown]},
             )
+
+    def know(self, names: Mapping[str, UUID]) -> None:
+        """Take these names for jobs that were looked up before, also where they are gone."""
+        self._of_keys |= names
+
+    def id_of(self, name: UUID | str) -> UUID:
+        """Return the id that a checked name stands for."""
+        return name if isinstance(name, UUID) else self._of_keys[name]
+
+    def waits(self, after: Sequence[UUID | str], on_failure: OnFailure) -> Waits:
+        """Return what checked names come to, each job or batch once."""
+        return Waits(tuple(dict.fromkeys(map(self.id_of, after))), on_failure)
 
     def store(self, owners: Mapping[UUID, Waits], *, of_batch: bool = False) -> None:
         """Store the dependencies of jobs or of a batch, in the transaction that stores these."""
@@ -67,7 +90,7 @@ class Named:
                     owner_id=owner,
                     on_id=one,
                     of_batch=of_batch,
-                    on_batch=self._is_batch[one],
+                    on_batch=self._is_batch.get(one, False),  # a job's requeue names one that may be gone
                     on_failure=waits.on_failure,
                     project_id=self.project_id,
                 )

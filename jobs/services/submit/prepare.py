@@ -26,6 +26,7 @@ from ratelimits.subjects import LONGEST_NAME
 from .choose_way import GOES_LIVE, ChosenWay, WayRules, choose_way
 from .finite import refuse_endless
 from .spec import InvalidJob, JobSpec
+from .takes import IN_JSON, Take, takes_of, validate_with_stand_ins
 
 
 class PayloadTooLarge(QueueOpsError):
@@ -91,6 +92,7 @@ class PreparedJob(NamedTuple):
     way: ChosenWay = GOES_LIVE
     note: str = ""  # for its timeline
     ended_batch: str | None = None  # the batch whose callback it is, as JSON text
+    takes: tuple[Take, ...] = ()  # the values of its payload that are not known yet
 
 
 class Rules:
@@ -154,12 +156,13 @@ class Rules:
         _ = self.retry_policies, self.credentials, self.ways
 
 
-def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> PreparedJob:
+def prepare_job(spec: JobSpec, *, rules: Rules | None = None, may_take: bool = True, **extra: Any) -> PreparedJob:
     """
     Validate one job against its handler's schema and the rules.
 
     Args:
         rules: None: as they are at the moment.
+        may_take: Whether `$from` in the payload stands for a value of another job. False: it is a value by itself.
         extra: Fields of PreparedJob: `effect_key`, `origin`, `delay_seconds`.
 
     Raises:
@@ -174,7 +177,8 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
     try:
         text = pydantic_core.to_json(spec.payload, inf_nan_mode="constants")
         refuse_endless(spec.payload, text)
-        payload = handler.schema.validate_json(text)
+        takes = takes_of(spec.payload, spec.after) if may_take and IN_JSON in text and not handler.internal else ()
+        payload = validate_with_stand_ins(handler, spec.payload, takes) if takes else handler.schema.validate_json(text)
     except ValidationError as error:
         fields = fields_of(error, prefix="payload", known=handler.payload_fields)
         raise InvalidJob(f"The payload does not fit {spec.kind!r}.", fields=fields) from None
@@ -204,7 +208,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
     if handler.fallback and (ways := handler.fallback(payload)):
         details = details._replace(watched=_check_ways(handler, ways, rules))
     way = way_of(handler, payload, spec, details, rules=rules, delay_seconds=extra.get("delay_seconds"))
-    return PreparedJob(new_id(), handler, spec, kept, service, cost, details, way=way, **extra)
+    return PreparedJob(new_id(), handler, spec, kept, service, cost, details, way=way, takes=takes, **extra)
 
 
 def _check_expiry(spec: JobSpec) -> None:

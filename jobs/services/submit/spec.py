@@ -14,10 +14,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     PrivateAttr,
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -35,11 +37,32 @@ MAX_DELAY_SECONDS = 366 * 24 * 3600
 DEBOUNCES = 10  # the longest wait of a debounced job, where it is not given
 MOST_WAITED_FOR = 100  # dependencies of one job or batch
 UserLabelText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_LABEL, strip_whitespace=True)]
+LONGEST_IDEMPOTENCY_KEY = 200
+IdempotencyKey = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_IDEMPOTENCY_KEY, pattern=NO_NUL)]
+
+
+def name_in(given: object) -> UUID | str:
+    """The name of a job in `after`: an id, or an idempotency key."""
+    if isinstance(given, UUID):
+        return given
+    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_IDEMPOTENCY_KEY or "\0" in given:
+        raise PydanticCustomError("name_of_job", "Write an id, or an idempotency key of 1 to 200 characters")
+    with suppress(ValueError):
+        return UUID(given)
+    return given
+
+
+NameOfJob = Annotated[
+    UUID | str,
+    PlainValidator(name_in),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_IDEMPOTENCY_KEY}),
+]
 After = Annotated[
-    tuple[UUID, ...],
+    tuple[NameOfJob, ...],
     Field(
         max_length=MOST_WAITED_FOR,
-        description=f"Jobs and batches of the project that must end first, by their ids; at most {MOST_WAITED_FOR}.",
+        description="Jobs and batches of the project that must end first, by their ids, and jobs by their idempotency "
+        f"keys, also of earlier lines of the same batch; at most {MOST_WAITED_FOR}.",
     ),
     AfterValidator(lambda ids: tuple(dict.fromkeys(ids))),
 ]
@@ -85,10 +108,14 @@ class JobSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: str = Field(description="Which handler carries it out.", max_length=100)
-    payload: dict[str, Any] = Field(default_factory=dict, description="Validated against the handler's schema.")
+    payload: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Validated against the handler's schema. A value may come from the result of a job in `after`: "
+        '`{"$from": {"job": "its id or idempotency key", "path": "data.total"}}`.',
+    )
     priority: Priority = Priority.NORMAL
     user_id: UUID | None = Field(default=None, description="The end user on whose behalf the call is made.")
-    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)] | None = Field(
+    idempotency_key: IdempotencyKey | None = Field(
         default=None, description="Unique in the project: a second job with it is not created."
     )
     unique_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)] | None = Field(

@@ -32,6 +32,7 @@ from .payloads import payloads_to_store
 from .prepare import PreparedJob, Rules, prepare_job
 from .spec import JobSpec
 from .tags import store_tags, tags_of_jobs
+from .takes import as_submitted, note_takes
 from .unique import Insert, SettledKeys, lock_keys, replace_work, settle_keys, stored_key
 from .ways import watch_ways
 
@@ -152,7 +153,7 @@ def submit_batch(
     partial: bool = False,
     start_interval_seconds: float = 0.0,
     first_line: int = 1,
-    after: Sequence[UUID] = (),
+    after: Sequence[UUID | str] = (),
     on_failure: OnFailure = OnFailure.CANCEL,
     on_finish: JobSpec | None = None,
     guard_first: int | None = None,
@@ -184,14 +185,15 @@ def submit_batch(
     callbacks = [prepare_callback(on_finish, batch, rules=checker.rules)] if on_finish else []
     with tracing.submitting("submit batch", {"queueops.project": project_id}) as span, transaction.atomic():
         room = refuse_when_full(project_id, len(callbacks)) - len(callbacks)
-        batch.after = waits_as_json(Waits(after, on_failure))
-        batch.on_finish_job = callbacks[0].id if callbacks else None
-        batch.save(force_insert=True)
-        store_tags(project_id, {batch.pk: tags})
         named = Named(project_id, only_user=only_user)
         named.read(after)
         named.check(after)
-        named.store({batch.pk: Waits(after, on_failure)}, of_batch=True)
+        waits = named.waits(after, on_failure)
+        batch.after = waits_as_json(waits)
+        batch.on_finish_job = callbacks[0].id if callbacks else None
+        batch.save(force_insert=True)
+        store_tags(project_id, {batch.pk: tags})
+        named.store({batch.pk: waits}, of_batch=True)
         trial = BatchTrial(project_id, first=guard_first, percent=guard_percent)
         intake = _Intake(batch, checker, named, trial, actor=actor, room=room, callbacks=len(callbacks))
         for prepared in _one_ahead(checker.chunks(lines)):
@@ -265,6 +267,10 @@ class _Intake:
         Raises:
             QueueFull
         """
+        for some in _in_turns(prepared):
+            self._take(some)
+
+    def _take(self, prepared: list[tuple[int, PreparedJob]]) -> None:
         project_id = self.batch.project_id
         jobs = without_unknown(prepared, self.named, self.checker)
         self.trial.see(jobs, seen=self.accepted)
@@ -387,7 +393,7 @@ def insert_prepared(
             "ended_batches": nullable([job.ended_batch for job in jobs]),
             "unique_keys": nullable([stored_key(job) for job in jobs]),
             "debounces": nullable([job.spec.longest_debounce for job in jobs]),
-            "waits": nullable([told_of(_waits(job)) if job.spec.after else waits for job in jobs]),
+            "waits": nullable([told_of(_waits(job, named)) if named and job.spec.after else waits for job in jobs]),
             "delays": plain_array([_delay(job) for job in jobs]),
             "expires_ats": nullable([job.spec.expires_at for job in jobs]),
             "origins": plain_array([job.origin for job in jobs]),
@@ -399,17 +405,34 @@ def insert_prepared(
     watch_ways([job for job in added if job.details.watched is not None], project_id)
     store_tags(project_id, tags_of_jobs(added, project_id))
     if named is not None:
-        named.store({job.id: _waits(job) for job in added if job.spec.after})
+        named.store({job.id: _waits(job, named) for job in added if job.spec.after})
+        note_takes({job.id: (job.spec, job.takes) for job in added if job.takes}, project_id, named.id_of)
     return {job.id for job in added}
 
 
-def _waits(job: PreparedJob) -> Waits:
-    return Waits(job.spec.after, job.spec.on_failure)
+def _waits(job: PreparedJob, named: Named) -> Waits:
+    return named.waits(job.spec.after, job.spec.on_failure)
+
+
+def _in_turns(prepared: list[tuple[int, PreparedJob]]) -> list[list[tuple[int, PreparedJob]]]:
+    """Divide a chunk so that what waits for earlier lines of it, named by their keys, is inserted after them."""
+    if not any(isinstance(one, str) for _, job in prepared for one in job.spec.after):
+        return [prepared]
+    turns: list[list[tuple[int, PreparedJob]]] = []
+    turn_of: dict[UUID | str, int] = {}
+    for line, job in prepared:
+        turn = max((turn_of[one] + 1 for one in job.spec.after if one in turn_of), default=0)
+        if job.spec.idempotency_key:
+            turn_of.setdefault(job.spec.idempotency_key, turn)
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append((line, job))
+    return turns
 
 
 def without_unknown(prepared: list[tuple[int, PreparedJob]], named: Named, checker: LineChecker) -> list[PreparedJob]:
     """The jobs without those that are to wait for what there is not, which the checker keeps."""
-    if not any(job.spec.after for _, job in prepared):
+    if not any(job.spec.after or job.spec.idempotency_key for _, job in prepared):
         return [job for _, job in prepared]
     named.read({one for _, job in prepared for one in job.spec.after})
     good = []
@@ -417,6 +440,8 @@ def without_unknown(prepared: list[tuple[int, PreparedJob]], named: Named, check
         try:
             named.check(job.spec.after)
             good.append(job)
+            if job.spec.idempotency_key and not job.spec.unique_key:
+                named.expect(job.spec.idempotency_key)
         except UnknownDependency as error:
             checker.refuse(line, error)
     return good
@@ -478,7 +503,8 @@ def _of_the_same_payload(alike: list[tuple[PreparedJob, UUID]]) -> set[UUID]:
     stored = Job.objects.filter(pk__in={pk for _, pk in alike}).order_by("pk")
     same: set[UUID] = set()
     for some in in_chunks(stored.values_list("pk", WrittenBytes("payload")), lambda row: row[1]):
-        payloads = dict(stored.filter(pk__in=[pk for pk, _ in some]).values_list("pk", "payload"))
+        rows = stored.filter(pk__in=[pk for pk, _ in some]).values_list("pk", "payload", "takes")
+        payloads = {pk: as_submitted(payload, takes) for pk, payload, takes in rows}
         same |= {
             job.id
             for job, pk in alike

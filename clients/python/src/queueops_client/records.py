@@ -90,6 +90,7 @@ class Job(Record):
         prices: What it costs live and by batch, in millionths of `currency`; is_used: by what its last call used, else
             by what calls like it have.
         ended_batch: Of a batch's callback: the batch, its name, counts and verdict.
+        takes: The values of its payload that come from other jobs' results: place, job and path of each.
     """
 
     id: UUID
@@ -112,6 +113,7 @@ class Job(Record):
     result: Any = None
     stored_result: Mapping[str, Any] | None = None
     ended_batch: Mapping[str, Any] | None = None
+    takes: Sequence[Mapping[str, Any]] = ()
     progress: float | None = None
     progress_message: str | None = None
     retry_count: int | None = None

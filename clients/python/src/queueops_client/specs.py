@@ -41,7 +41,8 @@ class JobOptions(TypedDict, total=False):
         retry_policy, cost, model: Instead of the handler's own.
         tags: To find it by, in the admin and in `jobs(tags=...)`: at most 20.
         user_label: What operators call the user of `user_id`.
-        after: Ids of jobs and batches that must end first; at most 100.
+        after: Ids of jobs and batches, and idempotency keys of jobs, that must end first; at most 100. The payload may
+            take values from their results: `{"$from": {"job": one of these, "path": "data.total"}}`.
         on_failure: When one of those does not succeed: `cancel` it, `run` it all the same, or `hold` it until a
             requeue of that one succeeds.
     """

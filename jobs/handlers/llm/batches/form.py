@@ -58,7 +58,9 @@ def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
 
     def api_of(payload: LlmGenerate, base_url: str) -> str:
         # Azure's batches take deployments that answer no live calls: at its deadline such a job could not go live.
-        is_taken = payload.provider in apis and len(payload.parts) == 1 and not is_azure(base_url)
+        is_taken = (
+            payload.provider in apis and len(payload.parts) == 1 and payload.combine is None and not is_azure(base_url)
+        )
         return payload.provider if is_taken else ""
 
     apis = {name: api for name, api in APIS.items() if name in dialects}
