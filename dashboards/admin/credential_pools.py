@@ -92,7 +92,7 @@ class CredentialPoolAdmin(QueueAdmin):
     search_fields = ("name", "service")
     search_help_text = "A part of its name or service"
     autocomplete_fields = ("projects",)
-    fields = ("name", "service", "projects")
+    fields = ("name", "service", "projects", "hosts")
     actions = ("put_back_selected",)
     actions_detail = ("put_back",)
     empty_title = "There are no pools of credentials."
