@@ -77,6 +77,27 @@ class NoAllowance(QueueOpsError):
     status = 404
 
 
+class AllowanceExists(QueueOpsError):
+    """The project has an allowance already: change that."""
+
+    code = "allowance_exists"
+    status = 409
+
+
+class AllowanceInUse(QueueOpsError):
+    """Its users have used or reserved some of this month, which would count nowhere. A quota of 0 ends it at once."""
+
+    code = "allowance_in_use"
+    status = 409
+
+
+class OperatorsAllowance(QueueOpsError):
+    """An operator has set this allowance; keys of its project may look at it."""
+
+    code = "operators_allowance"
+    status = 403
+
+
 class QuotaExceeded(QueueOpsError):
     """The user's allowance of this month does not hold so much any more."""
 
