@@ -14,7 +14,7 @@ from typing import Any
 from yarl import URL
 
 from queueops.core.outbound.client import RESERVED_HEADERS, checked_headers
-from queueops.core.outbound.policy import LOOPBACK, OutboundRefused
+from queueops.core.outbound.policy import OutboundRefused, is_local
 
 from .models import Placement
 
@@ -57,7 +57,7 @@ def why_not_at(url: str, hosts: Collection[str]) -> str:
     if not is_among(host, hosts):
         told = f"only to {', '.join(hosts)}" if hosts else "to no host: an administrator names its hosts"
         return f"the credential is never sent to {host}; it goes {told}"
-    if not url.lower().startswith("https:") and not _is_loopback(host):
+    if not url.lower().startswith("https:") and not is_local(host):
         return "the credential is sent over https only"
     return ""
 
@@ -122,10 +122,3 @@ def _name(given: str, below: str) -> str:
     if not _NAME.fullmatch(host) or set(given) & set(":/@?#") or (below and "." not in host):
         raise ValueError(f"{below}{given} is no host: write api.example.org, or *.example.org for all names below it.")
     return f"{below}{host}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return any(ip_address(host) in network for network in LOOPBACK)
-    except ValueError:
-        return host == "localhost"
