@@ -71,7 +71,7 @@ class InvalidAllowance(QueueOpsError):
 
 
 class NoAllowance(QueueOpsError):
-    """This project has no allowance; an operator gives it one."""
+    """This project has no allowance; an operator gives it one, or a key with the scope `limits`."""
 
     code = "no_allowance"
     status = 404

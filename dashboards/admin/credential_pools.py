@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import TabularInline
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 from jobs.services.operate.credential_pools import put_back_members
 from jobs.states import CallType
@@ -99,6 +100,11 @@ class CredentialPoolAdmin(QueueAdmin):
     empty_hint = "Add one where several keys of a service shall share out the calls of jobs that name the pool."
 
     put_back_selected, put_back = on_selected(PUT_BACK), on_one(PUT_BACK)
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "hosts":
+            kwargs["widget"] = UnfoldAdminTextInputWidget()
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def audit_targets(self, row: CredentialPool) -> list[str]:
         return [_target(row)]

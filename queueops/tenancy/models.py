@@ -321,7 +321,12 @@ class Credential(models.Model):
         "shown as", max_length=8, choices=Placement, default=Placement.BEARER, db_default=Placement.BEARER
     )
     placement_name = models.CharField(
-        "name", max_length=100, blank=True, default="", db_default="", help_text="Of that header or parameter."
+        "header or parameter",
+        max_length=100,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Its name, where it is shown in one: X-Api-Key.",
     )
     oauth_scopes = models.CharField(
         "OAuth scopes",

@@ -173,6 +173,7 @@ def test_the_command_says_what_is_wrong_and_what_may_surprise_and_changes_nothin
     for words, told_of in (
         (["nowhere", "--quota", "1"], "project_id: There is no such project"),
         (["nowhere"], "no allowance; --quota gives it one"),
+        (["nowhere", "--policy", "strict"], "no allowance; --quota gives it one"),
         (["nowhere", "--delete"], "no such project"),
     ):
         with pytest.raises(CommandError, match=told_of):

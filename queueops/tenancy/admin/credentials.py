@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters
 from unfold.admin import TabularInline
-from unfold.widgets import UnfoldAdminTextareaWidget
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from queueops.audit import trail
 from queueops.core.clock import Now
@@ -208,6 +208,8 @@ class CredentialAdmin(QueueAdmin):
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "base_url":
             kwargs |= {"assume_scheme": "https", "label": "Base URL"}
+        if db_field.name == "hosts":
+            kwargs["widget"] = UnfoldAdminTextInputWidget()
         if db_field.name == "projects":
             kwargs["help_text"] = "Who may name it. Empty: nobody; a pool that it is in has projects of its own."
         return super().formfield_for_dbfield(db_field, request, **kwargs)

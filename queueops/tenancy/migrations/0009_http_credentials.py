@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='credential',
             name='placement_name',
-            field=models.CharField(blank=True, db_default='', default='', help_text='Of that header or parameter.', max_length=100, verbose_name='name'),
+            field=models.CharField(blank=True, db_default='', default='', help_text='Its name, where it is shown in one: X-Api-Key.', max_length=100, verbose_name='header or parameter'),
         ),
         migrations.AddField(
             model_name='credentialpool',

@@ -39,6 +39,8 @@ class Command(BaseCommand):
         if options["delete"] and given:
             raise CommandError("Say figures or --delete, not both.")
         found = Allowance.objects.filter(pk=project).first()
+        if given and found is None and "quota" not in given:
+            raise CommandError(f"{project!r} has no allowance; --quota gives it one.")
         try:
             if options["delete"]:
                 delete_allowance(project, **by)
