@@ -219,6 +219,8 @@ SPECTACULAR_SETTINGS = {
         "OperationStatus": "jobs.models.BulkOperation.Status",
         "ProviderBatchState": "jobs.models.ProviderBatch.State",
         "BudgetPolicy": ["wait", "reject"],
+        "AllowancePolicy": "ratelimits.models.AllowancePolicy",
+        "AllowanceUnit": "ratelimits.models.AllowanceUnit",
     },
 }
 

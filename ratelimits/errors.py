@@ -71,10 +71,31 @@ class InvalidAllowance(QueueOpsError):
 
 
 class NoAllowance(QueueOpsError):
-    """This project has no allowance; an operator gives it one."""
+    """This project has no allowance; an operator gives it one, or a key with the scope `limits`."""
 
     code = "no_allowance"
     status = 404
+
+
+class AllowanceExists(QueueOpsError):
+    """The project has an allowance already: change that."""
+
+    code = "allowance_exists"
+    status = 409
+
+
+class AllowanceInUse(QueueOpsError):
+    """Its users have used or reserved some of this month, which would count nowhere. A quota of 0 ends it at once."""
+
+    code = "allowance_in_use"
+    status = 409
+
+
+class OperatorsAllowance(QueueOpsError):
+    """An operator has set this allowance; keys of its project may look at it."""
+
+    code = "operators_allowance"
+    status = 403
 
 
 class QuotaExceeded(QueueOpsError):

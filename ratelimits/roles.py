@@ -29,6 +29,7 @@ LIMITS_MANAGER = frozenset(
         *(f"ratelimits.{verb}_{model}" for verb in ("add", "change", "delete") for model in ("limit", "limitoverride")),
         "ratelimits.add_allowance",
         "ratelimits.change_allowance",
+        "ratelimits.delete_allowance",
         *(f"ratelimits.{verb}_allowanceoverride" for verb in ("add", "change", "delete")),
         "ratelimits.cancel_reservation",
         "ratelimits.export_usage",

@@ -7,6 +7,8 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
+from queueops.tenancy.admin.credentials import cleaned_hosts
+from queueops.tenancy.http_use import is_among
 from queueops.tenancy.models import Credential, CredentialPool
 
 
@@ -17,6 +19,9 @@ class CredentialPoolForm(forms.ModelForm):  # type: ignore[type-arg]
             raise ValidationError("A credential has this name: a payload could mean either.")
         return name
 
+    def clean_hosts(self) -> list[str]:
+        return cleaned_hosts(self.cleaned_data["hosts"])
+
 
 class MembersFormSet(forms.BaseInlineFormSet):  # type: ignore[type-arg]
     """The members together; the pool's service is the one typed on the same page."""
@@ -24,6 +29,7 @@ class MembersFormSet(forms.BaseInlineFormSet):  # type: ignore[type-arg]
     def clean(self) -> None:
         super().clean()
         service = self.data.get("service") or self.instance.service
+        hosts = self.instance.hosts  # as typed: the pool's own form is read before
         counted: dict[tuple[str, str], str] = {}
         for form in self.forms:
             given: dict[str, Any] = getattr(form, "cleaned_data", {})
@@ -35,6 +41,10 @@ class MembersFormSet(forms.BaseInlineFormSet):  # type: ignore[type-arg]
             elif not credential.quota_project:
                 form.add_error(
                     "credential", "Name its quota project first: whom its provider counts its calls against."
+                )
+            elif lacking := [host for host in hosts if not is_among(host, credential.hosts)]:
+                form.add_error(
+                    "credential", f"It may not be sent to {', '.join(lacking)}: add that to its hosts first."
                 )
             elif other := counted.get(_principals(credential)):
                 form.add_error("credential", f"The limits count it as {other}: give them quota projects of their own.")
@@ -54,6 +64,7 @@ def audited(pool: CredentialPool) -> dict[str, Any]:
     return {
         "name": pool.name,
         "service": pool.service,
+        "hosts": pool.hosts,
         "projects": sorted(pool.projects.values_list("pk", flat=True)),
         "members": {member.credential.name: member.weight for member in members},
     }

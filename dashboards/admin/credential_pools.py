@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import TabularInline
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 from jobs.services.operate.credential_pools import put_back_members
 from jobs.states import CallType
@@ -92,13 +93,18 @@ class CredentialPoolAdmin(QueueAdmin):
     search_fields = ("name", "service")
     search_help_text = "A part of its name or service"
     autocomplete_fields = ("projects",)
-    fields = ("name", "service", "projects")
+    fields = ("name", "service", "projects", "hosts")
     actions = ("put_back_selected",)
     actions_detail = ("put_back",)
     empty_title = "There are no pools of credentials."
     empty_hint = "Add one where several keys of a service shall share out the calls of jobs that name the pool."
 
     put_back_selected, put_back = on_selected(PUT_BACK), on_one(PUT_BACK)
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "hosts":
+            kwargs["widget"] = UnfoldAdminTextInputWidget()
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def audit_targets(self, row: CredentialPool) -> list[str]:
         return [_target(row)]

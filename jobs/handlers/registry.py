@@ -28,7 +28,7 @@ from ratelimits.costs import Usage
 
 if TYPE_CHECKING:
     from jobs.handlers.batch_form import BatchForm
-    from queueops.tenancy.credentials import OpenCredential
+    from queueops.tenancy.credentials import OpenCredential, UsableCredential
 
 P = TypeVar("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -267,6 +267,7 @@ class RunningJob(Generic[P]):
 
 
 Answer = Done | Continue | None
+CredentialFaults = Callable[[Any, "UsableCredential"], Mapping[str, str]]
 # A function of one running job, or of a sequence of them where the kind coalesces; async or not.
 HandlerFunction = Callable[..., Any]
 
@@ -288,6 +289,7 @@ class Handler:
     description: str
     is_async: bool
     credential: Callable[[Any], str | None] | None = None
+    credential_faults: CredentialFaults | None = None
     model: Callable[[Any], str | None] | None = None
     target: Callable[[Any], str] | None = None
     coalesce: Coalesce | None = None
@@ -337,6 +339,7 @@ def handler(
     retry: str = "moderate",
     cost: int | Callable[[Any], int | Cost] = 1,
     credential: Callable[[Any], str | None] | None = None,
+    credential_faults: CredentialFaults | None = None,
     model: Callable[[Any], str | None] | None = None,
     target: Callable[[Any], str] | None = None,
     coalesce: Coalesce | None = None,
@@ -365,6 +368,8 @@ def handler(
         cost: Estimated units or tokens of a call, or a function of the payload.
         credential: Names the Credential that a payload's call shows, or None; the handler finds it opened in
             `job.credential`.
+        credential_faults: The fields of a payload that keep it from going with a credential that its project may use,
+            and why. Without it the credential must be of the payload's service.
         model: Names the model that a payload's call goes to, where the provider counts models apart.
         target: The URL that a payload's call goes to, where the service has several addresses: the outage breaker tells
             them apart by scheme, host and port, and their paths. Without it they are told apart by the credential's
@@ -401,6 +406,7 @@ def handler(
             description=inspect.getdoc(function) or "",
             is_async=inspect.iscoroutinefunction(function),
             credential=credential,
+            credential_faults=credential_faults,
             model=model,
             target=target,
             coalesce=coalesce,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.secret_key import development_credential_key
 
 from . import pools
-from .models import Credential, CredentialPool, CredentialSetting, Issuer
+from .models import Credential, CredentialPool, CredentialSetting, Issuer, Placement
 from .server_settings import SettingPlace, noted_here
 
 MOST_SECRET_CHARACTERS = 100_000
@@ -80,6 +80,7 @@ class OpenCredential:
         secret: The JSON object; not part of the repr, so that no log line or traceback shows it.
         quota_project, quota_user: Whom the provider counts; empty: the job's own.
         settings: What its server takes, `CredentialSetting.Takes`, by model; empty: of every model.
+        hosts, placement, placement_name, oauth_scopes: For `http.request`: see queueops/tenancy/http_use.py.
     """
 
     name: str
@@ -89,6 +90,10 @@ class OpenCredential:
     quota_project: str = ""
     quota_user: str = ""
     settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    placement: str = Placement.BEARER
+    placement_name: str = ""
+    oauth_scopes: str = ""
 
     def takes(self, model: str) -> frozenset[str]:
         """Return what its server takes for a model: what is written down, and what this process has just learned."""
@@ -183,6 +188,10 @@ def open_credential(row: Credential) -> OpenCredential:
         quota_project=row.quota_project,
         quota_user=row.quota_user,
         settings=_settings_of(row),
+        hosts=tuple(row.hosts),
+        placement=row.placement,
+        placement_name=row.placement_name,
+        oauth_scopes=row.oauth_scopes,
     )
 
 
@@ -260,23 +269,31 @@ def find_principals(names: Collection[str]) -> dict[str, tuple[str, str]]:
 
 
 class UsableCredential(NamedTuple):
-    """A credential that a project may name, or a pool of them: the service that it opens, and its own address."""
+    """
+    A credential that a project may name, or a pool of them: the service that it opens, and its own address.
+
+    Attributes:
+        hosts, placement, placement_name: For `http.request`; a pool has no placement of its own.
+    """
 
     service: str
     is_pool: bool
     base_url: str = ""
+    hosts: Sequence[str] = ()
+    placement: str = ""
+    placement_name: str = ""
 
 
 def usable_by(project_id: str | None) -> dict[str, UsableCredential]:
     """Return by name the credentials, and pools of them, that a project may use. One query."""
     single = Credential.objects.filter(projects=project_id).values_list(
-        "name", "service", Value(value=False), "base_url"
+        "name", "service", Value(value=False), "base_url", "hosts", "placement", "placement_name"
     )
     pooled = CredentialPool.objects.filter(projects=project_id).values_list(
-        "name", "service", Value(value=True), Value("")
+        "name", "service", Value(value=True), Value(""), "hosts", Value(""), Value("")
     )
     rows = single.order_by().union(pooled.order_by(), all=True)
-    return {name: UsableCredential(service, is_pool, base_url) for name, service, is_pool, base_url in rows}
+    return {name: UsableCredential(*usable) for name, *usable in rows}
 
 
 def without_batches(project_id: str | None) -> frozenset[tuple[str, str]]:

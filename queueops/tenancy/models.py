@@ -280,6 +280,15 @@ class Issuer(models.Model):
         return f"{self.name} ({self.project_id})"
 
 
+class Placement(models.TextChoices):
+    """Where `http.request` puts a credential's secret."""
+
+    BEARER = "bearer", "Authorization: Bearer"
+    BASIC = "basic", "Authorization: Basic, with username and password"
+    HEADER = "header", "a header of its own"
+    QUERY = "query", "a parameter of the URL"
+
+
 class Credential(models.Model):
     """
     A secret that a handler shows to a provider, encrypted at rest, and whom the provider then counts the call against.
@@ -299,6 +308,33 @@ class Credential(models.Model):
     secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/credentials.py
     base_url = models.URLField(
         blank=True, help_text="Another address than the service's public one, such as a gateway or the sandbox."
+    )
+    hosts = ArrayField(
+        models.CharField(max_length=253),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Where http.request may send it: api.example.org, or *.example.org for all names below that. "
+        "Separated by commas. Empty: nowhere.",
+    )
+    placement = models.CharField(
+        "shown as", max_length=8, choices=Placement, default=Placement.BEARER, db_default=Placement.BEARER
+    )
+    placement_name = models.CharField(
+        "header or parameter",
+        max_length=100,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Its name, where it is shown in one: X-Api-Key.",
+    )
+    oauth_scopes = models.CharField(
+        "OAuth scopes",
+        max_length=1_000,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Of a Google service account, separated by spaces. Empty: https://www.googleapis.com/auth/cloud-platform",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     rotated_at = models.DateTimeField(null=True, editable=False)
@@ -355,6 +391,14 @@ class CredentialPool(models.Model):
     )
     service = models.CharField(max_length=64, help_text="The external API that all its members open.")
     projects = models.ManyToManyField(Project, blank=True, help_text="Who may use it. Empty: nobody.")
+    hosts = ArrayField(
+        models.CharField(max_length=253),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Where http.request may send its keys; each member names these hosts, too. Separated by commas. "
+        "Empty: nowhere.",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:

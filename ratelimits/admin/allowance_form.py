@@ -12,9 +12,7 @@ from queueops.screens.asking_form import AskingForm
 from queueops.screens.forms import optional_reason
 from queueops.tenancy.models import Project
 from ratelimits.models import Allowance, AllowanceOverride
-from ratelimits.services.usage.reports import MOST_USERS_COUNTED, current_month, users_beyond, was_used
-
-FIGURES = ("unit", "quota", "policy", "time_zone", "reservation_seconds")
+from ratelimits.services.usage.allowances import FIGURES, changes_that_bite
 
 
 class AllowanceForm(AskingForm):
@@ -57,37 +55,6 @@ class AllowanceForm(AskingForm):
             self.warnings = changes_that_bite(self.stored, self.figures())
         self.asks_first = self.is_unread and not given.get("confirmed")
         return given
-
-
-def changes_that_bite(before: Allowance, after: dict[str, Any]) -> list[str]:
-    """Return what a person must read before these figures take effect."""
-    found = []
-    month = current_month(before.time_zone)
-    used = was_used(before.pk, month)
-    if after["unit"] != before.unit and used:
-        found.append(
-            f"What was used in {month} was counted in {before.unit} and is not converted: from now on the same numbers"
-            f" are {after['unit']}. Reservations that are active keep their amounts too. Change the unit at the"
-            " beginning of a month, or correct the users afterwards."
-        )
-    if after["quota"] < before.quota and (beyond := users_beyond(before.pk, month, after["quota"])):
-        words = f"More than {MOST_USERS_COUNTED:,}" if beyond > MOST_USERS_COUNTED else f"{beyond:,}"
-        found.append(
-            f"{words} of the users without a quota of their own have used or reserved more than"
-            f" {after['quota']:,} {after['unit']} in {month} already: nothing more can be reserved for them."
-        )
-    if after["policy"] != before.policy:
-        found.append(
-            "From now on nothing is reserved beyond the quota: calls may be refused that went through until now."
-            if after["policy"] == Allowance.Policy.STRICT
-            else "From now on reservations pass the quota. What passes it is recorded as overage, and nothing stops it."
-        )
-    if after["time_zone"] != before.time_zone and used:
-        found.append(
-            "Months begin at another instant: near the edge of a month a user's next use may count in another month"
-            " than the last. What was counted stays in its month."
-        )
-    return found
 
 
 def zones() -> list[str]:

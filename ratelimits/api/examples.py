@@ -217,6 +217,18 @@ SPEND = {
     "total": SPEND_SUM,
     "groups": [{"key": "2026-03-02", **SPEND_SUM}],
 }
+ALLOWANCE_FIGURES = {"unit": "tokens", "quota": 500_000, "time_zone": "Europe/Vienna", "reason": "the new plan"}
+ALLOWANCE = {
+    "project": "acme",
+    "unit": "tokens",
+    "quota": 500_000,
+    "policy": "strict",
+    "time_zone": "Europe/Vienna",
+    "reservation_seconds": 300,
+    "set_by_operator": True,
+    "updated_at": "2026-03-02T08:00:00Z",
+}
+SAVED_ALLOWANCE = {**ALLOWANCE, "months": 0, "warnings": []}
 BUDGET_FIGURES = {
     "name": "pilot",
     "amount": 100_000_000,

@@ -12,8 +12,17 @@ from queueops.core.clock import database_moment
 from queueops.core.values.moments import Moment, MomentInUTC
 from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input, as_changes
-from ratelimits.models import Budget, BudgetScope, Limit, LimitCallType, LimitScope, Unit
-from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE
+from ratelimits.models import (
+    AllowancePolicy,
+    AllowanceUnit,
+    Budget,
+    BudgetScope,
+    Limit,
+    LimitCallType,
+    LimitScope,
+    Unit,
+)
+from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE, MAX_QUOTA, MAX_RESERVATION_SECONDS
 from ratelimits.models.money import MOST_MONEY
 from ratelimits.services.limiter.answers import MAX_CALLS_ASKED
 from ratelimits.services.limits.overrides import LONGEST_OVERRIDE
@@ -181,6 +190,37 @@ class ChangeBudget(NewBudget):
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=100)] = ""
     amount: Annotated[int, Field(strict=True, ge=0, le=MOST_MONEY)] = 0
+
+
+class NewAllowance(Input):
+    """The use that each user of the project has for a calendar month."""
+
+    quota: Annotated[int, Field(strict=True, ge=0, le=MAX_QUOTA)] = Field(
+        description="In the unit, for each user and month."
+    )
+    unit: AllowanceUnit = AllowanceUnit.REQUESTS
+    policy: AllowancePolicy = Field(
+        default=AllowancePolicy.STRICT, description="Whether reservations beyond the quota are refused or recorded."
+    )
+    time_zone: Annotated[str, StringConstraints(max_length=64)] = Field(
+        default="UTC", description="Where a month begins at midnight."
+    )
+    reservation_seconds: Annotated[int, Field(strict=True, ge=1, le=MAX_RESERVATION_SECONDS)] = Field(
+        default=300, description="A reservation that nobody confirmed is given back after so long."
+    )
+    reason: Reason = Field(default="", description="For the audit trail.")
+
+    def figures(self) -> dict[str, Any]:
+        """The figures that were given, by the names of the allowance's fields."""
+        return self.model_dump(exclude_unset=True, exclude={"reason"})
+
+
+class ChangeAllowance(NewAllowance):
+    """Changes to an allowance. A field that is left out stays as it is."""
+
+    model_config = ConfigDict(json_schema_extra=as_changes)
+
+    quota: Annotated[int, Field(strict=True, ge=0, le=MAX_QUOTA)] = 0
 
 
 class SetOverride(Input):

@@ -9,7 +9,7 @@ from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from ratelimits.models import Budget, Limit, LimitOverride
+from ratelimits.models import Allowance, Budget, Limit, LimitOverride
 from ratelimits.models.allowance import UsageEvent, UsageTracking
 from ratelimits.services.money.standings import BudgetStanding
 
@@ -71,6 +71,32 @@ class BudgetSerializer(serializers.ModelSerializer[Budget]):
     def _now(self, row: Budget) -> BudgetStanding:
         standing: BudgetStanding = self.context["standings"][row.pk]
         return standing
+
+
+class AllowanceSerializer(serializers.ModelSerializer[Allowance]):
+    project = serializers.CharField(source="project_id")
+
+    class Meta:
+        model = Allowance
+        fields: ClassVar = [
+            *("project", "unit", "quota", "policy", "time_zone", "reservation_seconds", "set_by_operator", "updated_at")
+        ]
+
+
+class SavedAllowanceSerializer(AllowanceSerializer):
+    """An allowance that was just saved; `context["saved"]` says what that means."""
+
+    months = serializers.SerializerMethodField(help_text="How many users' months have another quota now.")
+    warnings = serializers.SerializerMethodField(help_text="What the change means, where that may surprise.")
+
+    class Meta(AllowanceSerializer.Meta):
+        fields: ClassVar = [*AllowanceSerializer.Meta.fields, "months", "warnings"]
+
+    def get_months(self, row: Allowance) -> int:
+        return int(self.context["saved"].months)
+
+    def get_warnings(self, row: Allowance) -> list[str]:
+        return list(self.context["saved"].warnings)
 
 
 class GaugeSerializer(serializers.Serializer[Any]):

@@ -4,7 +4,7 @@ from django.urls import URLPattern, path
 
 from queueops.rest.views import CallerView
 
-from .views import budgets, decide, limits, money, usage
+from .views import allowances, budgets, decide, limits, money, usage
 
 
 def also_without_slash(address: str, view: type[CallerView]) -> list[URLPattern]:
@@ -21,6 +21,8 @@ urlpatterns: list[URLPattern] = [
     *also_without_slash("usage/me/", usage.UserStanding),
     *also_without_slash("usage/events/", usage.UserEvents),
     *also_without_slash("usage/", usage.UserMonths),
+    path("allowances/", allowances.AllowanceList.as_view()),
+    path("allowances/<str:pk>/", allowances.AllowanceDetail.as_view()),
     path("spend/", money.SpendReport.as_view()),
     path("budgets/", budgets.BudgetList.as_view()),
     path("budgets/<int:pk>/", budgets.BudgetDetail.as_view()),

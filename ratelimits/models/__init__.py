@@ -1,7 +1,15 @@
 """The records of the limiter, of allowances and of money."""
 
 from .alert import AlertRoute, AlertSilence, QuotaAlert
-from .allowance import Allowance, AllowanceOverride, UsageEvent, UsageReservation, UsageTracking
+from .allowance import (
+    Allowance,
+    AllowanceOverride,
+    AllowancePolicy,
+    AllowanceUnit,
+    UsageEvent,
+    UsageReservation,
+    UsageTracking,
+)
 from .budget import Budget, BudgetHold, BudgetPeriod, BudgetScope
 from .feedback import CounterFeedback
 from .limit import Counter, Limit, LimitCallType, LimitOverride, LimitScope, Unit
@@ -14,6 +22,8 @@ __all__ = [
     "AlertSilence",
     "Allowance",
     "AllowanceOverride",
+    "AllowancePolicy",
+    "AllowanceUnit",
     "Budget",
     "BudgetHold",
     "BudgetPeriod",

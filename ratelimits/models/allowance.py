@@ -43,16 +43,21 @@ def level_reached() -> models.Case:
     )
 
 
+class AllowanceUnit(models.TextChoices):
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+
+
+class AllowancePolicy(models.TextChoices):
+    STRICT = "strict", "strict: nothing is reserved beyond the quota"
+    RECORD_OVERAGE = "record_overage", "record overage: reservations pass the quota and say so"
+
+
 class Allowance(models.Model):
     """An allowance says how much every user of a project may use in a calendar month, and what happens beyond that."""
 
-    class Unit(models.TextChoices):
-        REQUESTS = "requests"
-        TOKENS = "tokens"
-
-    class Policy(models.TextChoices):
-        STRICT = "strict", "strict: nothing is reserved beyond the quota"
-        RECORD_OVERAGE = "record_overage", "record overage: reservations pass the quota and say so"
+    Unit = AllowanceUnit
+    Policy = AllowancePolicy
 
     project = models.OneToOneField(Project, models.CASCADE, primary_key=True, related_name="allowance")
     unit = models.CharField(max_length=8, choices=Unit, default=Unit.REQUESTS)
@@ -65,6 +70,9 @@ class Allowance(models.Model):
         default=300,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_RESERVATION_SECONDS)],
         help_text="A reservation that nobody confirmed is given back after so long. Longer than the longest call.",
+    )
+    set_by_operator = models.BooleanField(
+        default=True, db_default=True, editable=False, help_text="No key of the project may change it."
     )
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 

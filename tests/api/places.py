@@ -19,6 +19,7 @@ ITSELF = {"api/v1/schema/", "api/v1/docs/"}  # what the API says of itself, to a
 USER = "018f6a52-0000-7000-8000-000000000001"  # of the document's examples
 QUERIES = {
     ("LimitDetail", "DELETE"): "reason=because",
+    ("AllowanceDetail", "DELETE"): "reason=because",
     ("BudgetDetail", "DELETE"): "reason=because",
     ("AtOnceCap", "DELETE"): "reason=because",
     ("LimitOverrides", "DELETE"): f"key=project:{PROJECT}",

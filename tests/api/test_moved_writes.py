@@ -12,7 +12,7 @@ from django.test import Client
 from jobs.models import DeadLetter
 from queueops.rest import views
 from queueops.tenancy.models import ProducerKey, Project, ProjectMove, Scope
-from ratelimits.models import LimitOverride
+from ratelimits.models import Allowance, LimitOverride
 from tests.api.described import document, path_of
 from tests.security.addresses import UNSAFE, Address, every_address
 from tests.security.world import PROJECT, World, everything
@@ -33,6 +33,7 @@ OTHERS = {
 }
 QUERIES = {
     "LimitDetail": "?reason=because",
+    "AllowanceDetail": "?reason=because",
     "BudgetDetail": "?reason=because",
     "AtOnceCap": "?reason=because",
     "LimitOverrides": f"?key=project:{PROJECT}",
@@ -43,6 +44,7 @@ REFUSED = {ProjectMove.MOVING: (503, "project_moving"), ProjectMove.MOVED: (410,
 @pytest.fixture
 def world() -> World:
     made = World.make()
+    Allowance.objects.update(set_by_operator=False)
     LimitOverride.objects.create(limit_id=int(made.ids["ratelimits_limit"]), key=f"project:{PROJECT}", capacity=5)
     return made
 

@@ -526,6 +526,11 @@ BAD_INPUT = [
     (["usage", "--outbox", "x" * 5000], 2, "The outbox cannot be opened: File name too long"),
     (["flush", "--outbox", "x" * 5000], 2, "The outbox cannot be opened: File name too long"),
     (["windows", "add", "--on", "sat,someday"], 2, "'someday' is no day"),
+    (["allowance", "change", "--reason", "x"], 2, "Say what to change"),
+    (["allowance", "add", "some"], 2, "is not a valid integer"),
+    (["allowance", "add", "-1"], 2, "-1"),
+    (["allowance", "delete", "--yes"], 2, "--reason"),
+    (["allowance", "show"], 1, "no_allowance"),
     (["completion", "cmd"], 2, "bash"),
     (["usage"], 2, "--user"),
     (["usage", "--user", "x"], 1, "user_id"),
@@ -651,6 +656,19 @@ def test_without_its_extra_the_command_says_what_to_install(environ):
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "The command queueops needs click and rich: pip install 'queueops-client[cli]'\n"
+
+
+def test_the_projects_allowance_is_given_changed_shown_and_deleted(command):
+    shown = "acme: {} tokens for each user and month of UTC, strict, reservations of 300 s.\n"
+    assert command("allowance", "add", "500", "--unit", "tokens", "--reason", "the plan") == (0, shown.format(500), "")
+    assert command("allowance", "change", "--quota", "900") == (0, shown.format(900), "")
+    code, out, err = command("allowance", "change", "--policy", "record_overage")
+    assert (code, "record_overage" in out, "Mind: From now on reservations pass the quota." in err) == (0, True, True)
+    assert json.loads(command("allowance", "show", "--json")[1])["policy"] == "record_overage"
+    code, _, err = command("allowance", "delete", "--reason", "over")
+    assert (code, "Nobody is there to be asked; say --yes." in err) == (2, True)
+    assert command("allowance", "delete", "--reason", "over", "--yes") == (0, "The allowance is deleted.\n", "")
+    assert "no_allowance" in command("allowance", "show")[2]
 
 
 def test_a_users_allowance_is_told_and_the_outbox_emptied(command, environ, tmp_path: Path):

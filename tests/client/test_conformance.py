@@ -27,6 +27,7 @@ from jobs.states import JobState
 from queueops.audit import trail
 from queueops.tenancy.models import ProducerKey, Project
 from queueops_client import (
+    Allowance,
     ApiError,
     AsyncQueueOps,
     AuditEntry,
@@ -61,6 +62,8 @@ from queueops_client import (
     records,
 )
 from queueops_client.retry import NEVER
+from ratelimits.api.examples import SAVED_ALLOWANCE
+from ratelimits.models import Allowance as AllowanceRow
 from tests.api.conftest import ALL_SCOPES, SPEC, key_for
 from tests.client.both import Both
 from tests.client.typescript import TypeScriptQueueOps
@@ -124,6 +127,7 @@ def set_stage(client: Both) -> Stage:
     WebhookJob.objects.create(webhook=webhook, project=batch.project, job_id=batch.pk)
     send_test(webhook.pk, project_id="acme", actor="user:1")
     open_one = make_job().pk
+    AllowanceRow.objects.update_or_create(project=batch.project, defaults={"quota": 9, "set_by_operator": False})
     trail.record(actor="user:1", action="try", target="x", before={"a": 1}, project_id="acme")
     waiting = parse_spec({"kind": KIND, "payload": PAYLOAD, "after": [open_one]})
     return Stage(
@@ -140,6 +144,12 @@ def set_stage(client: Both) -> Stage:
         webhook=webhook.pk,
         window=make_window("acme").pk,
     )
+
+
+def created_again(client: Any) -> Any:
+    """A project has one allowance."""
+    client.delete_allowance("acme", reason="x")
+    return client.create_allowance(500, unit="tokens", reason="x")
 
 
 Call = Callable[[Any, Stage], Any]
@@ -210,6 +220,14 @@ CALLS: dict[str, tuple[Call, Any]] = {
     "change_window": (lambda client, on: client.change_window(on.window, reason="x"), Window),
     "end_window": (lambda client, on: client.end_window(on.window, reason="x"), Window),
     "delete_window": (lambda client, on: client.delete_window(on.window, reason="x"), type(None)),
+    "allowances": (lambda client, on: client.allowances(), Allowance),
+    "allowance": (lambda client, on: client.allowance("acme"), Allowance),
+    "change_allowance": (
+        lambda client, on: client.change_allowance("acme", policy="record_overage", reason="x"),
+        Allowance,
+    ),
+    "delete_allowance": (lambda client, on: client.delete_allowance("acme", reason="x"), type(None)),
+    "create_allowance": (lambda client, on: created_again(client), Allowance),
     "audit": (lambda client, on: client.audit(order="oldest", action="try"), AuditEntry),
     "schedules": (lambda client, on: client.schedules(paused=False), Schedule),
     "schedule": (lambda client, on: client.schedule(on.schedule), Schedule),
@@ -244,7 +262,20 @@ CALLS: dict[str, tuple[Call, Any]] = {
 # After these the stage is as it was.
 READING = {
     *("forecast", "job", "batch", "waiting", "operation", "find", "project", "handlers", "jobs", "batches"),
-    *("dead_letters", "results", "result", "watch", "wait", "windows", "window", "audit", "schedules", "schedule"),
+    *(
+        "dead_letters",
+        "results",
+        "result",
+        "watch",
+        "wait",
+        "allowances",
+        "allowance",
+        "windows",
+        "window",
+        "audit",
+        "schedules",
+        "schedule",
+    ),
     *("fires", "preview_schedule", "webhooks", "webhook", "deliveries", "heard_jobs"),
 }
 
@@ -304,6 +335,7 @@ SHOWN: dict[type[records.Record], list[dict[str, Any]]] = {
     Moved: [examples.MOVED],
     records.Project: [examples.PROJECT],
     Schedule: [examples.SCHEDULE],
+    Allowance: [SAVED_ALLOWANCE],
     Fire: [examples.FIRE],
     Webhook: [examples.MADE_WEBHOOK],
     Delivery: [examples.WEBHOOK_DELIVERY],

@@ -209,7 +209,7 @@ def scene(form: Form, sandbox: Sandbox, directory: Path, policies: dict[str, str
 def set_up(form: Form) -> str:
     """Make the project, its allowance and a key; the key's text."""
     project = make_project(PROJECT)
-    by = {"actor": "user:1", "reason": "test"}
+    by: dict[str, Any] = {"actor": "user:1", "reason": "test"}
     set_allowance(
         PROJECT,
         unit="tokens",

@@ -30,11 +30,12 @@ ANSWER_SECONDS = 120.0
 BY_THE_APIS_NAMES = {
     *("submit", "jobs", "batches", "dead_letters", "schedules", "fires", "audit"),
     *("webhooks", "deliveries", "heard_jobs", "windows", "create_window", "change_window"),
+    *("allowances", "create_allowance", "change_allowance"),
     *("create_schedule", "preview_schedule", "change_schedule", "create_webhook", "change_webhook"),
 }  # methods whose options travel as they are
 STREAMS = {
     *("jobs", "batches", "dead_letters", "results", "watch", "schedules", "fires", "audit"),
-    *("webhooks", "deliveries", "heard_jobs", "windows"),
+    *("webhooks", "deliveries", "heard_jobs", "windows", "allowances"),
 }
 PLAIN: Mapping[str, type[Record]] = {
     "project": Project,

@@ -36,7 +36,7 @@ from queueops.tenancy.credentials import (
     rotate,
     seal,
 )
-from queueops.tenancy.models import Credential
+from queueops.tenancy.models import Credential, CredentialPool
 from ratelimits.models import Limit
 from tests.factories import make_project
 from tests.support.all_faults import all_faults
@@ -306,11 +306,12 @@ ADD = "admin:tenancy_credential_add"
 GIVEN = {"name": "sheets", "service": "google-sheets", "quota_project": "cloud-1", "quota_user": "", "base_url": ""}
 
 
+AT_NO_HOST = {"hosts": "", "placement": "bearer", "placement_name": "", "oauth_scopes": ""}
 NO_SETTINGS = {"settings-TOTAL_FORMS": 0, "settings-INITIAL_FORMS": 0}
 
 
 def post(client, address: str, **changes: Any):
-    form = {**GIVEN, **NO_SETTINGS, "projects": ["acme"], "new_secret": json.dumps(SECRET)}
+    form = {**GIVEN, **AT_NO_HOST, **NO_SETTINGS, "projects": ["acme"], "new_secret": json.dumps(SECRET)}
     return client.post(address, {**form, **changes})
 
 
@@ -343,6 +344,10 @@ def test_a_credential_is_added_with_an_audit_entry_that_holds_no_secret(keys):
         "quota_project": "cloud-1",
         "quota_user": "",
         "base_url": "",
+        "hosts": [],
+        "placement": "bearer",
+        "placement_name": "",
+        "oauth_scopes": "",
         "projects": ["acme"],
         "secret_replaced": True,
     }
@@ -355,8 +360,8 @@ def test_the_form_warns_of_users_that_limits_count_apart_and_the_provider_as_one
     make_project("acme")
     client = signed_in("administrator")
     Limit.objects.create(name="users", service="google-sheets", scope="project_user", capacity=60)
-    form = {**GIVEN, **NO_SETTINGS, "quota_user": quota_user, "projects": ["acme"], "new_secret": json.dumps(SECRET)}
-    page = client.post(reverse(ADD), form, follow=True)
+    assert post(client, reverse(ADD), quota_user=quota_user).status_code == 302
+    page = client.get(reverse("admin:tenancy_credential_changelist"))
     assert ("sheets has no quota user" in page.content.decode()) is warned
 
 
@@ -419,6 +424,54 @@ def test_what_is_wrong_is_told_and_the_secret_is_not_sent_back(keys):
                 assert field == "base_url" or "hunter2" not in page
                 assert not Credential.objects.exists()
                 assert not AuditEntry.objects.exists()
+
+
+def test_the_form_keeps_the_hosts_and_the_placement_and_both_are_audited(keys):
+    make_project("acme")
+    client = signed_in("administrator")
+    given = {"hosts": "API.example.org., *.example.net", "placement": "header", "placement_name": " X-Key "}
+    assert post(client, reverse(ADD), **given).status_code == 302
+    found = open_named("sheets")
+    assert (found.hosts, found.placement, found.placement_name) == (
+        ("api.example.org", "*.example.net"), "header", "X-Key"
+    )  # fmt: skip
+    assert only_entry().after["hosts"] == ["api.example.org", "*.example.net"]
+    assert post(client, page_of(Credential.objects.get()), new_secret="", hosts="one.test").status_code == 302
+    assert open_named("sheets").hosts == ("one.test",), "the stored secret was held against it"
+
+
+def test_what_does_not_fit_together_for_http_calls_is_told_at_its_field(keys):
+    make_project("acme")
+    client = signed_in("administrator")
+    account = json.dumps({"client_email": "me@acme.example", "private_key": "hunter2"})
+    with all_faults() as of:
+        for fields, field, told in (
+            ({"hosts": "https://api.example.org"}, "hosts", "is no host: write api.example.org"),
+            ({"hosts": ",".join(f"h{number}.test" for number in range(51))}, "hosts", "At most 50 hosts"),
+            ({"hosts": "a.test", "placement": "header"}, "placement_name", "name of the header"),
+            ({"hosts": "a.test", "placement": "header", "placement_name": "Host"}, "placement_name", "set by QueueOps"),
+            ({"hosts": "a.test", "placement": "query", "placement_name": "a b"}, "placement_name", "of the parameter"),
+            ({"hosts": "a.test", "placement": "basic"}, "placement", "without a colon"),
+            ({"hosts": "a.test", "new_secret": '{"token": "hunter2"}'}, "placement", "needs"),
+            ({"hosts": "a.test", "new_secret": account}, "hosts", "below googleapis.com only"),
+            ({"hosts": "*.googleapis.com", "placement": "basic", "new_secret": account}, "placement", "goes as"),
+        ):
+            with of(f"{fields}"):
+                answer = post(client, reverse(ADD), **fields)
+                assert answer.status_code == 200
+                assert told in " ".join(answer.context["adminform"].form.errors[field])
+                assert "hunter2" not in answer.content.decode()
+                assert not Credential.objects.exists()
+
+
+def test_a_host_that_a_pool_sends_it_to_is_not_taken_away(keys):
+    row = make_credential(hosts=["a.test", "b.test"], quota_project="cloud-1")
+    pool = CredentialPool.objects.create(name="keys", service="google-sheets", hosts=["a.test"])
+    pool.members.create(credential=row)
+    client = signed_in("administrator")
+    answer = post(client, page_of(row), new_secret="", projects=[], hosts="b.test")
+    assert "The pool keys sends it to a.test." in answer.content.decode()
+    assert post(client, page_of(row), new_secret="", projects=[], hosts="a.test").status_code == 302
 
 
 def test_without_a_key_the_form_says_so(keys):

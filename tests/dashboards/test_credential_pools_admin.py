@@ -23,7 +23,8 @@ from tests.support.people import signed_in
 pytestmark = pytest.mark.django_db
 
 LIST = "admin:tenancy_credentialpool_changelist"
-NO_SETTINGS = {"settings-TOTAL_FORMS": 0, "settings-INITIAL_FORMS": 0}  # of what a credential's server takes
+# Of what a credential's server takes, and of http.request.
+NO_SETTINGS = {"settings-TOTAL_FORMS": 0, "settings-INITIAL_FORMS": 0, "placement": "bearer"}
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +41,9 @@ def credential(name: str, *, service: str = "openai", **fields: Any) -> Credenti
     return Credential.objects.create(name=name, service=service, secret=b"x", **counted)
 
 
-def form_of(*members: Credential, name: str = "keys", service: str = "openai") -> dict[str, Any]:
+def form_of(*members: Credential, name: str = "keys", service: str = "openai", hosts: str = "") -> dict[str, Any]:
     form = {"name": name, "service": service, "projects": [make_project().pk], "members-TOTAL_FORMS": len(members)}
-    form |= {"members-INITIAL_FORMS": 0, "members-MIN_NUM_FORMS": 0, "members-MAX_NUM_FORMS": 1000}
+    form |= {"hosts": hosts, "members-INITIAL_FORMS": 0, "members-MIN_NUM_FORMS": 0, "members-MAX_NUM_FORMS": 1000}
     for place, member in enumerate(members):
         form |= {f"members-{place}-credential": member.pk, f"members-{place}-weight": "2"}
     return form
@@ -69,6 +70,7 @@ def test_a_pool_is_made_with_its_members_and_the_trail_tells():
         "name": "keys",
         "service": "openai",
         "projects": ["acme"],
+        "hosts": [],
         "members": {"key-1": 2, "key-2": 2},
     }
 
@@ -86,6 +88,14 @@ def test_what_cannot_be_a_pool_is_refused_where_it_is_wrong():
     assert "The limits count it as keys" in add(taken, twin, name="mine")
     assert "Add a credential: jobs that name a pool without one wait" in add(name="mine")
     assert not CredentialPool.objects.exists()
+
+
+def test_a_pools_hosts_are_hosts_of_each_member():
+    wide, narrow = credential("key-1", hosts=["*.example.org"]), credential("key-2", hosts=["b.test"])
+    assert "It may not be sent to a.example.org" in add(wide, narrow, hosts="a.example.org")
+    assert "is no host" in add(wide, hosts="https://a.example.org/")
+    assert add(wide, hosts="A.example.org") == ""
+    assert CredentialPool.objects.get().hosts == ["a.example.org"]
 
 
 def test_a_credential_takes_no_pools_name_and_stays_what_its_pool_needs():

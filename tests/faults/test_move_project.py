@@ -184,7 +184,14 @@ def acme(cell: str) -> str:
         audiences=["queueops"],
         secret=credentials.seal({"hs256": "x" * 40}),
     )
-    credential = Credential.objects.create(name="key", service="http", secret=credentials.seal({"api_key": "s3cret"}))
+    credential = Credential.objects.create(
+        name="key",
+        service="http",
+        secret=credentials.seal({"api_key": "s3cret"}),
+        hosts=["api.example.org"],
+        placement="header",
+        placement_name="X-Key",
+    )
     credential.projects.add(project)
     UserLabel.objects.create(project=project, user_id=USER, label="Ann\t\\N")
     make_webhook(project)
@@ -264,7 +271,9 @@ def test_a_project_is_there_as_it_was_here_and_its_key_goes_on_working(cell, acm
         assert rows() == before
         assert JobCount.objects.filter(project_id="acme").count() == counts
         assert Project.objects.get().weight == 2.0
-        assert credentials.open_named("key").secret == {"api_key": "s3cret"}
+        moved = credentials.open_named("key")
+        assert (moved.secret, moved.hosts) == ({"api_key": "s3cret"}, ("api.example.org",))
+        assert (moved.placement, moved.placement_name) == ("header", "X-Key")
         assert credentials.unseal(bytes(Issuer.objects.get().secret or b"")) == {"hs256": "x" * 40}
         assert open_signing_secret(Webhook.objects.get()) == SIGNING_SECRET
         assert LimitOverride.objects.get(limit__name="http").capacity == 5

@@ -49,6 +49,12 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
+def test_a_day_of_either_field_fires_and_one_of_both_where_a_field_begins_with_a_star():
+    begin = at("2026-10-31 23:59")
+    assert local(Times("0 0 13 * FRI", "UTC"), begin, 3) == ["11-06 00:00 UTC", "11-13 00:00 UTC", "11-20 00:00 UTC"]
+    assert local(Times("0 0 */2 * FRI", "UTC"), begin, 2) == ["11-13 00:00 UTC", "11-27 00:00 UTC"]
+
+
 @fast
 @given(crons, zones, moments, st.integers(0, 3600))
 def test_fires_follow_each_other_and_jitter_makes_none_late_for_the_next(cron, zone, moment, jitter):

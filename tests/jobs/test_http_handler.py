@@ -230,8 +230,13 @@ def test_a_forbidden_target_is_refused_when_the_job_runs(settings_without_loopba
 
 
 def test_a_forbidden_target_is_refused_when_the_job_is_submitted(settings_without_loopback):
-    with pytest.raises(ValidationError, match="not a public address"):
+    with pytest.raises(
+        ValidationError, match=r"not a public address\. In development QUEUEOPS_ALLOW_LOOPBACK_TARGETS=on"
+    ):
         HttpRequest.model_validate({"method": "GET", "url": "http://127.0.0.1/"})
+    with pytest.raises(ValidationError) as refused:
+        HttpRequest.model_validate({"method": "GET", "url": "http://10.0.0.1/"})
+    assert "QUEUEOPS" not in str(refused.value), "no setting lets it in"
 
 
 def test_secrets_of_the_request_appear_in_no_result():

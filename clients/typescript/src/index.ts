@@ -3,6 +3,7 @@
 export * from "./errors.js";
 export * from "./producer.js";
 export {
+  Allowance,
   AuditEntry,
   Batch,
   DeadLetter,
@@ -34,6 +35,8 @@ export type {
 } from "./records.js";
 export { NEVER, Retry, type RetryOptions } from "./retry.js";
 export {
+  type AllowanceChanges,
+  type AllowanceOptions,
   type EndedJobs,
   type JobOptions,
   type Jobs,

@@ -19,6 +19,34 @@ export interface components {
          * @enum {string}
          */
         AlgorithmEnum: "sliding_window" | "token_bucket" | "leaky_bucket" | "fixed_window" | "concurrency";
+        Allowance: {
+            policy?: components["schemas"]["AllowancePolicy"];
+            project: string;
+            /**
+             * Format: int64
+             * @description In the unit, for each user and month.
+             */
+            quota: number;
+            /** @description A reservation that nobody confirmed is given back after so long. Longer than the longest call. */
+            reservation_seconds?: number;
+            /** @description No key of the project may change it. */
+            readonly set_by_operator: boolean;
+            /** @description Where the month begins at midnight: Europe/Vienna. */
+            time_zone?: string;
+            unit?: components["schemas"]["AllowanceUnit"];
+            /** Format: date-time */
+            readonly updated_at: string;
+        };
+        /**
+         * AllowancePolicy
+         * @enum {string}
+         */
+        AllowancePolicy: "strict" | "record_overage";
+        /**
+         * AllowanceUnit
+         * @enum {string}
+         */
+        AllowanceUnit: "requests" | "tokens";
         /**
          * Amounts
          * @description The amounts that a call takes, by unit.
@@ -1850,6 +1878,42 @@ export interface components {
             unmoved: string[];
         };
         /**
+         * NewAllowance
+         * @description The use that each user of the project has for a calendar month.
+         */
+        NewAllowance: {
+            /**
+             * @description Whether reservations beyond the quota are refused or recorded.
+             * @default strict
+             */
+            policy: components["schemas"]["AllowancePolicy"];
+            /**
+             * Quota
+             * @description In the unit, for each user and month.
+             */
+            quota: number;
+            /**
+             * Reason
+             * @description For the audit trail.
+             * @default
+             */
+            reason: string;
+            /**
+             * Reservation Seconds
+             * @description A reservation that nobody confirmed is given back after so long.
+             * @default 300
+             */
+            reservation_seconds: number;
+            /**
+             * Time Zone
+             * @description Where a month begins at midnight.
+             * @default UTC
+             */
+            time_zone: string;
+            /** @default requests */
+            unit: components["schemas"]["AllowanceUnit"];
+        };
+        /**
          * NewBudget
          * @description Whose money it is, and how much; amounts in millionths of the currency.
          */
@@ -2293,6 +2357,19 @@ export interface components {
             /** Format: double */
             refill_per_second?: number | null;
         };
+        PaginatedAllowanceList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Allowance"][];
+        };
         PaginatedAuditEntryList: {
             /**
              * Format: uri
@@ -2539,6 +2616,32 @@ export interface components {
              */
             next_cursor: string | null;
             results: components["schemas"]["Window"][];
+        };
+        /**
+         * ChangeAllowance
+         * @description Changes to an allowance. A field that is left out stays as it is.
+         */
+        PatchedChangeAllowance: {
+            /** @description Whether reservations beyond the quota are refused or recorded. */
+            policy?: components["schemas"]["AllowancePolicy"];
+            /** Quota */
+            quota?: number;
+            /**
+             * Reason
+             * @description For the audit trail.
+             */
+            reason?: string;
+            /**
+             * Reservation Seconds
+             * @description A reservation that nobody confirmed is given back after so long.
+             */
+            reservation_seconds?: number;
+            /**
+             * Time Zone
+             * @description Where a month begins at midnight.
+             */
+            time_zone?: string;
+            unit?: components["schemas"]["AllowanceUnit"];
         };
         /**
          * ChangeBudget
@@ -3322,6 +3425,29 @@ export interface components {
              * @description What the figures mean, where that may surprise.
              */
             warnings: string[];
+        };
+        /** @description An allowance that was just saved; `context["saved"]` says what that means. */
+        SavedAllowance: {
+            /** @description How many users' months have another quota now. */
+            readonly months: number;
+            policy?: components["schemas"]["AllowancePolicy"];
+            project: string;
+            /**
+             * Format: int64
+             * @description In the unit, for each user and month.
+             */
+            quota: number;
+            /** @description A reservation that nobody confirmed is given back after so long. Longer than the longest call. */
+            reservation_seconds?: number;
+            /** @description No key of the project may change it. */
+            readonly set_by_operator: boolean;
+            /** @description Where the month begins at midnight: Europe/Vienna. */
+            time_zone?: string;
+            unit?: components["schemas"]["AllowanceUnit"];
+            /** Format: date-time */
+            readonly updated_at: string;
+            /** @description What the change means, where that may surprise. */
+            readonly warnings: string[];
         };
         /** @description The view reads the last fires of a whole page at once: `last_fires`, by schedule. */
         Schedule: {

@@ -2,6 +2,7 @@
 
 import { InvalidRequest, NotFound } from "./errors.js";
 import {
+  Allowance,
   AuditEntry,
   Batch,
   DeadLetter,
@@ -29,6 +30,8 @@ import {
 } from "./records.js";
 import { NEVER } from "./retry.js";
 import {
+  type AllowanceChanges,
+  type AllowanceOptions,
   encoded,
   encodedSchedule,
   type JobOptions,
@@ -48,6 +51,7 @@ const API = "/api/v1";
 const PAGE_SIZE = 500;
 const SMALL_PAGE_SIZE = 100; // where each row comes with its payload or result
 const BATCH_TIMEOUT_SECONDS = 300; // 100,000 jobs are checked and stored before the answer
+const PROJECT_ID = /^[a-z0-9][a-z0-9._-]{0,62}$/;
 const UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;
 
 export type Priority = "urgent" | "normal" | "low";
@@ -507,6 +511,39 @@ export class QueueOps {
     });
   }
 
+  /** Iterate over the project's allowance: one, or none. */
+  allowances(filters: Filters = {}): AsyncGenerator<Allowance, void, undefined> {
+    return this.#list("/allowances/", Allowance, filters, PAGE_SIZE);
+  }
+
+  /** @throws NotFound: `no_allowance`: the project has none, or is not the key's own. */
+  async allowance(allowance: string | Allowance): Promise<Allowance> {
+    return new Allowance((await this.#request("GET", allowancePath(allowance))).body);
+  }
+
+  /**
+   * Give each user of the project so many requests or tokens a month. The key needs the scope `limits`.
+   *
+   * @throws Conflict: `allowance_exists`; after a lost answer because it has been made.
+   */
+  async createAllowance(quota: number, options: AllowanceOptions = {}): Promise<Allowance> {
+    return new Allowance(await this.#store("POST", "/allowances/", { quota, ...options }));
+  }
+
+  /** Change it, also for the current month; what is left out stays as it is. */
+  async changeAllowance(allowance: string | Allowance, changes: AllowanceChanges): Promise<Allowance> {
+    return new Allowance(await this.#store("PATCH", allowancePath(allowance), changes));
+  }
+
+  /**
+   * Delete it; months before stay as they are.
+   *
+   * @throws Conflict: `allowance_in_use`: some of it was used or reserved this month.
+   */
+  async deleteAllowance(allowance: string | Allowance, { reason }: { reason: string }): Promise<void> {
+    await this.#request("DELETE", allowancePath(allowance), { params: { reason }, isSafe: true });
+  }
+
   /**
    * Iterate over what people and keys changed in the project, newest first. The key needs the scope `audit`.
    *
@@ -655,6 +692,15 @@ function idOf(given: string | { id: string }): string {
   const id = typeof given === "string" ? given : given.id;
   if (!UUID.test(id)) throw new InvalidRequest("invalid_id", `'${id}' is not an id.`, { status: 422 });
   return id;
+}
+
+/** @throws InvalidRequest: it is no project's id, so it would name another address. */
+function allowancePath(given: string | Allowance): string {
+  const project = typeof given === "string" ? given : given.project;
+  if (!PROJECT_ID.test(project)) {
+    throw new InvalidRequest("invalid_id", `'${project}' is not the id of a project.`, { status: 422 });
+  }
+  return `/allowances/${project}/`;
 }
 
 function requeueing({ payload, priority, spreadSeconds, note, canary }: Requeueing): Record<string, unknown> {

@@ -104,6 +104,11 @@ type WindowFields = Schemas["Window"];
 export interface Window extends WindowFields {}
 export class Window extends Row<WindowFields> {}
 
+type AllowanceFields = Schemas["Allowance"] & { months?: number; warnings?: string[] };
+/** The use that each user of a project has for a month. `months`, `warnings`: of a change, what it means. */
+export interface Allowance extends AllowanceFields {}
+export class Allowance extends Row<AllowanceFields> {}
+
 /** `cursor`: with `order: "oldest"`, of the last entry of each page: what a later call goes on from. */
 type AuditFields = Schemas["AuditEntry"] & { cursor: string | null };
 /** What a person or key changed, with its secrets masked. */

@@ -51,6 +51,12 @@ export type WindowOptions = {
   [Name in keyof Schemas["NewWindow"]]?: OrDate<Name, Schemas["NewWindow"][Name]>;
 };
 
+/** The options of an allowance besides its quota, by the API's own names. */
+export type AllowanceOptions = Partial<Omit<Schemas["NewAllowance"], "quota">>;
+
+/** Changes to an allowance. What is left out stays as it is. */
+export type AllowanceChanges = Partial<Schemas["NewAllowance"]>;
+
 export type Jobs = Iterable<JobSpec> | AsyncIterable<JobSpec>;
 
 /**

@@ -28,9 +28,9 @@ _NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _NOT_A_CHARSET = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "utf-7"})
 
 
-def secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the secret parts of request headers, longest first, for `storable`."""
-    found: set[str] = set()
+def secrets_in(headers: Mapping[str, str], texts: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the secret parts of request headers, and other secret texts, longest first, for `storable`."""
+    found: set[str] = set(texts)
     for name, value in headers.items():
         if is_secret_header(name):
             found |= {value.strip(), value.strip().rpartition(" ")[2]}

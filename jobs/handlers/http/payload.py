@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from django.conf import settings
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from queueops.core.outbound.client import checked_headers
+from queueops.core.outbound.client import RESERVED_HEADERS, checked_headers
 from queueops.core.outbound.policy import OutboundPolicy, OutboundRefused, parse_target
 
 from .answers import MOST_SECRETS, secrets_in
@@ -20,25 +20,6 @@ MAX_HTTP_SECONDS = 55.0
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD"})
 METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # the others may have one
-
-# Set by the connection, or undone by it; a job may not choose them.
-RESERVED_HEADERS = frozenset(
-    {
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
 
 _RANGE = re.compile(r"([1-5][0-9]{2})-([1-5][0-9]{2})")
 Status = Annotated[int, Field(ge=100, le=599)]
@@ -67,6 +48,11 @@ class HttpRequest(BaseModel):
     max_response_bytes: int = Field(default=1_000_000, ge=0, le=MAX_HTTP_ANSWER_BYTES)
     timeout_seconds: float = Field(default=30.0, gt=0, le=MAX_HTTP_SECONDS, allow_inf_nan=False)
     follow_redirects: bool = False
+    credential: str | None = Field(
+        default=None,
+        pattern=r"^[-a-zA-Z0-9_]{1,100}$",
+        description="Name of the credential, or pool of them, to show. It goes to its own hosts alone.",
+    )
     idempotency_header: str | None = Field(
         default=None,
         description="The header in which the provider expects a key that makes a call repeatable.",

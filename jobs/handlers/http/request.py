@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -17,6 +18,7 @@ from queueops.core.outbound.policy import OutboundRefused
 from queueops.core.values.written import member
 
 from .answers import excerpt_of, json_of, secrets_in, storable, text_of
+from .credential import credential_faults, forget_token_of, shown_of
 from .payload import HttpRequest, outbound_policy
 
 # The headers of an answer that are worth keeping: never Set-Cookie.
@@ -42,6 +44,8 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OutboundClient] = WeakKey
     kind="http.request",
     service=lambda payload: f"http:{urlsplit(payload.url).hostname}"[:64],  # so that limits can name a host
     target=lambda payload: payload.url,
+    credential=lambda payload: payload.credential,
+    credential_faults=credential_faults,
     call_type=CallType.WRITE,
     payload=HttpRequest,
     idempotent=lambda payload: payload.is_idempotent,
@@ -58,23 +62,31 @@ async def http_request(job: RunningJob[HttpRequest]) -> Done:
         headers["Content-Type"] = content_type
     if request.idempotency_header:
         headers[request.idempotency_header] = job.effect_key
-    secrets = secrets_in(request.headers)
+
+    async def send() -> tuple[OutboundResponse, tuple[str, ...]]:
+        shown = await shown_of(request, job.credential)
+        try:
+            response = await shared_client().send(
+                request.method,
+                request.url,
+                policy=outbound_policy(),
+                headers=headers,
+                body=body,
+                timeout_seconds=max(request.timeout_seconds - (time.monotonic() - started), 0.001),
+                max_response_bytes=request.max_response_bytes,
+                follow_redirects=request.follow_redirects,
+                reuse_connection=request.is_idempotent,
+                shown=shown,
+            )
+        except (OutboundRefused, OutboundFailed) as error:
+            raise unanswered(error) from error
+        return response, secrets_in(request.headers, shown.texts)
 
     started = time.monotonic()
-    try:
-        response = await shared_client().send(
-            request.method,
-            request.url,
-            policy=outbound_policy(),
-            headers=headers,
-            body=body,
-            timeout_seconds=request.timeout_seconds,
-            max_response_bytes=request.max_response_bytes,
-            follow_redirects=request.follow_redirects,
-            reuse_connection=request.is_idempotent,
-        )
-    except (OutboundRefused, OutboundFailed) as error:
-        raise unanswered(error) from error
+    response, secrets = await send()
+    # A kept token may have been revoked meanwhile; a 401 means that nothing was done.
+    if response.status == HTTPStatus.UNAUTHORIZED and job.credential and forget_token_of(job.credential):
+        response, secrets = await send()
     if not request.expects(response.status):
         raise _unexpected(request, response, secrets)
     return Done(

@@ -204,7 +204,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, may_take: bool = T
         fault = f"at most {LONGEST_NAME} characters, percent-encoded"
         raise InvalidJob("The model's name is too long.", fields={"model": [fault]})
     service = handler.service_of(payload)
-    _check_credential(details.credential, service, rules, field="credential")
+    _check_credential(handler, payload, rules)
     if handler.fallback and (ways := handler.fallback(payload)):
         details = details._replace(watched=_check_ways(handler, ways, rules))
     way = way_of(handler, payload, spec, details, rules=rules, delay_seconds=extra.get("delay_seconds"))
@@ -244,8 +244,7 @@ def way_of(
 def _check_ways(handler: Handler, ways: Sequence[Fallback], rules: Rules) -> WatchedWays:
     """Check a job's other ways as its first; return the conditions under which it takes them."""
     for place, way in enumerate(ways):
-        credential = handler.credential(way.payload) if handler.credential else None
-        _check_credential(credential, handler.service_of(way.payload), rules, field=f"fallback.{place}.credential")
+        _check_credential(handler, way.payload, rules, within=f"fallback.{place}.")
     return watched(ways, 0)
 
 
@@ -254,18 +253,26 @@ def watched(ways: Sequence[Fallback], step: int) -> WatchedWays:
     return WatchedWays(after_wait(ways, step), next_way(ways, step, "unavailable") is not None)
 
 
-def _check_credential(name: str | None, service: str, rules: Rules, *, field: str) -> None:
+def _check_credential(handler: Handler, payload: Any, rules: Rules, *, within: str = "") -> None:
+    name = handler.credential(payload) if handler.credential else None
     if not name or rules.project_id is None:
         return
-    found = rules.credentials.get(name)
-    if found is None or found.service != service:
+    found, service = rules.credentials.get(name), handler.service_of(payload)
+    if found is None or (handler.credential_faults is None and found.service != service):
         # The answer is always the same: producers must not learn whether a credential of that name exists.
         raise CredentialNotAllowed(
             f"The project may not use a credential {name!r} for {service}. An administrator makes it "
             "and adds the project to it.",
             credential=name,
             project=rules.project_id,
-            fields={f"payload.{field}": ["the project may not use it, or it does not exist"]},
+            fields={f"payload.{within}credential": ["the project may not use it, or it does not exist"]},
+        )
+    if handler.credential_faults and (faults := handler.credential_faults(payload, found)):
+        raise CredentialNotAllowed(
+            f"The call cannot go with the credential {name!r}.",
+            credential=name,
+            project=rules.project_id,
+            fields={f"payload.{within}{field}": [fault] for field, fault in faults.items()},
         )
 
 

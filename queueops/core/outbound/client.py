@@ -25,6 +25,7 @@ from queueops.core.values.retry_after import MAY_SPEAK_OF_A_QUOTA
 
 from .connector import Passage, checked_connector, current_passage
 from .encodings import ACCEPTED, Inflater, UnreadableEncoding
+from .origin_secret import OriginSecret
 from .policy import OutboundPolicy, OutboundRefused, ascii_of, parse_target
 
 MAX_REDIRECTS = 5
@@ -32,6 +33,25 @@ MAX_HEADER_BYTES = 65_536  # of one line: policies of web pages alone are longer
 OPEN_END_SECONDS = 1.0  # for which a stream that is complete may stay open: its connection is worth that, no slot is
 CONNECT_TIMEOUT_SECONDS = 10.0
 USER_AGENT = "queueops (gzip)"  # Google compresses only for agents that name gzip
+
+# Set by the connection, or undone by it; no caller may choose them.
+RESERVED_HEADERS = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSAFE_IN_HEADER_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
@@ -108,6 +128,7 @@ class _Request:
     keeps_body: bool
     piece_seconds: float | None
     is_complete: Callable[[], bool] | None
+    shown: OriginSecret
 
 
 @dataclass(slots=True)
@@ -138,6 +159,7 @@ class OutboundClient:
         keeps_body: bool = True,
         piece_seconds: float | None = None,
         is_complete: Callable[[], bool] | None = None,
+        shown: OriginSecret | None = None,
     ) -> OutboundResponse:
         """
         Make one call. It is never repeated here.
@@ -157,22 +179,25 @@ class OutboundClient:
             keeps_body: Off: the body of a success is for `on_piece` alone, and empty in the answer.
             piece_seconds: For the wait for each piece of the answer, within the whole.
             is_complete: Asked after each piece: nothing more is waited for, for longer than OPEN_END_SECONDS.
+            shown: A secret for this origin alone. A redirect that would take it to another one is refused.
 
         Raises:
             OutboundRefused: The target, a redirect's target or a header is not allowed.
             OutboundFailed: No complete answer.
         """
-        target = parse_target(url, policy=policy)
+        shown = shown or OriginSecret()
+        target = shown.on(parse_target(url, policy=policy))
         request = _Request(
             method,
             target,
-            checked_headers(headers or {}),
+            checked_headers({**(headers or {}), **shown.headers}),
             body,
             max_response_bytes,
             on_piece,
             keeps_body,
             piece_seconds,
             is_complete,
+            shown,
         )
         session = self._session(reuse_connection=reuse_connection)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
@@ -340,10 +365,14 @@ def _redirected(request: _Request, response: OutboundResponse, *, policy: Outbou
     target = parse_target(location, policy=policy)
     if request.target.scheme == "https" and target.scheme != "https":
         raise OutboundRefused("A redirect leads from https to http.", host=host)
-    headers = request.headers
-    if target.origin() != request.target.origin():
-        headers = CIMultiDict(item for item in headers.items() if not is_secret_header(item[0]))
-    return replace(request, target=target, headers=headers)
+    shown = request.shown
+    if target.origin() == request.target.origin():
+        return replace(request, target=shown.on(target))
+    if shown.is_in(location):
+        raise OutboundRefused("A redirect would take the credential to another host.", host=host)
+    own = {name.lower() for name in shown.headers}
+    kept = (item for item in request.headers.items() if not is_secret_header(item[0]) and item[0].lower() not in own)
+    return replace(request, target=target, headers=CIMultiDict(kept), shown=OriginSecret())
 
 
 def _joined(base: URL, location: str) -> str:

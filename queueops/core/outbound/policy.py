@@ -27,6 +27,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 MAX_URL_CHARACTERS = 8_192
+LOOPBACK_SETTING = "QUEUEOPS_ALLOW_LOOPBACK_TARGETS"
 
 LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
@@ -152,7 +153,16 @@ class OutboundPolicy:
                 resolves to is not the caller's business.
         """
         if not self.allows(host, address):
-            raise OutboundRefused(f"{host} is not a public address.", host=host)
+            told = f" In development {LOOPBACK_SETTING}=on lets this machine's own be called." if is_local(host) else ""
+            raise OutboundRefused(f"{host} is not a public address.{told}", host=host)
+
+
+def is_local(host: str) -> bool:
+    """Say whether a host names this machine as it is written, whatever other names resolve to."""
+    try:
+        return any(ip_address(host) in network for network in LOOPBACK)
+    except ValueError:
+        return host == "localhost"
 
 
 def is_public(ip: Address) -> bool:

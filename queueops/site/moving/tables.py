@@ -69,7 +69,8 @@ SORTS = (
     Sort(
         "credentials",
         "tenancy_credential",
-        read="SELECT own.name, own.service, own.quota_project, own.quota_user, own.base_url"
+        read="SELECT own.name, own.service, own.quota_project, own.quota_user, own.base_url,"
+        " own.hosts, own.placement, own.placement_name, own.oauth_scopes"
         " FROM tenancy_credential_projects AS allowed JOIN tenancy_credential AS own ON own.id = allowed.credential_id"
         f" WHERE allowed.project_id = {PROJECT}",
         write=(

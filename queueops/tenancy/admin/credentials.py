@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+from cryptography.fernet import InvalidToken
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
@@ -14,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters
 from unfold.admin import TabularInline
-from unfold.widgets import UnfoldAdminTextareaWidget
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from queueops.audit import trail
 from queueops.core.clock import Now
@@ -24,11 +25,16 @@ from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import actor_of
 from queueops.tenancy import pools, refusals
-from queueops.tenancy.credentials import CHECKS, parse_secret, seal
+from queueops.tenancy.credentials import CHECKS, CredentialKeysMissing, parse_secret, seal, unseal
+from queueops.tenancy.http_use import MOST_HOSTS, is_among, read_host, why_not_shown
 from queueops.tenancy.models import Credential, CredentialPool, CredentialSetting
 
-AUDITED = ("name", "service", "quota_project", "quota_user", "base_url")
-SHAPES = 'A JSON object: {"api_key": "…"}, {"access_token": "…"} or the key file of a Google service account.'
+HTTP_USE = ("hosts", "placement", "placement_name", "oauth_scopes")
+AUDITED = ("name", "service", "quota_project", "quota_user", "base_url", *HTTP_USE)
+SHAPES = (
+    'A JSON object: {"api_key": "…"}, {"access_token": "…"}, {"username": "…", "password": "…"} or the key file of a'
+    " Google service account."
+)
 
 
 class UnrenderedTextarea(UnfoldAdminTextareaWidget):  # type: ignore[misc]  # unfold has no types
@@ -37,6 +43,19 @@ class UnrenderedTextarea(UnfoldAdminTextareaWidget):  # type: ignore[misc]  # un
     def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context(name, None, attrs)
         return context
+
+
+def cleaned_hosts(given: list[str]) -> list[str]:
+    """
+    Raises:
+        ValidationError: One is no host, or there are too many.
+    """
+    if len(given) > MOST_HOSTS:
+        raise ValidationError(f"At most {MOST_HOSTS} hosts.")
+    try:
+        return list(dict.fromkeys(read_host(host) for host in given))
+    except ValueError as error:
+        raise ValidationError(str(error)) from None
 
 
 class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -95,6 +114,30 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]
             raise ValidationError("The address has no user, password, query or fragment: it is shown and audited.")
         return given
 
+    def clean_hosts(self) -> list[str]:
+        hosts = cleaned_hosts(self.cleaned_data["hosts"])
+        for member in self.instance.memberships.select_related("pool") if self.instance.pk else ():
+            if lost := [host for host in member.pool.hosts if not is_among(host, hosts)]:
+                raise ValidationError(f"The pool {member.pool} sends it to {', '.join(lost)}.")
+        return hosts
+
+    def clean_placement_name(self) -> str:
+        return str(self.cleaned_data["placement_name"]).strip()
+
+    def clean(self) -> dict[str, Any]:
+        """Hold the secret against the way in which http.request is to show it."""
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        if not given.get("hosts") or self.errors:
+            return given
+        try:
+            secret = unseal(given["new_secret"] or bytes(self.instance.secret))
+        except (InvalidToken, CredentialKeysMissing):
+            return given  # the doctor tells of it
+        field, fault = why_not_shown(given["placement"], given["placement_name"], secret, given["hosts"])
+        if fault:
+            self.add_error(field, fault)
+        return given
+
 
 class SettingInline(TabularInline):  # type: ignore[misc]
     model = CredentialSetting
@@ -141,6 +184,16 @@ class CredentialAdmin(QueueAdmin):
             },
         ),
         ("Where it is used", {"fields": ("base_url",)}),
+        (
+            "Calls of any HTTP API",
+            {
+                "fields": HTTP_USE,
+                "description": (
+                    "Jobs of the kind http.request may name it, too. It is sent to these hosts alone, over https, and"
+                    " no redirect takes it elsewhere."
+                ),
+            },
+        ),
     )
 
     def audit_targets(self, row: Credential) -> list[str]:
@@ -155,6 +208,8 @@ class CredentialAdmin(QueueAdmin):
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "base_url":
             kwargs |= {"assume_scheme": "https", "label": "Base URL"}
+        if db_field.name == "hosts":
+            kwargs["widget"] = UnfoldAdminTextInputWidget()
         if db_field.name == "projects":
             kwargs["help_text"] = "Who may name it. Empty: nobody; a pool that it is in has projects of its own."
         return super().formfield_for_dbfield(db_field, request, **kwargs)

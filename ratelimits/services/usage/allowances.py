@@ -16,8 +16,11 @@ from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
-from ratelimits.errors import InvalidAllowance, NoAllowance
+from queueops.tenancy.moves import hold_projects
+from ratelimits.errors import AllowanceExists, AllowanceInUse, InvalidAllowance, NoAllowance, OperatorsAllowance
 from ratelimits.models import Allowance, AllowanceOverride
+
+from .reports import MOST_USERS_COUNTED, current_month, users_beyond, was_used
 
 FIGURES = ("unit", "quota", "policy", "time_zone", "reservation_seconds")
 
@@ -47,6 +50,7 @@ def set_allowance(
     reservation_seconds: int,
     actor: str,
     reason: str = "",
+    by_operator: bool = True,
 ) -> SavedAllowance:
     """
     Give a project's users an allowance, or change it; from now on, also for the current month.
@@ -55,12 +59,12 @@ def set_allowance(
         quota: For each user and month, in the unit.
         time_zone: IANA name: where the month begins.
         reservation_seconds: Of reservations made from now on.
+        by_operator: An operator sets it, and no key of the project may change it from then on.
 
     Raises:
-        InvalidAllowance: Nothing was changed.
+        InvalidAllowance, OperatorsAllowance: Nothing was changed.
     """
-    _lock(project_id)
-    allowance = Allowance.objects.filter(pk=project_id).first()
+    allowance = _locked(project_id, by_operator=by_operator)
     before = None if allowance is None else model_to_dict(allowance, FIGURES)
     allowance = allowance or Allowance(project_id=project_id)
     allowance.unit, allowance.quota, allowance.policy = unit, quota, policy
@@ -70,10 +74,65 @@ def set_allowance(
     changed = _changed(before, after)
     if not changed:
         return SavedAllowance((), 0)
-    allowance.updated_at = Now()
+    warnings = changes_that_bite(Allowance(project_id=project_id, **before), after) if before else ()
+    allowance.set_by_operator, allowance.updated_at = by_operator, Now()
     allowance.save()
     _record("set_allowance", project_id, actor, reason, before=before, after=after)
-    return SavedAllowance(changed, _set_quotas(project_id), _warnings(before, after))
+    return SavedAllowance(changed, _set_quotas(project_id), tuple(warnings))
+
+
+@transaction.atomic
+def create_allowance(project_id: str, figures: dict[str, Any], *, actor: str, **by: Any) -> SavedAllowance:
+    """
+    As `set_allowance` where the project has none; figures that are left out are the model's defaults.
+
+    Args:
+        by: `reason` and `by_operator`.
+
+    Raises:
+        AllowanceExists, InvalidAllowance, ProjectMoving, ProjectMoved: Nothing was made.
+    """
+    hold_projects([project_id], actor)
+    _lock(project_id)
+    if Allowance.objects.filter(pk=project_id).exists():
+        raise AllowanceExists
+    return set_allowance(project_id, **{**model_to_dict(Allowance(), FIGURES), **figures}, actor=actor, **by)
+
+
+@transaction.atomic
+def change_allowance(project_id: str, figures: dict[str, Any], **by: Any) -> SavedAllowance:
+    """
+    As `set_allowance` where the project has one; figures that are left out stay.
+
+    Args:
+        by: `actor`, `reason` and `by_operator`.
+
+    Raises:
+        NoAllowance, InvalidAllowance, OperatorsAllowance: Nothing was changed.
+    """
+    allowance = _locked(project_id)
+    if allowance is None:
+        raise NoAllowance
+    return set_allowance(project_id, **{**model_to_dict(allowance, FIGURES), **figures}, **by)
+
+
+@transaction.atomic
+def delete_allowance(project_id: str, *, actor: str, reason: str = "", by_operator: bool = True) -> None:
+    """
+    Take a project's allowance away. Earlier months and quotas of single users stay; these hold again with the next one.
+
+    Raises:
+        NoAllowance, OperatorsAllowance, AllowanceInUse, ProjectMoving, ProjectMoved: Nothing was deleted.
+    """
+    hold_projects([project_id], actor)
+    allowance = _locked(project_id, by_operator=by_operator)
+    if allowance is None:
+        raise NoAllowance
+    if was_used(project_id, current_month(allowance.time_zone)):
+        raise AllowanceInUse
+    before = model_to_dict(allowance, FIGURES)
+    allowance.delete()
+    _record("delete_allowance", project_id, actor, reason, before=before)
 
 
 @transaction.atomic
@@ -118,8 +177,53 @@ def remove_override(project_id: str, user_id: UUID, *, actor: str, reason: str =
     return True
 
 
+def changes_that_bite(before: Allowance, after: dict[str, Any]) -> list[str]:
+    """Return what a person must read before these figures take effect."""
+    found = []
+    month = current_month(before.time_zone)
+    used = was_used(before.pk, month)
+    if after["unit"] != before.unit and used:
+        found.append(
+            f"What was used in {month} was counted in {before.unit} and is not converted: from now on the same numbers"
+            f" are {after['unit']}. Reservations that are active keep their amounts too. Change the unit at the"
+            " beginning of a month, or correct the users afterwards."
+        )
+    if after["quota"] < before.quota and (beyond := users_beyond(before.pk, month, after["quota"])):
+        words = f"More than {MOST_USERS_COUNTED:,}" if beyond > MOST_USERS_COUNTED else f"{beyond:,}"
+        found.append(
+            f"{words} of the users without a quota of their own have used or reserved more than"
+            f" {after['quota']:,} {after['unit']} in {month} already: nothing more can be reserved for them."
+        )
+    if after["policy"] != before.policy:
+        found.append(
+            "From now on nothing is reserved beyond the quota: calls may be refused that went through until now."
+            if after["policy"] == Allowance.Policy.STRICT
+            else "From now on reservations pass the quota. What passes it is recorded as overage, and nothing stops it."
+        )
+    if after["time_zone"] != before.time_zone and used:
+        found.append(
+            "Months begin at another instant: near the edge of a month a user's next use may count in another month"
+            " than the last. What was counted stays in its month."
+        )
+    return found
+
+
+def _locked(project_id: str, *, by_operator: bool = True) -> Allowance | None:
+    """Lock a project's quotas; return its allowance."""
+    _lock(project_id)
+    allowance = Allowance.objects.filter(pk=project_id).first()
+    if allowance and allowance.set_by_operator and not by_operator:
+        raise OperatorsAllowance
+    return allowance
+
+
 def _lock(project_id: str) -> None:
-    """Lock a project's quotas, so that changes of them follow one another."""
+    """
+    Lock a project's quotas, so that changes of them follow one another.
+
+    Raises:
+        InvalidAllowance: There is no such project.
+    """
     if Project.objects.select_for_update(no_key=True).filter(pk=project_id).first() is None:
         raise InvalidAllowance(fields={"project_id": ["There is no such project."]})
 
@@ -151,15 +255,6 @@ def _is_zone(name: str) -> bool:
 
 def _changed(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in after if before is None or before[name] != after[name])
-
-
-def _warnings(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[str, ...]:
-    warnings = []
-    if before and before["unit"] != after["unit"]:
-        warnings.append(f"What was used of the current month was counted in {before['unit']}, and stays in its sums.")
-    if before and before["time_zone"] != after["time_zone"]:
-        warnings.append("The month ends at another time; what was used near its edges stays where it was counted.")
-    return tuple(warnings)
 
 
 def _record(action: str, project_id: str, actor: str, reason: str, *, before: Any = None, after: Any = None) -> None:

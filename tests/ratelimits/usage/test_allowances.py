@@ -89,8 +89,10 @@ def test_a_lower_quota_makes_overage_of_what_was_used(user):
 def test_a_change_of_unit_or_zone_is_warned_of(user):
     make_project()
     assert give().warnings == ()
-    assert len(give(unit="requests").warnings) == 1
-    assert len(give(time_zone="Asia/Tokyo", unit="tokens").warnings) == 2
+    assert give(unit="requests").warnings == ()
+    make_usage_event(user)
+    assert len(give(unit="tokens").warnings) == 1
+    assert len(give(time_zone="Asia/Tokyo", unit="requests").warnings) == 2
 
 
 def test_an_override_is_for_one_user_and_the_others_keep_theirs(user):

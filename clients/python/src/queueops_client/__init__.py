@@ -23,6 +23,7 @@ from queueops_client.errors import (
 )
 from queueops_client.producer import QueueOps
 from queueops_client.records import (
+    Allowance,
     AuditEntry,
     Batch,
     DeadLetter,
@@ -57,6 +58,7 @@ from queueops_client.usage.tracker import UsageTracker
 from queueops_client.watching import Update
 
 __all__ = [
+    "Allowance",
     "ApiError",
     "AsyncQueueOps",
     "AsyncUsageTracker",

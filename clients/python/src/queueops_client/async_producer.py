@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, Unpack, overload
 from queueops_client.calls import AnyBatch, Calls, Id, Letters, Subject, Target
 from queueops_client.line import AsyncLine
 from queueops_client.records import (
+    Allowance,
     AuditEntry,
     Batch,
     DeadLetter,
@@ -31,6 +32,8 @@ from queueops_client.records import (
 )
 from queueops_client.retry import Retry
 from queueops_client.specs import (
+    AllowanceChanges,
+    AllowanceOptions,
     AsyncJobs,
     JobOptions,
     Jobs,
@@ -539,6 +542,55 @@ class AsyncQueueOps:
             NotFound: There is none; after a lost answer because it has been deleted.
         """
         await self._run(self._calls.delete_window(window, reason))
+
+    # Allowances
+
+    def allowances(self, **filters: Any) -> AsyncIterator[Allowance]:
+        """
+        Iterate over the project's allowance: one, or none.
+
+        Args:
+            filters: Of `GET /allowances/`; there are none.
+        """
+        return self._iterate(self._calls.allowances(filters))
+
+    async def allowance(self, allowance: str | Allowance) -> Allowance:
+        """
+        Return the allowance of a project, by its id.
+
+        Raises:
+            NotFound: `no_allowance`: it has none, or is not the key's own.
+        """
+        return await self._run(self._calls.allowance(allowance))
+
+    async def create_allowance(self, quota: int, **options: Unpack[AllowanceOptions]) -> Allowance:
+        """
+        Give each user of the project so many requests or tokens a month. The key needs the scope `limits`.
+
+        Raises:
+            Conflict: `allowance_exists`; after a lost answer because it has been made.
+            InvalidRequest: With the field that is wrong.
+        """
+        return await self._run(self._calls.create_allowance({"quota": quota, **options}))
+
+    async def change_allowance(self, allowance: str | Allowance, **changes: Unpack[AllowanceChanges]) -> Allowance:
+        """
+        Change it, also for the current month; fields that are left out stay as they are.
+
+        Raises:
+            NotAllowed: `operators_allowance`: an operator has set it.
+        """
+        return await self._run(self._calls.change_allowance(allowance, changes))
+
+    async def delete_allowance(self, allowance: str | Allowance, *, reason: str) -> None:
+        """
+        Delete it; months before stay as they are.
+
+        Raises:
+            Conflict: `allowance_in_use`: some of it was used or reserved this month.
+            NotFound: There is none; after a lost answer because it has been deleted.
+        """
+        await self._run(self._calls.delete_allowance(allowance, reason))
 
     # Audit
 

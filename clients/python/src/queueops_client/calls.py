@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from uuid import UUID, uuid4
 from queueops_client.errors import InvalidRequest, NotFound
 from queueops_client.exchange import Answer, Emit, RequestOptions, Steps, exchange, request_of
 from queueops_client.records import (
+    Allowance,
     AuditEntry,
     Batch,
     DeadLetter,
@@ -33,10 +35,20 @@ from queueops_client.records import (
     moments,
 )
 from queueops_client.retry import Retry
-from queueops_client.specs import JobSpec, OnFailure, Spool, encoded, encoded_schedule, encoded_webhook, encoded_window
+from queueops_client.specs import (
+    JobSpec,
+    OnFailure,
+    Spool,
+    encoded,
+    encoded_allowance,
+    encoded_schedule,
+    encoded_webhook,
+    encoded_window,
+)
 
 API = "/api/v1"
 PAGE_SIZE = 500
+PROJECT_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 BATCH_TIMEOUT_SECONDS = 300.0  # 100,000 jobs are checked and stored before the answer
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -58,6 +70,17 @@ def id_of(given: Id | Record) -> str:
         return str(UUID(str(value)))
     except ValueError:
         raise InvalidRequest("invalid_id", f"{value!r} is not an id.", status=422) from None
+
+
+def _allowance_path(allowance: str | Allowance) -> str:
+    """
+    Raises:
+        InvalidRequest: It is no project's id, so it would name another address.
+    """
+    project = allowance.project if isinstance(allowance, Allowance) else allowance
+    if not PROJECT_ID.fullmatch(project):
+        raise InvalidRequest("invalid_id", f"{project!r} is not the id of a project.", status=422)
+    return f"/allowances/{project}/"
 
 
 class Calls:
@@ -350,6 +373,23 @@ class Calls:
     def delete_window(self, window: Id | Window, reason: str) -> Steps[None]:
         path = f"/maintenance/{id_of(window)}/"
         yield from self.request("DELETE", path, params={"reason": reason or None}, is_safe=True)
+
+    def allowances(self, filters: Body) -> Steps[None]:
+        return self._list("/allowances/", Allowance, filters)
+
+    def allowance(self, allowance: str | Allowance) -> Steps[Allowance]:
+        return self._read(_allowance_path(allowance), Allowance)
+
+    def create_allowance(self, figures: Body) -> Steps[Allowance]:
+        answer = yield from self._store("POST", "/allowances/", encoded_allowance(figures))
+        return Allowance.of(answer.body)
+
+    def change_allowance(self, allowance: str | Allowance, changes: Body) -> Steps[Allowance]:
+        answer = yield from self._store("PATCH", _allowance_path(allowance), encoded_allowance(changes))
+        return Allowance.of(answer.body)
+
+    def delete_allowance(self, allowance: str | Allowance, reason: str) -> Steps[None]:
+        yield from self.request("DELETE", _allowance_path(allowance), params={"reason": reason}, is_safe=True)
 
     def _store(self, method: str, path: str, content: bytes) -> Steps[Answer]:
         headers = {"content-type": "application/json", "idempotency-key": str(uuid4())}

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, Unpack, overload
 from queueops_client.calls import AnyBatch, Calls, Id, Letters, Subject, Target
 from queueops_client.line import Line
 from queueops_client.records import (
+    Allowance,
     AuditEntry,
     Batch,
     DeadLetter,
@@ -32,6 +33,8 @@ from queueops_client.records import (
 )
 from queueops_client.retry import Retry
 from queueops_client.specs import (
+    AllowanceChanges,
+    AllowanceOptions,
     JobOptions,
     Jobs,
     JobSpec,
@@ -537,6 +540,55 @@ class QueueOps:
             NotFound: There is none; after a lost answer because it has been deleted.
         """
         self._run(self._calls.delete_window(window, reason))
+
+    # Allowances
+
+    def allowances(self, **filters: Any) -> Iterator[Allowance]:
+        """
+        Iterate over the project's allowance: one, or none.
+
+        Args:
+            filters: Of `GET /allowances/`; there are none.
+        """
+        return self._iterate(self._calls.allowances(filters))
+
+    def allowance(self, allowance: str | Allowance) -> Allowance:
+        """
+        Return the allowance of a project, by its id.
+
+        Raises:
+            NotFound: `no_allowance`: it has none, or is not the key's own.
+        """
+        return self._run(self._calls.allowance(allowance))
+
+    def create_allowance(self, quota: int, **options: Unpack[AllowanceOptions]) -> Allowance:
+        """
+        Give each user of the project so many requests or tokens a month. The key needs the scope `limits`.
+
+        Raises:
+            Conflict: `allowance_exists`; after a lost answer because it has been made.
+            InvalidRequest: With the field that is wrong.
+        """
+        return self._run(self._calls.create_allowance({"quota": quota, **options}))
+
+    def change_allowance(self, allowance: str | Allowance, **changes: Unpack[AllowanceChanges]) -> Allowance:
+        """
+        Change it, also for the current month; fields that are left out stay as they are.
+
+        Raises:
+            NotAllowed: `operators_allowance`: an operator has set it.
+        """
+        return self._run(self._calls.change_allowance(allowance, changes))
+
+    def delete_allowance(self, allowance: str | Allowance, *, reason: str) -> None:
+        """
+        Delete it; months before stay as they are.
+
+        Raises:
+            Conflict: `allowance_in_use`: some of it was used or reserved this month.
+            NotFound: There is none; after a lost answer because it has been deleted.
+        """
+        self._run(self._calls.delete_allowance(allowance, reason))
 
     # Audit
 

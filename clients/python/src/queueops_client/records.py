@@ -501,6 +501,31 @@ class Window(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance(Record):
+    """
+    The use that each user of a project has for a calendar month.
+
+    Attributes:
+        unit: `requests` or `tokens`.
+        policy: `strict`: nothing is reserved beyond the quota; `record_overage`: it is, and recorded.
+        set_by_operator: Keys of the project may look at it only.
+        months: Of a change: how many users' months have another quota now.
+        warnings: Of a change: what may surprise.
+    """
+
+    project: str
+    unit: str = ""
+    quota: int = 0
+    policy: str = ""
+    time_zone: str = "UTC"
+    reservation_seconds: int = 0
+    set_by_operator: bool = False
+    updated_at: datetime | None = None
+    months: int = 0
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Record):
     """
     Something done to many rows in the background.

@@ -162,6 +162,31 @@ class WindowOptions(TypedDict, total=False):
     reason: str
 
 
+class AllowanceOptions(TypedDict, total=False):
+    """
+    The options of an allowance besides its quota.
+
+    Attributes:
+        unit: `requests` or `tokens`.
+        policy: `strict` or `record_overage`.
+        time_zone: Where a month begins at midnight.
+        reservation_seconds: After which a reservation that nobody confirmed is given back.
+        reason: Kept in the audit trail.
+    """
+
+    unit: str
+    policy: str
+    time_zone: str
+    reservation_seconds: int
+    reason: str
+
+
+class AllowanceChanges(AllowanceOptions, total=False):
+    """Changes to an allowance; what is left out stays as it is."""
+
+    quota: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A job to be submitted; JobOptions says what the fields mean."""
@@ -220,6 +245,16 @@ def encoded_window(figures: Mapping[str, Any]) -> bytes:
         InvalidRequest: It holds what JSON has no form for.
     """
     return _as_json(figures, "window")
+
+
+def encoded_allowance(figures: Mapping[str, Any]) -> bytes:
+    """
+    An allowance, or changes of one, as JSON.
+
+    Raises:
+        InvalidRequest: It holds what JSON has no form for.
+    """
+    return _as_json(figures, "allowance")
 
 
 def encoded_schedule(figures: Mapping[str, Any]) -> bytes:

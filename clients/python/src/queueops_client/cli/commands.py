@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from queueops_client.cli import audit, letters, mcp, schedules, submit, usage, watch, windows, work
+from queueops_client.cli import allowance, audit, letters, mcp, schedules, submit, usage, watch, windows, work
 from queueops_client.cli.session import Session, command, shared
 from queueops_client.cli.words import clean
 from queueops_client.errors import ApiError, BadConfiguration, ClientError, Unreachable, WaitTimeout
@@ -84,6 +84,7 @@ for part in (
     letters.letters,
     schedules.schedules,
     windows.windows,
+    allowance.allowance,
     audit.audit,
     mcp.mcp,
     usage.usage,
