@@ -26,7 +26,7 @@ from ratelimits.services.tuning.at_once import MOST_CALLS_AT_ONCE
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
 GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"\S")]
-DelaySeconds = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS)]
+DelaySeconds = Annotated[float, Field(strict=True, ge=0, le=MAX_DELAY_SECONDS)]
 CRON = "Minute, hour, day of the month, month, day of the week, read as Debian's cron reads them."
 KindName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=NO_NUL)]
 JobOutcome = Literal["completed", "failed", "cancelled"]  # the ended states of jobs/states.py
@@ -72,7 +72,15 @@ class WithReason(Input):
     reason: Reason = ""
 
 
+def _percent_with_its_canary(schema: dict[str, Any]) -> None:
+    """Describe that the percentage comes with a number."""
+    canary: dict[str, Any] = {"required": ["canary"], "properties": {"canary": {"type": "integer"}}}
+    schema["dependentSchemas"] = {"canary_percent": canary}
+
+
 class WithCanary(Input):
+    model_config = ConfigDict(json_schema_extra=_percent_with_its_canary)
+
     canary: int | None = Field(
         default=None,
         ge=1,
@@ -320,10 +328,11 @@ def _one_of_both(schema: dict[str, Any]) -> None:
         described = schema["properties"][name]
         del described["default"]
         described.update(next(choice for choice in described.pop("anyOf") if choice != {"type": "null"}))
-    by_ids: dict[str, Any] = {"required": ["ids"]}
+    by_ids: dict[str, Any] = {"required": ["ids"], "not": {"required": ["filter"]}}
     if "canary" in schema["properties"]:
         by_ids["properties"] = {"canary": {"type": "null"}}
-    schema["oneOf"] = [by_ids, {"required": ["filter"]}]
+        _percent_with_its_canary(schema)
+    schema["oneOf"] = [by_ids, {"required": ["filter"], "not": {"required": ["ids"]}}]
 
 
 class Selection(Input):
@@ -348,14 +357,20 @@ class Selection(Input):
 
 class RequeueBatch(WithCanary):
     priority: Priority | None = None
-    spread_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this.")
+    spread_seconds: float = Field(
+        strict=True, default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this."
+    )
     note: Reason = ""
 
 
 class RequeueMany(Selection, WithCanary):
+    model_config = ConfigDict(json_schema_extra=_one_of_both)
+
     payload: dict[str, Any] | None = Field(default=None, description="Instead of each failed job's.")
     priority: Priority | None = None
-    spread_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this.")
+    spread_seconds: float = Field(
+        strict=True, default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this."
+    )
     note: Reason = ""
 
     @model_validator(mode="after")

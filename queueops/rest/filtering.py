@@ -109,6 +109,7 @@ class _TruthField(forms.Field):
         return value == "true"
 
 
+@extend_schema_field({"type": "boolean"})
 class TruthFilter(django_filters.BooleanFilter):
     """Refuses unknown values, which Django's filter takes for no filter at all."""
 

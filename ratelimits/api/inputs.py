@@ -223,7 +223,14 @@ class ChangeAllowance(NewAllowance):
     quota: Annotated[int, Field(strict=True, ge=0, le=MAX_QUOTA)] = 0
 
 
+def _one_end_alone(schema: dict[str, Any]) -> None:
+    """Describe that at most one of both is given."""
+    schema["anyOf"] = [{"properties": {name: {"type": "null"}}} for name in ("ends_at", "for_seconds")]
+
+
 class SetOverride(Input):
+    model_config = ConfigDict(json_schema_extra=_one_end_alone)
+
     key: str = Field(description="As its counter shows it: `project:acme`, `project:acme/user:u`.")
     capacity: Number
     refill_per_second: Number | None = None

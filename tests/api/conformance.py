@@ -52,8 +52,8 @@ ROWS = {
     "limits": "ratelimits_limit",
 }
 # What only the server, or only who calls, can know: no document could say which values are taken. Nor does a pattern
-# say which characters can be printed, as those of tags.
-UNSAYABLE = frozenset({"cursor", "user_id", "key", "project", "tags", "any_tag"})
+# say which characters can be printed, as those of tags, or how the fields of a job go together.
+UNSAYABLE = frozenset({"cursor", "user_id", "key", "project", "tags", "any_tag", "on_finish"})
 ONE_BY_ONE = frozenset({"/api/v1/usage/ingest/"})  # answers 200 with what is wrong with each
 PLENTY = 1_000_000  # requests a minute
 

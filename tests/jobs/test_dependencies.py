@@ -401,6 +401,7 @@ def test_none_is_stranded_or_released_twice_by_eight_that_end_submit_and_release
 
 
 @pytest.mark.soak
+@pytest.mark.django_db(transaction=True)
 def test_none_of_ten_thousand_is_stranded_or_released_twice():
     waited = race(10_000)
     assert len(waited) == 10_000

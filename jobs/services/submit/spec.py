@@ -27,7 +27,7 @@ from pydantic_core import PydanticCustomError
 from jobs.models import OnFailure
 from jobs.states import Priority
 from queueops.core.errors import QueueOpsError, fields_of
-from queueops.core.values.moments import Moment
+from queueops.core.values.moments import PATTERN, Moment
 from queueops.core.values.tags import Tags
 from queueops.core.values.written import member
 from queueops.core.web.nul import NO_NUL
@@ -89,7 +89,12 @@ def _readable(moment: datetime) -> datetime:
     return moment
 
 
-Due = Annotated[Moment, AfterValidator(_readable)]
+YEARS = r"(19[7-9]\d|[2-8]\d{3}|9[0-8]\d{2}|99[0-8]\d|999[0-8])"  # of _readable
+Due = Annotated[
+    Moment,
+    AfterValidator(_readable),
+    Field(json_schema_extra={"pattern": PATTERN.replace(r"^\d{4}", f"^{YEARS}")}),
+]
 
 
 # Pydantic would read true as 1, and a text as the number in it.
