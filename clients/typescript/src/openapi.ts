@@ -3596,6 +3596,10 @@ export interface components {
              * @default null
              */
             refill_per_second: number | null;
+        } | {
+            ends_at?: null;
+        } | {
+            for_seconds?: null;
         };
         /**
          * Settle
