@@ -46,6 +46,7 @@ body_limits = BodyLimits(
     default_bytes=settings.QUEUEOPS.max_job_bytes,
     path_bytes={
         "/api/v1/batches/": settings.QUEUEOPS.max_body_mb * MEGABYTE,
+        "/api/v1/forecast/": settings.QUEUEOPS.max_body_mb * MEGABYTE,
         "/admin/jobs/upload/add/": 21 * MEGABYTE,  # MAX_UPLOAD_BYTES of jobs.services.submit.uploads, and the form
     },
 )

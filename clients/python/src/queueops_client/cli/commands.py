@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from queueops_client.cli import allowance, audit, letters, mcp, schedules, submit, usage, watch, windows, work
+from queueops_client.cli import allowance, ask, audit, letters, mcp, schedules, submit, usage, watch, windows, work
 from queueops_client.cli.session import Session, command, shared
 from queueops_client.cli.words import clean
 from queueops_client.errors import ApiError, BadConfiguration, ClientError, Unreachable, WaitTimeout
@@ -76,6 +76,7 @@ def completion(shell: str) -> None:
 
 for part in (
     submit.submit,
+    ask.run,
     watch.watch,
     work.status,
     work.results,

@@ -72,7 +72,7 @@ def _models(told: Forecast) -> Table:
 def _ways(told: Forecast) -> Table:
     table = _table("way", "price", "done in", "at")
     for name, way in (("live", told.live), ("by batch", told.batch)):
-        table.add_row(name, _price(way, told.currency), *_end(way))
+        table.add_row(name, price_of(way, told.currency), *_end(way))
     return table
 
 
@@ -98,7 +98,8 @@ def _table(*names: str) -> Table:
     return table
 
 
-def _price(way: ForecastWay, currency: str) -> str:
+def price_of(way: ForecastWay, currency: str) -> str:
+    """Say for people what a batch costs by one way."""
     if way.price is None:
         return "no price"
     if way.price_range is None:

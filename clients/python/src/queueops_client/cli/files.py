@@ -80,7 +80,7 @@ def job_in(text: str) -> dict[str, Any]:
     if text.startswith("@"):
         with opened(where) as file:
             text = file.read()
-    job = _parsed(text, where)
+    job = parsed(text, where)
     if not isinstance(job, dict):
         raise BadFile(f"{where}: a job is a JSON object.")
     return job
@@ -96,7 +96,7 @@ def _lines(file: IO[str]) -> Iterator[tuple[str, Any]]:
             yield from _listed(line + file.read())
             return
         if line.strip():
-            yield f"Line {number}", _parsed(line, f"Line {number}")
+            yield f"Line {number}", parsed(line, f"Line {number}")
 
 
 def _document(file: IO[str]) -> Iterator[tuple[str, Any]]:
@@ -104,7 +104,7 @@ def _document(file: IO[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _listed(text: str) -> Iterator[tuple[str, Any]]:
-    document = _parsed(text, "The file")
+    document = parsed(text, "The file")
     jobs = document.get("jobs") if isinstance(document, dict) else document
     if not isinstance(jobs, list):
         raise BadFile('The file is neither a JSON list of jobs nor {"jobs": [...]}.')
@@ -114,13 +114,24 @@ def _listed(text: str) -> Iterator[tuple[str, Any]]:
 
 def _rows(file: IO[str]) -> Iterator[tuple[str, Any]]:
     """Columns are fields, or places in the payload: `payload.url` text, `payload.values:json` JSON."""
+    for place, header, row in table_of(file):
+        yield place, _job_of(header, row, place)
+
+
+def table_of(file: IO[str]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """
+    Yield each row of a CSV file that is not empty: its place, the header, its cells.
+
+    Raises:
+        BadFile
+    """
     csv.field_size_limit(MAX_CELL)
     first = file.readline()
     if told := SEPARATOR_LINE.fullmatch(first.strip()):
         first = file.readline()
     delimiter = told[1] if told else max(DELIMITERS, key=first.count)
-    [header] = list(csv.reader([first], delimiter=delimiter)) or [[]]
-    if not any(name.strip() for name in header):
+    [header] = [[name.strip() for name in row] for row in csv.reader([first], delimiter=delimiter)] or [[]]
+    if not any(header):
         raise BadFile("The file has no header.")
     try:
         for number, row in enumerate(csv.reader(file, delimiter=delimiter, strict=True), 2):
@@ -128,7 +139,7 @@ def _rows(file: IO[str]) -> Iterator[tuple[str, Any]]:
             if any(cell.strip() for cell in row[len(header) :]):
                 raise BadFile(f"{place} has {len(row)} cells, and the header {len(header)}.")
             if any(cell.strip() for cell in row):
-                yield place, _job_of([name.strip() for name in header], row, place)
+                yield place, header, row
     except csv.Error as error:
         raise BadFile(f"The file is not CSV: {error}.") from error
 
@@ -145,7 +156,7 @@ def _job_of(header: list[str], row: list[str], place: str) -> dict[str, Any]:
         if is_json and cell.strip() in BOOLEANS:
             value = BOOLEANS[cell.strip()]
         elif is_json or path == ["payload"]:
-            value = _parsed(cell, f"{place}, column {column}")
+            value = parsed(cell, f"{place}, column {column}")
         target = job
         for name in path[:-1]:
             target = target.setdefault(name, {})
@@ -170,7 +181,11 @@ def _number(cell: Any) -> Any:
 READ = {"cost": _number, "delay_seconds": _number, "tags": _list, "after": _list}  # what is no text in a cell
 
 
-def _parsed(text: str, place: str) -> Any:
+def parsed(text: str, place: str) -> Any:
+    """
+    Raises:
+        BadFile: With the place.
+    """
     try:
         return json.loads(text, parse_constant=_refuse)
     except ValueError as error:

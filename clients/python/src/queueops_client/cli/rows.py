@@ -1,0 +1,153 @@
+"""Rows of a file or folder, what is asked of each, and the file that they come out as."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from queueops_client.cli.files import MAX_CELL, BadFile, opened, parsed, table_of
+
+Row = Mapping[str, Any]
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+FOLDER_COLUMNS = ("file", "text")
+
+
+def rows_of(name: str) -> list[tuple[str, Row]]:
+    """
+    Read the rows of a CSV file, of a file with a JSON object a line, or of a folder: its files, with `file` and `text`.
+
+    Returns:
+        Each with its place, for errors.
+
+    Raises:
+        BadFile
+    """
+    if Path(name).is_dir():
+        rows = list(_files(Path(name)))
+    else:
+        with opened(name) as file:
+            if Path(name).suffix.lower() in {".csv", ".tsv"}:
+                rows = [(told[0], _named(*told[1:])) for told in table_of(file)]
+            else:
+                lines = [(f"Line {number}", line) for number, line in enumerate(file, 1) if line.strip()]
+                rows = [(place, _object(line, place)) for place, line in lines]
+    if not rows:
+        raise BadFile(f"{name} has no rows.")
+    return rows
+
+
+def _named(header: Sequence[str], cells: Sequence[str]) -> Row:
+    twice = next((one for one in header if header.count(one) > 1), None)
+    if twice is not None:
+        raise BadFile(f"Two columns are named {twice!r}." if twice else "Two columns have no name.")
+    padded = [*cells, *[""] * (len(header) - len(cells))]
+    return dict(zip(header, padded, strict=False))
+
+
+def _object(line: str, place: str) -> Row:
+    row = parsed(line, place)
+    if not isinstance(row, dict):
+        raise BadFile(f"{place}: a row is a JSON object.")
+    return row
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Row]]:
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and not path.name.startswith("."):
+            with opened(str(path)) as file:
+                yield path.name, dict(zip(FOLDER_COLUMNS, (path.name, file.read()), strict=True))
+
+
+class Template:
+    """
+    A text with columns: `{name}` stands for a row's value, `{{` and `}}` for braces.
+
+    Raises:
+        BadFile: It cannot be read.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            pieces = list(string.Formatter().parse(text))
+        except ValueError as error:
+            raise BadFile(f"--prompt: {error}; write {{{{ and }}}} for braces that are text.") from error
+        for _, name, spec, conversion in pieces:
+            if name == "" or spec or conversion:
+                raise BadFile("--prompt: {name} stands for a column; write {{ and }} for braces that are text.")
+        self._pieces = [(before, name) for before, name, _, _ in pieces]
+
+    def fill(self, row: Row, place: str) -> str:
+        """
+        Raises:
+            BadFile: The row has no such column.
+        """
+        return "".join(before + ("" if name is None else _text(row, name, place)) for before, name in self._pieces)
+
+
+def _text(row: Row, name: str, place: str) -> str:
+    if name not in row:
+        raise BadFile(f"{place} has no column {name!r}; it has {', '.join(map(repr, row))}.")
+    value = row[name]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def cell_at(result: Any, path: str) -> Any:
+    """Return what stands at a place of a result, such as `data.total`; None: nothing."""
+    for step in path.split("."):
+        result = result.get(step) if isinstance(result, dict) else None
+    return result
+
+
+@contextmanager
+def written(name: str, columns: Sequence[str]) -> Iterator[Callable[[Row], None]]:
+    """Write rows to a file that is there once all of them are; the file's name says whether it is CSV or JSON lines."""
+    target = Path(name)
+    part = target.with_name(f".{target.name}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            if target.suffix.lower() in {".csv", ".tsv"}:
+                csv.field_size_limit(MAX_CELL)
+                writer = csv.DictWriter(file, columns, delimiter="\t" if target.suffix.lower() == ".tsv" else ",")
+                writer.writeheader()
+                yield lambda row: writer.writerow({column: _cell(row.get(column)) for column in columns})
+            else:
+                yield lambda row: print(json.dumps(dict(row), ensure_ascii=False), file=file)
+        part.replace(target)
+    except OSError as error:
+        raise BadFile(f"{name}: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def refuse_unwritable(name: str) -> None:
+    """
+    Raises:
+        BadFile: Nothing could be written there in the end.
+    """
+    folder = Path(name).parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(name).is_dir():
+        raise BadFile(f"{name} cannot be written.")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def no_formula(value: Any) -> Any:
+    """Return a value that a model wrote; a text that a spreadsheet would carry out has an apostrophe before it."""
+    if not isinstance(value, str) or not value.startswith(FORMULA_STARTS):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
