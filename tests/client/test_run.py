@@ -70,7 +70,7 @@ def test_rows_come_out_with_their_answers_in_their_order_and_are_asked_once(comm
     found = read(tmp_path / "in.answers.csv")
     assert [row["id"] for row in found] == [str(number) for number in range(20)]
     assert found[3] == {"id": "3", "text": 'invoice "3", {brace}', "total": "7.5", "note": "fox", "error": ""}
-    assert Job.objects.first().payload["prompt"].endswith(" as {json}?")
+    assert Job.objects.earliest("pk").payload["prompt"].endswith(" as {json}?")
     (tmp_path / "in.answers.csv").unlink()
     assert "All 20 questions were asked before." in command(*arguments)[1]
     assert read(tmp_path / "in.answers.csv") == found
