@@ -225,6 +225,7 @@ def test_operators_see_what_was_learned_and_undo_it(key: Credential):
         "service": "openai",
         "projects": ["acme"],
         "base_url": key.base_url,
+        "placement": key.placement,
         **{f"settings-{name}_FORMS": count for name, count in (("TOTAL", 2), ("INITIAL", 1), ("MIN_NUM", 0))},
         "settings-0-id": row.pk,
         "settings-0-credential": key.pk,

@@ -101,7 +101,7 @@ def test_the_limits_are_read_once_for_many_decisions(django_assert_num_queries):
     made = make_limit("on")
     make_limit("off", enabled=False, service="other")
     override(made, KEY, capacity=3)
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(2):
         assert [rule.name for rule in catalogue.rules()] == ["on"]
         assert [rule.name for rule in catalogue.rules_for(ADA)] == ["on"]
         assert catalogue.limited_services() == {"svc"}

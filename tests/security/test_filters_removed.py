@@ -49,6 +49,9 @@ UNCONFINED = {
     ("SimulateLimit", "POST"),
     ("AtOnceCaps", "PUT"),  # of operators alone, as limits are
     ("AtOnceCap", "DELETE"),
+    ("AllowanceList", "POST"),  # the quotas of its months change with it, which no key may write
+    ("AllowanceDetail", "PATCH"),
+    ("AllowanceDetail", "DELETE"),
 }
 
 

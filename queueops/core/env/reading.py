@@ -25,7 +25,7 @@ class BadConfiguration(QueueOpsError):
 
 SAME_BUT_FOR_SLIPS = 0.93  # of the letters
 # Variables of the command `queueops`, which may be set in the same shell.
-OF_THE_CLIENT = frozenset({"QUEUEOPS_URL", "QUEUEOPS_KEY", "QUEUEOPS_KEY_FILE"})
+OF_THE_CLIENT = frozenset({"QUEUEOPS_URL", "QUEUEOPS_KEY", "QUEUEOPS_KEY_FILE", "QUEUEOPS_CREDENTIAL"})
 
 
 def read(environ: Mapping[str, str], *, default_data_dir: Path) -> Environment:
