@@ -9,9 +9,9 @@ import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from queueops_client.cli.files import MAX_CELL, BadFile, opened, parsed, table_of
+from queueops_client.cli.files import BadFile, opened, parsed, table_of
 
 Row = Mapping[str, Any]
 
@@ -113,10 +113,7 @@ def written(name: str, columns: Sequence[str]) -> Iterator[Callable[[Row], None]
     try:
         with part.open("w", encoding="utf-8", newline="") as file:
             if target.suffix.lower() in {".csv", ".tsv"}:
-                csv.field_size_limit(MAX_CELL)
-                writer = csv.DictWriter(file, columns, delimiter="\t" if target.suffix.lower() == ".tsv" else ",")
-                writer.writeheader()
-                yield lambda row: writer.writerow({column: _cell(row.get(column)) for column in columns})
+                yield csv_to(file, columns, delimiter="\t" if target.suffix.lower() == ".tsv" else ",")
             else:
                 yield lambda row: print(json.dumps(dict(row), ensure_ascii=False), file=file)
         part.replace(target)
@@ -124,6 +121,17 @@ def written(name: str, columns: Sequence[str]) -> Iterator[Callable[[Row], None]
         raise BadFile(f"{name}: {error.strerror}") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def csv_to(file: IO[str], columns: Sequence[str], *, delimiter: str = ",") -> Callable[[Row], None]:
+    """Write a header; the function that is returned writes a row, what is no text as JSON."""
+    writer = csv.DictWriter(file, columns, delimiter=delimiter)
+    writer.writeheader()
+
+    def write(row: Row) -> None:
+        writer.writerow({column: _cell(row.get(column)) for column in columns})
+
+    return write
 
 
 def refuse_unwritable(name: str) -> None:

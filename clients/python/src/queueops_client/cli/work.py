@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 
 import click
 from rich.table import Table
 
+from queueops_client.cli.rows import cell_at, csv_to, no_formula
 from queueops_client.cli.session import Session, command
 from queueops_client.cli.watch import line_of, operation_line
 from queueops_client.cli.words import batch_line, clean, counted, job_line, plural
@@ -16,6 +18,7 @@ from queueops_client.producer import QueueOps
 from queueops_client.records import Batch, Job
 
 OPEN_BATCHES = 10
+OF_A_JOB = ("idempotency_key", "id", "state", "last_error_code")  # the first columns of results as CSV
 
 
 @click.command()
@@ -86,17 +89,29 @@ def _facts_of_job(job: Any) -> dict[str, Any]:
 @click.command()
 @click.argument("batch", metavar="BATCH")
 @click.option("--failed", is_flag=True, help="Only jobs that failed or were cancelled.")
+@click.option(
+    "--column", "columns", multiple=True, metavar="PATH", help="As CSV, with this of the results, such as data.total."
+)
+@click.option("--csv", "as_csv", is_flag=True, help="As CSV, with the whole result as JSON unless --column says what.")
 @command
-def results(session: Session, *, batch: str, failed: bool) -> None:
+def results(session: Session, *, batch: str, failed: bool, columns: tuple[str, ...], as_csv: bool) -> None:
     """
     Print what became of each job of BATCH, one JSON object a line, in the order of submission.
 
     Jobs that have not ended come too, without a result; `state` tells.
     """
+    chosen = {path: path for path in columns} or {"result": ""}
+    write = csv_to(sys.stdout, [*OF_A_JOB, *chosen]) if as_csv or columns else None
     with session.queue() as queue:
         for result in queue.results(batch):
-            if not failed or result.state in {"failed", "cancelled"}:
+            if failed and result.state not in {"failed", "cancelled"}:
+                continue
+            if write is None:
                 session.give(result.raw)
+                continue
+            whole = queue.result(result) if result.stored_result is not None else result.result
+            found = {name: no_formula(cell_at(whole, path) if path else whole) for name, path in chosen.items()}
+            write({**{name: result.raw.get(name) for name in OF_A_JOB}, **found})
 
 
 @click.command()
