@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.process]
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    sheet: dict[str, Any] = {"credential": "robot", "spreadsheet_id": "s", "values": [["1"]]}
-    jobs: list[dict[str, Any]] = [
-        {"kind": "google_sheets.values_append", "payload": {**sheet, "range": "Sheet1!A1"}} for _ in range(6)
+    sheet: dict[str, Any] = {"credential": "robot", "range": "Sheet1!A1", "values": [["1"]]}
+    jobs: list[dict[str, Any]] = [  # to a spreadsheet each, or they would leave as one call
+        {"kind": "google_sheets.values_append", "payload": {**sheet, "spreadsheet_id": f"s{n}"}} for n in range(6)
     ]
     jobs.append({"kind": "http.request", "payload": {"method": "GET", "url": "https://api.example.com/a"}})
     for provider in ("openai", "anthropic", "gemini"):

@@ -241,7 +241,11 @@ class Seat {
       const path = pathOf(outbox, id);
       makeIfMissing(path);
       const db = new Database(path);
-      if (isLocked(db, "BEGIN EXCLUSIVE") && existsSync(path)) return new Seat(id, path, db);
+      try {
+        if (isLocked(db, "BEGIN EXCLUSIVE") && existsSync(path)) return new Seat(id, path, db);
+      } catch (error) {
+        if (existsSync(path)) throw error; // SQLite may call a file that is gone a broken disk
+      }
       db.close(); // somebody tidied the file away before it was locked
     }
   }
