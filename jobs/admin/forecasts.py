@@ -6,6 +6,7 @@ from typing import Any
 
 from jobs.models import Upload
 from jobs.services.explain.forecast_submission import SubmissionForecast, SubmissionWay, forecast_submission
+from jobs.services.submit.accept_document import LineError
 from jobs.services.submit.uploads import lines_of
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
@@ -26,6 +27,17 @@ def forecast_of_upload(upload: Upload, *, asked: bool) -> dict[str, Any]:
     except QueueOpsError as error:
         return {"forecast_fault": error.message}
     return {"forecast": _shown(told)}
+
+
+def forecast_of_job(text: str, *, project_id: str) -> tuple[dict[str, Any], LineError | None]:
+    """
+    The forecast of one job, as JSON text, or what is wrong with it. Nothing is stored.
+
+    Raises:
+        QueueFull
+    """
+    told = forecast_submission([text], project_id=project_id, partial=True)
+    return _shown(told), next(iter(told.rejected), None)
 
 
 def _shown(told: SubmissionForecast) -> dict[str, Any]:

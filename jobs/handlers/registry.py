@@ -297,6 +297,7 @@ class Handler:
     internal: bool = False
     calls_out: bool = True
     searchable: tuple[str, ...] = ()
+    shown_first: tuple[str, ...] = ()
     batch: BatchForm | None = None
     most: Callable[[Any], Usage] | None = None
     fallback: Callable[[Any], Sequence[Fallback]] | None = None
@@ -347,6 +348,7 @@ def handler(
     internal: bool = False,
     calls_out: bool = True,
     searchable: tuple[str, ...] = (),
+    shown_first: tuple[str, ...] = (),
     batch: BatchForm | None = None,
     most: Callable[[Any], Usage] | None = None,
     fallback: Callable[[Any], Sequence[Fallback]] | None = None,
@@ -381,6 +383,8 @@ def handler(
         calls_out: It calls a service whose silence is an outage. False: its failures and timeouts are its own.
         searchable: Fields of the payload that its jobs are found by, such as `("order_id", "customer.email")`: the
             value becomes a tag, `order_id=A-17`. Texts and numbers; others are left out.
+        shown_first: Optional fields of the payload that the admin's form of a new job shows beside the required ones;
+            the others are folded.
         batch: How its jobs go by a batch API of the provider, where their deadline allows it. The kind must name a
             credential and a model, be repeatable and leave alone.
         most: The most that one call of a payload can use, never less: what budgets hold for it. Output None: as much as
@@ -414,6 +418,7 @@ def handler(
             internal=internal,
             calls_out=calls_out,
             searchable=read_searchable(kind, searchable),
+            shown_first=shown_first,
             batch=batch,
             most=most,
             fallback=fallback,

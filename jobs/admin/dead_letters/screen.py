@@ -15,6 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.admin.filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, KindFilter, ServiceFilter
+from jobs.admin.jobs.form import REQUEUE_WITH_CHANGES
 from jobs.admin.jobs.timeline import log_text
 from jobs.admin.matching import Matching, MatchingMixin
 from jobs.admin.saved_filters import SavedFiltersMixin
@@ -81,13 +82,13 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
     empty_title = "Nothing has failed for good."
     empty_hint = "Jobs whose retries are used up, or that a provider refuses, come here."
     actions = ("requeue_selected", "discard_selected")
-    actions_detail = ("requeue", "edit", "discard")
+    actions_detail = ("requeue", "edit", "with_changes", "discard")
 
     matching = bulk.ALL_LETTERS
     everything = "every open dead letter of every project"
 
     requeue_selected, requeue = on_selected(REQUEUE), on_one(REQUEUE)
-    edit = on_one(EDIT)
+    edit, with_changes = on_one(EDIT), REQUEUE_WITH_CHANGES
     discard_selected, discard = on_selected(DISCARD), on_one(DISCARD)
 
     @admin.display(description="dead letter")

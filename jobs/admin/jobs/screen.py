@@ -46,6 +46,7 @@ from queueops.screens.paging import WINDOW, BoundedListMixin, CreatedFilter, as_
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy.models import Project
 
+from . import form as job_form
 from . import kinds
 from .bulk import ALL_JOBS, PARAMETERS, states_of
 from .page import page_of
@@ -90,8 +91,9 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     empty_hint = "Work that producers submit through the API appears here."
     actions = ("run_now_selected", "schedule_selected", "priority_selected", "requeue_selected", "reset_selected",
                "go_on_selected", "cancel_selected")  # fmt: skip
-    actions_detail = ("go_on", "run_now", "schedule", "priority", "requeue", "reset", "cancel", "again")
+    actions_detail = ("go_on", "run_now", "schedule", "priority", "requeue", "reset", "cancel", "again", "with_changes")
 
+    show_add_link = False  # the list has a button with words
     matching = ALL_JOBS
     everything = "every job of every project"
 
@@ -101,7 +103,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     reset_selected, reset = on_selected(RESET), on_one(RESET)
     priority_selected, priority = on_selected(PRIORITY), on_one(PRIORITY)
     requeue_selected, requeue = on_selected(REQUEUE), on_one(REQUEUE)
-    again = on_one(AGAIN)
+    again, with_changes = on_one(AGAIN), job_form.WITH_CHANGES
     go_on_selected, go_on = on_selected(GO_ON), on_one(GO_ON)
 
     @admin.display(description="job")
@@ -218,6 +220,12 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             *super().get_urls(),
         ]
 
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.has_perm(job_form.SUBMIT))
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        return job_form.add_job(self, request)
+
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         identifier = as_uuid(request.GET.get("q", ""))
         if request.method == "GET" and identifier and self.has_view_permission(request):
@@ -229,6 +237,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         shown = {
             **(_state_chips(request, counters) if self.has_view_permission(request) else {}),
             "counted": counted,
+            "may_submit": self.has_add_permission(request),
             "tools": [] if request.GET.get("q") else self.tools_for(request),
             **self.saved_context(request),
         }
@@ -253,7 +262,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             fitting = {"cancel", "reset"}
         else:
             is_open = DeadLetter.objects.open().filter(job_id=identifier).exists()
-            fitting = {"requeue", "again"} if is_open else {"again"}
+            fitting = {"again", "with-changes"} | ({"requeue"} if is_open else set())
         return [action for action in offered if action.path in fitting]
 
 

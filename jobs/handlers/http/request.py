@@ -48,6 +48,7 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OutboundClient] = WeakKey
     credential_faults=credential_faults,
     call_type=CallType.WRITE,
     payload=HttpRequest,
+    shown_first=("headers", "text", "json", "credential"),
     idempotent=lambda payload: payload.is_idempotent,
     timeout=timedelta(seconds=60),
     retry="moderate",

@@ -37,6 +37,7 @@ _ALMOST = 99
     most=LlmGenerate.most,
     credential=lambda payload: payload.credential,
     model=lambda payload: payload.model,
+    shown_first=("prompt", "system", "max_output_tokens", "temperature", "schema"),
     batch=batch_form(DIALECTS),
     fallback=LlmGenerate.ways,
 )

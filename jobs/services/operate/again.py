@@ -1,4 +1,4 @@
-"""Does an ended job's work once more, with another payload."""
+"""Jobs that a person submits: from a form, or an ended job's work once more, with another payload."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import transaction
 
 from jobs.models import Job, Tag
 from jobs.services.submit.spec import JobSpec
-from jobs.services.submit.submit import submit_job
+from jobs.services.submit.submit import SubmittedJob, submit_job
 from jobs.states import TERMINAL, Priority
 from queueops.audit import trail
 from queueops.core.values.reasons import clean_reason
@@ -35,21 +35,42 @@ def run_again(
     job = Job.objects.filter(pk=job_id, status__in=sorted(TERMINAL)).first()
     if job is None:
         return None
-    spec = JobSpec(
-        kind=job.kind,
-        payload=dict(payload),
-        priority=priority or Priority(job.priority),
-        user_id=job.user_id,
-        retry_policy=job.retry_policy_id,
-        tags=tuple(Tag.objects.of([job.pk]).get(job.pk, ())),
-    )
-    new = submit_job(spec, project_id=job.project_id, actor=actor)
-    trail.record(
-        actor=actor,
-        action="run_again",
-        target=f"job {job.pk}",
-        after={"job": str(new.id)},
-        reason=clean_reason(reason),
-        project_id=job.project_id,
-    )
-    return new.id
+    given = {**kept_of(job), "priority": priority or Priority(job.priority)}
+    spec = JobSpec(kind=job.kind, payload=dict(payload), **given)
+    return submit_by_hand(spec, project_id=job.project_id, actor=actor, reason=reason, again=job.pk).id
+
+
+def kept_of(job: Job) -> dict[str, Any]:
+    """What a job's work keeps when it is done again, besides its kind and payload: fields of JobSpec."""
+    return {
+        "priority": Priority(job.priority),
+        "user_id": job.user_id,
+        "retry_policy": job.retry_policy_id,
+        "tags": tuple(Tag.objects.of([job.pk]).get(job.pk, ())),
+    }
+
+
+@transaction.atomic
+def submit_by_hand(
+    spec: JobSpec, *, project_id: str, actor: str, reason: str = "", again: UUID | None = None
+) -> SubmittedJob:
+    """
+    Submit one job for a person, as `submit_job` does, with an entry of the audit trail where a job was made.
+
+    Args:
+        again: The job whose work it does once more.
+
+    Raises:
+        What `submit_job` raises: Nothing was stored.
+    """
+    submitted = submit_job(spec, project_id=project_id, actor=actor)
+    if submitted.outcome in ("created", "replaced"):
+        trail.record(
+            actor=actor,
+            action="run_again" if again else "submit_job",
+            target=f"job {again or submitted.id}",
+            after={"job": str(submitted.id)} if again else {"kind": spec.kind, "outcome": submitted.outcome},
+            reason=clean_reason(reason),
+            project_id=project_id,
+        )
+    return submitted
