@@ -41,7 +41,7 @@ MAY: Mapping[str, str] = {
     "jobs.discard_deadletter": "discard dead letters",
     "jobs.export_deadletter": "export dead letters with their payloads unmasked",
     "jobs.change_bulkoperation": "stop bulk operations",
-    "jobs.add_upload": "upload a file of jobs and submit it",
+    "jobs.add_upload": "submit jobs: one from a form, or a file of them",
     "jobs.share_savedfilter": "share saved filters with everybody who sees the list",
     "ratelimits.acknowledge_alert": "acknowledge alerts",
     "ratelimits.steer_counter": "clear counters and cool them down",

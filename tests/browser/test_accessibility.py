@@ -30,9 +30,20 @@ OTHERS = ("/", "/find/?q=canary", "/find/?q=nobody-has-this", "/me/", "/nowhere/
 # One of each sort of page that a list or a row does not lead to; all of them are looked at in the soak.
 ADMIN_PAGES = (
     *("auth/user/invite/", "login/invited/x/y/", "second-factor/", "second-factor/passkeys/"),
-    *("jobs/deadletter/groups/", "jobs/pauseswitch/pause/", "jobs/upload/add/", "ratelimits/usagetracking/top/"),
+    *(
+        "jobs/deadletter/groups/",
+        "jobs/pauseswitch/pause/",
+        "jobs/upload/add/",
+        "jobs/job/new/",
+        "ratelimits/usagetracking/top/",
+    ),
 )
-ROW_PAGES = (("ratelimits_counter", "override"), ("jobs_job", "history"), ("jobs_deadletter", "requeue"))
+ROW_PAGES = (
+    ("ratelimits_counter", "override"),
+    ("jobs_job", "history"),
+    ("jobs_deadletter", "requeue"),
+    ("jobs_deadletter", "with_changes"),
+)
 
 
 def addresses(world: World) -> Iterator[str]:
@@ -40,6 +51,7 @@ def addresses(world: World) -> Iterator[str]:
     yield f"/me/jobs/{world.ids['jobs_job']}/"
     yield reverse("admin:jobs_job_kinds")
     yield reverse("admin:jobs_job_kind", args=["http.request"])
+    yield f"{reverse('admin:jobs_job_new')}?kind=llm.generate&project=acme"
     yield reverse("admin:index")
     yield from (reverse(f"admin:{screen}_changelist") for screen in LISTS.values())
     yield from (reverse(f"admin:{screen}_add") for screen in FORMS)

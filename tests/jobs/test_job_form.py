@@ -33,8 +33,8 @@ SECRET = json.dumps(
 )
 
 
-def add(kind: str = KIND, project: str = "acme") -> str:
-    return f"{LIST}add/?{urlencode({'kind': kind, 'project': project})}"
+def new_of(kind: str = KIND, project: str = "acme") -> str:
+    return f"{LIST}new/?{urlencode({'kind': kind, 'project': project})}"
 
 
 def fields_of(page: str) -> dict[str, str]:
@@ -76,7 +76,7 @@ def error_at(page: str, name: str) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_is_drawn_with_every_field_that_it_takes_and_what_it_requires_is_marked(kind: str):
     make_project()
-    page = shown(signed_in("operator"), add(kind))
+    page = shown(signed_in("operator"), new_of(kind))
     schema = find_handler(kind).schema.json_schema()
     for name in schema["properties"]:
         assert f' name="payload.{name}"' in page, name
@@ -90,11 +90,11 @@ def test_each_kind_is_drawn_with_every_field_that_it_takes_and_what_it_requires_
 def test_project_and_kind_are_chosen_first_and_kinds_of_the_platform_are_not_among_them():
     make_project()
     client = signed_in("operator")
-    page = shown(client, f"{LIST}add/?kind={KIND}")
+    page = shown(client, f"{LIST}new/?kind={KIND}")
     assert f'value="{KIND}" selected' in page
     assert "queueops.webhook" not in page
     for kind, project in (("queueops.webhook", "acme"), ("no.such", "acme"), (KIND, "nobody")):
-        assert "Select a valid choice" in shown(client, add(kind, project))
+        assert "Select a valid choice" in shown(client, new_of(kind, project))
     assert shown(client, f"{LIST}").count("New job") == 1
 
 
@@ -102,9 +102,9 @@ def test_a_job_is_submitted_after_its_price_was_shown_and_the_trail_says_by_whom
     make_project()
     client = signed_in("operator")
     given = GET | {"priority": "urgent", "scheduled_at": "2031-02-03T04:05", "tags": "one\r\ntwo", "reason": "a try"}
-    submitted = checked(client, add(), given)
+    submitted = checked(client, new_of(), given)
     assert not Job.objects.exists(), "a check submits nothing"
-    answer = client.post(add(), submitted)
+    answer = client.post(new_of(), submitted)
     job = Job.objects.get()
     assert answer["Location"] == reverse("admin:jobs_job_change", args=[job.pk])
     assert job.payload == {"method": "GET", "url": "https://api.example.org/rows/7"}, "what is left empty is left out"
@@ -118,11 +118,11 @@ def test_a_job_is_submitted_after_its_price_was_shown_and_the_trail_says_by_whom
 def test_the_same_form_sent_twice_makes_one_job():
     make_project()
     client = signed_in("operator")
-    submitted = checked(client, add(), GET)
-    first, second = client.post(add(), submitted), client.post(add(), submitted)
+    submitted = checked(client, new_of(), GET)
+    first, second = client.post(new_of(), submitted), client.post(new_of(), submitted)
     assert first["Location"] == second["Location"]
     assert Job.objects.count() == AuditEntry.objects.filter(action="submit_job").count() == 1
-    page = shown(client, add(), **{**submitted, "payload.url": "https://api.example.org/8"})
+    page = shown(client, new_of(), **{**submitted, "payload.url": "https://api.example.org/8"})
     assert "Choose another, or leave it empty." in error_at(page, "idempotency_key")
     assert Job.objects.count() == 1
 
@@ -130,13 +130,13 @@ def test_the_same_form_sent_twice_makes_one_job():
 def test_what_was_changed_after_its_price_is_priced_anew_and_not_submitted():
     make_project()
     client = signed_in("operator")
-    submitted = checked(client, add(), GET)
+    submitted = checked(client, new_of(), GET)
     changed = submitted | {"payload.url": "https://api.example.org/8"}
-    page = shown(client, add(), **changed)
+    page = shown(client, new_of(), **changed)
     assert "The job has changed since its forecast." in page
     assert not Job.objects.exists()
-    assert client.post(add(), fields_of(page) | {"submit": "yes"}).status_code == 302
-    assert client.post(add(), GET | {"submit": "yes"}).status_code == 200, "nobody saw its price"
+    assert client.post(new_of(), fields_of(page) | {"submit": "yes"}).status_code == 302
+    assert client.post(new_of(), GET | {"submit": "yes"}).status_code == 200, "nobody saw its price"
     assert Job.objects.get().payload["url"].endswith("/8")
 
 
@@ -167,7 +167,7 @@ def test_wrong_input_is_told_at_its_field_and_nothing_typed_is_lost(given: dict[
     make_project()
     client = signed_in("operator")
     typed = GET | given
-    page = shown(client, add(), **typed, check="yes")
+    page = shown(client, new_of(), **typed, check="yes")
     assert said in error_at(page, name), error_at(page, name)
     kept = fields_of(page)
     chosen = {one for one in typed if f'<select name="{one}"' in page}
@@ -181,11 +181,14 @@ def test_wrong_input_is_told_at_its_field_and_nothing_typed_is_lost(given: dict[
 def test_fields_that_do_not_go_together_are_told_above_them():
     make_project()
     page = shown(
-        signed_in("operator"), add("llm.generate"), **{"payload.provider": "openai", "payload.model": "m"}, check="yes"
+        signed_in("operator"),
+        new_of("llm.generate"),
+        **{"payload.provider": "openai", "payload.model": "m"},
+        check="yes",
     )
     assert "none was" not in page
     assert error_at(page, "payload.credential") == "Field required"
-    page = shown(signed_in("operator"), add(), **GET, **{"payload.text": "a body"}, check="yes")
+    page = shown(signed_in("operator"), new_of(), **GET, **{"payload.text": "a body"}, check="yes")
     assert "a GET request has no body" in page
 
 
@@ -193,7 +196,7 @@ def test_json_is_stored_as_it_was_typed():
     make_project()
     client = signed_in("operator")
     typed = GET | {"payload.method": "PUT", "payload.json": '{"b": 1.10, "a": 12345678901234567890.5}'}
-    client.post(add(), checked(client, add(), typed))
+    client.post(new_of(), checked(client, new_of(), typed))
     with connection.cursor() as cursor:
         cursor.execute("SELECT payload_text FROM jobs_job")
         assert '{"b": 1.10, "a": 12345678901234567890.5}' in cursor.fetchone()[0]
@@ -205,7 +208,7 @@ def test_the_projects_credentials_are_offered_and_no_others():
         credential = Credential.objects.create(name=name, service=service)
         if name == "ours":
             credential.projects.add(project)
-    page = shown(signed_in("operator"), add("llm.generate"))
+    page = shown(signed_in("operator"), new_of("llm.generate"))
     assert "ours (openai)" in page
     assert "theirs" not in page
 
@@ -218,9 +221,9 @@ def test_the_price_of_a_language_models_job_is_shown_before_it_is_submitted():
         for name, text in (("provider", "openai"), ("credential", "ours"), ("model", "gpt-4o"), ("prompt", "Hello"))
     }
     client = signed_in("operator")
-    page = shown(client, add("llm.generate"), **given, check="yes")
+    page = shown(client, new_of("llm.generate"), **given, check="yes")
     assert "input tokens" in page
-    assert client.post(add("llm.generate"), fields_of(page) | {"submit": "yes"}).status_code == 302
+    assert client.post(new_of("llm.generate"), fields_of(page) | {"submit": "yes"}).status_code == 302
     assert Job.objects.get().payload == {
         "provider": "openai",
         "credential": "ours",
@@ -241,7 +244,7 @@ def test_only_those_who_may_submit_find_the_form(role: str | None):
     for page, button in pages.items():
         assert (button in client.get(page).content.decode()) == may, page
     before = Job.objects.count()
-    for address in (add(), f"{LIST}{ended.pk}/with-changes/", f"/admin/jobs/deadletter/{letter.pk}/with-changes/"):
+    for address in (new_of(), f"{LIST}{ended.pk}/with-changes/", f"/admin/jobs/deadletter/{letter.pk}/with-changes/"):
         assert client.get(address).status_code == (200 if may else 403), address
         assert client.post(address, GET | {"submit": "yes", "reason": "x"}).status_code == (200 if may else 403), (
             address

@@ -290,6 +290,7 @@ def test_a_screen_shows_adds_changes_and_deletes_for_those_with_the_permission_a
 
 
 EXTRA = {
+    "jobs_job_new": "jobs.add_upload",
     "jobs_deadletter_csv": "jobs.requeue_deadletter",
     "jobs_deadletter_ndjson": "jobs.requeue_deadletter",
     "jobs_deadletter_groups": "jobs.view_deadletter",

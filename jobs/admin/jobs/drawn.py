@@ -264,7 +264,8 @@ class _Json(DrawnField):
         said = {**schema, "default": json.dumps(schema.get("default")) if schema.get("default") else None}
         super().__init__(name, schema, is_asked=is_asked, widget=widget, help_text=_told(said, "As JSON."))
         self.label = label or self.label
-        rules = {key: one for key, one in schema.items() if key not in ("description", "default", "nullable", "type")}
+        told = ("description", "default", "nullable", "type")
+        rules = {key: one for key, one in schema.items() if key not in told and one not in ({}, True)}
         self.schema_text = json.dumps({"type": schema.get("type"), **rules}, indent=2) if rules else ""
 
     def shown(self, value: Any) -> Any:

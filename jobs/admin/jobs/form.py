@@ -57,7 +57,7 @@ OUTCOMES = {
 @dataclass(frozen=True)
 class Opened:
     """
-    What a form opens with.
+    The values that a form opens with.
 
     Attributes:
         payload: Of the job whose work is done again; None: of none, or of one that the person may not read.
@@ -86,7 +86,7 @@ class ChooseForm(forms.Form):
 
 class JobForm(forms.Form):
     """
-    The fields of one job. Those of its payload are named `payload.<name>`, as errors of the services name them.
+    The fields of one job. Errors of the services name fields of its payload `payload.<name>`, and so does the form.
 
     `payload` is for what has no field of its own.
     """
@@ -237,7 +237,7 @@ def _schema_of(handler: Handler) -> Schema:
 
 
 def _credentials(form: JobForm, given: Any) -> dict[str, str]:
-    """What a job of the form may show to its provider, by name."""
+    """The credentials that the project may use, by name, with their services."""
     service = form.handler.service if form.handler.credential_faults is None else None
     usable = {
         name: f"{name} ({'pool, ' if one.is_pool else ''}{one.service})"
@@ -248,7 +248,7 @@ def _credentials(form: JobForm, given: Any) -> dict[str, str]:
     return {**usable, given: f"{given} (the project may not use it)"} if is_lost else usable
 
 
-def add_job(model_admin: Any, request: HttpRequest) -> HttpResponse:
+def new_job(model_admin: Any, request: HttpRequest) -> HttpResponse:
     """Ask for project and kind, then for the job; a GET never submits."""
     _ensure_may(request, SUBMIT)
     goes_back_to = reverse("admin:jobs_job_changelist")
@@ -387,7 +387,7 @@ def _fill_in(
     """
     Show the form; then the same with its price and forecast; and submit what was seen so.
 
-    What was changed after its forecast is forecast anew: nobody pays a price that they have not seen.
+    A job that was changed after its forecast is forecast anew: nobody pays a price that they have not seen.
     """
     if request.method == "POST" and form.is_valid():
         text = form.job_text()

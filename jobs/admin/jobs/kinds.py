@@ -29,6 +29,8 @@ from queueops.core.web.recent_writes import may_lag
 from queueops.screens import showing
 from queueops.screens.showing import NOTHING
 
+from .form import SUBMIT
+
 SPANS = {"hour": ("1 h", timedelta(hours=1)), "day": ("24 h", timedelta(days=1)), "week": ("7 d", timedelta(days=7))}
 MOST_LOOKED_AT = 100_000  # jobs of all kinds in the span, the newest; there is no index by kind: 0.1 s
 MOST_LETTERS = 100_000  # counted
@@ -113,6 +115,9 @@ def kind(model_admin: Any, request: HttpRequest, name: str) -> HttpResponse:
             "schema": _schema(handler) if handler else "",
             "jobs_href": f"{reverse('admin:jobs_job_changelist')}?{urlencode({'kind': name})}",
             "letters_href": f"{reverse('admin:jobs_deadletter_changelist')}?{urlencode({'kind': name})}",
+            "new_href": f"{reverse('admin:jobs_job_new')}?{urlencode({'kind': name})}"
+            if handler and not handler.internal and request.user.has_perm(SUBMIT)
+            else "",
             "pause_href": f"{reverse('admin:jobs_pauseswitch_pause_work')}?{pause}"
             if request.user.has_perm("jobs.pause_work") and len(name) <= MAX_PAUSE_KEY_LENGTH
             else "",

@@ -93,7 +93,6 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
                "go_on_selected", "cancel_selected")  # fmt: skip
     actions_detail = ("go_on", "run_now", "schedule", "priority", "requeue", "reset", "cancel", "again", "with_changes")
 
-    show_add_link = False  # the list has a button with words
     matching = ALL_JOBS
     everything = "every job of every project"
 
@@ -214,17 +213,12 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             return path(address, self.admin_site.admin_view(partial(view, self)), name=f"jobs_job_{name}")
 
         return [
+            screen("new/", job_form.new_job, "new"),
             screen("kinds/", kinds.kinds, "kinds"),
             screen("kinds/<str:name>/", kinds.kind, "kind"),
             screen("<uuid:pk>/result/", result_file, "result"),
             *super().get_urls(),
         ]
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return bool(request.user.has_perm(job_form.SUBMIT))
-
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
-        return job_form.add_job(self, request)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         identifier = as_uuid(request.GET.get("q", ""))
@@ -237,7 +231,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         shown = {
             **(_state_chips(request, counters) if self.has_view_permission(request) else {}),
             "counted": counted,
-            "may_submit": self.has_add_permission(request),
+            "may_submit": request.user.has_perm(job_form.SUBMIT),
             "tools": [] if request.GET.get("q") else self.tools_for(request),
             **self.saved_context(request),
         }

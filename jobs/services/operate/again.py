@@ -41,7 +41,7 @@ def run_again(
 
 
 def kept_of(job: Job) -> dict[str, Any]:
-    """What a job's work keeps when it is done again, besides its kind and payload: fields of JobSpec."""
+    """Return the fields of JobSpec that a job's work keeps when it is done again, besides its kind and payload."""
     return {
         "priority": Priority(job.priority),
         "user_id": job.user_id,
@@ -61,7 +61,7 @@ def submit_by_hand(
         again: The job whose work it does once more.
 
     Raises:
-        What `submit_job` raises: Nothing was stored.
+        As `submit_job`: Nothing was stored.
     """
     submitted = submit_job(spec, project_id=project_id, actor=actor)
     if submitted.outcome in ("created", "replaced"):
