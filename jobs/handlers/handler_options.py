@@ -113,8 +113,9 @@ def check_options(handler: Handler, aliases: object) -> None:
     for option in ("credential", "credential_faults", "model", "fallback"):
         given = getattr(handler, option)
         must(option, given, "a function of the payload, or None", hold=given is None or callable(given))
-    unknown = set(handler.shown_first) - set(handler.payload_fields)
-    must("shown_first", handler.shown_first, "a tuple of fields of the payload", hold=not unknown)
+    shown, known = handler.shown_first, handler.payload_fields
+    are_fields = isinstance(shown, tuple) and all(name in known for name in shown)
+    must("shown_first", shown, "a tuple of fields of the payload", hold=are_fields)
     must("retry", handler.retry, "the name of a RetryPolicy", hold=_is_name(handler.retry, MAX_RETRY_LENGTH))
     counted = type(cost) is int and cost >= 0
     must("cost", cost, "a whole number from 0, or a function of the payload", hold=counted or callable(cost))

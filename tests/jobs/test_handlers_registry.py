@@ -140,6 +140,8 @@ def test_a_call_type_may_be_given_by_its_name():
         ("cost", True, "whole number"),
         ("searchable", "order_id", "fields such as"),
         ("searchable", ("order id",), "fields such as"),
+        ("shown_first", "note", "fields of the payload"),
+        ("shown_first", ("no_such_field",), "fields of the payload"),
         ("coalesce", "spreadsheet", "Coalesce"),
         ("coalesce", coalesce(key="spreadsheet"), "function of the payload"),
         ("coalesce", Coalesce(key=str, max_items=0), "from 1"),

@@ -87,6 +87,19 @@ def test_each_kind_is_drawn_with_every_field_that_it_takes_and_what_it_requires_
     assert not {name for name in required if f' name="payload.{name}"' in folded}
 
 
+def test_rare_fields_of_a_large_payload_are_folded_and_seen_where_they_are_wrong_or_filled():
+    client, text = signed_in("operator"), {"provider": "openai", "credential": "x", "model": "m", "prompt": "Hello"}
+    make_project()
+    page = shown(client, new_of("llm.generate"))
+    begin = page.index('class="qo-more"')
+    assert page.index('name="payload.prompt"') < begin < page.index('name="payload.tools"')
+    assert "<details" in page[:begin]
+    assert 'class="qo-more" open' not in page
+    assert 'class="qo-more" open' in shown(client, new_of("llm.generate"), **{"payload.seed": "x"}, check="yes")
+    job = make_job(state=JobState.COMPLETED, kind="llm.generate", payload=json.dumps({**text, "seed": 0, "top_p": 1}))
+    assert 'class="qo-more" open' in shown(client, f"{LIST}{job.pk}/with-changes/")
+
+
 def test_project_and_kind_are_chosen_first_and_kinds_of_the_platform_are_not_among_them():
     make_project()
     client = signed_in("operator")
@@ -285,7 +298,7 @@ def test_a_reason_is_wanted_and_a_mask_that_stands_for_nothing_is_refused():
     assert error_at(page, "reason") == "This field is required."
     masks = {"payload.headers": '{"X-Other": "••••••"}', "reason": "x"}
     page = shown(client, address, **{**fields_of(page), **masks}, check="yes")
-    assert "A mask stands where the job had no such secret" in error_at(page, "payload.headers")
+    assert "Write the secret in place of its mask" in error_at(page, "payload.headers")
     assert fields_of(page)["payload.headers"] == masks["payload.headers"]
 
 

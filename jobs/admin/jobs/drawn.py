@@ -87,7 +87,11 @@ def _told(schema: Schema, *facts: str) -> SafeString:
     default = schema.get("default")
     sentences = [schema.get("description", ""), *facts, ", ".join(bounds).capitalize()]
     sentences += [f"Default: {default}"] if default not in (None, "", [], {}) else []
-    text = " ".join(one if one.endswith((".", "?")) else f"{one}." for one in sentences if one)
+    return with_code(" ".join(one if one.endswith((".", "?")) else f"{one}." for one in sentences if one))
+
+
+def with_code(text: str) -> SafeString:
+    """A docstring or description with what stands in backticks as code."""
     return mark_safe(_CODE.sub(r"<code>\1</code>", conditional_escape(text)))  # noqa: S308 - escaped first
 
 
@@ -182,7 +186,8 @@ class _Choice(DrawnField):
         blank = "choose…" if is_asked else "not given" if default is None else f"{self.shown(default)} (default)"
         names = schema.get("shown", {})
         offered = [("", blank), *((one, names.get(one, one)) for one in self.texts if is_asked or one != default)]
-        help_text = _told({"description": schema.get("description", "")})
+        facts = () if self.texts else ("There is none to choose from yet.",)
+        help_text = _told({"description": schema.get("description", "")}, *facts)
         widget = UnfoldAdminSelectWidget(choices=offered)
         super().__init__(name, schema, is_asked=is_asked, widget=widget, help_text=help_text)
 

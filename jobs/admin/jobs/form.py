@@ -36,7 +36,7 @@ from queueops.screens.verbs import actor_of
 from queueops.tenancy.credentials import usable_by
 from queueops.tenancy.models import Project
 
-from .drawn import DrawnField, JsonObjectField, MomentField, Schema, draw, inlined
+from .drawn import DrawnField, JsonObjectField, MomentField, Schema, draw, inlined, with_code
 
 SUBMIT, AGAIN, REQUEUE = "jobs.add_upload", "jobs.run_again", "jobs.requeue_deadletter"
 MOST_UNFOLDED = 8  # fields of a payload that are shown without being asked for, where its kind does not say which
@@ -170,7 +170,7 @@ class JobForm(forms.Form):
         whole = unmasked({member: edited}, {member: original})[member] if member else unmasked(edited, original)
         text = json.dumps(whole, ensure_ascii=False)
         if MASK in text:
-            self.add_error(name, "A mask stands where the job had no such secret: write the secret itself.")
+            self.add_error(name, "Write the secret in place of its mask: a mask is filled in again only where it was.")
         return text
 
     def job_text(self) -> str:
@@ -218,7 +218,9 @@ class JobForm(forms.Form):
                 "fields": [one for one in parts if one.name in first],
                 "more": more,
                 "names": ", ".join(str(one.label).lower() for one in more),
-                "is_open": any(one.errors or (one.name in self.initial and title == "Payload") for one in more),
+                "is_open": any(
+                    one.errors or (one.name != "idempotency_key" and self.initial.get(one.name)) for one in more
+                ),
             }
 
 
@@ -269,7 +271,7 @@ def new_job(model_admin: Any, request: HttpRequest) -> HttpResponse:
         form,
         submit,
         title="New job",
-        explains=handler.description,
+        explains=with_code(handler.description),
         goes_back_to=goes_back_to,
     )
 
