@@ -113,7 +113,8 @@ def check_options(handler: Handler, aliases: object) -> None:
     for option in ("credential", "credential_faults", "model", "fallback"):
         given = getattr(handler, option)
         must(option, given, "a function of the payload, or None", hold=given is None or callable(given))
-    shown, known = handler.shown_first, handler.payload_fields
+    shown: object = handler.shown_first
+    known = handler.payload_fields
     are_fields = isinstance(shown, tuple) and all(name in known for name in shown)
     must("shown_first", shown, "a tuple of fields of the payload", hold=are_fields)
     must("retry", handler.retry, "the name of a RetryPolicy", hold=_is_name(handler.retry, MAX_RETRY_LENGTH))

@@ -291,6 +291,21 @@ def test_an_ended_jobs_work_is_done_again_with_one_field_changed_and_its_secret_
     assert (entry.target, entry.after, entry.reason) == (f"job {job.pk}", {"job": str(new.pk)}, "the row moved")
 
 
+def test_the_credential_of_the_job_stays_chosen_also_where_the_project_may_not_use_it_any_more():
+    credential = Credential.objects.create(name="ours", service="openai")
+    text = json.dumps({"provider": "openai", "credential": "ours", "model": "gpt-4o", "prompt": "Hello"})
+    job = make_job(state=JobState.COMPLETED, kind="llm.generate", payload=text)
+    client, address = signed_in("operator"), f"{LIST}{job.pk}/with-changes/"
+    page = shown(client, address)
+    assert fields_of(page)["payload.credential"] == "ours"
+    assert "ours (the project may not use it)" in page
+    page = shown(client, address, **{**fields_of(page), "reason": "x"}, check="yes")
+    assert "may not use it, or it does not exist" in error_at(page, "payload.credential")
+    credential.projects.add(make_project())
+    assert client.post(address, checked(client, address, {"reason": "x"})).status_code == 302
+    assert Job.objects.exclude(pk=job.pk).get().payload == json.loads(text)
+
+
 def test_a_reason_is_wanted_and_a_mask_that_stands_for_nothing_is_refused():
     job = make_job(state=JobState.COMPLETED, payload=SECRET)
     client, address = signed_in("operator"), f"{LIST}{job.pk}/with-changes/"

@@ -106,7 +106,8 @@ class JobForm(forms.Form):
         schema = _schema_of(self.handler)
         properties: Mapping[str, Any] = schema.get("properties", {})
         payload = self.opened.payload or {}
-        shown: Mapping[str, Any] = masked(payload)
+        names = {name: value for name, value in payload.items() if self._is_credential(name)}
+        shown = {**masked(payload), **names}  # a credential's name is no secret, though the word is one of the mask's
         required = schema.get("required", ())
         for name in sorted(properties, key=lambda name: name not in required):  # stable: else in the schema's order
             choices = _credentials(self, payload.get(name)) if self._is_credential(name) else None
