@@ -427,13 +427,14 @@ def test_status_and_results_are_told_to_people_and_programs(command):
 def test_results_are_a_table_for_spreadsheets(command):
     batch = make_batch(name="b")
     make_job(batch=batch, state=JobState.COMPLETED, result={"data": {"total": 7.5}, "text": "=1+1"})
-    make_job(batch=batch, state=JobState.FAILED, last_error_code="http_500")
+    make_job(batch=batch, state=JobState.FAILED, last_error_code="http_500", idempotency_key="=2+2")
     code, out, _ = command("results", str(batch.pk), "--column", "data.total", "--column", "text")
     rows = list(csv.DictReader(out.splitlines()))
     assert (code, [(row["state"], row["data.total"], row["text"]) for row in rows]) == (
         0,
         [("completed", "7.5", "'=1+1"), ("failed", "", "")],
     )
+    assert rows[1]["idempotency_key"] == "'=2+2"
     code, out, _ = command("results", str(batch.pk), "--csv", "--failed")
     assert [row["last_error_code"] for row in csv.DictReader(out.splitlines())] == ["http_500"]
 

@@ -151,7 +151,7 @@ def _cell(value: Any) -> str:
 
 
 def no_formula(value: Any) -> Any:
-    """Return a value that a model wrote; a text that a spreadsheet would carry out has an apostrophe before it."""
+    """Return a value that others wrote; a text that a spreadsheet would carry out has an apostrophe before it."""
     if not isinstance(value, str) or not value.startswith(FORMULA_STARTS):
         return value
     try:

@@ -111,7 +111,7 @@ def results(session: Session, *, batch: str, failed: bool, columns: tuple[str, .
                 continue
             whole = queue.result(result) if result.stored_result is not None else result.result
             found = {name: no_formula(cell_at(whole, path) if path else whole) for name, path in chosen.items()}
-            write({**{name: result.raw.get(name) for name in OF_A_JOB}, **found})
+            write({**{name: no_formula(result.raw.get(name)) for name in OF_A_JOB}, **found})
 
 
 @click.command()
