@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,9 @@ from tests.support.processes import ROOT
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where the program stands."""
     monkeypatch.setattr(version, "CHECKOUT", tmp_path)
-    commit.cache_clear()
+    # What the process knows of its own checkout stays: a test that starts nothing would have to ask git again.
+    monkeypatch.setattr(version, "commit", cache(commit.__wrapped__))
     yield tmp_path
-    commit.cache_clear()
 
 
 def test_what_packages_and_images_are_called_is_the_version():
@@ -87,8 +88,8 @@ def test_the_commit_is_the_images_else_the_checkouts_else_none(elsewhere):
         ["-c", "user.name=a", "-c", "user.email=a", "commit", "--allow-empty", "-qm", "a"],
     ):
         subprocess.run(("git", "-C", elsewhere, *line), check=True)
-    commit.cache_clear()
+    version.commit.cache_clear()
     assert re.fullmatch(rf"{re.escape(VERSION)} \([0-9a-f]{{7,}}\)", full_version())
     (elsewhere / ".commit").write_text("3f2a9c1")
-    commit.cache_clear()
+    version.commit.cache_clear()
     assert full_version() == f"{VERSION} (3f2a9c1)"
