@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,12 +22,12 @@ from tests.support.processes import ROOT
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the program stands."""
     monkeypatch.setattr(version, "CHECKOUT", tmp_path)
     # What the process knows of its own checkout stays: a test that starts nothing would have to ask git again.
     monkeypatch.setattr(version, "commit", cache(commit.__wrapped__))
-    yield tmp_path
+    return tmp_path
 
 
 def test_what_packages_and_images_are_called_is_the_version():
