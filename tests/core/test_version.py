@@ -25,7 +25,7 @@ from tests.support.processes import ROOT
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the program stands."""
     monkeypatch.setattr(version, "CHECKOUT", tmp_path)
-    # What the process knows of its own checkout stays: a test that starts nothing would have to ask git again.
+    # The process keeps what it knows of its own checkout: else a test that starts nothing would ask git.
     monkeypatch.setattr(version, "commit", cache(commit.__wrapped__))
     return tmp_path
 

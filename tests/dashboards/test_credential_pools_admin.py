@@ -23,7 +23,7 @@ from tests.support.people import signed_in
 pytestmark = pytest.mark.django_db
 
 LIST = "admin:tenancy_credentialpool_changelist"
-# Of what a credential's server takes, and of http.request.
+# The parts of the form for what a credential's server takes, and for http.request.
 NO_SETTINGS = {"settings-TOTAL_FORMS": 0, "settings-INITIAL_FORMS": 0, "placement": "bearer"}
 
 

@@ -38,7 +38,7 @@ def new_of(kind: str = KIND, project: str = "acme") -> str:
 
 
 def fields_of(page: str) -> dict[str, str]:
-    """What a browser would send of a page's fields, as it is."""
+    """The fields that a browser would send of a page that nobody has touched."""
     found = {}
     for tag in re.findall(r"<input[^>]*>", page):
         name, value = re.search(r' name="([^"]+)"', tag), re.search(r' value="([^"]*)"', tag)

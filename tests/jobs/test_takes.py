@@ -65,7 +65,7 @@ class Row(BaseModel):
 
 @pytest.fixture(autouse=True)
 def kinds(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was written, in its order."""
+    """The entries in the order in which they were written."""
     monkeypatch.setattr(registry, "_handlers", dict(registry._handlers))
     written: list[Any] = []
 
@@ -350,7 +350,7 @@ def test_a_batch_waits_for_a_job_by_its_key():
 
 
 def test_a_result_that_is_a_placeholder_itself_is_no_placeholder(kinds):
-    """What a model answers must not read other jobs' results."""
+    """A model's answer must not read other jobs' results."""
     secret = answering({"total": "secret"})
     first = answering({})
     job = submit("test.row", {"values": [[1]], "note": take(first.pk)}, first.pk)

@@ -130,7 +130,7 @@ class ScheduleDetail(ApiView):
         answer=ScheduleSerializer,
         example=examples.SCHEDULE,
         answers_once=True,
-        description="What is left out stays as it is. Other times count from now on.",
+        description="A field that is left out stays as it is. Other times count from now on.",
     )
     def patch(self, request: Request, pk: UUID) -> Response:
         given = self.read(inputs.ChangeSchedule)

@@ -117,8 +117,9 @@ class WebhookDetail(ApiView):
         answer=WebhookSerializer,
         example=examples.WEBHOOK,
         answers_once=True,
-        description="What is left out stays as it is; a filter that is given replaces the whole one, and `null` ends "
-        "it. It counts for jobs that end from then on, within seconds. There is no deleting: switch it off.",
+        description="A field that is left out stays as it is; a filter that is given replaces the whole one, and "
+        "`null` ends it. It counts for jobs that end from then on, within seconds. A webhook is not deleted: switch it"
+        " off.",
     )
     def patch(self, request: Request, pk: UUID) -> Response:
         given = self.read(inputs.ChangeWebhook)

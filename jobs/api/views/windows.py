@@ -108,9 +108,9 @@ class WindowDetail(ApiView):
         answer=WindowSerializer,
         example=examples.WINDOW,
         answers_once=True,
-        description="One of the project's own. What is left out stays as it is. One that is open ends or goes on by its"
-        " new times within a second; one that is over can be given new times. From once to weekly and back: what does"
-        " not belong to it any more is set to null, the weekdays to `[]`.",
+        description="One of the project's own. A field that is left out stays as it is. One that is open ends or goes"
+        " on by its new times within a second; one that is over can be given new times. From once to weekly and back:"
+        " what does not belong to it any more is set to null, the weekdays to `[]`.",
     )
     def patch(self, request: Request, pk: UUID) -> Response:
         given = self.read(inputs.ChangeWindow)

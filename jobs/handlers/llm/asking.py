@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from http import HTTPStatus
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from jobs.handlers.errors import unanswered
 from jobs.handlers.http.answers import secrets_in
@@ -12,6 +13,7 @@ from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.http.request import shared_client
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import RunningJob
+from jobs.states import CallType
 from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import OutboundRefused
 from queueops.tenancy.credentials import OpenCredential
@@ -20,30 +22,24 @@ from queueops.tenancy.server_settings import SettingPlace, note
 from . import errors as llm_errors
 from .access import unusable
 from .dialect import Dialect, Generation, ModelRequest
+from .payload import ModelPayload
 from .reading import AnswerReader
 
 MAX_LLM_ANSWER_BYTES = 20_000_000
 ANSWERS = frozenset({HTTPStatus.OK, HTTPStatus.CREATED})  # some servers create an answer
 
 
-class AskingPayload(Protocol):
-    """The payload of such a call."""
+# The options of every kind that asks a language model.
+ASKS_A_MODEL: dict[str, Any] = {
+    "service": lambda payload: payload.service_name,
+    "call_type": CallType.WRITE,
+    "idempotent": True,  # asking again costs tokens and changes nothing
+    "timeout": timedelta(seconds=600),
+    "credential": lambda payload: payload.credential,
+    "model": lambda payload: payload.model,
+}
 
-    @property
-    def credential(self) -> str: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def service_name(self) -> str: ...
-    @property
-    def stream(self) -> bool: ...
-    @property
-    def timeout_seconds(self) -> float: ...
-    @property
-    def provider(self) -> str: ...
-
-
-P = TypeVar("P", bound=AskingPayload)
+P = TypeVar("P", bound=ModelPayload)
 
 
 class Learned(Exception):
@@ -65,12 +61,16 @@ async def ask(
     dialect: Dialect,
     request: ModelRequest,
     *,
+    seconds: float,
+    streams: bool = False,
     report: Callable[[Generation], None] = lambda answer: None,
 ) -> tuple[AnswerReader, tuple[str, ...]]:
     """
     Make the call and read its answer.
 
     Args:
+        seconds: For the whole call.
+        streams: The answer comes in pieces.
         report: Told of the answer as it comes in, where it is streamed.
 
     Returns:
@@ -80,8 +80,7 @@ async def ask(
         ProviderError: There is no answer, or a refusal.
         Learned: A refusal says what the server takes.
     """
-    payload, secrets = job.payload, secrets_in(request.headers)
-    service = payload.service_name
+    service, secrets = job.payload.service_name, secrets_in(request.headers)
     reader = AnswerReader(dialect, service=service, secrets=secrets)
 
     def take(piece: bytes) -> None:
@@ -95,10 +94,10 @@ async def ask(
             policy=outbound_policy(),
             headers={**request.headers, "Content-Type": "application/json"},
             body=request.content,
-            timeout_seconds=payload.timeout_seconds,
+            timeout_seconds=seconds,
             max_response_bytes=MAX_LLM_ANSWER_BYTES,
-            on_piece=take if payload.stream else None,
-            is_complete=(lambda: reader.is_complete) if payload.stream else None,
+            on_piece=take if streams else None,
+            is_complete=(lambda: reader.is_complete) if streams else None,
         )
     except (OutboundRefused, OutboundFailed) as error:
         if reader.has_ended:  # all of the answer is there; only its usage may be missing
@@ -110,7 +109,7 @@ async def ask(
         raise refusal
     if response.is_truncated:
         raise llm_errors.malformed(service, f"the answer has more than {MAX_LLM_ANSWER_BYTES:,} bytes")
-    if payload.stream:
+    if streams:
         reader.end(response.body)
     else:
         await off_loop(reader.take_whole, response.body, size=len(response.body))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -11,10 +10,9 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.answers import storable
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
-from jobs.states import CallType
 
 from .access import key_of
-from .asking import Learned, ask, credential_of, routed
+from .asking import ASKS_A_MODEL, Learned, ask, credential_of, routed
 from .batches.form import batch_form
 from .combine import JOINT, Combine, calls_of, combining, for_part
 from .dialect import Dialect, Generation, ModelRequest
@@ -28,18 +26,13 @@ _ALMOST = 99
 
 @handler(
     kind="llm.generate",
-    service=lambda payload: payload.service_name,
-    call_type=CallType.WRITE,
     payload=LlmGenerate,
-    idempotent=True,  # asking again costs tokens and changes nothing
-    timeout=timedelta(seconds=600),
     cost=LlmGenerate.cost,
     most=LlmGenerate.most,
-    credential=lambda payload: payload.credential,
-    model=lambda payload: payload.model,
     shown_first=("prompt", "system", "max_output_tokens", "temperature", "schema"),
     batch=batch_form(DIALECTS),
     fallback=LlmGenerate.ways,
+    **ASKS_A_MODEL,
 )
 async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
     """Ask a language model: Gemini, Claude, or any server that speaks OpenAI's chat completions."""
@@ -50,7 +43,10 @@ async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
     asked = combining(payload, [part["text"] for part in finished]) if is_last else for_part(payload)
     request = _request(job, asked, dialect, asked.prompt if is_last else parts[len(finished)])
     try:
-        reader, secrets = await ask(job, dialect, request, report=partial(_report, job, len(finished), total))
+        report = partial(_report, job, len(finished), total)
+        reader, secrets = await ask(
+            job, dialect, request, seconds=payload.timeout_seconds, streams=payload.stream, report=report
+        )
     except Learned as learned:
         return Continue(job.partial or {"parts": []}, f"its server takes {learned}: asked again", cost=0)
     answer = reader.answer

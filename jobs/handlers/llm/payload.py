@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -24,6 +25,7 @@ DEFAULT_SPLIT_TOKENS = 8_000
 TOKENS_AROUND_A_TURN = 32  # that a provider adds for its form; OpenAI states 3 a message and 3 for the answer
 MAX_OUTPUT_TOKENS = 1_000_000
 MAX_LLM_SECONDS = 590.0
+CALL_SECONDS = 300.0
 MOST_FALLBACKS = 5
 
 MAX_OPENAI_STOPS = 4
@@ -57,6 +59,16 @@ Provider = Literal["gemini", "openai", "anthropic"]
 CredentialName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 ModelName = Annotated[str, StringConstraints(pattern=_ASCII_NAME)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+BytesPerToken = Annotated[
+    float,
+    Field(
+        ge=1,
+        le=8,
+        allow_inf_nan=False,
+        description="For the estimate: how many UTF-8 bytes the model's tokenizer takes for one token.",
+    ),
+]
+CallSeconds = Annotated[float, Field(gt=0, le=MAX_LLM_SECONDS, allow_inf_nan=False)]
 
 
 class Message(BaseModel):
@@ -144,8 +156,8 @@ class FallbackStep(BaseModel):
     after_seconds: float = Field(default=300.0, ge=0, le=604_800, allow_inf_nan=False)
 
 
-class LlmGenerate(BaseModel):
-    """One question to a language model. Unknown fields are refused."""
+class ModelPayload(BaseModel):
+    """The fields that every call of a language model has. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -155,6 +167,15 @@ class LlmGenerate(BaseModel):
     )
     credential: CredentialName = Field(description='Name of the credential; its secret is {"api_key": "..."}.')
     model: ModelName
+
+    @property
+    def service_name(self) -> str:
+        return self.service or self.provider
+
+
+class LlmGenerate(ModelPayload):
+    """One question to a language model. Unknown fields are refused."""
+
     prompt: Text | None = Field(default=None, description="Exactly one of prompt, messages and contents.")
     messages: Annotated[list[Message], Field(min_length=1, max_length=1_000)] | None = None
     contents: Annotated[list[dict[str, JsonValue]], Field(min_length=1, max_length=1_000)] | None = Field(
@@ -195,14 +216,8 @@ class LlmGenerate(BaseModel):
     combine: Combine | None = Field(
         default=None, description="How the answers to the parts become one; by default they are joined. With split."
     )
-    bytes_per_token: float = Field(
-        default=BYTES_PER_TOKEN,
-        ge=1,
-        le=8,
-        allow_inf_nan=False,
-        description="For the estimate: how many UTF-8 bytes the model's tokenizer takes for one token.",
-    )
-    timeout_seconds: float = Field(default=300.0, gt=0, le=MAX_LLM_SECONDS, allow_inf_nan=False)
+    bytes_per_token: BytesPerToken = BYTES_PER_TOKEN
+    timeout_seconds: CallSeconds = CALL_SECONDS
     fallback: Annotated[list[FallbackStep], Field(max_length=MOST_FALLBACKS)] = Field(
         default_factory=list, description="Other models or providers, in order, and when to go on with each."
     )
@@ -228,24 +243,9 @@ class LlmGenerate(BaseModel):
         _check_options(self.options or {})
         return self
 
-    @property
-    def service_name(self) -> str:
-        return self.service or self.provider
-
     def ways(self) -> list[Fallback]:
         """The other ways to ask, in order: what this payload is with another model."""
-        found = []
-        for step in self.fallback:
-            moves = step.provider is not None and step.provider != self.provider
-            changes = {
-                "provider": step.provider or self.provider,
-                "service": step.service or (None if moves else self.service),
-                "credential": step.credential or self.credential,
-                "model": step.model,
-            }
-            way = self.model_copy(update=changes)
-            found.append(Fallback(way, frozenset(step.when), step.after_seconds))
-        return found
+        return ways_of(self, self.fallback)
 
     @cached_property
     def parts(self) -> tuple[str | None, ...]:
@@ -282,26 +282,14 @@ class LlmGenerate(BaseModel):
         return count_content_tokens(contents, bytes_per_token=self.bytes_per_token)
 
     def cost(self) -> Cost:
-        """
-        Estimate the tokens of one call, of the costliest part where there are several.
-
-        Gemini's limits of tokens count input alone; others count input and output. Limits of input and of output
-        tokens are told apart. If nobody knows how much a model can write, the estimate is DEFAULT_OUTPUT_TOKENS.
-        """
+        """Estimate the tokens of one call, of the costliest part where there are several."""
         of_part = for_part(self)
         inputs = [of_part.input_tokens(part) for part in self.parts]
         if has_combining_call(self):
             bare, answers = combining_input(self)
             inputs.append(bare.input_tokens(bare.prompt) + answers)
-        known = max(inputs)
         told = self.stated_output
-        bound = told or most_output_of(self.model)
-        output = bound or DEFAULT_OUTPUT_TOKENS
-        units = {INPUT_TOKENS: known, OUTPUT_TOKENS: output}
-        if len(inputs) > 1:
-            units[INPUT_OF_CALLS] = sum(inputs)
-        unknown = 0 if self.provider == "gemini" else output
-        return Cost(known, unknown, units, is_bound=bound is not None, told_output=told, calls=len(inputs))
+        return cost_of(self.provider, inputs, told=told, bound=told or most_output_of(self.model))
 
     @property
     def stated_output(self) -> int | None:
@@ -331,6 +319,43 @@ class LlmGenerate(BaseModel):
         turns = self.turns(part)
         around = TOKENS_AROUND_A_TURN * (1 + len(turns) + len(self.contents or ()))
         return sum(len(text.encode()) for text in (*texts, *(turn.content for turn in turns))) + around
+
+
+def ways_of(payload: ModelPayload, steps: Sequence[FallbackStep]) -> list[Fallback]:
+    """Return a payload with each of the other models; another provider has a service of its own."""
+    found = []
+    for step in steps:
+        moves = step.provider is not None and step.provider != payload.provider
+        changes = {
+            "provider": step.provider or payload.provider,
+            "service": step.service or (None if moves else payload.service),
+            "credential": step.credential or payload.credential,
+            "model": step.model,
+        }
+        found.append(Fallback(payload.model_copy(update=changes), frozenset(step.when), step.after_seconds))
+    return found
+
+
+def cost_of(
+    provider: str, inputs: Sequence[int], *, told: int | None, bound: int | None, guess: int = DEFAULT_OUTPUT_TOKENS
+) -> Cost:
+    """
+    Return the tokens of a payload's calls, of the costliest where there are several.
+
+    Gemini's limits of tokens count input alone; others count input and output. Limits of input and of output tokens are
+    told apart.
+
+    Args:
+        inputs: Of each call.
+        told: The most output tokens that a call is told to bring; None: it is told none.
+        bound: The most that it can bring; None: nobody knows, and `guess` stands.
+    """
+    known, output = max(inputs), bound or guess
+    units = {INPUT_TOKENS: known, OUTPUT_TOKENS: output}
+    if len(inputs) > 1:
+        units[INPUT_OF_CALLS] = sum(inputs)
+    unknown = 0 if provider == "gemini" else output
+    return Cost(known, unknown, units, is_bound=bound is not None, told_output=told, calls=len(inputs))
 
 
 def _refused_by(way: LlmGenerate) -> str:

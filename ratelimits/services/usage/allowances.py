@@ -198,12 +198,12 @@ def changes_that_bite(before: Allowance, after: dict[str, Any]) -> list[str]:
         found.append(
             "From now on nothing is reserved beyond the quota: calls may be refused that went through until now."
             if after["policy"] == Allowance.Policy.STRICT
-            else "From now on reservations pass the quota. What passes it is recorded as overage, and nothing stops it."
+            else "From now on reservations pass the quota. Use beyond it is recorded as overage, and nothing stops it."
         )
     if after["time_zone"] != before.time_zone and used:
         found.append(
             "Months begin at another instant: near the edge of a month a user's next use may count in another month"
-            " than the last. What was counted stays in its month."
+            " than the last. Earlier use stays in the month in which it was counted."
         )
     return found
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from jobs.handlers.batch_form import BatchForm
 from jobs.handlers.http.answers import storable
 from jobs.handlers.llm.access import key_of
-from jobs.handlers.llm.asking import Learned, ask, credential_of, routed
+from jobs.handlers.llm.asking import ASKS_A_MODEL, Learned, ask, credential_of, routed
 from jobs.handlers.llm.batches.form import APIS, answer_in, refusal_of
 from jobs.handlers.llm.batches.openai import OpenAiBatches
 from jobs.handlers.llm.dialect import Generation, ModelRequest
 from jobs.handlers.llm.openai import is_azure
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
-from jobs.states import CallType
 from queueops.core.values.written import Written, member, with_members
 from queueops.tenancy.credentials import OpenCredential
 
@@ -34,14 +33,13 @@ BATCH_APIS = {
 def _compose(payload: LlmCall, credential: OpenCredential) -> Mapping[str, Any]:
     """Return the body of its line; raises ProviderError where the credential does not fit."""
     key_of(payload.service_name, credential)
-    return {**payload.body, **payload.ours}
+    return payload.sent
 
 
 def _as_written(payload: LlmCall, text: str) -> Mapping[str, Any]:
     """Return the body as its producer wrote it; `text`: the payload's JSON."""
     body = member(text, "body")
-    composed = {**payload.body, **payload.ours}
-    return composed if body is None else Written(composed, with_members(body, payload.ours))
+    return payload.sent if body is None else Written(payload.sent, with_members(body, payload.ours))
 
 
 def _read(payload: LlmCall, body: Any, secrets: tuple[str, ...]) -> Done:
@@ -56,15 +54,9 @@ def _api_of(payload: LlmCall, base_url: str) -> str:
 
 @handler(
     kind="llm.call",
-    service=lambda payload: payload.service_name,
-    call_type=CallType.WRITE,
     payload=LlmCall,
-    idempotent=True,  # asking again costs tokens and changes nothing
-    timeout=timedelta(seconds=600),
     cost=LlmCall.cost,
     most=LlmCall.most,
-    credential=lambda payload: payload.credential,
-    model=lambda payload: payload.model,
     batch=BatchForm(
         apis=BATCH_APIS,
         api_of=_api_of,
@@ -77,6 +69,7 @@ def _api_of(payload: LlmCall, base_url: str) -> str:
         ),
     ),
     fallback=LlmCall.ways,
+    **ASKS_A_MODEL,
 )
 async def call(job: RunningJob[LlmCall]) -> Done | Continue:
     """
@@ -85,16 +78,22 @@ async def call(job: RunningJob[LlmCall]) -> Done | Continue:
     """
     payload, endpoint = job.payload, job.payload.target
     credential = credential_of(job)
-    url, headers = endpoint.address(
-        credential.base_url, key_of(payload.service_name, credential), payload.model, payload.stream
-    )
+    address = (endpoint.stream_address if payload.stream else None) or endpoint.address
+    url, headers = address(credential.base_url, key_of(payload.service_name, credential), payload.model)
     # Only what QueueOps adds may be left out for a server that does not take it.
     ours = endpoint.dialect.adapt(payload.ours, credential.takes(payload.model))
     body = member(job.payload_text, "body")
     written = None if body is None else with_members(body, ours)
     request = ModelRequest(url, headers, {**payload.body, **ours} if written is None else ours, written)
     try:
-        reader, secrets = await ask(job, endpoint.dialect, request, report=lambda answer: _report(job, answer))
+        reader, secrets = await ask(
+            job,
+            endpoint.dialect,
+            request,
+            seconds=payload.timeout_seconds,
+            streams=payload.stream,
+            report=partial(_report, job),
+        )
     except Learned as learned:
         return Continue(None, f"its server takes {learned}: asked again", cost=0)
     size = sum(map(len, reader.answer.pieces)) + 10_000

@@ -6,24 +6,22 @@ import json
 import struct
 from base64 import b64encode
 from collections.abc import Sequence
-from datetime import timedelta
 from http import HTTPStatus
 from itertools import accumulate
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.answers import storable
 from jobs.handlers.llm import errors as llm_errors
 from jobs.handlers.llm.access import key_of
-from jobs.handlers.llm.asking import ask, credential_of
+from jobs.handlers.llm.asking import ASKS_A_MODEL, ask, credential_of
 from jobs.handlers.llm.dialect import ModelRequest, with_options
-from jobs.handlers.llm.payload import MAX_LLM_SECONDS, CredentialName, ModelName, Name, Text, refuse_model
+from jobs.handlers.llm.payload import CALL_SECONDS, BytesPerToken, CallSeconds, ModelPayload, Text, refuse_model
 from jobs.handlers.llm.tokens import BYTES_PER_TOKEN, count_tokens
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Bisect, Coalesce, Cost, Done, RunningJob, handler
-from jobs.states import CallType
 from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
 
 from .endpoints import ENDPOINTS, MAX_GEMINI_INPUTS
@@ -35,19 +33,12 @@ _ENDPOINTS = {"openai": "/v1/embeddings", "gemini": "batchEmbedContents"}
 OURS = frozenset({"model", "input", "content", "requests", "dimensions", "outputDimensionality", "encoding_format"})
 
 
-class LlmEmbed(BaseModel):
+class LlmEmbed(ModelPayload):
     """One text that becomes a vector. Unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     provider: Literal["openai", "gemini"] = Field(
         description="Whose protocol is spoken; openai: any compatible server."
     )
-    service: Name | None = Field(
-        default=None, description="The service of the credential and its limits, where it is not the provider's name."
-    )
-    credential: CredentialName = Field(description='Name of the credential; its secret is {"api_key": "..."}.')
-    model: ModelName
     input: Text
     dimensions: int | None = Field(default=None, ge=1, le=100_000, description="None: as many as the model has.")
     encoding: Literal["float", "base64"] = Field(
@@ -57,8 +48,8 @@ class LlmEmbed(BaseModel):
     options: dict[str, JsonValue] | None = Field(
         default=None, description="Fields of the provider's own request, such as Gemini's taskType."
     )
-    bytes_per_token: float = Field(default=BYTES_PER_TOKEN, ge=1, le=8, allow_inf_nan=False)
-    timeout_seconds: float = Field(default=300.0, gt=0, le=MAX_LLM_SECONDS, allow_inf_nan=False)
+    bytes_per_token: BytesPerToken = BYTES_PER_TOKEN
+    timeout_seconds: CallSeconds = CALL_SECONDS
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -68,14 +59,6 @@ class LlmEmbed(BaseModel):
             raise ValueError(f"options: {ours} is a field of the payload")
         json.dumps(self.options, allow_nan=False)
         return self
-
-    @property
-    def service_name(self) -> str:
-        return self.service or self.provider
-
-    @property
-    def stream(self) -> bool:
-        return False
 
     @property
     def alike(self) -> str:
@@ -95,21 +78,16 @@ class LlmEmbed(BaseModel):
 
 @handler(
     kind="llm.embed",
-    service=lambda payload: payload.service_name,
-    call_type=CallType.WRITE,
     payload=LlmEmbed,
-    idempotent=True,  # asking again costs tokens and changes nothing
-    timeout=timedelta(seconds=600),
     cost=LlmEmbed.cost,
     most=LlmEmbed.most,
-    credential=lambda payload: payload.credential,
-    model=lambda payload: payload.model,
     coalesce=Coalesce(
         key=lambda payload: payload.alike,
         max_items=MAX_GEMINI_INPUTS,
         max_bytes=MAX_BYTES_TOGETHER,
         counts_each=True,
     ),
+    **ASKS_A_MODEL,
 )
 async def embed(jobs: Sequence[RunningJob[LlmEmbed]]) -> Sequence[Done]:
     """
@@ -120,10 +98,10 @@ async def embed(jobs: Sequence[RunningJob[LlmEmbed]]) -> Sequence[Done]:
     credential = credential_of(first)
     endpoint = ENDPOINTS[payload.provider][_ENDPOINTS[payload.provider]]
     key = key_of(payload.service_name, credential)
-    url, headers = endpoint.address(credential.base_url, key, payload.model, payload.stream)
+    url, headers = endpoint.address(credential.base_url, key, payload.model)
     request = ModelRequest(url, headers, _body([job.payload for job in jobs]))
     try:
-        reader, secrets = await ask(first, endpoint.dialect, request)
+        reader, secrets = await ask(first, endpoint.dialect, request, seconds=payload.timeout_seconds)
     except ProviderError as error:
         if error.status in OF_ONE_INPUT and len(jobs) > 1:
             raise Bisect from error  # one text of them is refused, and nobody says which

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from jobs.handlers.llm import anthropic, gemini, openai
 from jobs.handlers.llm.dialect import Dialect, Generation
 
-Address = Callable[[str, str, str, bool], tuple[str, dict[str, str]]]
+Address = Callable[[str, str, str], tuple[str, dict[str, str]]]
 
 MAX_INPUTS = 2_048  # OpenAI's, of one call for embeddings; source: docs/reference/wire-facts.md
 MAX_GEMINI_INPUTS = 100
@@ -25,12 +26,14 @@ class ModelEndpoint:
     """
     Attributes:
         dialect: How its answers and refusals are read.
-        address: (base_url, api_key, model, whether it streams) -> its URL, and the headers with the key.
+        address: (base_url, api_key, model) -> its URL, and the headers with the key.
         needs: The members that a body must have, and what each must be.
         most_output: Where a body may say how many output tokens it takes at most.
         answers: Where a body may say how many answers it wants.
         writes: Its answers are text, whose tokens count as output.
         streams: Its answers may come in pieces.
+        stream_address: The address for that, where it is another.
+        stream_fields: The members that a body has for that.
         batch: The name of its batch API; empty: it has none here.
     """
 
@@ -41,14 +44,9 @@ class ModelEndpoint:
     answers: tuple[str, ...] = ()
     writes: bool = True
     streams: bool = True
+    stream_address: Address | None = None
+    stream_fields: Mapping[str, Any] = field(default_factory=lambda: {"stream": True})
     batch: str = ""
-
-    @property
-    def stream_fields(self) -> dict[str, Any]:
-        """The members that a body has whose answer comes in pieces; Gemini's has another address instead."""
-        if self.dialect is openai.OPENAI:
-            return {"stream": True, "stream_options": {"include_usage": True}}
-        return {} if self.dialect is gemini.GEMINI else {"stream": True}
 
 
 def _list(value: Any) -> str:
@@ -130,16 +128,6 @@ def _has_list(name: str) -> Callable[[dict[str, Any]], bool]:
     return lambda event: isinstance(event.get(name), list)
 
 
-def _openai(path: str) -> Address:
-    return lambda base_url, api_key, model, streams: openai.address(path, base_url, api_key, model)
-
-
-def _gemini(verb: str, streamed: str = "") -> Address:
-    return lambda base_url, api_key, model, streams: gemini.address(
-        streamed if streams else verb, base_url, api_key, model
-    )
-
-
 _OPENAI_VECTORS = replace(
     openai.OPENAI, absorb=_vectors("data", _INPUT_COUNTS, "usage"), knows=_has_list("data"), end_of_stream=None
 )
@@ -148,22 +136,23 @@ ENDPOINTS: dict[str, dict[str, ModelEndpoint]] = {
     "openai": {
         "/v1/chat/completions": ModelEndpoint(
             openai.OPENAI,
-            _openai("/chat/completions"),
+            partial(openai.address, "/chat/completions"),
             {"messages": _list},
             most_output=(("max_completion_tokens",), ("max_tokens",)),
             answers=("n",),
+            stream_fields={"stream": True, "stream_options": {"include_usage": True}},
             batch="openai",
         ),
         "/v1/responses": ModelEndpoint(
             replace(openai.OPENAI, absorb=absorb_response, knows=knows_response, end_of_stream=None),
-            _openai("/responses"),
+            partial(openai.address, "/responses"),
             {"input": _text_or_list},
             most_output=(("max_output_tokens",),),
             batch="openai-responses",
         ),
         "/v1/embeddings": ModelEndpoint(
             _OPENAI_VECTORS,
-            _openai("/embeddings"),
+            partial(openai.address, "/embeddings"),
             {"input": _inputs},
             writes=False,
             streams=False,
@@ -171,7 +160,7 @@ ENDPOINTS: dict[str, dict[str, ModelEndpoint]] = {
         ),
         "/v1/moderations": ModelEndpoint(
             replace(_OPENAI_VECTORS, absorb=_vectors("results", {}, "usage"), knows=_has_list("results")),
-            _openai("/moderations"),
+            partial(openai.address, "/moderations"),
             {"input": _text_or_list},
             writes=False,
             streams=False,
@@ -180,7 +169,7 @@ ENDPOINTS: dict[str, dict[str, ModelEndpoint]] = {
     "anthropic": {
         "/v1/messages": ModelEndpoint(
             anthropic.ANTHROPIC,
-            lambda base_url, api_key, model, streams: anthropic.address("/v1/messages", base_url, api_key),
+            lambda base_url, api_key, model: anthropic.address("/v1/messages", base_url, api_key),
             {"messages": _list, "max_tokens": _whole},
             most_output=(("max_tokens",),),
             batch="anthropic",
@@ -189,10 +178,12 @@ ENDPOINTS: dict[str, dict[str, ModelEndpoint]] = {
     "gemini": {
         "generateContent": ModelEndpoint(
             gemini.GEMINI,
-            _gemini("generateContent", "streamGenerateContent?alt=sse"),
+            partial(gemini.address, "generateContent"),
             {"contents": _list},
             most_output=(("generationConfig", "maxOutputTokens"), ("generation_config", "max_output_tokens")),
             answers=("generationConfig", "candidateCount"),
+            stream_address=partial(gemini.address, "streamGenerateContent?alt=sse"),
+            stream_fields={},
             batch="gemini",
         ),
         "batchEmbedContents": ModelEndpoint(
@@ -201,7 +192,7 @@ ENDPOINTS: dict[str, dict[str, ModelEndpoint]] = {
                 absorb=_vectors("embeddings", _GEMINI_COUNTS, "usageMetadata"),
                 knows=_has_list("embeddings"),
             ),
-            _gemini("batchEmbedContents"),
+            partial(gemini.address, "batchEmbedContents"),
             {"requests": _embed_requests},
             writes=False,
             streams=False,

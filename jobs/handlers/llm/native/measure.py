@@ -81,7 +81,7 @@ def measure(body: Mapping[str, Any]) -> MeasuredBody:
     return found
 
 
-def value_at(body: Any, path: tuple[str, ...]) -> Any:
+def member_at(body: Any, path: tuple[str, ...]) -> Any:
     """The value at a place of a body; None: there is none."""
     for name in path:
         body = body.get(name) if isinstance(body, dict) else None

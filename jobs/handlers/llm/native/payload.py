@@ -7,30 +7,32 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from jobs.handlers.fallback import Fallback
 from jobs.handlers.llm.most_output import most_output_of
 from jobs.handlers.llm.payload import (
+    CALL_SECONDS,
     DEFAULT_OUTPUT_TOKENS,
-    MAX_LLM_SECONDS,
     MAX_OUTPUT_TOKENS,
     MOST_FALLBACKS,
     PICTURE_TOKENS,
     TOKENS_AROUND_A_TURN,
-    CredentialName,
+    BytesPerToken,
+    CallSeconds,
     FallbackStep,
     ModelName,
-    Name,
-    Provider,
+    ModelPayload,
+    cost_of,
     refuse_model,
+    ways_of,
 )
 from jobs.handlers.llm.tokens import BYTES_PER_TOKEN, tokens_of_bytes
 from jobs.handlers.registry import Cost
 from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
 
 from .endpoints import ENDPOINTS, ModelEndpoint, endpoint_of
-from .measure import MeasuredBody, measure, value_at
+from .measure import MeasuredBody, measure, member_at
 
 MAX_ANSWERS = 128
 # QueueOps decides these of a call, or they would be answered in another form.
@@ -43,22 +45,15 @@ OURS = {
 TIERS = {"service_tier": ("auto", "default")}  # they ask for nothing
 
 
-class LlmCall(BaseModel):
+class LlmCall(ModelPayload):
     """One request in a provider's own form. Unknown fields are refused; those of the body are the provider's."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    provider: Provider = Field(description="Whose protocol is spoken; openai: any compatible server, Azure's too.")
     endpoint: str | None = Field(
         default=None,
         description="Where the body goes: "
         + "; ".join(f"{provider}: {', '.join(known)}" for provider, known in ENDPOINTS.items())
         + ". The first of a provider, unless it is named.",
     )
-    service: Name | None = Field(
-        default=None, description="The service of the credential and its limits, where it is not the provider's name."
-    )
-    credential: CredentialName = Field(description='Name of the credential; its secret is {"api_key": "..."}.')
     model: ModelName = Field(description="May be left out where the body has it.")
     body: dict[str, JsonValue] = Field(
         description="The provider's own request. It is sent as it is written, but for the model of a fallback and what "
@@ -67,14 +62,8 @@ class LlmCall(BaseModel):
     stream: bool = Field(
         default=False, description="Report progress as the answer comes in; the result has its text, and no body."
     )
-    bytes_per_token: float = Field(
-        default=BYTES_PER_TOKEN,
-        ge=1,
-        le=8,
-        allow_inf_nan=False,
-        description="For the estimate: how many UTF-8 bytes the model's tokenizer takes for one token.",
-    )
-    timeout_seconds: float = Field(default=300.0, gt=0, le=MAX_LLM_SECONDS, allow_inf_nan=False)
+    bytes_per_token: BytesPerToken = BYTES_PER_TOKEN
+    timeout_seconds: CallSeconds = CALL_SECONDS
     fallback: Annotated[list[FallbackStep], Field(max_length=MOST_FALLBACKS)] = Field(
         default_factory=list, description="Other models of the same provider, in order, and when to go on with each."
     )
@@ -104,10 +93,6 @@ class LlmCall(BaseModel):
         json.dumps(self.body, allow_nan=False)
         return self
 
-    @property
-    def service_name(self) -> str:
-        return self.service or self.provider
-
     @cached_property
     def target(self) -> ModelEndpoint:
         found = endpoint_of(self.provider, self.endpoint)
@@ -117,22 +102,17 @@ class LlmCall(BaseModel):
 
     def ways(self) -> list[Fallback]:
         """The other ways to ask, in order: the same body for another model."""
-        found = []
-        for step in self.fallback:
-            changes = {
-                "provider": step.provider or self.provider,
-                "service": step.service or self.service,
-                "credential": step.credential or self.credential,
-                "model": step.model,
-            }
-            found.append(Fallback(self.model_copy(update=changes), frozenset(step.when), step.after_seconds))
-        return found
+        return ways_of(self, self.fallback)
 
     @property
     def ours(self) -> dict[str, Any]:
         """The members that QueueOps adds to the body, or sends otherwise than they are written there."""
         said = {} if self.provider == "gemini" or self.body.get("model") == self.model else {"model": self.model}
         return {**said, **(self.target.stream_fields if self.stream else {})}
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        return {**self.body, **self.ours}
 
     @cached_property
     def measured(self) -> MeasuredBody:
@@ -146,13 +126,13 @@ class LlmCall(BaseModel):
 
     @property
     def answers(self) -> int:
-        wanted = value_at(self.body, self.target.answers) if self.target.answers else None
+        wanted = member_at(self.body, self.target.answers) if self.target.answers else None
         return wanted if type(wanted) is int else 1
 
     @property
     def told_output(self) -> int | None:
         """The most output tokens that the call tells its provider to bring, of all answers together."""
-        told = (value_at(self.body, path) for path in self.target.most_output)
+        told = (member_at(self.body, path) for path in self.target.most_output)
         most = next((one for one in told if type(one) is int), None)
         return None if most is None else most * self.answers
 
@@ -163,15 +143,7 @@ class LlmCall(BaseModel):
             return Cost(known, units={INPUT_TOKENS: known, OUTPUT_TOKENS: 0})
         told, documented = self.told_output, most_output_of(self.model)
         bound = told or (documented and documented * self.answers)
-        output = bound or DEFAULT_OUTPUT_TOKENS * self.answers
-        unknown = 0 if self.provider == "gemini" else output
-        return Cost(
-            known,
-            unknown,
-            {INPUT_TOKENS: known, OUTPUT_TOKENS: output},
-            is_bound=bound is not None,
-            told_output=told,
-        )
+        return cost_of(self.provider, [known], told=told, bound=bound, guess=DEFAULT_OUTPUT_TOKENS * self.answers)
 
     def most(self) -> Usage:
         """The most that the call can use: no tokenizer makes more tokens of a text than it has bytes."""
@@ -213,6 +185,6 @@ def _uncounted(body: Mapping[str, Any], endpoint: ModelEndpoint) -> Iterator[tup
     bounds = [(path, MAX_OUTPUT_TOKENS) for path in endpoint.most_output]
     bounds += [(endpoint.answers, MAX_ANSWERS)] if endpoint.answers else []
     for path, most in bounds:
-        told = value_at(body, path)
+        told = member_at(body, path)
         fits = told is None or (type(told) is int and 1 <= told <= most)
         yield ".".join(path), "" if fits else f"must be a whole number from 1 to {most:,}"

@@ -148,13 +148,9 @@ def _schema_in(name: str) -> Any:
 
 def _ending_of(source: str) -> str:
     ending = Path(source).suffix.lower()
-    return (
-        ending
-        if ending in {".csv", ".tsv"} and not Path(source).is_dir()
-        else ".csv"
-        if Path(source).is_dir()
-        else ".ndjson"
-    )
+    if Path(source).is_dir():
+        return ".csv"
+    return ending if ending in {".csv", ".tsv"} else ".ndjson"
 
 
 def _chosen(paths: Sequence[str], schema: Any) -> dict[str, str]:
