@@ -56,11 +56,11 @@ def cluster(database_url: str, *, executors: int = 2, environ: Mapping[str, str]
 
 
 @contextlib.contextmanager
-def web(database_url: str) -> Iterator[tuple[str, int]]:
+def web(database_url: str, *, environ: Mapping[str, str] | None = None) -> Iterator[tuple[str, int]]:
     """Run a web process; gives its address and pid once it answers."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    variables = {"DATABASE_URL": database_url, "QUEUEOPS_PORT": str(port)}
+    variables = {"DATABASE_URL": database_url, "QUEUEOPS_PORT": str(port), **(environ or {})}
     with started(sys.executable, "manage.py", "web", environ=variables) as process:
 
         def answers() -> bool:

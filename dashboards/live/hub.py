@@ -1,4 +1,4 @@
-"""All sockets of a web process: who watches what, and the rounds that keep them current."""
+"""All sockets and waiters of a web process: who watches what, and the rounds that keep them current."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -24,6 +24,7 @@ from .strangers import Strangers
 from .subjects import LiveSubject, Refused
 from .threads import in_thread
 from .viewer import Viewer, still_allowed_of
+from .waiters import Waiters
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ MAX_OF_ONE = 400  # of one account, or of all keys and users of a project
 MAX_OF_USER = 20  # of one end user: a project has many, and they need not know each other
 STATS_SECONDS = 1.0
 ROUND_SECONDS = 0.1
+WAITERS_SECONDS = 0.05  # those who wait are told within a quarter of a second
 BEAT_SECONDS = 1.0
 ACCESS_RECHECK_SECONDS = 4.0
 REST_SHARE = 4.0  # reading states may take a fifth of one thread: 300 watched jobs must not take all of it
@@ -65,12 +67,14 @@ class Hub:
     Attributes:
         groups: What is watched, by the group that its events come in; the relay's thread looks into it.
         strangers: Sockets of whom nobody knows yet.
+        waiters: Requests that wait for an end.
     """
 
     def __init__(self) -> None:
         self.groups: dict[Group, dict[tuple[str, ...], Watched]] = {}
-        self.relay = Relay(self.groups, self._deliver, self._lost)
         self.strangers = Strangers()
+        self.waiters = Waiters()
+        self.relay = Relay(ChainMap[Group, Any](self.groups, self.waiters.groups), self._deliver, self._lost)
         self._sockets: Counter[str] = Counter()
         self._of_users: Counter[str] = Counter()
         self._epoch: str | None = None
@@ -93,21 +97,25 @@ class Hub:
             DatabaseError
         """
         self._count(socket.viewer)
-        self._start()
         subject = socket.subject
         of_group = self.groups.setdefault(subject.group, {})
         watched = of_group.get(subject.key)
         if watched is None:
             watched = of_group[subject.key] = Watched(subject)
         watched.sockets.add(socket)
-        self.relay.hurry()
         try:
-            if not await self.relay.has_begun():
+            if not await self.follows():
                 raise Refused(CloseCode.UNAVAILABLE, "The database does not answer; try again.")  # noqa: TRY301
             await self._send_snapshot(watched, socket)
         except BaseException:
             self.leave(socket)
             raise
+
+    async def follows(self) -> bool:
+        """Follow the log for those who watch or wait; False when the database does not let us within a few seconds."""
+        self._start()
+        self.relay.hurry()
+        return await self.relay.has_begun()
 
     def leave(self, socket: LiveSocket) -> None:
         """Repeating it is harmless."""
@@ -178,6 +186,7 @@ class Hub:
         watched.newest = None if data is None else (cursor, data)
 
     def _deliver(self, events: Sequence[Event], cursor: Cursor) -> None:
+        self.waiters.note(events)
         for event in events:
             for group in event.groups():
                 for watched in self.groups.get(group, {}).values():
@@ -189,6 +198,7 @@ class Hub:
         """Events were skipped, or the log is another one."""
         epoch = self.relay.cursor.epoch
         is_anew, self._epoch = epoch != self._epoch, epoch
+        self.waiters.lost()
         for watched in self._all():
             if is_anew:
                 watched.newest = None
@@ -206,6 +216,7 @@ class Hub:
         self.relay.start()
         for one, seconds in (
             (self._refresh, ROUND_SECONDS),
+            (self.waiters.look, WAITERS_SECONDS),
             (self._beat, BEAT_SECONDS),
             (self._recheck, ACCESS_RECHECK_SECONDS),
         ):

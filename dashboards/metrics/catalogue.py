@@ -187,6 +187,7 @@ _ALL = (
     Metric("flow_lag_seconds", "gauge", (), "How far the counters of this page lag behind the job log."),
     Metric("relay_lag_seconds", "gauge", (), "How far this web process's websockets lag behind the job log."),
     Metric("websocket_clients", "gauge", (), "Websockets open in this web process."),
+    Metric("waiting_requests", "gauge", (), "Requests with `?wait=` that this web process holds until an end."),
     Metric("web_requests_waiting", "gauge", (), "Requests that wait for their turn in this web process."),
     Metric(
         "web_requests_dropped",

@@ -37,9 +37,12 @@ def _requests() -> list[Sample]:
 
 def _websockets() -> list[Sample]:
     if not the_hub.cache_info().currsize:
-        return [Value("websocket_clients", (), 0)]  # nobody has connected yet
+        return [Value("websocket_clients", (), 0), Value("waiting_requests", (), 0)]  # nobody has connected yet
     hub = the_hub()
-    samples: list[Sample] = [Value("websocket_clients", (), hub.clients)]
+    samples: list[Sample] = [
+        Value("websocket_clients", (), hub.clients),
+        Value("waiting_requests", (), len(hub.waiters)),
+    ]
     if hub.relay.cursor.id:
         samples.append(Value("relay_lag_seconds", (), _age_of_what_lies_above(hub.relay.cursor.id)))
     return samples

@@ -6,12 +6,13 @@ from datetime import time
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from jobs.firing import LONGEST_CRON, LONGEST_JITTER_SECONDS, MOST_MISSED, Missed
 from jobs.models import OnFailure
 from jobs.models.webhook import MOST_JOBS_OF_A_MESSAGE
+from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from jobs.services.operate.bulk_outcome import CANARY_PERCENT, MOST_CANARIES, Canary
 from jobs.services.operate.schedules import MOST_JOBS
 from jobs.services.submit.spec import MAX_DELAY_SECONDS, After, JobSpec, OnFailureOfThose
@@ -28,10 +29,35 @@ Reason = Annotated[str, StringConstraints(max_length=500)]
 GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"\S")]
 DelaySeconds = Annotated[float, Field(strict=True, ge=0, le=MAX_DELAY_SECONDS)]
 CRON = "Minute, hour, day of the month, month, day of the week, read as Debian's cron reads them."
+PlaceInResult = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)]
 KindName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=NO_NUL)]
 JobOutcome = Literal["completed", "failed", "cancelled"]  # the ended states of jobs/states.py
 Weekday = Annotated[int, Field(ge=0, le=6)]
 Ids = Annotated[list[UUID], Field(min_length=1, description="At most 10,000.")]
+
+
+def _separated(given: Any) -> Any:
+    return tuple(given.split(",")) if isinstance(given, str) else given
+
+
+def _truth(given: Any) -> Any:
+    if given not in ("true", "false"):
+        raise PydanticCustomError("truth", "true or false")
+    return given == "true"
+
+
+class WaitInput(Input):
+    """How long an answer may take while the job or batch goes on."""
+
+    wait: float = Field(default=0, ge=0, le=MAX_WAIT_SECONDS)
+
+
+class TableInput(Input):
+    """A batch's results as a file."""
+
+    format: Literal["csv", "ndjson", "json"] = "csv"
+    columns: Annotated[tuple[PlaceInResult, ...], BeforeValidator(_separated), Field(max_length=100)] = ()
+    with_input: Annotated[bool, BeforeValidator(_truth)] = False
 
 
 class BatchInput(Input):

@@ -44,6 +44,7 @@ urlpatterns: list[URLPattern] = [
     path("batches/<uuid:pk>/waiting/", batches.BatchWaiting.as_view()),
     path("batches/<uuid:pk>/jobs/", batches.BatchJobs.as_view()),
     path("batches/<uuid:pk>/results/", results.BatchResults.as_view()),
+    path("batches/<uuid:pk>/table/", results.BatchTable.as_view()),
     path("batches/<uuid:pk>/cancel/", batch_actions.CancelBatch.as_view()),
     path("batches/<uuid:pk>/pause/", batch_actions.PauseBatch.as_view()),
     path("batches/<uuid:pk>/resume/", batch_actions.ResumeBatch.as_view()),

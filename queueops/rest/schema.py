@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -153,7 +153,7 @@ def operation(
     answer: Any,
     example: Any,
     status: int = 200,
-    other_answers: dict[int, Any] | None = None,
+    other_answers: Mapping[Any, Any] | None = None,
     body: Any = None,
     body_example: Any = None,
     lines_example: str | None = None,
@@ -167,6 +167,7 @@ def operation(
 
     Args:
         example: Of the answer; for a list, of one of its rows.
+        other_answers: By status, or by status and content type where there are several.
         errors: Statuses besides those that every operation may answer with.
         answers_once: The operation honours Idempotency-Key.
     """

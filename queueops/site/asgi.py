@@ -50,6 +50,7 @@ body_limits = BodyLimits(
         "/admin/jobs/upload/add/": 21 * MEGABYTE,  # MAX_UPLOAD_BYTES of jobs.services.submit.uploads, and the form
     },
 )
+from dashboards.live.long_polls import LongPolls  # noqa: E402
 from dashboards.live.routing import by_protocol  # noqa: E402
 
-application = by_protocol(BodyCap(django_application, body_limits, cross_origin))
+application = by_protocol(LongPolls(BodyCap(django_application, body_limits, cross_origin), askers))

@@ -16,14 +16,17 @@ class Proxy:
         cuts: So many answers are cut: the server has done what it was asked, and the client does not learn it.
         cut_path: Of requests whose heads hold this.
         refuses_sockets: As a proxy that knows nothing of websockets does.
-        sockets: Opened so far.
+        refuses_wait: As a server of an earlier version does.
+        sockets: Opened so far; waits: requests that asked to wait.
     """
 
     url: str
     cuts: int = 0
     cut_path: str = ""
     refuses_sockets: bool = False
+    refuses_wait: bool = False
     sockets: int = 0
+    waits: int = 0
     open: set[asyncio.StreamWriter] = field(default_factory=set)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
@@ -49,6 +52,16 @@ async def proxy_to(address: str) -> AsyncIterator[Proxy]:
                     back.close()
                     return
                 proxy.sockets += 1
+            asks_to_wait = b"wait=" in head.splitlines()[0]
+            proxy.waits += asks_to_wait
+            if proxy.refuses_wait and asks_to_wait:
+                refusal = b'{"error": {"code": "invalid_query", "message": "There is no such parameter."}}'
+                lines = (b"HTTP/1.1 400 Bad Request", b"Content-Type: application/json", b"Connection: close")
+                length = b"Content-Length: %d" % len(refusal)
+                back.write(b"\r\n".join([*lines, length, b"", refusal]))
+                await back.drain()
+                back.close()
+                return
             server, forth = await asyncio.open_connection(target.hostname, target.port)
             proxy.open.add(forth)
             cuts = proxy.cuts > 0 and proxy.cut_path.encode() in head

@@ -24,6 +24,7 @@ import pytest
 
 from jobs.models import Batch, Job
 from jobs.services.operate.dependants import DependantsDuty
+from jobs.services.operate.operate import cancel_jobs
 from jobs.services.operate.pauses import pause_scope
 from jobs.services.submit.spec import parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
@@ -378,6 +379,26 @@ def test_submitting_and_watching_ends_with_the_batch(environ, tmp_path: Path):
     finish(list(Job.objects.all()))
     assert terminal.ended() == 0
     terminal.shows("has ended: 1 completed")
+
+
+def test_submitting_and_waiting_says_nothing_before_the_end_and_ends_as_the_batch(environ, tmp_path: Path):
+    path = tmp_path / "jobs.ndjson"
+    path.write_text(json.dumps(JOB))
+    command = [*QUEUEOPS, "submit", str(path), "--wait"]
+    plain = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
+    as_json = subprocess.Popen([*command, "--json"], env=environ, stdout=subprocess.PIPE, text=True)
+    assert plain.stdout is not None
+    assert as_json.stdout is not None
+    first, told = plain.stdout.readline(), json.loads(as_json.stdout.readline())
+    assert " 1 job accepted." in first
+    finish([Job.objects.get(batch_id=told["id"])])
+    failed = Job.objects.exclude(batch_id=told["id"]).get()
+    cancel_jobs([failed.pk], actor="user:1", reason="not wanted")
+    out, _ = plain.communicate(timeout=60)
+    last, _ = as_json.communicate(timeout=60)
+    assert re.fullmatch(r"Batch \S+ has ended: 1 cancelled\.\n", out)
+    assert json.loads(last)["counts"]["completed"] == 1
+    assert (plain.returncode, as_json.returncode) == (3, 0)
 
 
 def test_a_file_that_is_submitted_again_is_followed_to_the_jobs_that_are_known(command, tmp_path: Path):

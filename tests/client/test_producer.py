@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -406,6 +407,30 @@ def test_without_websockets_it_is_asked_for(proxy: Proxy, key: str, connect: Con
         assert following.ended().counts["completed"] == 2
     assert not any(map(is_live, following.updates))
     assert proxy.sockets == 0
+
+
+def test_without_websockets_a_wait_is_answered_at_the_end(proxy: Proxy, key: str, connect: Connect):
+    proxy.refuses_sockets = True
+    batch = make_batch()
+    jobs = make_jobs(1, batch=batch)
+    with connect(proxy.url, key) as queue, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(queue.wait, str(batch.pk), timeout=60)
+        wait_for(lambda: proxy.waits == 1, what="the request that waits")
+        finish(jobs)
+        assert waiting.result(30).has_ended
+    assert (proxy.waits, proxy.sockets) == (1, 0)
+
+
+def test_a_server_that_knows_no_wait_is_asked_again_and_again(proxy: Proxy, key: str, connect: Connect):
+    proxy.refuses_sockets = proxy.refuses_wait = True
+    batch = make_batch()
+    jobs = make_jobs(1, batch=batch)
+    with connect(proxy.url, key) as queue, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(queue.wait, str(batch.pk), timeout=60)
+        wait_for(lambda: proxy.waits == 1, what="the request that waits")
+        finish(jobs)
+        assert waiting.result(30).has_ended
+    assert proxy.waits == 1
 
 
 def socket_opened(proxy: Proxy, after: int) -> bool:

@@ -26,7 +26,7 @@ from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.submit.uploads import store_upload, submit_upload
 from jobs.states import JobState
 from jobs.testing import drain
-from queueops.core.values.written import elements, member, say_the_same
+from queueops.core.values.written import elements, member, say_the_same, with_members
 from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project
 from tests.jobs.merging import claim
@@ -165,6 +165,23 @@ def test_a_job_repeated_with_the_same_number_is_the_same_job_whatever_it_was_sto
 def test_values_are_compared_as_readers_of_doubles_do(*, one: str, other: str, same: bool):
     assert say_the_same(json.loads(one), json.loads(other)) is same
     assert say_the_same(json.loads(other), json.loads(one)) is same
+
+
+@every_case(
+    ("text", "given", "written"),
+    [
+        ("{}", {"model": "m"}, '{"model":"m"}'),
+        (" { } ", {"model": "m"}, ' { "model":"m"} '),
+        ('{"a":1.10}', {"model": "m", "b": [1]}, '{"a":1.10,"model":"m","b":[1]}'),
+        ('{"a" : 1.10, "model" : "x" ,"b":1e3}', {"model": "m"}, '{"a" : 1.10, "model" : "m" ,"b":1e3}'),
+        ('{"model":"x","model":"y"}', {"model": "m"}, '{"model":"m","model":"m"}'),
+        ('{"a":{"model":"x"}}', {"model": "m"}, '{"a":{"model":"x"},"model":"m"}'),
+        ('{"mod\\u0065l":"x"}', {"model": "m"}, '{"mod\\u0065l":"m"}'),
+        ('{"a":"}"} ', {}, '{"a":"}"} '),
+    ],
+)
+def test_members_are_set_in_their_place_or_at_the_end(*, text: str, given: dict[str, Any], written: str):
+    assert with_members(text, given) == written
 
 
 def test_parts_of_a_text_are_cut_out_as_they_stand():

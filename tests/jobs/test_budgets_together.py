@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,10 +21,11 @@ from jobs.handlers.registry import Coalesce, Done, Poison, RunningJob, handler
 from jobs.models import BudgetWait, Job
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, GivenBack, Outcome, Succeeded, record_outcomes, retry_policies
+from jobs.services.finish.learn import Learning
 from jobs.services.finish.spend import told_once
 from jobs.services.upkeep.upkeep import rescue_lapsed
 from ratelimits.costs import Usage
-from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Limit, Price, Spend
+from ratelimits.models import Budget, BudgetHold, BudgetPeriod, CostEstimate, Limit, Price, Spend
 from ratelimits.services.limits import catalogue
 from ratelimits.services.money import budgets, prices
 from ratelimits.services.money.holds import recount_periods
@@ -189,6 +192,29 @@ def test_a_part_that_is_not_told_is_not_known_of_the_whole():
     assert second is not None
     assert (first.usage, first.job.bound) == (Usage(None, requests=1), 7)
     assert (second.usage, second.job.bound) == (None, None)
+
+
+def test_a_cost_that_follows_from_tokens_is_told_once_and_a_stated_one_stays():
+    for n in (10, 20, 30):
+        paid(n)
+    claimed = claim()
+    outcomes = [
+        replace(succeeded(claimed[0], Usage(3, tokens=5)), cost=5),
+        replace(succeeded(claimed[1], Usage(4, tokens=6)), cost=6),
+        replace(succeeded(claimed[2], Usage(1, tokens=2)), cost=100),
+    ]
+    assert [one.cost for one in told_once(outcomes, bound=None) if one is not None] == [13, 0, 100]
+
+
+def test_jobs_that_left_together_teach_nothing_of_what_one_costs():
+    """The first one's cost is that of all: limits would reserve so much for each."""
+    paid(10)
+    [job] = [one._replace(known_cost=3) for one in claim()]
+    for key, learned in ((job.coalesce_key, False), (None, True)):
+        learning = Learning()
+        learning.note([replace(succeeded(job._replace(coalesce_key=key)), cost=30, known_cost=5)])
+        learning.write(math.inf)
+        assert CostEstimate.objects.exists() is learned
 
 
 def test_companions_of_a_crashed_worker_are_lost_as_one_call():

@@ -26,6 +26,7 @@ from jobs.services.submit.spec import InvalidJob, JobSpec, WrittenJob
 from jobs.services.submit.submit import submit_batch
 from jobs.testing import drain
 from queueops.core.values.written import member
+from queueops.tenancy import server_settings
 from queueops.tenancy.credentials import OpenCredential
 from tests.factories import make_project
 from tests.support.cases import every_case
@@ -34,6 +35,7 @@ from tests.support.http_server import serving
 from tests.support.llm import API_KEY, Progress
 
 CHAT = '{"messages" : [{"role":"user","content":"H\\u00e9 \\u2028 é"}],  "temperature":0.70, "seed":1E2,\n"model":"m"}'
+REFUSALS = list(map(json.loads, Path(__file__).with_name("wire").joinpath("refusals.ndjson").read_text().splitlines()))
 RECORDED = json.loads(Path(__file__).with_name("wire").joinpath("requests.json").read_text())
 NEEDED = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Why?"}]},
@@ -52,7 +54,7 @@ def payload_text(provider: str, body: str, **fields: Any) -> str:
     return f'{given[:-1]}, "body":{body}}}'
 
 
-async def carry_out(url: str, text: str, *, takes: frozenset[str] = frozenset(), step: int = 0) -> Done | Continue:
+async def carry_out(url: str, text: str, *, step: int = 0) -> Done | Continue:
     payload = LlmCall.model_validate_json(text)
     if step:
         payload = payload.ways()[step - 1].payload
@@ -100,6 +102,34 @@ def received(text: str, **options: Any) -> tuple[bytes, str]:
 def test_a_body_reaches_the_provider_byte_for_byte(provider, body):
     model = {} if '"model":' in body.replace('"model" :', '"model":') else {"model": "m"}
     assert received(payload_text(provider, body, **model))[0] == body.encode()
+
+
+def test_a_server_that_takes_no_stream_options_is_asked_again_without_them():
+    server_settings.forget()
+    form = next(one for one in REFUSALS if one["name"] == "stream_options_422")
+    text = payload_text("openai", CHAT, stream=True)
+    bodies: list[bytes] = []
+
+    async def refuse(request: web.Request) -> web.Response:
+        bodies.append(await request.read())
+        return web.json_response(form["body"], status=form["status"])
+
+    async def twice() -> list[Any]:
+        async with serving(refuse) as url:
+            return [await carry_out(url, text), await _refused(url, text)]
+
+    told = asyncio.run(twice())
+    server_settings.forget()
+    assert isinstance(told[0], Continue)
+    assert told[0].cost == 0
+    assert [b"stream_options" in body for body in bodies] == [True, False]
+    assert bodies[1].decode() == CHAT[:-1] + ',"stream":true}'
+
+
+async def _refused(url: str, text: str) -> ProviderError:
+    with pytest.raises(ProviderError) as raised:
+        await carry_out(url, text)
+    return raised.value
 
 
 def test_a_fallback_and_a_stream_change_their_own_members_alone():

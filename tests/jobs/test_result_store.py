@@ -33,7 +33,6 @@ from django.test import Client
 from pydantic import BaseModel
 
 from jobs import cluster
-from jobs.api.views.jobs import _asynchronous
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.handlers import registry
 from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
@@ -59,6 +58,7 @@ from jobs.testing import drain
 from queueops.core.stores.choose import store_at
 from queueops.core.stores.directory import DirectoryStore
 from queueops.core.stores.store import Store, StoreError
+from queueops.core.web.downloads import asynchronous
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.diagnosis.upkeep import examine_results
 from queueops.tenancy import encryption
@@ -445,7 +445,7 @@ def test_a_piece_that_does_not_come_holds_up_nothing_that_is_for_one_thread():
         yield b"1"
 
     async def both() -> bytes:
-        answer = asyncio.ensure_future(anext(_asynchronous(pieces())))
+        answer = asyncio.ensure_future(anext(asynchronous(pieces())))
         await asyncio.sleep(0)  # it has begun
         await asyncio.wait_for(sync_to_async(comes.set)(), 20)
         return await answer

@@ -278,8 +278,8 @@ export class QueueOps {
    */
   watch(target: Target, options: WatchOptions = {}): AsyncGenerator<Update, void, undefined> {
     // Never repeated by itself, so that the loss of the server is told at once.
-    const find = (subject: Target, timeout: number | undefined): Promise<Subject> =>
-      this.#find(subject, { timeout, signal: options.signal, retry: NEVER });
+    const find = (subject: Target, timeout: number | undefined, wait: number): Promise<Subject> =>
+      this.#find(subject, { timeout, signal: options.signal, retry: NEVER, params: { wait: wait || undefined } });
     return new Watch(this.transport, find, this.#WebSocket, options).follow(target);
   }
 

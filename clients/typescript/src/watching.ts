@@ -5,7 +5,7 @@
  * error is missed however the connection fails. The socket only makes updates come at once.
  */
 
-import { ServerError, TooManyRequests, Unreachable, WaitTimeout } from "./errors.js";
+import { InvalidRequest, ServerError, TooManyRequests, Unreachable, WaitTimeout } from "./errors.js";
 import { Line, LineLost, type Message } from "./line.js";
 import { Batch, type Event, Job, Operation, type Subject, type Target } from "./records.js";
 import { Retry } from "./retry.js";
@@ -20,6 +20,7 @@ const ACK_SECONDS = 0.5;
 const SILENT_SECONDS = 50; // the server pings every 20
 const LOOK_SECONDS = 60; // ask even where a socket is open
 const MIN_TIMEOUT_SECONDS = 1; // of a look, though it then ends after the deadline: a busy server answers that late
+const LONG_POLL_SECONDS = 20; // proxies give a request up after 60
 const MIN_POLL_SECONDS = 0.5;
 const MAX_POLL_SECONDS = 15;
 const MAX_FAILURES = 4; // of sockets in a row that told nothing: a page cannot see that one was refused
@@ -59,7 +60,7 @@ export interface WatchOptions {
   signal?: AbortSignal | undefined;
 }
 
-type Find = (subject: Target, timeout: number | undefined) => Promise<Subject>;
+type Find = (subject: Target, timeout: number | undefined, wait: number) => Promise<Subject>;
 type Updates = AsyncGenerator<Update, void, undefined>;
 
 export class Watch {
@@ -77,6 +78,7 @@ export class Watch {
   #hasListened = false;
   #failures = 0; // of sockets in a row that told nothing
   #socketAt = 0; // when to try one next
+  #takesWait = true; // an earlier server refuses it
   #told = new Set<number>(); // events, the newest last
 
   constructor(transport: Transport, find: Find, Socket: typeof WebSocket | undefined, options: WatchOptions) {
@@ -101,12 +103,11 @@ export class Watch {
     const giveUp = (): void => this.#line?.lose("The watching was given up.");
     this.#signal?.addEventListener("abort", giveUp);
     try {
-      for (;;) {
-        yield* this.#look(given);
-        if (this.#subject?.hasEnded) return;
+      yield* this.#look(given);
+      while (!this.#subject?.hasEnded) {
         if (monotonic() >= this.#deadline) throw this.#tooLate();
         if (this.#line === undefined || this.#subject instanceof Operation || monotonic() < this.#socketAt) {
-          await this.#pause(this.#pollSeconds());
+          yield* this.#poll();
           continue;
         }
         try {
@@ -115,7 +116,7 @@ export class Watch {
           if (!(error instanceof LineLost)) throw error;
           await this.#after(error);
         }
-        if (this.#subject?.hasEnded) return;
+        if (!this.#subject?.hasEnded) yield* this.#look(given);
       }
     } finally {
       this.#signal?.removeEventListener("abort", giveUp);
@@ -123,16 +124,39 @@ export class Watch {
     }
   }
 
-  /** Ask for the subject as it is, for as long as patience and deadline allow. */
-  async *#look(given: Target): Updates {
+  /** Ask again: after a while, or at once if the server holds its answer back until the end. */
+  async *#poll(): Updates {
+    if (!this.#events && this.#takesWait && !(this.#subject instanceof Operation)) {
+      const began = monotonic();
+      const wait = this.#bounded(LONG_POLL_SECONDS);
+      try {
+        yield* this.#look(this.#known(), wait);
+      } catch (error) {
+        if (!(error instanceof InvalidRequest) || error.code !== "invalid_query") throw error;
+        this.#takesWait = false;
+      }
+      if (this.#subject?.hasEnded || monotonic() - began > wait / 2) return; // else it has no place for more who wait
+    }
+    await this.#pause(this.#pollSeconds());
+    yield* this.#look(this.#known());
+  }
+
+  /**
+   * Ask for the subject as it is, for as long as patience and deadline allow.
+   *
+   * @param wait Seconds that the server may wait for its end.
+   */
+  async *#look(given: Target, wait = 0): Updates {
     const began = monotonic();
     const patienceSeconds = this.#subject ? this.#patienceSeconds : this.#firstSeconds;
     for (let repeat = 1; ; repeat++) {
       this.#signal?.throwIfAborted();
       try {
         const timeout =
-          this.#deadline === Infinity ? undefined : Math.max(MIN_TIMEOUT_SECONDS, this.#bounded(DEFAULT_TIMEOUT_SECONDS));
-        const subject = await this.#find(this.#subject ?? given, timeout);
+          this.#deadline === Infinity && !wait
+            ? undefined
+            : Math.max(MIN_TIMEOUT_SECONDS + wait, this.#bounded(DEFAULT_TIMEOUT_SECONDS));
+        const subject = await this.#find(this.#subject ?? given, timeout, wait);
         yield this.#shown(subject, false);
         return;
       } catch (error) {

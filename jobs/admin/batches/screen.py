@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -21,16 +24,21 @@ from jobs.admin.pictures import picture_of
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import state_badge, until_when
 from jobs.models import Batch, BulkOperation, Dependency, Job, OnFailure, Tag
+from jobs.services.explain.batch_table import CONTENT_TYPES, Table, write_table
 from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot, batch_snapshots
 from jobs.services.explain.verdicts import OPEN, narrowed
 from jobs.services.finish import guards
 from jobs.states import APART, SHOWN, SHOWN_VERDICTS, BatchVerdict, GuardState, JobState
+from queueops.audit import trail
+from queueops.core.errors import QueueOpsError
+from queueops.core.values.masking import masked
+from queueops.core.web.downloads import download, pieces_of
 from queueops.screens import showing
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, actor_of, on_one, on_selected
 from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import users_shown
 from ratelimits.services.limits.catalogue import rules
@@ -160,6 +168,34 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         shown = {"may_upload": request.user.has_perm("jobs.add_upload"), **self.saved_context(request)}
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
         return response
+
+    def get_urls(self) -> list[Any]:
+        table = self.admin_site.admin_view(self.table)
+        return [path("<uuid:pk>/results.<str:form>", table, name="jobs_batch_results"), *super().get_urls()]
+
+    def table(self, request: HttpRequest, pk: UUID, form: str) -> HttpResponseBase:
+        """All jobs of a batch as a file, what went in beside what came out, with secrets masked."""
+        batch = Batch.objects.filter(pk=pk).only("project_id").first()
+        if batch is None or form not in CONTENT_TYPES:
+            raise Http404
+        if not request.user.has_perm("jobs.view_job"):
+            raise PermissionDenied
+        with transaction.atomic():
+            trail.record(
+                actor=actor_of(request),
+                action="export_results",
+                target=f"batch {pk}",
+                after={"form": form},
+                moved=0,
+                project_id=batch.project_id,
+            )
+        table = Table(form, with_input=True, shown=masked)
+        try:
+            file = write_table(Job.objects.filter(batch_id=pk), pk, table)
+        except QueueOpsError as error:
+            messages.error(request, error.message)
+            return HttpResponseRedirect(reverse("admin:jobs_batch_change", args=[pk]))
+        return download(request, pieces_of(file), CONTENT_TYPES[table.form], f"batch-{str(pk)[-12:]}.{form}")
 
     def shown_of(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
         shown = _page_of(row)

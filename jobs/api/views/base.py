@@ -9,12 +9,14 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 
 from jobs.api.serializers.events import SHOWS_TRACEBACKS
+from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from jobs.services.submit.idempotency import answer_once
 from queueops.core import tracing
 from queueops.core.values.masking import masked
@@ -50,6 +52,12 @@ READ_WEBHOOKS = Need(Scope.READ, "jobs.view_webhook")
 ADD_WEBHOOKS = Need(Scope.OPERATE, "jobs.add_webhook")
 CHANGE_WEBHOOKS = Need(Scope.OPERATE, "jobs.change_webhook")
 OPERATE_BULK = Need(Scope.OPERATE, "jobs.change_bulkoperation")
+WAIT = OpenApiParameter(
+    "wait",
+    float,
+    description=f"Seconds, at most {MAX_WAIT_SECONDS}: the answer comes as soon as it has ended, and as it is when the "
+    "time is over or the process has no place for more who wait.",
+)
 
 Effect = Callable[[], tuple[int, dict[str, Any]]]
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
 from typing import Any, ClassVar
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
-from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api import answers, examples
+from jobs.api import answers, examples, inputs
 from jobs.api.filters import JobEventFilterSet, JobFilterSet
 from jobs.api.log_pages import LogPages
 from jobs.api.serializers.costs import money_answer, ways_answer
@@ -30,14 +27,14 @@ from jobs.services.results.reference import stored_in
 from jobs.services.submit.spec import JobSpec, parse_spec
 from jobs.services.submit.submit import submit_job
 from queueops.core.values.masking import masked
+from queueops.core.web.downloads import NO_SNIFFING, download
 from queueops.rest.parsers import parse_object
 from queueops.rest.schema import operation
 from queueops.tenancy.callers.permissions import sees_secrets
 from ratelimits.services.money.reports import spent_on_jobs
 
-from .base import READ, SUBMIT, ApiListView, ApiView
+from .base import READ, SUBMIT, WAIT, ApiListView, ApiView
 
-NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
 NO_WAYS = {"prices": None, "provider_batch": None}
 
 
@@ -97,6 +94,7 @@ class JobList(ApiListView[Job]):
 
 class JobDetail(ApiView):
     needs: ClassVar = {"GET": READ}
+    query: ClassVar = {"GET": inputs.WaitInput.model_fields}
     for_users = for_anonymous = True
 
     @operation(
@@ -105,9 +103,11 @@ class JobDetail(ApiView):
         operation_id="jobs_get",
         answer=JobDetailSerializer,
         example=examples.JOB_DETAIL,
+        parameters=[WAIT],
         description="While it has not ended, Retry-After says when asking again is worth while.",
     )
     def get(self, request: Request, pk: UUID) -> Response:
+        self.read_query(inputs.WaitInput)  # the web process waits, see dashboards/live/long_polls.py
         cursor = log_cursor()
         snapshot = job_snapshot(self.own(Job.objects.all(), pk))
         if self.caller.is_anonymous:  # costs are not for everyone
@@ -145,23 +145,7 @@ class JobResult(ApiView):
                 text = json.dumps(masked(whole_result(job)), ensure_ascii=False)
                 return HttpResponse(text, content_type="application/json", headers=NO_SNIFFING)
             pieces = read_stored(stored)
-        is_async = isinstance(request._request, ASGIRequest)  # noqa: SLF001 - DRF has no other name for it
-        content = _asynchronous(pieces) if is_async else pieces
-        return StreamingHttpResponse(content, content_type="application/json", headers=NO_SNIFFING)
-
-
-async def _asynchronous(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """
-    Django would gather the whole of a plain iterator before it sends the first piece.
-
-    The thread for thread-bound code is not used: a store that hangs would hold up all of that code.
-    """
-    while (piece := await sync_to_async(_next, thread_sensitive=False)(pieces)) is not None:
-        yield piece
-
-
-def _next(pieces: Iterator[bytes]) -> bytes | None:
-    return next(pieces, None)
+        return download(request._request, pieces, "application/json")  # noqa: SLF001 - DRF has no other name for it
 
 
 class JobEvents(ApiListView[JobEvent]):

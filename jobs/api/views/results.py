@@ -1,4 +1,4 @@
-"""The results of a batch."""
+"""The results of a batch, in pages and as one file."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db.models import QuerySet
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api import examples
+from jobs.api import examples, inputs
 from jobs.api.serializers.results import ResultSerializer
 from jobs.models import Batch, Job
 from jobs.services.explain.batch_results import FIRST, choose_results
+from jobs.services.explain.batch_table import CONTENT_TYPES, Table, write_table
+from queueops.core.values.masking import masked
+from queueops.core.web.downloads import download, pieces_of
 from queueops.rest.pagination import NewestFirst, fitting
 from queueops.rest.schema import operation
+from queueops.tenancy.callers.permissions import sees_secrets
 from queueops.tenancy.written_json import WrittenBytes
 
-from .base import READ, ApiListView
+from .base import READ, ApiListView, ApiView
 
 
 class InTheirOrder(NewestFirst):
@@ -57,3 +64,43 @@ class BatchResults(ApiListView[Job]):
     def get(self, request: Request, pk: UUID) -> Response:
         batch = self.own(Batch.objects.only("id"), pk)
         return self.listed(self.own_rows(Job.objects.filter(batch_id=batch.pk)).defer("payload"))
+
+
+class BatchTable(ApiView):
+    needs: ClassVar = {"GET": READ}
+    query: ClassVar = {"GET": inputs.TableInput.model_fields}
+    for_users = for_anonymous = True
+
+    @operation(
+        "Download what became of a batch's jobs as one file",
+        tag="batches",
+        operation_id="batches_table",
+        answer=OpenApiTypes.ANY,
+        other_answers=dict.fromkeys([(200, "text/csv"), (200, "application/x-ndjson")], OpenApiTypes.STR),
+        example=[{"idempotency_key": "row-1", "state": "completed", "text": "fine"}],
+        errors=[422],
+        parameters=[
+            OpenApiParameter("format", str, enum=list(CONTENT_TYPES), description="csv by default."),
+            OpenApiParameter("columns", str, description="Places in the results, such as `data.total,text`."),
+            OpenApiParameter("with_input", bool, description="The payloads' members, too."),
+        ],
+        description=(
+            "A row a job, in the order of submission: `idempotency_key`, `id`, `state`, `last_error_code`, "
+            "`cost_money`, and `columns` of the results or the whole `result`; with `with_input` what went in stands "
+            "before it, in CSV a column a member, such as `payload.url`. What is no text is JSON in CSV. A text that a "
+            "spreadsheet would carry out has an apostrophe before it. The file is sent once it is complete."
+        ),
+    )
+    def get(self, request: Request, pk: UUID) -> HttpResponseBase:
+        given = self.read_query(inputs.TableInput)
+        self.own(Batch.objects.only("id"), pk)
+        table = Table(
+            given.format,
+            given.columns,
+            given.with_input,
+            with_costs=not self.caller.is_anonymous,
+            **({} if sees_secrets(self.caller.actor) else {"shown": masked}),
+        )
+        file = write_table(self.own_rows(Job.objects.filter(batch_id=pk)), pk, table)
+        name = f"batch-{str(pk)[-12:]}.{given.format}"
+        return download(request._request, pieces_of(file), CONTENT_TYPES[given.format], name)  # noqa: SLF001 - DRF has no other

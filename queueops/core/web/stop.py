@@ -102,6 +102,7 @@ class StoppingServer(daphne.server.Server):
         if self._until is not None:
             self._until = time.monotonic()
             return
+        LEAVING.set()  # those who wait for an end are answered
         self._until = time.monotonic() + self._grace_seconds
         for port in self._ports:
             port.stopListening()

@@ -167,11 +167,11 @@ class Calls:
         )
         return Forecast.of(answer.body)
 
-    def job(self, job: Id | Job) -> Steps[Job]:
-        return self._read(f"/jobs/{id_of(job)}/", Job)
+    def job(self, job: Id | Job, *, wait: float = 0.0) -> Steps[Job]:
+        return self._read(f"/jobs/{id_of(job)}/", Job, wait=wait)
 
-    def batch(self, batch: Id | AnyBatch) -> Steps[Batch]:
-        return self._read(f"/batches/{id_of(batch)}/", Batch)
+    def batch(self, batch: Id | AnyBatch, *, wait: float = 0.0) -> Steps[Batch]:
+        return self._read(f"/batches/{id_of(batch)}/", Batch, wait=wait)
 
     def waiting(self, batch: Id | AnyBatch) -> Steps[list[dict[str, Any]]]:
         answer = yield from self.request("GET", f"/batches/{id_of(batch)}/waiting/")
@@ -189,14 +189,19 @@ class Calls:
         kinds: list[dict[str, Any]] = answer.body["results"]
         return kinds
 
-    def subject(self, given: Target) -> Steps[Subject]:
-        """Return what an id or an earlier record stands for, as it is now. A plain id may be a batch's or a job's."""
+    def subject(self, given: Target, *, wait: float = 0.0) -> Steps[Subject]:
+        """
+        Return what an id or an earlier record stands for, as it is now. A plain id may be a batch's or a job's.
+
+        Args:
+            wait: Seconds that the server may wait for the end of a job or batch that is known as one.
+        """
         if isinstance(given, Job):
-            return (yield from self.job(given))
+            return (yield from self.job(given, wait=wait))
         if isinstance(given, Operation):
             return (yield from self.operation(given))
         if isinstance(given, Batch | SubmittedBatch):
-            return (yield from self.batch(given))
+            return (yield from self.batch(given, wait=wait))
         try:
             return (yield from self.batch(given))
         except NotFound:
@@ -395,8 +400,8 @@ class Calls:
         headers = {"content-type": "application/json", "idempotency-key": str(uuid4())}
         return self.request(method, path, content=content, headers=headers)
 
-    def _read(self, path: str, record: type[AnyRecord]) -> Steps[AnyRecord]:
-        answer = yield from self.request("GET", path)
+    def _read(self, path: str, record: type[AnyRecord], *, wait: float = 0.0) -> Steps[AnyRecord]:
+        answer = yield from self.request("GET", path, params={"wait": round(wait, 3) or None})
         return record.of(answer.body)
 
     def _act(self, path: str, record: type[AnyRecord], **body: Any) -> Steps[AnyRecord]:

@@ -89,6 +89,8 @@ class _Common:
             "base_url": self.base_url,
             "timeout": httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT_SECONDS)),
             "headers": {"user-agent": "queueops-client"},
+            # Each thread that waits keeps a connection: by default the 101st request would wait for one of them.
+            "limits": httpx.Limits(max_connections=None, max_keepalive_connections=20),
         }
 
     def __repr__(self) -> str:

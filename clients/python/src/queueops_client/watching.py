@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Literal
 
 from queueops_client.calls import Calls, Subject, Target
-from queueops_client.errors import ServerError, TooManyRequests, Unreachable, WaitTimeout
+from queueops_client.errors import InvalidRequest, ServerError, TooManyRequests, Unreachable, WaitTimeout
 from queueops_client.exchange import Emit, Pause, Steps
 from queueops_client.line import OPEN_SECONDS, AnyLine, LineLost
 from queueops_client.records import Batch, Event, Operation
@@ -29,6 +29,7 @@ ACK_SECONDS = 0.5
 SILENT_SECONDS = 50.0  # the server pings every 20
 LOOK_SECONDS = 60.0  # ask even where a socket is open
 MIN_TIMEOUT_SECONDS = 1.0  # of a look, though it then ends after the deadline: a busy server answers that late
+LONG_POLL_SECONDS = 20.0  # proxies give a request up after 60
 MIN_POLL_SECONDS = 0.5
 MAX_POLL_SECONDS = 15.0
 MAX_FAILURES = 4
@@ -106,6 +107,7 @@ class Watch:
     has_listened: bool = False
     failures: int = 0  # of sockets in a row that told nothing
     socket_at: float = 0.0  # when to try one next
+    takes_wait: bool = True  # an earlier server refuses it
     told: dict[int, None] = field(default_factory=dict)  # events, the newest last
 
     def follow(self, given: Target) -> Steps[None]:
@@ -117,31 +119,49 @@ class Watch:
             Unreachable: For longer than that.
             WaitTimeout: It has not ended at the deadline.
         """
-        while True:
-            yield from self._look(given)
-            if self._has_ended():
-                return
+        yield from self._look(given)
+        while not self._has_ended():
             self._check_deadline()
             if isinstance(self.subject, Operation) or time.monotonic() < self.socket_at:
-                yield Pause(self._bounded(self._poll_seconds()))
+                yield from self._poll()
                 continue
             try:
                 yield from self._listen()
             except LineLost as lost:
                 yield from self._after(lost)
-            if self._has_ended():
-                return
+            if not self._has_ended():
+                yield from self._look(given)
 
-    def _look(self, given: Target) -> Steps[None]:
-        """Ask for the subject as it is, for as long as patience and deadline allow."""
+    def _poll(self) -> Steps[None]:
+        """Ask again: after a while, or at once if the server holds its answer back until the end."""
+        if not self.events and self.takes_wait and not isinstance(self.subject, Operation):
+            began, wait = time.monotonic(), self._bounded(LONG_POLL_SECONDS)
+            try:
+                yield from self._look(self._known(), wait=wait)
+            except InvalidRequest as error:
+                if error.code != "invalid_query":
+                    raise
+                self.takes_wait = False
+            if self._has_ended() or time.monotonic() - began > wait / 2:
+                return  # else it has no place for more who wait
+        yield Pause(self._bounded(self._poll_seconds()))
+        yield from self._look(self._known())
+
+    def _look(self, given: Target, *, wait: float = 0.0) -> Steps[None]:
+        """
+        Ask for the subject as it is, for as long as patience and deadline allow.
+
+        Args:
+            wait: Seconds that the server may wait for its end.
+        """
         began = time.monotonic()
         repeat = 0
         patience_seconds = self.patience_seconds if self.subject else self.first_seconds
         while True:
-            if self.deadline is not None:
-                self.calls.timeout = max(MIN_TIMEOUT_SECONDS, self._bounded(DEFAULT_TIMEOUT_SECONDS))
+            if wait or self.deadline is not None:
+                self.calls.timeout = max(MIN_TIMEOUT_SECONDS + wait, self._bounded(DEFAULT_TIMEOUT_SECONDS))
             try:
-                subject = yield from self.calls.subject(self.subject or given)
+                subject = yield from self.calls.subject(self.subject or given, wait=wait)
             except (Unreachable, ServerError, TooManyRequests) as error:
                 repeat += 1
                 pause = RETURNING.backoff_seconds(repeat) + (getattr(error, "retry_after", None) or 0.0)

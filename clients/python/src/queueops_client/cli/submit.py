@@ -52,7 +52,8 @@ from queueops_client.specs import OnFailure
 @click.option("--guard-first", type=click.IntRange(1, 1000), metavar="JOBS", help="How many those first jobs are.")
 @click.option("--idempotency-key", help="Makes a repeat harmless for 7 days, if the file is the same.")
 @click.option("--dry-run", is_flag=True, help="Submit nothing: say what it would cost, and when it would be done.")
-@click.option("--watch", "and_watch", is_flag=True, help="Watch the batch to its end.")
+@click.option("--watch", "and_watch", is_flag=True, help="Watch the batch to its end; code 3 if it has failures.")
+@click.option("--wait", "and_wait", is_flag=True, help="The same, without showing it.")
 @command
 def submit(
     session: Session,
@@ -72,6 +73,7 @@ def submit(
     idempotency_key: str | None,
     dry_run: bool,
     and_watch: bool,
+    and_wait: bool,
 ) -> int:
     """
     Submit the jobs of FILE as one batch; - or nothing: standard input.
@@ -105,11 +107,11 @@ def submit(
                 guard_first=guard_first,
                 idempotency_key=idempotency_key,
             )
-        _tell(session, batch, and_watch=and_watch)
-        if not and_watch:
+        _tell(session, batch, follows=and_watch or and_wait)
+        if not and_watch and not and_wait:
             return 0
         followed = batch.known_batches if not batch.accepted and batch.known_batches else [batch.id]
-        return max(follow(session, queue, one) for one in followed)
+        return max(follow(session, queue, one, quietly=not and_watch) for one in followed)
 
 
 class _progress:  # noqa: N801 (used like the function that it would be)
@@ -143,7 +145,7 @@ class _progress:  # noqa: N801 (used like the function that it would be)
         self._bar.stop()
 
 
-def _tell(session: Session, batch: SubmittedBatch, *, and_watch: bool) -> None:
+def _tell(session: Session, batch: SubmittedBatch, *, follows: bool) -> None:
     session.show(batch.raw, f"Batch {batch.id}: {plural(batch.accepted, 'job')} accepted.")
     if batch.duplicates:
         session.note(f"{plural(batch.duplicates, 'duplicate')} left out: their idempotency_key exists already.")
@@ -154,5 +156,5 @@ def _tell(session: Session, batch: SubmittedBatch, *, and_watch: bool) -> None:
         session.note(f"All of it is known: its jobs are in {', '.join(map(str, batch.known_batches))}.")
     if batch.error_count:
         tell_refused(session, batch.errors, batch.error_count)
-    if not and_watch:
+    if not follows:
         session.say(f"Watch it with: queueops watch {batch.id}")

@@ -49,12 +49,24 @@ def watch(session: Session, *, target: str, timeout: float | None) -> int:
         return follow(session, queue, target, timeout=timeout)
 
 
-def follow(session: Session, queue: QueueOps, target: Target, *, timeout: float | None = None) -> int:
-    """Show a target to its end; returns the code to end with."""
+def follow(
+    session: Session, queue: QueueOps, target: Target, *, timeout: float | None = None, quietly: bool = False
+) -> int:
+    """
+    Show a target to its end; returns the code to end with.
+
+    Args:
+        quietly: Show the end alone.
+    """
     name = getattr(target, "id", target)
-    updates = queue.watch(target, timeout=timeout, events=session.as_json, patience_seconds=PATIENCE_SECONDS)
     try:
-        latest = _shown(session, updates)
+        if quietly:
+            latest: Subject = queue.wait(target, timeout)
+            if session.as_json:
+                session.give(latest.raw)
+        else:
+            updates = queue.watch(target, timeout=timeout, events=session.as_json, patience_seconds=PATIENCE_SECONDS)
+            latest = _shown(session, updates)
     except KeyboardInterrupt:
         session.note(f"\nIt goes on without you. Come back with: queueops watch {name}")
         return 130

@@ -1,0 +1,218 @@
+"""
+`?wait=` of a job or batch: its answer is held here, by no thread, until it has ended or the time is over.
+
+Django answers first, as if nobody waited: it knows who may ask, and what has ended. An answer with Retry-After is of
+something that goes on. It is held, and Django is asked again at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs
+from uuid import UUID
+
+from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
+from queueops.core.web.askers import Askers
+from queueops.core.web.asking import BODY
+from queueops.core.web.leaving import LEAVING
+
+from .events import Group
+from .hub import the_hub
+from .waiters import Waiter
+
+PATH = re.compile(r"/api/v1/(job|batche)s/([0-9a-fA-F-]{36})/?")
+# By these an answer may differ from that to another request for the same address.
+TELLING_APART = frozenset(
+    {b"authorization", b"x-api-key", b"x-project", b"cookie", b"origin", b"host", b"accept-encoding"}
+)
+
+HELD_ANSWER_SECONDS = 600.0  # an answer of something to which nothing happens is no older
+LINGER_SECONDS = 5.0
+GATHER_SECONDS = 0.01
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Application = Callable[[Any, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedEnd:
+    """A job or batch whose end somebody waits for, and for how many seconds."""
+
+    group: Group
+    seconds: float
+
+
+@dataclass(slots=True)
+class Answer:
+    """As the messages that carry it."""
+
+    messages: list[Any] = field(default_factory=list)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it tells of something that has not ended."""
+        if not self.messages or self.messages[0]["status"] != HTTPStatus.OK:
+            return False
+        return any(name.lower() == b"retry-after" for name, _ in self.messages[0]["headers"])
+
+    async def keep(self, message: Any) -> None:
+        self.messages.append(message)
+
+
+class HeldAnswer:
+    """
+    An answer that is held back, and the requests that would all be given it.
+
+    Attributes:
+        waiter: Hears what has happened to it since before Django was asked.
+        asked: Gives the answer as it was then.
+        follows: Whether the log of events is followed: else nobody learns of the end.
+        count: How many wait.
+    """
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.waiter = waiter
+        self.asked: asyncio.Future[Answer]
+        self.follows = False
+        self.count = 0
+        self.until = asyncio.get_running_loop().time() + HELD_ANSWER_SECONDS
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.asked.done() or (self.asked.exception() is None and self.asked.result().goes_on)
+
+    @property
+    def is_fresh(self) -> bool:
+        return self.goes_on and not self.waiter.has_news and asyncio.get_running_loop().time() < self.until
+
+
+class LongPolls:
+    """Holds the answers of those who ask to wait; all other requests pass."""
+
+    def __init__(self, application: Application, askers: Askers) -> None:
+        self._application = application
+        self._askers = askers
+        self._held: dict[bytes, HeldAnswer] = {}
+        self._gathering: dict[bytes, asyncio.Future[Answer]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = asked_in(scope)
+        if asked is None:
+            await self._application(scope, receive, send)
+            return
+        answer = await self._answered(asked, scope, receive)
+        for message in answer.messages:
+            await send(message)
+
+    async def _answered(self, asked: AwaitedEnd, scope: Scope, receive: Receive) -> Answer:
+        key = _digest(scope)
+        held = self._held.get(key)
+        is_first = held is None or not held.is_fresh
+        if held is None or is_first:
+            held = self._held[key] = HeldAnswer(the_hub().waiters.enter(asked.group))
+            held.asked = asyncio.ensure_future(self._first(held, scope))
+        held.count += 1
+        try:
+            answer = await asyncio.shield(held.asked)  # one who leaves must not take the answer from the others
+            if not answer.goes_on or not held.follows:
+                return answer
+            asker = self._askers.known(scope)
+            with the_hub().waiters.place(asker.name if asker and asker.is_known else None) as has_place:
+                if has_place:
+                    return await self._waited(held, scope, receive, asked.seconds)
+            return answer if is_first else await self._asked(scope)
+        finally:
+            held.count -= 1
+            linger = LINGER_SECONDS if held.goes_on else 0.0
+            asyncio.get_running_loop().call_later(linger, self._let_go, key, held)
+
+    async def _first(self, held: HeldAnswer, scope: Scope) -> Answer:
+        held.follows = await the_hub().follows()
+        return await self._asked(scope)
+
+    def _let_go(self, key: bytes, held: HeldAnswer) -> None:
+        """Repeating it is harmless. Whoever asks again soon is held again, and Django is not asked."""
+        if held.count == 0:
+            the_hub().waiters.leave(held.waiter)
+            if self._held.get(key) is held:
+                del self._held[key]
+
+    async def _waited(self, held: HeldAnswer, scope: Scope, receive: Receive, seconds: float) -> Answer:
+        """The answer once there is a better one, or nobody waits for it any more."""
+        leaves = asyncio.ensure_future(_until_disconnected(receive))
+        until = asyncio.get_running_loop().time() + seconds
+        answer, waiter = held.asked.result(), held.waiter
+        try:
+            while answer.goes_on and await _woken(waiter, leaves, until):
+                waiter.woken.clear()
+                answer = await self._again(scope)
+            if answer.goes_on and waiter.has_news and not leaves.done() and not LEAVING.is_set():
+                answer = await self._again(scope)
+        finally:
+            leaves.cancel()
+        return answer
+
+    async def _again(self, scope: Scope) -> Answer:
+        """Ask Django once for all who are told of the same end by the same answer."""
+        key = _digest(scope)
+        if key not in self._gathering:
+            self._gathering[key] = asyncio.ensure_future(self._gathered(key, scope))
+        return await asyncio.shield(self._gathering[key])
+
+    async def _gathered(self, key: bytes, scope: Scope) -> Answer:
+        await asyncio.sleep(GATHER_SECONDS)
+        del self._gathering[key]  # whoever comes from here on may know of a later end
+        return await self._asked(scope)
+
+    async def _asked(self, scope: Scope) -> Answer:
+        body = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+        async def receive() -> Any:
+            return next(body, None) or await asyncio.Event().wait()
+
+        answer = Answer()
+        without_body = {name: value for name, value in scope.items() if name != BODY}  # it is closed already
+        await self._application(without_body, receive, answer.keep)
+        return answer
+
+
+def asked_in(scope: Scope) -> AwaitedEnd | None:
+    """Return what a request waits for; None: it does not wait, or not as it may, which Django refuses."""
+    if scope["type"] != "http" or scope["method"] != "GET" or b"wait=" not in scope["query_string"]:
+        return None
+    found = PATH.fullmatch(scope["path"])
+    try:
+        [seconds] = map(float, parse_qs(scope["query_string"].decode("latin1"))["wait"])
+        kind, pk = ("batch" if found[1] == "batche" else "job", str(UUID(found[2]))) if found else ("", "")
+    except (KeyError, ValueError):
+        return None
+    return AwaitedEnd((kind, pk), seconds) if found and 0 < seconds <= MAX_WAIT_SECONDS else None  # type: ignore[arg-type]
+
+
+async def _woken(waiter: Waiter, leaves: asyncio.Future[None], until: float) -> bool:
+    """Wait until the waiter is woken; False: the time is over before, or the client leaves, or the process."""
+    woken: asyncio.Future[Any] = asyncio.ensure_future(waiter.woken.wait())
+    seconds = max(0.0, until - asyncio.get_running_loop().time())
+    try:
+        await asyncio.wait([woken, leaves], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return woken.done() and not leaves.done() and not LEAVING.is_set()
+    finally:
+        woken.cancel()
+
+
+async def _until_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _digest(scope: Scope) -> bytes:
+    told = sorted((name, value) for name, value in scope["headers"] if name in TELLING_APART)
+    return hashlib.sha256(repr((scope["path"], scope["query_string"], told)).encode()).digest()

@@ -1,0 +1,45 @@
+"""Answers that are sent piece by piece, by no thread of the database's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import IO
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, StreamingHttpResponse
+
+NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
+PIECE_BYTES = 65_536
+
+
+def download(request: HttpRequest, pieces: Iterator[bytes], content_type: str, name: str = "") -> StreamingHttpResponse:
+    """
+    Args:
+        pieces: Of a file or a store. Nothing in them may need the database: its connection has gone back by then.
+        name: Of the file that a browser makes of it; empty: it shows it.
+    """
+    content = asynchronous(pieces) if isinstance(request, ASGIRequest) else pieces
+    headers = NO_SNIFFING | ({"Content-Disposition": f'attachment; filename="{name}"'} if name else {})
+    return StreamingHttpResponse(content, content_type=content_type, headers=headers)
+
+
+def pieces_of(file: IO[bytes]) -> Iterator[bytes]:
+    """A file, which is closed in the end."""
+    with file:
+        yield from iter(partial(file.read, PIECE_BYTES), b"")
+
+
+async def asynchronous(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """
+    Django would gather the whole of a plain iterator before it sends the first piece.
+
+    The thread for thread-bound code is not used: a store that hangs would hold up all of that code.
+    """
+    while (piece := await sync_to_async(_next, thread_sensitive=False)(pieces)) is not None:
+        yield piece
+
+
+def _next(pieces: Iterator[bytes]) -> bytes | None:
+    return next(pieces, None)
