@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import fcntl
+import io
 import json
 import os
 import pty
@@ -32,6 +33,7 @@ from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.version import VERSION
 from queueops_client import UsageTracker
+from queueops_client.cli.rows import rows_of
 from ratelimits.services.usage.allowances import set_allowance
 from tests.api.conftest import SPEC
 from tests.client.commands import QUEUEOPS, finish
@@ -379,6 +381,33 @@ def test_submitting_and_watching_ends_with_the_batch(environ, tmp_path: Path):
     finish(list(Job.objects.all()))
     assert terminal.ended() == 0
     terminal.shows("has ended: 1 completed")
+
+
+def test_results_come_with_what_went_in_as_a_table_or_as_lines(command, tmp_path: Path):
+    batch = make_batch()
+    total = {"data": {"total": 2}}
+    payload = json.dumps({**JOB["payload"], "json": {"a": [1, None]}})
+    make_job(
+        batch=batch, state=JobState.COMPLETED, idempotency_key="=k", payload=payload, result={"data": {"total": 2}}
+    )
+    make_job(batch=batch, state=JobState.FAILED, last_error_code="http_500")
+    code, out, _ = command("results", str(batch.pk), "--with-input", "--column", "data.total")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert code == 0
+    assert [row["data.total"] for row in rows] == ["2", ""]
+    assert (rows[0]["idempotency_key"], json.loads(rows[0]["payload.json"])) == ("'=k", {"a": [1, None]})
+    assert list(rows[0])[:6] == [*("idempotency_key", "id", "state", "last_error_code", "cost_money"), "payload.method"]
+    lines = [json.loads(line) for line in command("results", str(batch.pk), "--with-input")[1].splitlines()]
+    assert (lines[0]["payload"], lines[0]["result"]) == (json.loads(payload), total)
+    failed = command("results", str(batch.pk), "--with-input", "--failed")[1].splitlines()
+    assert [json.loads(line)["last_error_code"] for line in failed] == ["http_500"]
+    for name in ("t.csv", "t.tsv", "t.ndjson", "t.parquet"):
+        assert command("results", str(batch.pk), "--with-input", "--out", str(tmp_path / name)) == (0, "", "")
+    assert [row["payload"] for _, row in rows_of(str(tmp_path / "t.ndjson"))] == [one["payload"] for one in lines]
+    typed = [row for _, row in rows_of(str(tmp_path / "t.parquet"))]
+    assert [(row["payload.json"], row["cost_money"]) for row in typed] == [({"a": [1, None]}, None), (None, None)]
+    code, _, err = command("results", str(batch.pk), "--out", str(tmp_path / "nowhere" / "t.csv"))
+    assert (code, "cannot be written" in err) == (1, True)
 
 
 def test_submitting_and_waiting_says_nothing_before_the_end_and_ends_as_the_batch(environ, tmp_path: Path):

@@ -191,6 +191,7 @@ CALLS: dict[str, tuple[Call, Any]] = {
     "batches": (lambda client, on: client.batches(finished=False), Batch),
     "dead_letters": (lambda client, on: client.dead_letters(open=True), DeadLetter),
     "results": (lambda client, on: client.results(on.batch), Result),
+    "table": (lambda client, on: client.table(on.ended_batch, columns=["status"], with_input=True), dict),
     "result": (lambda client, on: client.result(on.ended), dict),
     "watch": (lambda client, on: client.watch(on.ended), Update),
     "wait": (lambda client, on: client.wait(on.ended_batch, timeout=60), Batch),
@@ -265,6 +266,7 @@ READING = {
     *(
         "dead_letters",
         "results",
+        "table",
         "result",
         "watch",
         "wait",

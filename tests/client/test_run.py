@@ -8,13 +8,18 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 
 from demo import language_model
 from jobs.models import Batch, Job
+from queueops_client.cli.files import BadFile
+from queueops_client.cli.rows import rows_of, written
 from tests.client.commands import QUEUEOPS
 from tests.factories import make_project
 from tests.support.cases import every_case
@@ -160,3 +165,32 @@ def test_a_text_of_a_model_is_never_a_formula(wrote, cell):
     from queueops_client.cli.rows import no_formula
 
     assert no_formula(wrote) == cell
+
+
+def test_a_parquet_file_comes_out_as_one_with_its_types(command, tmp_path: Path, worker: Any):
+    at = datetime(2026, 3, 2, 9, tzinfo=UTC)
+    rows = {"id": [1, 2], "text": ["a", "b"], "at": [at, None], "price": [Decimal("1.10"), Decimal("2.00")]}
+    pyarrow.parquet.write_table(pyarrow.table(rows), tmp_path / "in.parquet")
+    code, out, err = command(
+        "run", str(tmp_path / "in.parquet"), "--prompt", "{id}: {text} {at} {price}", *ASK, "--yes"
+    )
+    assert code == 0, (out, err)
+    found = pyarrow.parquet.read_table(tmp_path / "in.answers.parquet")
+    assert found.column_names == [*rows, "answer", "error"]
+    assert {name: found[name].to_pylist() for name in rows} == rows
+    assert all(found["answer"].to_pylist())
+    asked = [job.payload["prompt"] for job in Job.objects.order_by("pk")]
+    assert asked == ['1: a "2026-03-02 09:00:00+00:00" "1.10"', '2: b null "2.00"']
+
+
+def test_columns_without_one_type_become_text_and_a_broken_file_is_told(tmp_path: Path):
+    target = str(tmp_path / "out.parquet")
+    with written(target, ["mixed", "none"]) as write:
+        for value in (1, "a", {"b": 2}, None):
+            write({"mixed": value})
+    assert [row for _, row in rows_of(target)] == [
+        {"mixed": text, "none": None} for text in ("1", "a", '{"b": 2}', None)
+    ]
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(BadFile, match=r"bad\.parquet: "):
+        rows_of(str(tmp_path / "bad.parquet"))

@@ -253,12 +253,37 @@ export class QueueOps {
    * Of a batch that made no job, as the keys of all its lines are known, those of the batches come that have their jobs.
    */
   async *results(batch: AnyBatch): AsyncGenerator<Result, void, undefined> {
+    for (const one of await this.#withJobs(batch)) {
+      yield* this.#list(`/batches/${idOf(one)}/results/`, Result, {}, SMALL_PAGE_SIZE);
+    }
+  }
+
+  /**
+   * A row for each job of a batch, in the order in which they were submitted: `idempotency_key`, `id`, `state`,
+   * `last_error_code`, `cost_money` (in millionths), the columns or the whole `result`.
+   *
+   * @param options columns: places in the results, such as `data.total`; with_input: each has its `payload`, too.
+   */
+  async table(
+    batch: AnyBatch,
+    options: { columns?: string[]; with_input?: boolean } = {},
+  ): Promise<Record<string, unknown>[]> {
+    const columns = options.columns?.length ? options.columns : undefined;
+    const params = { format: "json", columns, with_input: options.with_input || undefined };
+    const rows: Record<string, unknown>[] = [];
+    for (const one of await this.#withJobs(batch)) {
+      const path = `/batches/${idOf(one)}/table/`;
+      for (const row of (await this.#request("GET", path, { params, timeout: BATCH_TIMEOUT_SECONDS })).body) rows.push(row);
+    }
+    return rows;
+  }
+
+  /** The batch, or those whose jobs it would have made again. */
+  async #withJobs(batch: AnyBatch): Promise<string[]> {
     const found = typeof batch === "string" ? await this.batch(batch) : batch;
     const known = found.known_batches ?? []; // an earlier server names none
     const made = "accepted" in found ? found.accepted : found.total;
-    for (const one of made || !known.length ? [found.id] : known) {
-      yield* this.#list(`/batches/${idOf(one)}/results/`, Result, {}, SMALL_PAGE_SIZE);
-    }
+    return made || !known.length ? [found.id] : known;
   }
 
   /** What a job's handler returned, however large: also where its record has `stored_result` instead. */

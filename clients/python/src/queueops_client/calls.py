@@ -271,10 +271,23 @@ class Calls:
         return self._list("/dead-letters/", DeadLetter, filters, page_size=100)
 
     def results(self, batch: Id | AnyBatch) -> Steps[None]:
+        for one in (yield from self._with_jobs(batch)):
+            yield from self._list(f"/batches/{id_of(one)}/results/", Result, {}, page_size=100)
+
+    def table(self, batch: Id | AnyBatch, *, columns: Sequence[str], with_input: bool) -> Steps[list[dict[str, Any]]]:
+        params = {"format": "json", "columns": list(columns) or None, "with_input": with_input or None}
+        rows: list[dict[str, Any]] = []
+        for one in (yield from self._with_jobs(batch)):
+            path = f"/batches/{id_of(one)}/table/"
+            answer = yield from self.request("GET", path, params=params, timeout=BATCH_TIMEOUT_SECONDS)
+            rows += answer.body
+        return rows
+
+    def _with_jobs(self, batch: Id | AnyBatch) -> Steps[Sequence[Id]]:
+        """The batch, or those whose jobs it would have made again."""
         found = batch if isinstance(batch, Batch | SubmittedBatch) else (yield from self.batch(batch))
         of = found.total if isinstance(found, Batch) else found.accepted
-        for one in [found.id] if of or not found.known_batches else found.known_batches:
-            yield from self._list(f"/batches/{id_of(one)}/results/", Result, {}, page_size=100)
+        return [found.id] if of or not found.known_batches else list(found.known_batches)
 
     def audit(self, filters: Body) -> Steps[None]:
         """

@@ -239,6 +239,19 @@ class QueueOps:
         """
         return self._iterate(self._calls.results(batch))
 
+    def table(
+        self, batch: Id | AnyBatch, *, columns: Sequence[str] = (), with_input: bool = False
+    ) -> list[dict[str, Any]]:
+        """
+        Return a row for each job of a batch, in the order in which they were submitted: `idempotency_key`, `id`,
+        `state`, `last_error_code`, `cost_money` (in millionths), the columns or the whole `result`.
+
+        Args:
+            columns: Places in the results, such as `data.total`.
+            with_input: Each has its `payload`, too.
+        """
+        return self._run(self._calls.table(batch, columns=columns, with_input=with_input))
+
     def result(self, job: Id | Job | Result) -> Any:
         """
         Return what a job's handler returned, however large: also where the job's record has `stored_result` instead.

@@ -68,7 +68,7 @@ class Span(click.ParamType[timedelta]):
 @click.option("--schema", metavar="FILE", help="A JSON Schema that answers have to fit: its properties become columns.")
 @click.option("--max-output-tokens", type=click.IntRange(min=1), help="Of each answer.")
 @click.option("--column", "columns", multiple=True, metavar="PATH", help="Of the result, such as data.total; several.")
-@click.option("--out", help="The file to write, .csv or .ndjson; by default FILE with .answers in its name.")
+@click.option("--out", help="The file to write, .csv, .ndjson or .parquet; by default FILE with .answers in its name.")
 @click.option("--by", type=Span(), help="When it is wanted: what has time goes by batch, at half the price.")
 @click.option("--name", default="", help="The batch's. Another name asks all rows again.")
 @click.option(
@@ -82,8 +82,9 @@ def run(session: Session, *, source: str, prompt: str, out: str | None, columns:
     """
     Ask a language model about each row of FILE, and write the rows with the answers in the same order.
 
-    FILE is CSV, has a JSON object a line, or is a folder of texts, whose rows have the columns file and text. Equal
-    questions are asked once. After an interruption, or with rows changed, the same command asks what is new alone.
+    FILE is CSV or Parquet, has a JSON object a line, or is a folder of texts, whose rows have the columns file and
+    text. Equal questions are asked once. After an interruption, or with rows changed, the same command asks what is new
+    alone.
     """
     schema = None if asked["schema"] is None else _schema_in(asked["schema"])
     rows, template = rows_of(source), Template(_text_in(prompt))
@@ -150,7 +151,7 @@ def _ending_of(source: str) -> str:
     ending = Path(source).suffix.lower()
     if Path(source).is_dir():
         return ".csv"
-    return ending if ending in {".csv", ".tsv"} else ".ndjson"
+    return ending if ending in {".csv", ".tsv", ".parquet"} else ".ndjson"
 
 
 def _chosen(paths: Sequence[str], schema: Any) -> dict[str, str]:

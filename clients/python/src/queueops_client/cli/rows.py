@@ -1,4 +1,4 @@
-"""Rows of a file or folder, what is asked of each, and the file that they come out as."""
+"""Rows of a file or folder, what is asked of each, and the file that they come out as: CSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +22,8 @@ FOLDER_COLUMNS = ("file", "text")
 
 def rows_of(name: str) -> list[tuple[str, Row]]:
     """
-    Read the rows of a CSV file, of a file with a JSON object a line, or of a folder: its files, with `file` and `text`.
+    Read the rows of a CSV or Parquet file, of one with a JSON object a line, or of a folder: its files, with `file` and
+    `text`.
 
     Returns:
         Each with its place, for errors.
@@ -31,6 +33,8 @@ def rows_of(name: str) -> list[tuple[str, Row]]:
     """
     if Path(name).is_dir():
         rows = list(_files(Path(name)))
+    elif _is_parquet(Path(name)):
+        rows = _rows_of_parquet(name)
     else:
         with opened(name) as file:
             if Path(name).suffix.lower() in {".csv", ".tsv"}:
@@ -41,6 +45,44 @@ def rows_of(name: str) -> list[tuple[str, Row]]:
     if not rows:
         raise BadFile(f"{name} has no rows.")
     return rows
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() == ".parquet"
+
+
+def _pyarrow() -> Any:
+    """
+    Raises:
+        BadFile: It is not installed.
+    """
+    try:
+        import_module("pyarrow.parquet")
+    except ImportError:
+        raise BadFile("Parquet takes pyarrow: pip install 'queueops-client[parquet]'.") from None
+    return import_module("pyarrow")
+
+
+def _rows_of_parquet(name: str) -> list[tuple[str, Row]]:
+    arrow = _pyarrow()
+    try:
+        rows = arrow.parquet.read_table(name).to_pylist()
+    except (OSError, arrow.ArrowException) as error:
+        raise BadFile(f"{name}: {error}") from error
+    return [(f"Row {number}", row) for number, row in enumerate(rows, 1)]
+
+
+def _to_parquet(rows: Sequence[Row], columns: Sequence[str], name: str) -> None:
+    """Write rows; a column whose values have no one type is of text, what is no text as JSON."""
+    arrow = _pyarrow()
+    arrays = []
+    for column in columns:
+        values = [row.get(column) for row in rows]
+        try:
+            arrays.append(arrow.array(values))
+        except (arrow.ArrowException, TypeError, OverflowError):
+            arrays.append(arrow.array([None if value is None else cell_of(value) for value in values]))
+    arrow.parquet.write_table(arrow.table(arrays, names=list(columns)), name)
 
 
 def _named(header: Sequence[str], cells: Sequence[str]) -> Row:
@@ -95,7 +137,7 @@ def _text(row: Row, name: str, place: str) -> str:
     if name not in row:
         raise BadFile(f"{place} has no column {name!r}; it has {', '.join(map(repr, row))}.")
     value = row[name]
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def cell_at(result: Any, path: str) -> Any:
@@ -107,15 +149,21 @@ def cell_at(result: Any, path: str) -> Any:
 
 @contextmanager
 def written(name: str, columns: Sequence[str]) -> Iterator[Callable[[Row], None]]:
-    """Write rows to a file that is there once all of them are; the file's name says whether it is CSV or JSON lines."""
+    """Write rows to a file that is there once all of them are; the file's name says in which form."""
     target = Path(name)
     part = target.with_name(f".{target.name}.part")
     try:
+        if _is_parquet(target):
+            rows: list[Row] = []
+            yield rows.append
+            _to_parquet(rows, columns, str(part))
+            part.replace(target)
+            return
         with part.open("w", encoding="utf-8", newline="") as file:
             if target.suffix.lower() in {".csv", ".tsv"}:
                 yield csv_to(file, columns, delimiter="\t" if target.suffix.lower() == ".tsv" else ",")
             else:
-                yield lambda row: print(json.dumps(dict(row), ensure_ascii=False), file=file)
+                yield lambda row: print(json.dumps(dict(row), ensure_ascii=False, default=str), file=file)
         part.replace(target)
     except OSError as error:
         raise BadFile(f"{name}: {error.strerror}") from error
@@ -129,7 +177,7 @@ def csv_to(file: IO[str], columns: Sequence[str], *, delimiter: str = ",") -> Ca
     writer.writeheader()
 
     def write(row: Row) -> None:
-        writer.writerow({column: _cell(row.get(column)) for column in columns})
+        writer.writerow({column: cell_of(row.get(column)) for column in columns})
 
     return write
 
@@ -137,17 +185,20 @@ def csv_to(file: IO[str], columns: Sequence[str], *, delimiter: str = ",") -> Ca
 def refuse_unwritable(name: str) -> None:
     """
     Raises:
-        BadFile: Nothing could be written there in the end.
+        BadFile: Nothing could be written there in the end, or not in that form.
     """
     folder = Path(name).parent
     if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(name).is_dir():
         raise BadFile(f"{name} cannot be written.")
+    if _is_parquet(Path(name)):
+        _pyarrow()
 
 
-def _cell(value: Any) -> str:
+def cell_of(value: Any) -> str:
+    """A value as text: empty for none, and as JSON if it is no text."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def no_formula(value: Any) -> Any:

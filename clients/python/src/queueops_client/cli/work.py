@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
-from queueops_client.cli.rows import cell_at, csv_to, no_formula
+from queueops_client.cli.rows import Row, cell_at, csv_to, no_formula, refuse_unwritable, written
 from queueops_client.cli.session import Session, command
 from queueops_client.cli.watch import line_of, operation_line
 from queueops_client.cli.words import batch_line, clean, counted, job_line, plural
@@ -19,6 +22,9 @@ from queueops_client.records import Batch, Job
 
 OPEN_BATCHES = 10
 OF_A_JOB = ("idempotency_key", "id", "state", "last_error_code")  # the first columns of results as CSV
+OF_A_TABLE = (*OF_A_JOB, "cost_money")
+PAYLOAD = "payload."  # before the names of its members, as in a file that is submitted
+FAILED = frozenset({"failed", "cancelled"})
 
 
 @click.command()
@@ -93,18 +99,36 @@ def _facts_of_job(job: Any) -> dict[str, Any]:
     "--column", "columns", multiple=True, metavar="PATH", help="As CSV, with this of the results, such as data.total."
 )
 @click.option("--csv", "as_csv", is_flag=True, help="As CSV, with the whole result as JSON unless --column says what.")
+@click.option("--with-input", is_flag=True, help="With what went in; in a table a column a member, as payload.url.")
+@click.option("--out", metavar="FILE", help="Write a table there instead: .csv, .tsv, .ndjson or .parquet.")
 @command
-def results(session: Session, *, batch: str, failed: bool, columns: tuple[str, ...], as_csv: bool) -> None:
+def results(
+    session: Session,
+    *,
+    batch: str,
+    failed: bool,
+    columns: tuple[str, ...],
+    as_csv: bool,
+    with_input: bool,
+    out: str | None,
+) -> None:
     """
     Print what became of each job of BATCH, one JSON object a line, in the order of submission.
 
     Jobs that have not ended come too, without a result; `state` tells.
     """
-    chosen = {path: path for path in columns} or {"result": ""}
-    write = csv_to(sys.stdout, [*OF_A_JOB, *chosen]) if as_csv or columns else None
+    if out is not None:
+        refuse_unwritable(out)
     with session.queue() as queue:
+        if with_input or out is not None:
+            rows = queue.table(batch, columns=columns, with_input=with_input)
+            wanted = [row for row in rows if not failed or row["state"] in FAILED]
+            _table(session, wanted, as_csv=as_csv or bool(columns), out=out)
+            return
+        chosen = {path: path for path in columns} or {"result": ""}
+        write = csv_to(sys.stdout, [*OF_A_JOB, *chosen]) if as_csv or columns else None
         for result in queue.results(batch):
-            if failed and result.state not in {"failed", "cancelled"}:
+            if failed and result.state not in FAILED:
                 continue
             if write is None:
                 session.give(result.raw)
@@ -112,6 +136,25 @@ def results(session: Session, *, batch: str, failed: bool, columns: tuple[str, .
             whole = queue.result(result) if result.stored_result is not None else result.result
             found = {name: no_formula(cell_at(whole, path) if path else whole) for name, path in chosen.items()}
             write({**{name: no_formula(result.raw.get(name)) for name in OF_A_JOB}, **found})
+
+
+def _table(session: Session, rows: Sequence[Row], *, as_csv: bool, out: str | None) -> None:
+    """Write rows of the server's table; in lines of JSON payloads stay whole."""
+    ending = ("csv" if as_csv else "ndjson") if out is None else Path(out).suffix.lower().removeprefix(".")
+    if ending in {"csv", "tsv", "parquet"}:
+        rows = [_flat(row) for row in rows]
+    columns = list(dict.fromkeys(name for row in rows for name in row)) or list(OF_A_TABLE)
+    columns.sort(key=lambda name: (name not in OF_A_TABLE, not name.startswith(PAYLOAD)))
+    printed: Callable[[Row], None] = csv_to(sys.stdout, columns) if out is None and as_csv else session.give
+    with nullcontext(printed) if out is None else written(out, columns) as write:
+        for row in rows:
+            write({name: no_formula(value) for name, value in row.items()} if ending in {"csv", "tsv"} else row)
+
+
+def _flat(row: Row) -> Row:
+    payload = row.get("payload")
+    members = {PAYLOAD + name: value for name, value in payload.items()} if isinstance(payload, dict) else {}
+    return {**{name: value for name, value in row.items() if name != "payload"}, **members}
 
 
 @click.command()
