@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -17,7 +19,7 @@ import pyarrow.parquet
 import pytest
 
 from demo import language_model
-from jobs.models import Batch, Job
+from jobs.models import Batch, Executor, Job
 from queueops_client.cli.files import BadFile
 from queueops_client.cli.rows import rows_of, written
 from tests.client.commands import QUEUEOPS
@@ -85,22 +87,34 @@ def test_rows_come_out_with_their_answers_in_their_order_and_are_asked_once(comm
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_run_that_is_killed_goes_on_where_it_stopped(environ, model, tmp_path):
-    table(tmp_path / "in.csv", 400)
+@pytest.mark.parametrize(
+    ("count", "kills_a_worker"),
+    [pytest.param(400, False, id="short"), pytest.param(10_000, True, id="long", marks=pytest.mark.soak)],
+)
+def test_a_run_that_is_killed_goes_on_where_it_stopped(environ, model, tmp_path, *, figures, count, kills_a_worker):
+    table(tmp_path / "in.csv", count)
     model.turn(latency={"mode": "fixed", "milliseconds": 20})
     asked = [*QUEUEOPS, "run", "in.csv", *ASK, "--prompt", "Sum up: {text}", "--out", "out.ndjson", "--yes"]
+    began = time.monotonic()
     first = subprocess.Popen(asked, env=environ, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    wait_for(lambda: len(model.calls(provider="openai")) >= 100, what="a quarter of the answers", seconds=60)
+    wait_for(lambda: len(model.calls(provider="openai")) >= count // 4, what="a quarter of the answers", seconds=600)
     first.send_signal(signal.SIGKILL)
     first.communicate()
     assert not (tmp_path / "out.ndjson").exists()
-    second = subprocess.run(asked, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    slots = 0
+    if kills_a_worker:
+        executor = Executor.objects.get(role=Executor.Role.GENERAL)
+        slots = executor.slots
+        os.kill(executor.pid, signal.SIGKILL)
+    second = subprocess.run(asked, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=1200, check=False)
     assert second.returncode == 0, second.stdout + second.stderr
     rows = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
-    assert [row["id"] for row in rows] == [str(number) for number in range(400)]
+    assert [row["id"] for row in rows] == [str(number) for number in range(count)]
     assert all(row["answer"] and not row["error"] for row in rows)
-    assert len(model.calls(provider="openai")) == 400
+    calls = len(model.calls(provider="openai"))
+    assert count <= calls <= count + slots  # what a killed worker had asked is asked again
     assert not list(tmp_path.glob(".*.part"))
+    figures(f"{count:,} rows in {time.monotonic() - began:.0f} s, {calls:,} calls")
 
 
 @pytest.mark.usefixtures("worker")
