@@ -406,8 +406,9 @@ def test_results_come_with_what_went_in_as_a_table_or_as_lines(command, tmp_path
     assert [row["payload"] for _, row in rows_of(str(tmp_path / "t.ndjson"))] == [one["payload"] for one in lines]
     typed = [row for _, row in rows_of(str(tmp_path / "t.parquet"))]
     assert [(row["payload.json"], row["cost_money"]) for row in typed] == [({"a": [1, None]}, None), (None, None)]
-    code, _, err = command("results", str(batch.pk), "--out", str(tmp_path / "nowhere" / "t.csv"))
-    assert (code, "cannot be written" in err) == (1, True)
+    for name, words in (("nowhere/t.csv", "cannot be written"), ("t.xlsx", "in which form"), ("t", "in which form")):
+        code, _, err = command("results", str(batch.pk), "--out", str(tmp_path / name))
+        assert (code, words in err) == (1, True)
 
 
 def test_submitting_and_waiting_says_nothing_before_the_end_and_ends_as_the_batch(environ, tmp_path: Path):

@@ -17,6 +17,7 @@ from queueops_client.cli.files import BadFile, opened, parsed, table_of
 Row = Mapping[str, Any]
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+ENDINGS = (".csv", ".tsv", ".ndjson", ".jsonl", ".parquet")
 FOLDER_COLUMNS = ("file", "text")
 
 
@@ -187,6 +188,8 @@ def refuse_unwritable(name: str) -> None:
     Raises:
         BadFile: Nothing could be written there in the end, or not in that form.
     """
+    if Path(name).suffix.lower() not in ENDINGS:
+        raise BadFile(f"{name}: its name says in which form it is written: {', '.join(ENDINGS)}.")
     folder = Path(name).parent
     if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(name).is_dir():
         raise BadFile(f"{name} cannot be written.")
