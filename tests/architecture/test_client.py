@@ -29,7 +29,8 @@ def declared(*extras: str) -> set[str]:
     requirements = project["dependencies"] + [
         line for name in extras for line in project["optional-dependencies"][name]
     ]
-    return {name.group().replace("-", "_") for line in requirements if (name := re.match(r"[a-z-]+", line))}
+    names = [found.group().replace("-", "_") for line in requirements if (found := re.match(r"[a-z-]+", line))]
+    return {*names, *(name.partition("_")[0] for name in names)}  # opentelemetry-api brings opentelemetry
 
 
 def test_the_blocking_producer_is_what_is_written_from_the_asynchronous_one():
