@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 from uuid import UUID
+
+from django.utils.http import http_date
 
 from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from queueops.core.web.askers import Askers
@@ -66,6 +68,15 @@ class Answer:
     async def keep(self, message: Any) -> None:
         self.messages.append(message)
 
+    def sent_now(self) -> Iterator[Any]:
+        """The messages with the date of now: clients correct their clocks by it."""
+        for message in self.messages:
+            if message["type"] != "http.response.start":
+                yield message
+                continue
+            others = [(name, value) for name, value in message["headers"] if name.lower() != b"date"]
+            yield {**message, "headers": [*others, (b"Date", http_date().encode())]}
+
 
 class HeldAnswer:
     """
@@ -109,7 +120,7 @@ class LongPolls:
             await self._application(scope, receive, send)
             return
         answer = await self._answered(asked, scope, receive)
-        for message in answer.messages:
+        for message in answer.sent_now():
             await send(message)
 
     async def _answered(self, asked: AwaitedEnd, scope: Scope, receive: Receive) -> Answer:

@@ -49,6 +49,7 @@ OWN = {
     "GET batches/<uuid:pk>/jobs/",
     "GET batches/<uuid:pk>/waiting/",
     "GET batches/<uuid:pk>/results/",
+    "GET batches/<uuid:pk>/table/",
     "POST batches/<uuid:pk>/cancel/",
     "GET operations/",
     "GET operations/<uuid:pk>/",
@@ -73,6 +74,7 @@ ANONYMOUS = {
     "GET batches/<uuid:pk>/jobs/",
     "GET batches/<uuid:pk>/waiting/",
     "GET batches/<uuid:pk>/results/",
+    "GET batches/<uuid:pk>/table/",
 }
 OWN_PLACES = [place for place in PLACES if str(place) in OWN]
 

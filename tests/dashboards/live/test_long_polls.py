@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -19,7 +20,7 @@ from django.utils import timezone
 
 from dashboards.live import waiters
 from dashboards.live.events import Group
-from dashboards.live.long_polls import AwaitedEnd, asked_in
+from dashboards.live.long_polls import Answer, AwaitedEnd, asked_in
 from dashboards.live.waiters import Waiters
 from jobs.models import Job
 from jobs.services.operate.operate import cancel_jobs
@@ -34,7 +35,7 @@ THREADS = 3  # of requests
 MANY = 40
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """What came of a request."""
 
     status: int
@@ -43,17 +44,17 @@ class Answer(NamedTuple):
     seconds: float
 
 
-def ask(address: str, path: str, key: str) -> Answer:
+def ask(address: str, path: str, key: str) -> Reply:
     began = time.monotonic()
     speaking = http.client.HTTPConnection(urlsplit(address).netloc, timeout=100)
     speaking.request("GET", f"/api/v1/{path}", headers={"Authorization": f"Bearer {key}"} if key else {})
     response = speaking.getresponse()
     headers = {name.lower(): value for name, value in response.getheaders()}
-    return Answer(response.status, headers, json.loads(response.read()), time.monotonic() - began)
+    return Reply(response.status, headers, json.loads(response.read()), time.monotonic() - began)
 
 
 @contextmanager
-def asking(address: str, key: str, *paths: str) -> Iterator[list[Future[Answer]]]:
+def asking(address: str, key: str, *paths: str) -> Iterator[list[Future[Reply]]]:
     """Ask for all at once, and go on once they are held."""
     with ThreadPoolExecutor(len(paths)) as threads:
         held = held_by(address, key)
@@ -199,6 +200,20 @@ def test_a_process_that_stops_answers_those_who_wait_as_it_is(signum, transactio
 def test_a_request_waits_as_it_says_or_passes(method: str, path: str, query: str, asked: AwaitedEnd | None):
     scope = {"type": "http", "method": method, "path": path, "query_string": query.encode()}
     assert asked_in(scope) == asked
+
+
+def test_an_answer_that_was_held_has_the_date_of_its_end():
+    """Clients correct their clocks by it."""
+    answer = Answer()
+    start = {"type": "http.response.start", "status": 200, "headers": [(b"date", b"Thu, 01 Jan 1970 00:00:00 GMT")]}
+    body = {"type": "http.response.body", "body": b"{}"}
+    for message in (start, body):
+        asyncio.run(answer.keep(message))
+    sent, rest = answer.sent_now()
+    [(name, value)] = sent["headers"]
+    assert name == b"Date"
+    assert parsedate_to_datetime(value.decode()).timestamp() == pytest.approx(time.time(), abs=5)
+    assert (rest, start["headers"][0][1]) == (body, b"Thu, 01 Jan 1970 00:00:00 GMT")
 
 
 def test_no_project_takes_more_than_half_of_the_places(monkeypatch):
