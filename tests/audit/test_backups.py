@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,8 @@ def test_a_backup_is_noted_and_one_that_is_overdue_is_told_until_the_next(settin
     assert (last_backup().at, told()) == (None, {}), "the database was made less than 30 h ago"
     assert (examine_backups().verdict, examine_backups().observation) == (DoctorVerdict.OK, "none was noted")
     moving_clock.move(seconds=20 * HOUR)
-    [(subject, message)] = told().items()  # the database was made some minutes ago
-    assert subject == "backup"
-    assert message in {"No backup was noted in 40 h", "No backup was noted in 41 h"}
+    # A database that is used again may have been made some hours ago.
+    assert re.fullmatch(r"No backup was noted in 4\d h", told()["backup"])
     moving_clock.move(seconds=-40 * HOUR)
     call_command("note_backup", "pgBackRest, full", verbosity=0)
     assert (last_backup().by, told()) == ("pgBackRest, full", {})
