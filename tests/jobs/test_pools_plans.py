@@ -101,7 +101,7 @@ def test_what_is_new_in_a_pool_is_found_behind_the_jobs_of_others(as_executor):
             blocks[node["Relation Name"]] += node["Shared Hit Blocks"] + node["Shared Read Blocks"]
     of_jobs = blocks.pop("jobs_job")
     assert of_jobs <= 20
-    assert_bounded(plan, rows=20, blocks=40 + sum(blocks.values()))
+    assert_bounded(plan, rows=20, blocks=30 + sum(blocks.values()))
 
 
 def test_a_claim_without_a_pool_uses_no_index_of_pools(as_executor):
