@@ -387,9 +387,7 @@ def test_results_come_with_what_went_in_as_a_table_or_as_lines(command, tmp_path
     batch = make_batch()
     total = {"data": {"total": 2}}
     payload = json.dumps({**JOB["payload"], "json": {"a": [1, None]}})
-    make_job(
-        batch=batch, state=JobState.COMPLETED, idempotency_key="=k", payload=payload, result={"data": {"total": 2}}
-    )
+    make_job(batch=batch, state=JobState.COMPLETED, idempotency_key="=k", payload=payload, result=total)
     make_job(batch=batch, state=JobState.FAILED, last_error_code="http_500")
     code, out, _ = command("results", str(batch.pk), "--with-input", "--column", "data.total")
     rows = list(csv.DictReader(io.StringIO(out)))

@@ -65,7 +65,7 @@ print(json.dumps({{
 
 
 def told_by_site(tmp_path: Path, environ: dict[str, str]) -> dict[str, Any]:
-    """What a site says that has the app and the client, and nothing of QueueOps."""
+    """The words of a site that has the app and the client, and nothing else of QueueOps."""
     home = tmp_path / APP.replace(".", "/")
     shutil.copytree(Path(str(outside_app.__file__)).parent, home, ignore=shutil.ignore_patterns("__pycache__"))
     for folder in (home.parent, home.parent.parent):

@@ -181,7 +181,7 @@ def test_ten_times_the_text_takes_about_ten_times_as_long(name):
 
 
 def seconds_of(scan: Callable[[str], object], text: str) -> float:
-    """Of this thread alone, without the collector of garbage, which goes through the whole process."""
+    """The time of this thread. The collector of garbage rests: it would go through the whole process."""
     gc.disable()
     try:
         began = time.thread_time()

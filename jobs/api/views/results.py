@@ -87,8 +87,9 @@ class BatchTable(ApiView):
         description=(
             "A row a job, in the order of submission: `idempotency_key`, `id`, `state`, `last_error_code`, "
             "`cost_money`, and `columns` of the results or the whole `result`; with `with_input` what went in stands "
-            "before it, in CSV a column a member, such as `payload.url`. What is no text is JSON in CSV. A text that a "
-            "spreadsheet would carry out has an apostrophe before it. The file is sent once it is complete."
+            "before it, in CSV a column a member, such as `payload.url`. CSV has other values than texts as "
+            "JSON. A text that a spreadsheet would carry out has an apostrophe before it. "
+            "The file is sent once it is complete."
         ),
     )
     def get(self, request: Request, pk: UUID) -> HttpResponseBase:

@@ -36,7 +36,7 @@ MANY = 40
 
 
 class Reply(NamedTuple):
-    """What came of a request."""
+    """The answer to a request, and how long it took."""
 
     status: int
     headers: dict[str, str]
