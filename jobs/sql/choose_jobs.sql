@@ -80,10 +80,11 @@ WITH RECURSIVE first AS (
 ), competing AS MATERIALIZED (
     -- The queues of a tier that come first if only first jobs count, and as many overdue ones. Each queue left out has
     -- as many jobs of other projects before it as are looked at.
+    -- Weights, here and below, are looked up a row: joined, they may come first, and all of this be done once a project.
     SELECT project.weight, lined.*,
            ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
       FROM (SELECT * FROM lined WHERE nth <= 2 * %(wanted)s::int + 16 AND id IS NOT NULL OFFSET 0) AS lined
-      JOIN tenancy_project AS project ON project.id = lined.project_id
+     CROSS JOIN LATERAL (SELECT weight FROM tenancy_project WHERE id = lined.project_id OFFSET 0) AS project
 ), open AS MATERIALIZED (
     SELECT * FROM unnest(%(lanes)s::text[], %(rooms)s::int[], %(passes)s::float8[]) AS lane (name, room, pass)
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global')
@@ -135,7 +136,7 @@ WITH RECURSIVE first AS (
                     LIMIT open.room + 16) AS first
             WHERE expires_at IS NULL OR expires_at > {{now}}
             LIMIT open.room) AS job
-      JOIN tenancy_project AS project ON project.id = job.project_id
+     CROSS JOIN LATERAL (SELECT weight FROM tenancy_project WHERE id = job.project_id OFFSET 0) AS project
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'project' AND key = job.project_id)
     UNION ALL
     -- A probe may stand anywhere in its lane, and the lane is not looked at while its target is out.
@@ -145,7 +146,7 @@ WITH RECURSIVE first AS (
            SELECT id, eligible_since, project_id, priority, lane FROM jobs_job
             WHERE id = breaker.probe_job_id AND crash_count < 2 AND {{of_pool}}
            OFFSET 0) AS job  -- by its id: PostgreSQL 15 would read all jobs of each project
-      JOIN tenancy_project AS project ON project.id = job.project_id
+     CROSS JOIN LATERAL (SELECT weight FROM tenancy_project WHERE id = job.project_id OFFSET 0) AS project
      WHERE breaker.opened_at IS NOT NULL
        -- A refused probe that is first in its turn would take the one free slot of every claim.
        AND job.lane = ANY(%(resting)s::text[]) IS NOT TRUE
