@@ -34,6 +34,7 @@ from django_q.queues import Queue
 from django_q.signals import post_spawn, pre_execute
 from django_q.tasks import async_task
 
+from jobs.door.files import forget_files
 from jobs.executor.outcome_log import ensure_usable
 from jobs.executor.pump import STUCK_SECONDS, ExecutorPump, ExecutorSettings
 from jobs.forking import FORKING
@@ -459,7 +460,11 @@ def apply_retention(holder: str = "") -> dict[str, int]:
     tasks, _ = Task.objects.filter(pk__in=old).delete()
     if not deleted.is_through:
         async_task("jobs.cluster.apply_retention", str(own))
-    return {**deleted.rows, "tasks": tasks, "uploads": uploads.forget_uploads(), "limiter_rows": forget_old()}
+    return {**deleted.rows, "tasks": tasks, **_forget(), "limiter_rows": forget_old()}
+
+
+def _forget() -> dict[str, int]:
+    return {"uploads": uploads.forget_uploads(), "door_files": forget_files()}
 
 
 def settle_holds() -> None:

@@ -23,7 +23,7 @@ SEEN = (
     "maintenancewindow",
 )
 
-VIEWER = frozenset(f"jobs.view_{model}" for model in SEEN)
+VIEWER = frozenset(f"jobs.view_{model}" for model in SEEN) | {"door.view_modelroute"}
 OPERATOR = frozenset(
     {
         "jobs.cancel_job",
@@ -64,5 +64,8 @@ ADMINISTRATOR = frozenset(
         "jobs.delete_schedule",
         "jobs.add_webhook",
         "jobs.change_webhook",
+        "door.add_modelroute",
+        "door.change_modelroute",
+        "door.delete_modelroute",
     }
 )

@@ -54,6 +54,7 @@ INSTALLED_APPS = [
     "queueops.access",  # before jobs, which hands out its permissions with the roles
     "ratelimits",
     "jobs",
+    "jobs.door",
     "dashboards",
     "demo",
     "queueops.assistant",

@@ -152,6 +152,11 @@ def make_dead_letters(count: int, **fields: Any) -> list[DeadLetter]:
     shared = {"kind", "project", "payload", "batch_id", "service"}
     own = {field.name for field in DeadLetter._meta.get_fields()} - shared
     jobs = make_jobs(count, state=JobState.FAILED, **{name: value for name, value in fields.items() if name not in own})
+    return bury(jobs, **{name: value for name, value in fields.items() if name in own})
+
+
+def bury(jobs: list[Job], **fields: Any) -> list[DeadLetter]:
+    """The open dead letters of failed jobs."""
     letters = [
         DeadLetter(
             job=job,
@@ -170,7 +175,7 @@ def make_dead_letters(count: int, **fields: Any) -> list[DeadLetter]:
                 "retry_count": job.retry_count,
                 "crash_count": job.crash_count,
                 "fingerprint": "f" * 32,
-                **{name: value for name, value in fields.items() if name in own},
+                **fields,
             },
         )
         for job in jobs

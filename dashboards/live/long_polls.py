@@ -2,7 +2,8 @@
 `?wait=` of a job or batch: its answer is held here, by no thread, until it has ended or the time is over.
 
 Django answers first, as if nobody waited: it knows who may ask, and what has ended. An answer with Retry-After is of
-something that goes on. It is held, and Django is asked again at the end.
+something that goes on. It is held, and Django is asked again at the end. A call by a door is held likewise: Django has
+made a job of it, and says where its answer will be and how long its caller waits.
 """
 
 from __future__ import annotations
@@ -28,7 +29,13 @@ from .events import Group
 from .hub import the_hub
 from .waiters import Waiter
 
-PATH = re.compile(r"/api/v1/(job|batche)s/([0-9a-fA-F-]{36})/?")
+ID = r"([0-9a-fA-F-]{36})"
+PATHS: Mapping[str, re.Pattern[str]] = {
+    "job": re.compile(rf"/api/v1/jobs/{ID}/?|/(?:openai|anthropic)/v1/answers/{ID}"),
+    "batch": re.compile(rf"/api/v1/batches/{ID}/?"),
+}
+CALLS = re.compile(r"/(openai|anthropic)/v1/(chat/completions|embeddings|moderations|responses|messages)")
+OF_A_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
 # By these an answer may differ from that to another request for the same address.
 TELLING_APART = frozenset(
     {b"authorization", b"x-api-key", b"x-project", b"cookie", b"origin", b"host", b"accept-encoding"}
@@ -61,9 +68,11 @@ class Answer:
     @property
     def goes_on(self) -> bool:
         """Whether it tells of something that has not ended."""
-        if not self.messages or self.messages[0]["status"] != HTTPStatus.OK:
-            return False
-        return any(name.lower() == b"retry-after" for name, _ in self.messages[0]["headers"])
+        is_told = bool(self.messages) and self.messages[0]["status"] in (HTTPStatus.OK, HTTPStatus.ACCEPTED)
+        return is_told and self.header(b"retry-after") is not None
+
+    def header(self, wanted: bytes) -> bytes | None:
+        return next((value for name, value in self.messages[0]["headers"] if name.lower() == wanted), None)
 
     async def keep(self, message: Any) -> None:
         self.messages.append(message)
@@ -116,12 +125,33 @@ class LongPolls:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = asked_in(scope)
-        if asked is None:
+        if asked is not None:
+            answer = await self._answered(asked, scope, receive)
+        elif scope["type"] == "http" and scope["method"] == "POST" and CALLS.fullmatch(scope["path"]):
+            answer = await self._called(scope, receive)
+        else:
             await self._application(scope, receive, send)
             return
-        answer = await self._answered(asked, scope, receive)
         for message in answer.sent_now():
             await send(message)
+
+    async def _called(self, scope: Scope, receive: Receive) -> Answer:
+        """The answer to a call by a door, or where it will be."""
+        answer = Answer()
+        await self._application(scope, receive, answer.keep)
+        place, seconds = (answer.header(name) if answer.goes_on else None for name in (b"location", b"x-queueops-wait"))
+        if place is None or seconds is None:
+            return answer
+        of_answer = {
+            **scope,
+            "method": "GET",
+            "path": place.decode(),
+            "raw_path": place,
+            "query_string": b"wait=" + seconds,
+            "headers": [(name, value) for name, value in scope["headers"] if name not in OF_A_BODY],
+        }
+        asked = asked_in(of_answer)
+        return answer if asked is None else await self._answered(asked, of_answer, receive)
 
     async def _answered(self, asked: AwaitedEnd, scope: Scope, receive: Receive) -> Answer:
         key = _digest(scope)
@@ -199,13 +229,13 @@ def asked_in(scope: Scope) -> AwaitedEnd | None:
     """Return what a request waits for; None: it does not wait, or not as it may, which Django refuses."""
     if scope["type"] != "http" or scope["method"] != "GET" or b"wait=" not in scope["query_string"]:
         return None
-    found = PATH.fullmatch(scope["path"])
     try:
         [seconds] = map(float, parse_qs(scope["query_string"].decode("latin1"))["wait"])
-        kind, pk = ("batch" if found[1] == "batche" else "job", str(UUID(found[2]))) if found else ("", "")
+        matches = ((kind, path.fullmatch(scope["path"])) for kind, path in PATHS.items())
+        groups = [(kind, str(UUID(next(filter(None, found.groups()))))) for kind, found in matches if found]
     except (KeyError, ValueError):
         return None
-    return AwaitedEnd((kind, pk), seconds) if found and 0 < seconds <= MAX_WAIT_SECONDS else None  # type: ignore[arg-type]
+    return AwaitedEnd(groups[0], seconds) if groups and 0 < seconds <= MAX_WAIT_SECONDS else None  # type: ignore[arg-type]
 
 
 async def _woken(waiter: Waiter, leaves: asyncio.Future[None], until: float) -> bool:

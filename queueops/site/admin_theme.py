@@ -105,6 +105,7 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
             ("Issuers", "tenancy_issuer", "tenancy.view_issuer"),
             ("Credentials", "tenancy_credential", "tenancy.view_credential"),
             ("Credential pools", "tenancy_credentialpool", "tenancy.view_credentialpool"),
+            ("Model routes", "door_modelroute", "door.view_modelroute"),
             ("Webhooks", "jobs_webhook", "jobs.view_webhook"),
             ("Deliveries", "jobs_webhookdelivery", "jobs.view_webhookdelivery"),
         ),

@@ -19,14 +19,16 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from rest_framework import exceptions
 from rest_framework.response import Response
 
+from jobs.door.urls import anthropic_patterns, api_patterns, openai_patterns
 from queueops.core.errors import QueueOpsError, error_body
 from queueops.core.postgres.conditions import ServerCondition
+from queueops.core.web.error_forms import DOORS, in_form_of
 from queueops.core.web.refusals import CHALLENGE
 from ratelimits.api.urls import functions
 
 logger = logging.getLogger(__name__)
 
-ROOTS = ("/api/", "/functions/", "/mcp")
+ROOTS = ("/api/", "/functions/", "/mcp", *DOORS)
 DATABASE_RETRY_SECONDS = 5
 SCHEMA_CACHE_SECONDS = 3600  # the document costs half a second to write and changes only with the code
 
@@ -56,6 +58,8 @@ EXPECTED: dict[type[Exception], tuple[int, dict[str, Any]]] = {
 def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
     """Turn any error of a view into the one error shape of core/errors.py."""
     status, body, headers = _answer_to(error)
+    request = context.get("request")
+    status, body = in_form_of("" if request is None else request.path, status, body)
     return Response(body, status, headers=headers)
 
 
@@ -113,7 +117,14 @@ def unknown_address(request: HttpRequest) -> HttpResponse:
     message = f"There is no address {request.path}."
     if not request.path.endswith("/") and _is_known(f"{request.path}/"):
         message = f"Addresses end with a slash: {request.path}/"
-    return JsonResponse(error_body("not_found", message), status=404)
+    return _answer(request, 404, error_body("not_found", message))
+
+
+def _answer(
+    request: HttpRequest, status: int, body: dict[str, Any], headers: dict[str, str] | None = None
+) -> JsonResponse:
+    status, body = in_form_of(request.path, status, body)
+    return JsonResponse(body, status=status, headers=headers)
 
 
 def _is_known(address: str) -> bool:
@@ -127,19 +138,19 @@ def answer_400(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Errors raised outside the views, such as a Host header that is not ours."""
     if not request.path.startswith(ROOTS):
         return bad_request(request, exception)
-    return JsonResponse(BAD_REQUEST, status=400)
+    return _answer(request, 400, BAD_REQUEST)
 
 
 def answer_403(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not request.path.startswith(ROOTS):
         return permission_denied(request, exception)
-    return JsonResponse(NOT_ALLOWED, status=403)
+    return _answer(request, 403, NOT_ALLOWED)
 
 
 def answer_404(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not request.path.startswith(ROOTS):
         return page_not_found(request, exception)
-    return JsonResponse(NOT_FOUND, status=404)
+    return _answer(request, 404, NOT_FOUND)
 
 
 def answer_500(request: HttpRequest) -> HttpResponse:
@@ -148,13 +159,13 @@ def answer_500(request: HttpRequest) -> HttpResponse:
         return _answer_503(request, _database_fault(error))
     if not request.path.startswith(ROOTS):
         return server_error(request)
-    return JsonResponse(INTERNAL_ERROR, status=500)
+    return _answer(request, 500, INTERNAL_ERROR)
 
 
 def _answer_503(request: HttpRequest, body: dict[str, Any]) -> HttpResponse:
     headers = {"Retry-After": str(DATABASE_RETRY_SECONDS)}
     if request.path.startswith(ROOTS):
-        return JsonResponse(body, status=503, headers=headers)
+        return _answer(request, 503, body, headers)
     return HttpResponse(body["error"]["message"], status=503, content_type="text/plain", headers=headers)
 
 
@@ -165,6 +176,7 @@ API_PAGE = SpectacularSwaggerSplitView.as_view(
 
 version_1: list[URLPattern | URLResolver] = [
     path("", include("jobs.api.urls")),
+    path("", include(api_patterns)),
     path("", include("ratelimits.api.urls")),
     path("schema/", cache_page(SCHEMA_CACHE_SECONDS)(SpectacularAPIView.as_view()), name="schema"),
     path("docs/", API_PAGE, name="api-docs"),
@@ -172,4 +184,6 @@ version_1: list[URLPattern | URLResolver] = [
 urlpatterns: list[URLPattern | URLResolver] = [
     path("api/", include([path("v1/", include(version_1)), re_path(r"", unknown_address)])),
     path("functions/", include([*functions, re_path(r"", unknown_address)])),
+    path("openai/", include([path("v1/", include(openai_patterns)), re_path(r"", unknown_address)])),
+    path("anthropic/", include([path("v1/", include(anthropic_patterns)), re_path(r"", unknown_address)])),
 ]

@@ -18,6 +18,7 @@ import queueops.rest
 import ratelimits.api
 import ratelimits.services
 from jobs.api.urls import urlpatterns as jobs_patterns
+from jobs.door.urls import api_patterns as door_patterns
 from queueops.core.errors import QueueOpsError
 from queueops.core.generated_docs import generated_page
 from queueops.rest.schema import ALWAYS, OTHERS
@@ -28,10 +29,12 @@ HEAD = """\
 
 After this page you can look up every address of the API, its scope, its errors and its lists.
 
-Written by `manage.py write_docs` from `jobs/api/` and `ratelimits/api/`; change it there. A running installation
-serves the whole OpenAPI document at `/api/v1/schema/` and a page to browse and try it at `/api/v1/docs/`. How to submit
-work: [submit.md](../how-to/submit.md). How to ask the limiter: [ask-the-limiter.md](../how-to/ask-the-limiter.md). How
-to count against allowances: [report-usage.md](../how-to/report-usage.md).
+Written by `manage.py write_docs` from `jobs/api/`, `jobs/door/` and `ratelimits/api/`; change it there. A running
+installation serves the whole OpenAPI document at `/api/v1/schema/` and a page to browse and try it at `/api/v1/docs/`.
+How to submit work: [submit.md](../how-to/submit.md). How to ask the limiter:
+[ask-the-limiter.md](../how-to/ask-the-limiter.md). How to count against allowances:
+[report-usage.md](../how-to/report-usage.md). What official clients of OpenAI and Anthropic find here:
+[change-one-url.md](../how-to/change-one-url.md).
 
 ## Keys, tokens, scopes and sessions
 
@@ -123,7 +126,7 @@ def _opened_to(view: Any, method: str) -> str:
 
 def described_patterns() -> list[URLPattern]:
     """The addresses of the OpenAPI document; a second spelling of one is left out."""
-    patterns = (*jobs_patterns, *limits_patterns)
+    patterns = (*jobs_patterns, *door_patterns, *limits_patterns)
     return [pattern for pattern in patterns if "schema" not in vars(pattern.callback)["view_initkwargs"]]
 
 

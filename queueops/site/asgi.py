@@ -47,6 +47,8 @@ body_limits = BodyLimits(
     path_bytes={
         "/api/v1/batches/": settings.QUEUEOPS.max_body_mb * MEGABYTE,
         "/api/v1/forecast/": settings.QUEUEOPS.max_body_mb * MEGABYTE,
+        "/openai/v1/files/": settings.QUEUEOPS.max_body_mb * MEGABYTE,
+        "/anthropic/v1/messages/batches/": settings.QUEUEOPS.max_body_mb * MEGABYTE,
         "/admin/jobs/upload/add/": 21 * MEGABYTE,  # MAX_UPLOAD_BYTES of jobs.services.submit.uploads, and the form
     },
 )

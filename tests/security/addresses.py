@@ -43,6 +43,7 @@ API_ROWS = {
     "schedules": "jobs_schedule",
     "maintenance": "jobs_maintenancewindow",
     "webhooks": "jobs_webhook",
+    "model-routes": "door_modelroute",
     "allowances": "ratelimits_allowance",
     "budgets": "ratelimits_budget",
     "limits": "ratelimits_limit",

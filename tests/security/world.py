@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from django_q.models import Schedule as Housekeeping
 
+from jobs.door.models import ModelRoute
 from jobs.models import (
     BatchPolicy,
     BulkOperation,
@@ -136,6 +137,11 @@ class World:
             | _objective(made_project, text)
             | _schedule(made_project, text)
             | {"jobs_maintenancewindow": make_window(made_project.pk, reason=text)}
+            | {
+                "door_modelroute": ModelRoute.objects.create(
+                    project=made_project, pattern="m", provider="openai", credential=text[:100]
+                )
+            }
         )
         made |= _webhook(made_project, text, letter, told=job.pk)
         made["jobs_upload"] = Upload.objects.create(

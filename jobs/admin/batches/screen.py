@@ -23,6 +23,7 @@ from jobs.admin.money import money_shown
 from jobs.admin.pictures import picture_of
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import state_badge, until_when
+from jobs.door.batches import told_of_door
 from jobs.models import Batch, BulkOperation, Dependency, Job, OnFailure, Tag
 from jobs.services.explain.batch_table import CONTENT_TYPES, Table, write_table
 from jobs.services.explain.foresee import holds_of_batch
@@ -280,6 +281,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "guard": _guard(batch),
         "stopped": guards.told(batch.guard) if batch.guard and batch.guard_state == GuardState.STOPPED else "",
         "callback": _callback(batch),
+        "door": told_of_door(batch.pk),
         "known": format_html_join(", ", "{}", ((showing.link("jobs_batch", one),) for one in batch.known_batches)),
         "picture": picture_of(Job.objects.filter(batch_id=batch.pk)),
         "holds": [] if batch.finished_at else _holds(batch),

@@ -10,6 +10,8 @@ from http import HTTPStatus
 
 from queueops.core.errors import QueueOpsError
 
+from .error_forms import in_form_of
+
 Headers = list[tuple[bytes, bytes]]
 CHALLENGE = 'Bearer realm="QueueOps"'
 
@@ -48,12 +50,12 @@ def refusal(
     error: QueueOpsError, *, path: str, headers: Iterable[tuple[bytes, bytes]], cross_origin: CrossOrigin
 ) -> tuple[Headers, bytes]:
     """
-    Return the headers and the body that tell of an error.
+    Return the headers and the body that tell of an error, in the form of the address's API.
 
     Args:
         path, headers: The request's; header names in lower case.
     """
-    body = json.dumps(error.as_dict()).encode()
+    body = json.dumps(in_form_of(path, error.status, error.as_dict())[1]).encode()
     origin = next((value.decode("latin1") for name, value in headers if name == b"origin"), "")
     told: Headers = [
         (b"content-type", b"application/json"),

@@ -1,0 +1,75 @@
+"""Model routes: where calls go that come in by a door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+
+from queueops.screens.admin import ServiceFormAdmin
+from queueops.screens.filters import ProjectFilter
+from queueops.screens.forms import optional_reason
+from queueops.screens.verbs import actor_of
+
+from .errors import BadModelRoute
+from .models import ModelRoute
+from .routes import FIGURES, check_route, delete_route, save_route
+
+
+class ModelRouteForm(forms.ModelForm):  # type: ignore[type-arg]
+    reason = optional_reason()
+
+    class Meta:
+        model = ModelRoute
+        fields = ("project", *FIGURES)
+
+    def _post_clean(self) -> None:
+        """After the fields' own checks, which fill the instance."""
+        super()._post_clean()  # type: ignore[misc]
+        if not self.errors:
+            try:
+                check_route(self.instance)
+            except BadModelRoute as error:
+                for field, faults in error.fields.items():
+                    self.add_error(field if field in self.fields else None, list(faults))
+
+
+@admin.register(ModelRoute)
+class ModelRouteAdmin(ServiceFormAdmin):
+    form = ModelRouteForm
+    list_display = ("pattern", "of_project", "provider", "credential", "service_shown", "place")
+    list_display_links = ("pattern",)
+    sortable_by = ()
+    list_filter = (ProjectFilter, "provider")
+    list_filter_submit = True
+    search_fields = ("pattern", "credential")
+    search_help_text = "A part of a model's name or of a credential's"
+    actions = None
+    empty_title = "There are no model routes."
+    empty_hint = "One lets clients of OpenAI or Anthropic call a model here: they change base_url and the key alone."
+    fieldsets = (
+        ("Which calls", {"fields": ("project", "pattern", "place")}),
+        ("Where they go", {"fields": ("provider", "credential", "service")}),
+        ("Why", {"fields": ("reason",)}),
+    )
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("project",) if obj else ()
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        may = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
+        return self.fieldsets if may else self.fieldsets[:-1]
+
+    def save_model(self, request: HttpRequest, obj: ModelRoute, form: ModelRouteForm, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        figures = {name: form.cleaned_data[name] for name in FIGURES}
+        told = {"actor": actor_of(request), "reason": form.cleaned_data.get("reason", "")}
+        obj.pk = save_route(obj.pk if change else None, figures, project_id=obj.project_id, **told).pk
+
+    def delete_model(self, request: HttpRequest, obj: ModelRoute) -> None:
+        delete_route(obj.pk, project_id=obj.project_id, actor=actor_of(request))
+
+    @admin.display(description="service")
+    def service_shown(self, row: ModelRoute) -> str:
+        return row.service_name

@@ -1,0 +1,303 @@
+"""Batches of a door: made of a file's lines, told in the words of its providers, cancelled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from jobs.models import Batch, BulkOperation, new_id
+from jobs.services.explain.snapshots import batch_counts
+from jobs.services.operate.bulk import cancel_batch
+from jobs.services.submit.accept_document import Line, LineError, TooManyJobs
+from jobs.services.submit.submit import BatchRejected, EmptyBatch, submit_batch
+from jobs.states import UNFINISHED, JobState
+from queueops.core.clock import Now, database_moment
+
+from .errors import BadDoorRequest, NoSuchObject, RequestsRefused
+from .files import copy_file
+from .lines import LineReader, fault_of
+from .models import DoorBatch, DoorFile, Protocol
+from .routes import routes_of
+
+WINDOW = re.compile(r"([1-9][0-9]{0,4})([mhd])")
+SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
+LONGEST_WINDOW = timedelta(days=30)
+PREFIXES = {Protocol.OPENAI: "batch_", Protocol.ANTHROPIC: "msgbatch_"}
+SAME_FOR = timedelta(minutes=10)  # official clients repeat a POST whose answer did not come
+PROVIDERS_WINDOW = timedelta(hours=24)
+A_MOMENT = timedelta(minutes=1)
+MOST_METADATA = 16  # OpenAI's: so many pairs, of so many characters; docs/reference/wire-facts.md
+LONGEST_METADATA_KEY = 64
+LONGEST_METADATA_VALUE = 512
+MOST_FAULTS_TOLD = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DoorCounts:
+    """
+    How a door's batch stands.
+
+    Attributes:
+        finished_at: When it ended, which house-keeping notes some seconds later. None: it goes on, or nothing was made.
+    """
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    unfinished: int = 0
+    finished_at: datetime | None = None
+
+
+def window_of(text: Any) -> timedelta:
+    """
+    Read a completion window, such as 24h.
+
+    Raises:
+        BadDoorRequest
+    """
+    found = WINDOW.fullmatch(text) if isinstance(text, str) else None
+    window = timedelta(seconds=int(found[1]) * SECONDS[found[2]]) if found else None
+    if window is None or window > LONGEST_WINDOW:
+        raise BadDoorRequest(
+            f"completion_window is 24h, or minutes, hours or days up to {LONGEST_WINDOW.days}d, such as 90m.",
+            fields={"completion_window": ["such as 24h"]},
+        )
+    return window
+
+
+def check_metadata(given: Any) -> Mapping[str, str] | None:
+    """
+    Raises:
+        BadDoorRequest
+    """
+    if given is None:
+        return None
+    fits = isinstance(given, dict) and len(given) <= MOST_METADATA
+    for name, value in given.items() if fits else ():
+        fits = fits and len(name) <= LONGEST_METADATA_KEY and isinstance(value, str)
+        fits = fits and len(value) <= LONGEST_METADATA_VALUE and "\0" not in name + value
+    if not fits:
+        raise BadDoorRequest(
+            f"metadata is an object of at most {MOST_METADATA} texts of up to {LONGEST_METADATA_VALUE} characters.",
+            fields={"metadata": ["not as wanted"]},
+        )
+    return dict(given)
+
+
+def batch_of_file(
+    file_id: UUID,
+    *,
+    project_id: str,
+    actor: str,
+    endpoint: str,
+    window: str,
+    metadata: Mapping[str, str] | None = None,
+    key: str = "",
+) -> DoorBatch:
+    """
+    Make a batch of a file's lines, or return the one that the same request has made.
+
+    Lines that are not valid refuse the file as a whole: the batch has their errors, and nothing is carried out.
+
+    Args:
+        key: The request's Idempotency-Key; else the same request within SAME_FOR counts as a repetition.
+
+    Raises:
+        BadDoorRequest, NoSuchObject, QueueFull, OutOfTime, ClientLeft: Nothing was stored.
+    """
+    time = window_of(window)
+    digest = _digest([project_id, str(file_id), endpoint, window, metadata] if not key else [project_id, "key", key])
+    with transaction.atomic():
+        # Locked: the repetition of a request waits for the first one.
+        file = DoorFile.objects.select_for_update().filter(pk=file_id, project_id=project_id, expires_at__gt=Now())
+        found = file.first()
+        if found is None:
+            raise NoSuchObject(f"There is no file 'file-{file_id.hex}'.", fields={"input_file_id": ["no such file"]})
+        if (first := same_again(project_id, digest)) is not None:
+            return first
+        made = _new(
+            Protocol.OPENAI,
+            time,
+            project_id=project_id,
+            endpoint=endpoint,
+            window=window,
+            metadata=metadata,
+            digest=digest,
+            file_id=found.pk,
+            file_name=found.file_name,
+        )
+        reader = reader_for(made, Protocol.OPENAI)
+        with closing(copy_file(found)) as copy:
+            store_batch(made, lambda: reader.jobs_of_file(copy), actor=actor, name=found.file_name)
+    return made
+
+
+def batch_of_requests(
+    lines: Callable[[LineReader], Iterable[Line]],
+    raw: bytes,
+    *,
+    project_id: str,
+    actor: str,
+    endpoint: str,
+    window: tuple[str, timedelta],
+    key: str = "",
+) -> DoorBatch:
+    """
+    Make a batch of the requests that came in one body, or return the one that the same body has made.
+
+    Args:
+        lines: The requests as jobs.
+        raw: The body.
+        key: As of `batch_of_file`.
+
+    Raises:
+        RequestsRefused: Some are not valid. Nothing was stored, as by all that follow.
+        QueueFull, OutOfTime, ClientLeft
+    """
+    body = hashlib.sha256(raw).hexdigest()
+    digest = _digest([project_id, "key", key] if key else [project_id, endpoint, body])
+    with transaction.atomic():
+        with connection.cursor() as cursor:  # the repetition of a request waits for the first one
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops door {digest}"])
+        if (first := same_again(project_id, digest)) is not None:
+            return first
+        name, time = window
+        made = _new(Protocol.ANTHROPIC, time, project_id=project_id, endpoint=endpoint, window=name, digest=digest)
+        reader = reader_for(made, Protocol.ANTHROPIC)
+        store_batch(made, lambda: lines(reader), actor=actor, name="messages")
+        if made.errors:
+            raise refused_requests(made)
+    return made
+
+
+def refused_requests(batch: DoorBatch) -> RequestsRefused:
+    """The error that tells of the first faults, each with its place."""
+    told = []
+    for error in batch.errors[:MOST_FAULTS_TOLD]:
+        place = f"requests.{error['line'] - 1}" if error["line"] else "requests"
+        where, said = fault_of(error["fields"], error["message"])
+        told.append(f"{place}: {where}: {said}" if where else f"{place}: {said}")
+    count = batch.error_count
+    return RequestsRefused(f"{count:,} of the requests are not valid; none was accepted. {' '.join(told)}")
+
+
+def same_again(project_id: str, digest: str) -> DoorBatch | None:
+    """The batch that the same request has made lately."""
+    rows = DoorBatch.objects.filter(project_id=project_id, digest=digest, created_at__gt=Now() - SAME_FOR)
+    return rows.order_by("-pk").first()
+
+
+def reader_for(batch: DoorBatch, provider: Protocol) -> LineReader:
+    return LineReader(
+        routes_of(batch.project_id),
+        provider,
+        batch.endpoint,
+        batch.key_prefix,
+        _deadline_of(batch),
+        settings.QUEUEOPS.max_job_bytes,
+    )
+
+
+def _deadline_of(batch: DoorBatch) -> datetime:
+    """
+    By when its jobs are wanted. The providers' own batches take up to a day: what is asked for within a day may take as
+    long there, and what is left then goes live. Else all of it would go live at once, at the full price.
+    """
+    margin = timedelta(seconds=settings.QUEUEOPS.batch_margin_seconds)
+    is_whole_day = window_of(batch.window) == PROVIDERS_WINDOW
+    return batch.complete_by + margin + A_MOMENT if is_whole_day else batch.complete_by
+
+
+def store_batch(batch: DoorBatch, lines: Callable[[], Iterable[Line]], *, actor: str, name: str) -> None:
+    """
+    Submit the lines in the caller's transaction, or note why they are refused.
+
+    Raises:
+        QueueFull, OutOfTime, ClientLeft
+    """
+    try:
+        with transaction.atomic():
+            receipt = submit_batch(lines(), project_id=batch.project_id, actor=actor, name=name)
+        batch.batch_id = receipt.id
+    except BatchRejected as error:
+        batch.errors, batch.error_count = error.details["errors"], error.details["error_count"]
+    except (TooManyJobs, EmptyBatch) as error:
+        batch.errors, batch.error_count = [LineError(0, error.code, error.message, {}).as_dict()], 1
+    batch.save(force_insert=True)
+    batch.refresh_from_db()
+
+
+def find_batch(batch_id: UUID, *, project_id: str, door: Protocol) -> DoorBatch:
+    """
+    Raises:
+        NoSuchObject
+    """
+    found = DoorBatch.objects.filter(pk=batch_id, project_id=project_id, door=door).first()
+    if found is None:
+        raise NoSuchObject("There is no such batch.", fields={"id": ["no such batch"]})
+    return found
+
+
+def counts_of(batches: Sequence[DoorBatch]) -> dict[UUID, DoorCounts]:
+    """How each of these batches stands."""
+    ids = [batch.batch_id for batch in batches if batch.batch_id is not None]
+    rows = {row.pk: row for row in Batch.objects.filter(pk__in=ids).only("id", "total", "finished_at")}
+    counts = batch_counts(ids)
+    found = {}
+    for batch in batches:
+        row = rows.get(batch.batch_id) if batch.batch_id is not None else None
+        if row is None:
+            found[batch.pk] = DoorCounts()
+            continue
+        by_state = counts[row.pk]
+        unfinished = sum(by_state[state] for state in UNFINISHED)
+        found[batch.pk] = DoorCounts(
+            total=row.total,
+            completed=by_state[JobState.COMPLETED],
+            failed=by_state[JobState.FAILED],
+            cancelled=by_state[JobState.CANCELLED],
+            unfinished=unfinished,
+            finished_at=None if unfinished else row.finished_at,
+        )
+    return found
+
+
+def told_of_door(batch_id: UUID) -> str:
+    """Tell people of a batch that came by a door: its id there, file and metadata; empty: it did not."""
+    batch = DoorBatch.objects.filter(batch_id=batch_id).first()
+    if batch is None:
+        return ""
+    name = f"{batch.get_door_display().partition(',')[0]}: {PREFIXES[Protocol(batch.door)]}{batch.pk.hex}"
+    file = f", file {batch.file_name}" if batch.file_name else ""
+    pairs = "".join(f", {name}={value}" for name, value in (batch.metadata or {}).items())
+    return f"{name}{file}, {batch.endpoint} within {batch.window}{pairs}"
+
+
+def cancel_door_batch(batch: DoorBatch, *, actor: str) -> BulkOperation | None:
+    """Cancel the jobs that have not ended; None: there is nothing to cancel."""
+    if batch.batch_id is None or batch.cancelled_at is not None:
+        return None
+    with transaction.atomic():
+        operation = cancel_batch(batch.batch_id, actor=actor, reason="cancelled by its producer")
+        batch.cancelled_at = database_moment()
+        batch.save(update_fields=["cancelled_at"])
+    return operation
+
+
+def _new(door: Protocol, time: timedelta, **fields: Any) -> DoorBatch:
+    return DoorBatch(pk=new_id(), door=door, complete_by=database_moment() + time, **fields)
+
+
+def _digest(asked: Any) -> str:
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()

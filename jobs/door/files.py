@@ -1,0 +1,140 @@
+"""Files of a door: stored and read part by part, so that a file of 200 MB never is in memory."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from tempfile import TemporaryFile
+from typing import IO
+from uuid import UUID
+
+from django.db import transaction
+
+from queueops.core.clock import Now, database_moment
+from queueops.core.sealing import open_bytes, seal_bytes
+from queueops.core.web.asking import ensure_wanted
+from queueops.tenancy.encryption import is_encrypted
+
+from .errors import BadDoorRequest, NoSuchObject
+from .models import DoorFile, DoorFilePart
+
+PURPOSE = "batch"
+FILE_PART_BYTES = 1_000_000
+KEPT_DAYS = 30  # as OpenAI keeps files of batches; docs/reference/wire-facts.md
+SHORTEST_KEPT = timedelta(hours=1)  # OpenAI's bounds of expires_after
+LONGEST_KEPT = timedelta(days=KEPT_DAYS)
+
+
+def store_file(
+    blocks: Iterable[bytes],
+    *,
+    project_id: str,
+    actor: str,
+    file_name: str,
+    purpose: str,
+    kept: timedelta = LONGEST_KEPT,
+) -> DoorFile:
+    """
+    Store a file durably.
+
+    Args:
+        blocks: Its content, in pieces of any size.
+        kept: How long.
+
+    Raises:
+        BadDoorRequest: Its purpose is not known, or it is empty. Nothing was stored.
+        ClientLeft, OutOfTime
+    """
+    if purpose != PURPOSE:
+        raise BadDoorRequest(
+            f"Files are taken for the purpose 'batch' alone, not {purpose[:40]!r}.", fields={"purpose": ["batch"]}
+        )
+    if not SHORTEST_KEPT <= kept <= LONGEST_KEPT:
+        raise BadDoorRequest(
+            f"A file is kept for an hour to {KEPT_DAYS} days.", fields={"expires_after": ["3600 to 2592000 seconds"]}
+        )
+    sealed = is_encrypted(project_id)
+    with transaction.atomic():
+        file = DoorFile.objects.create(
+            project_id=project_id,
+            purpose=purpose,
+            file_name=file_name[:200],
+            size_bytes=0,
+            created_by=actor,
+            expires_at=database_moment() + kept,
+        )
+        size = 0
+        for number, part in enumerate(_parts(blocks)):
+            ensure_wanted()
+            size += len(part)
+            content = zlib.compress(part, 1)
+            DoorFilePart.objects.create(
+                project_id=project_id, file=file, number=number, content=seal_bytes(content) if sealed else content
+            )
+        if not size:
+            raise BadDoorRequest("The file is empty.", fields={"file": ["empty"]})
+        file.size_bytes = size
+        file.save(update_fields=["size_bytes"])
+        file.refresh_from_db()
+    return file
+
+
+def _parts(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    held = bytearray()
+    for block in blocks:
+        held += block
+        while len(held) >= FILE_PART_BYTES:
+            yield bytes(held[:FILE_PART_BYTES])
+            del held[:FILE_PART_BYTES]
+    if held:
+        yield bytes(held)
+
+
+def find_file(file_id: UUID, *, project_id: str) -> DoorFile:
+    """
+    Raises:
+        NoSuchObject
+    """
+    found = DoorFile.objects.filter(pk=file_id, project_id=project_id, expires_at__gt=Now()).first()
+    if found is None:
+        raise NoSuchObject(f"There is no file 'file-{file_id.hex}'.", fields={"id": ["no such file"]})
+    return found
+
+
+def copy_file(file: DoorFile) -> IO[bytes]:
+    """
+    Copy a file's content to one on this machine's disk that nobody else sees, ready to be read.
+
+    Raises:
+        ClientLeft, OutOfTime
+    """
+    with ExitStack() as stack:
+        copy = stack.enter_context(TemporaryFile())
+        number = 0
+        while (part := file.parts.filter(number=number).first()) is not None:
+            ensure_wanted()
+            copy.write(zlib.decompress(open_bytes(bytes(part.content))))
+            number += 1
+        copy.seek(0)
+        stack.pop_all()
+        return copy
+
+
+def delete_file(file_id: UUID, *, project_id: str) -> None:
+    """
+    Delete a file; batches that were made of it stay.
+
+    Raises:
+        NoSuchObject
+    """
+    find_file(file_id, project_id=project_id).delete()
+
+
+def forget_files() -> int:
+    """Delete files whose time is over; for house-keeping. Returns how many."""
+    ids = list(DoorFile.objects.filter(expires_at__lte=Now()).values_list("pk", flat=True)[:100])
+    for pk in ids:
+        DoorFile.objects.filter(pk=pk).delete()
+    return len(ids)

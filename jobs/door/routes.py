@@ -1,0 +1,161 @@
+"""Routes of models: making, changing and deleting them, and finding the one by which a call goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from queueops.audit import trail
+from queueops.core.postgres.unique_names import faults_of, save_named
+from queueops.core.values.reasons import clean_reason
+from queueops.tenancy.credentials import usable_by
+from ratelimits.models import Price
+
+from .errors import BadModelRoute, NoModelRoute, UnknownModelRoute
+from .models import REST, ModelRoute, Protocol
+
+FIGURES = ("place", "pattern", "provider", "credential", "service")
+MOST_ROUTES = 200  # of a project
+MOST_MODELS = 1_000  # that are listed
+TAKEN = {"pattern": ["Another route of the project is for it, by the same provider's protocol."]}
+
+
+@transaction.atomic
+def save_route(
+    route_id: UUID | None, figures: Mapping[str, Any], *, project_id: str, actor: str, reason: str = ""
+) -> ModelRoute:
+    """
+    Make a route, or change one. It holds for requests from then on.
+
+    Args:
+        route_id: None: a new one.
+        figures: Of FIGURES; fields left out stay as they are.
+
+    Raises:
+        BadModelRoute: With the path of each bad field. Nothing was changed.
+        UnknownModelRoute
+    """
+    new = route_id is None
+    route = ModelRoute(project_id=project_id) if route_id is None else _locked(route_id, project_id)
+    before = None if new else told_route(route)
+    for name, value in figures.items():
+        setattr(route, name, value)
+    if new and ModelRoute.objects.filter(project_id=project_id).count() >= MOST_ROUTES:
+        raise BadModelRoute(f"A project has at most {MOST_ROUTES} routes.")
+    check_route(route)
+    if save_named(route, force_insert=new):
+        raise BadModelRoute(fields=TAKEN)
+    action = f"{'create' if new else 'change'}_model_route"
+    _record(route, action, before=before, after=told_route(route), actor=actor, reason=reason)
+    return route
+
+
+def check_route(route: ModelRoute, *, stored: bool = True) -> None:
+    """
+    Args:
+        stored: It is to be stored, so no other may have its pattern.
+
+    Raises:
+        BadModelRoute: With the path of each bad field.
+    """
+    faults = faults_of(route, validate_unique=stored, validate_constraints=stored)
+    if faults.pop("name", None):
+        faults |= TAKEN
+    if "credential" not in faults and "provider" not in faults:
+        found = usable_by(route.project_id).get(route.credential)
+        if found is None or found.service != route.service_name:
+            fault = f"The project may not use a credential {route.credential!r} for {route.service_name}"
+            faults["credential"] = [f"{fault}, or it does not exist."]
+    if faults:
+        raise BadModelRoute(fields=faults)
+
+
+@transaction.atomic
+def delete_route(route_id: UUID, *, project_id: str, actor: str, reason: str = "") -> None:
+    """
+    Raises:
+        UnknownModelRoute
+    """
+    route = _locked(route_id, project_id)
+    _record(route, "delete_model_route", before=told_route(route), after=None, actor=actor, reason=reason)
+    route.delete()
+
+
+def routes_of(project_id: str) -> list[ModelRoute]:
+    """
+    A project's routes in the order in which they are tried: by place; a name before a beginning, a longer one before a
+    shorter one.
+    """
+    rows = ModelRoute.objects.filter(project_id=project_id)
+    return sorted(rows, key=lambda row: (row.place, row.pattern.endswith(REST), -len(row.pattern), row.pattern))
+
+
+def route_for(routes: Sequence[ModelRoute], model: str, provider: Protocol) -> ModelRoute:
+    """
+    Return the route of a model.
+
+    Raises:
+        NoModelRoute: There is none, or it leads to a server that speaks another protocol.
+    """
+    fitting = [route for route in routes if route.fits(model)]
+    if not fitting:
+        raise NoModelRoute(
+            f"No route of this project takes the model {model!r}. Make one in the admin under “Model routes”, or: "
+            f"manage.py model_routes set PROJECT {model!r} --provider {provider.value} --credential NAME",
+            fields={"model": ["no route"]},
+        )
+    found = next((route for route in fitting if route.provider == provider), None)
+    if found is None:
+        raise NoModelRoute(
+            f"The route {fitting[0].pattern!r} leads to {fitting[0].provider}, which speaks another protocol: requests "
+            "are not translated here. Use that provider's own client, or llm.generate of QueueOps' API.",
+            fields={"model": ["its route leads to another protocol"]},
+        )
+    return found
+
+
+def known_models(project_id: str) -> list[tuple[str, str]]:
+    """The models that a project's routes name, or take and have prices: (name, service), sorted."""
+    routes = routes_of(project_id)
+    found = {route.pattern: route.service_name for route in routes if not route.pattern.endswith(REST)}
+    services = {route.service_name for route in routes}
+    priced = Price.objects.filter(provider__in=services).order_by("provider", "model")
+    for provider, model in priced.values_list("provider", "model").distinct():
+        route = next((one for one in routes if one.fits(model)), None)
+        if route is not None and route.service_name == provider and len(found) < MOST_MODELS:
+            found.setdefault(model, provider)
+    return sorted(found.items())
+
+
+def told_route(route: ModelRoute) -> dict[str, Any]:
+    return {name: getattr(route, name) for name in FIGURES}
+
+
+def _locked(route_id: UUID, project_id: str) -> ModelRoute:
+    found = ModelRoute.objects.select_for_update().filter(pk=route_id, project_id=project_id).first()
+    if found is None:
+        raise UnknownModelRoute(route_id=str(route_id))
+    return found
+
+
+def _record(
+    route: ModelRoute,
+    action: str,
+    *,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+    actor: str,
+    reason: str,
+) -> None:
+    trail.record(
+        actor=actor,
+        action=action,
+        target=f"model route {route.pk}",
+        before=before,
+        after=after,
+        reason=clean_reason(reason),
+        project_id=route.project_id,
+    )

@@ -1,0 +1,81 @@
+"""Anthropic's own client against a running installation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import pytest
+from anthropic import Anthropic
+
+from jobs.models import Batch, Job
+from queueops.tenancy.models import Project
+from tests.support.processes import RunningProcess, wait_for
+from tests.support.sandbox import Sandbox
+
+from .conftest import MODEL, route_to
+
+PARAMS: Any = {"model": MODEL, "max_tokens": 50, "messages": [{"role": "user", "content": "Why?"}]}
+
+
+@pytest.fixture
+def claude(address: str, key: str, project: Project, sandbox: Sandbox) -> Iterator[Anthropic]:
+    route_to(sandbox, project, provider="anthropic", pattern="small-1")
+    with Anthropic(base_url=f"{address}/anthropic", api_key=key, max_retries=0, timeout=60) as client:
+        yield client
+
+
+def ended(client: Anthropic, batch: str) -> Any:
+    def found() -> Any:
+        told = client.messages.batches.retrieve(batch)
+        return told if told.processing_status == "ended" else None
+
+    return wait_for(found, what="the end of the batch")
+
+
+def test_requests_become_a_batch_and_their_answers_its_results(
+    claude: Anthropic, workers: RunningProcess, sandbox: Sandbox
+):
+    made = claude.messages.batches.create(
+        requests=[{"custom_id": f"row-{number}", "params": PARAMS} for number in range(10)]
+    )
+    assert made.processing_status == "in_progress"
+    sandbox.move_clock(seconds=100_000)
+    told = ended(claude, made.id)
+    assert (told.request_counts.succeeded, told.request_counts.errored) == (10, 0)
+    rows = list(claude.messages.batches.results(made.id))
+    assert [row.custom_id for row in rows] == [f"row-{number}" for number in range(10)]
+    for row in rows:
+        assert row.result.type == "succeeded"
+        assert row.result.message.content[0].type == "text"
+    assert [batch.id for batch in claude.messages.batches.list()] == [made.id]
+
+
+def test_a_message_is_answered_as_its_provider_answers(claude: Anthropic, workers: RunningProcess):
+    told = claude.messages.create(**PARAMS)
+    assert told.content[0].type == "text"
+    assert told.usage.output_tokens
+
+
+def test_requests_that_are_not_valid_are_told_with_place_and_field(claude: Anthropic):
+    requests: Any = [
+        {"custom_id": "good", "params": PARAMS},
+        {"custom_id": "two words", "params": PARAMS},
+        {"custom_id": "good", "params": PARAMS},
+        {"custom_id": "other", "params": {**PARAMS, "model": "claude-9"}},
+    ]
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        claude.messages.batches.create(requests=requests)
+    body: Any = refused.value.body
+    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
+    for told in ("requests.1: custom_id", "requests.2: custom_id", "requests.3: model: no route"):
+        assert told in body["error"]["message"]
+    assert (Job.objects.count(), Batch.objects.count()) == (0, 0)
+
+
+def test_a_stranger_learns_nothing(claude: Anthropic, address: str, key: str):
+    with pytest.raises(anthropic.NotFoundError):
+        claude.messages.batches.retrieve("msgbatch_" + "0" * 32)
+    with pytest.raises(anthropic.AuthenticationError):
+        Anthropic(base_url=f"{address}/anthropic", api_key="qo_wrong", max_retries=0).messages.create(**PARAMS)

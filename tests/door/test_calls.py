@@ -1,0 +1,178 @@
+"""Single calls by the doors."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from aiohttp import web
+from openai import OpenAI
+
+from jobs.models import Job
+from jobs.testing import drain
+from queueops.tenancy.models import Credential, Project
+from tests.factories import bury, move_along
+from tests.support.background import in_background
+from tests.support.http_server import serving
+from tests.support.processes import RunningProcess
+from tests.support.sandbox import Sandbox
+
+from .conftest import MODEL
+from .within import MESSAGES, Door, door_of
+
+BODIES = {
+    "chat/completions": '{"messages" :[{"role":"user","content":"H\\u00e9"}],  "top_p":0.70,"seed":1E2,"model":"m-1"}',
+    "embeddings": '{"input":["one",  "two"],"model":"m-1","encoding_format":"float"}',
+    "responses": '{"model":"m-1","input":"Why?" , "top_p":1.0}',
+    "moderations": '{"model":"m-1","input":"Why?"}',
+}
+MESSAGE = '{"max_tokens": 10,"model":"claude-1", "messages":[{"content":"Why?","role":"user"}],"top_k":5e0}'
+ANSWERS: dict[str, Any] = {
+    "/v1/chat/completions": {"object": "chat.completion", "choices": [{"message": {"content": "So."}, "index": 0}]},
+    "/v1/embeddings": {"object": "list", "data": [{"index": 0, "embedding": [0.5]}], "model": "m-1", "usage": {}},
+    "/v1/responses": {"object": "response", "status": "completed", "output": [], "id": "resp_theirs"},
+    "/v1/moderations": {"results": [{"flagged": False}], "model": "m-1"},
+    "/v1/messages": {"type": "message", "content": [{"type": "text", "text": "So."}], "stop_reason": "end_turn"},
+}
+
+
+class Recorder:
+    """A provider that notes the bytes of each body, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.bodies: list[str] = []
+        self.status = 200
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self.bodies.append((await request.read()).decode())
+        body = ANSWERS[request.path] if self.status == 200 else {"error": {"message": "No.", "code": "why"}}
+        return web.json_response(body, status=self.status)
+
+
+@pytest.fixture
+def provider() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def door(db: None, provider: Recorder) -> Iterator[Door]:
+    with in_background(serving(provider)) as url:
+        yield door_of("acme", base_url=url)
+
+
+def ask(door: Door, path: str, body: str, **headers: str) -> Any:
+    answer = door.send("POST", path, body, **headers)
+    assert answer.status_code == 202, answer.content
+    return answer
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", BODIES)
+def test_the_provider_is_sent_the_bytes_that_came_and_its_answer_comes_back(path: str, door: Door, provider: Recorder):
+    told = ask(door, path, BODIES[path])
+    assert told.headers["Location"] == told.json()["url"]
+    assert door.client.get(told.headers["Location"]).status_code == 202
+    drain()
+    answer = door.client.get(told.headers["Location"])
+    assert (answer.status_code, answer.json()) == (200, ANSWERS[f"/v1/{path}"])
+    assert provider.bodies == [BODIES[path]]
+
+
+@pytest.mark.django_db
+def test_anthropic_is_sent_the_bytes_that_came(door: Door, provider: Recorder):
+    told = door.client.post("/anthropic/v1/messages", MESSAGE, content_type="application/json")
+    assert told.status_code == 202
+    drain()
+    assert door.client.get(told.headers["Location"]).json() == ANSWERS["/v1/messages"]
+    assert provider.bodies == [MESSAGE]
+
+
+@pytest.mark.django_db
+def test_a_refusal_has_the_providers_status_and_is_not_asked_again(door: Door, provider: Recorder):
+    provider.status = 400
+    told = ask(door, "chat/completions", BODIES["chat/completions"])
+    drain()
+    answer = door.client.get(told.headers["Location"])
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (400, "false")
+    assert "No." in answer.json()["error"]["message"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("edges", "status"), [(("cancel",), 409), (("dispatch", "start", "fail"), 502)])
+def test_a_call_without_an_answer(door: Door, edges: tuple[str, ...], status: int):
+    told = ask(door, "chat/completions", BODIES["chat/completions"])
+    for edge in edges:
+        move_along(edge, [Job.objects.get().pk])
+    if edges[-1] == "fail":
+        bury([Job.objects.get()], http_status=None)
+    answer = door.client.get(told.headers["Location"])
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (status, "false")
+
+
+@pytest.mark.django_db
+def test_the_same_key_of_a_request_is_the_same_job(door: Door):
+    body = BODIES["chat/completions"]
+    ids = {ask(door, "chat/completions", body, Idempotency_Key="k").json()["id"] for _ in range(2)}
+    assert len(ids) == Job.objects.count() == 1
+    other = door.send("POST", "chat/completions", body.replace("0.70", "0.71"), Idempotency_Key="k")
+    assert (other.status_code, other.json()["error"]["code"]) == (400, "idempotency_key_reused")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("wait", ["-1", "61", "nan", "soon"])
+def test_a_wait_that_is_none_is_refused(door: Door, wait: str):
+    answer = door.send("POST", "chat/completions", BODIES["chat/completions"], X_QueueOps_Wait=wait)
+    assert answer.status_code == 400
+    assert Job.objects.count() == 0
+
+
+@pytest.mark.django_db
+def test_a_response_in_the_background_is_told_cancelled_and_answered_under_its_own_id(door: Door):
+    body = '{"model":"m-1","input":"Why?","background":true}'
+    first, second = (door.send("POST", "responses", body).json() for _ in range(2))
+    assert (first["object"], first["status"], first["background"]) == ("response", "queued", True)
+    told = door.send("POST", f"responses/{second['id']}/cancel").json()
+    assert (told["id"], told["status"]) == (second["id"], "cancelled")
+    drain()
+    told = door.send("GET", f"responses/{first['id']}").json()
+    assert (told["id"], told["status"]) == (first["id"], "completed")
+
+
+def test_a_caller_who_waits_is_told_at_the_end_and_one_who_does_not_at_once(
+    client: OpenAI, workers: RunningProcess, sandbox: Sandbox
+):
+    began = time.monotonic()
+    sandbox.turn(latency={"mode": "fixed", "milliseconds": 1000})
+    told = client.chat.completions.create(model=MODEL, messages=MESSAGES)
+    assert told.choices[0].message.content
+    assert time.monotonic() - began > 1
+    raw = client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=MESSAGES, extra_headers={"X-QueueOps-Wait": "0"}
+    )
+    assert raw.http_response.status_code == 202
+    assert raw.headers["location"].startswith("/openai/v1/answers/")
+    assert Job.objects.count() == 2
+
+
+def test_a_refused_call_is_not_repeated_by_a_client_that_repeats(
+    address: str, key: str, workers: RunningProcess, project: Project
+):
+    Credential.objects.update(base_url=f"{address}/nothing")
+    client = OpenAI(base_url=f"{address}/openai/v1", api_key=key, max_retries=2)
+    with client, pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model=MODEL, messages=MESSAGES)
+    assert Job.objects.count() == 1
+
+
+def test_a_body_that_is_too_large_is_refused_in_the_doors_form(address: str, key: str):
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "x" * 3_000_000}]})
+    answer = httpx.post(f"{address}/openai/v1/chat/completions", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (413, "invalid_request_error")
+    answer = httpx.post(f"{address}/anthropic/v1/messages", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (413, "request_too_large")

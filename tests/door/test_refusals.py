@@ -1,0 +1,155 @@
+"""What the doors refuse, in the words of the provider whose door it is; nothing is stored."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from jobs.door.models import DoorBatch, DoorFile
+from jobs.models import Batch, Job
+from tests.api.conftest import key_for
+from tests.support.cases import every_case
+
+from .within import MESSAGES, Door, door_of, line
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def door() -> Door:
+    return door_of("acme")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_stored(db: None) -> Any:
+    yield
+    assert (Job.objects.count(), Batch.objects.count(), DoorBatch.objects.count()) == (0, 0, 0)
+
+
+@every_case(
+    ("path", "body", "status", "code", "param"),
+    [
+        ("chat/completions", '{"messages": [', 400, "malformed_json", None),
+        ("chat/completions", "[]", 400, "invalid_input", None),
+        ("chat/completions", {"messages": MESSAGES}, 400, "invalid_request", "model"),
+        ("chat/completions", {"model": "other", "messages": MESSAGES}, 404, "model_not_found", "model"),
+        ("chat/completions", {"model": "claude-1", "messages": MESSAGES}, 404, "model_not_found", "model"),
+        ("chat/completions", {"model": "m-1", "messages": MESSAGES, "stream": True}, 400, "invalid_request", "stream"),
+        ("chat/completions", {"model": "m-1"}, 400, "invalid_request", "messages"),
+        ("chat/completions", {"model": "m-1", "messages": MESSAGES, "n": 0}, 400, "invalid_request", "n"),
+        (
+            "chat/completions",
+            {"model": "m-1", "messages": MESSAGES, "service_tier": "flex"},
+            400,
+            "invalid_request",
+            "service_tier",
+        ),
+        ("embeddings", {"model": "m-1", "input": ""}, 400, "invalid_request", "input"),
+        ("batches", {}, 400, "invalid_request", "endpoint"),
+        ("batches", {"endpoint": "/v1/chat/completions"}, 400, "invalid_request", "input_file_id"),
+        ("batches", {"endpoint": "/v1/audio"}, 400, "invalid_request", "endpoint"),
+        ("batches", {"output_expires_after": 1}, 400, "invalid_request", "output_expires_after"),
+        ("fine_tuning/jobs", {}, 404, "no_such_object", None),
+        ("audio/speech", {}, 404, "no_such_object", None),
+    ],
+)
+def test_openais_words(*, door: Door, path: str, body: Any, status: int, code: str, param: str | None):
+    text = body if isinstance(body, str) else json.dumps(body)
+    answer = door.send("POST", path, text)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (status, code, param), error
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+
+
+@every_case(
+    ("given", "param"),
+    [
+        ({"completion_window": "24"}, "completion_window"),
+        ({"completion_window": "31d"}, "completion_window"),
+        ({"completion_window": 24}, "completion_window"),
+        ({"metadata": []}, "metadata"),
+        ({"metadata": {"a": 1}}, "metadata"),
+        ({"metadata": {f"k{n}": "" for n in range(17)}}, "metadata"),
+        ({"metadata": {"a": "x" * 513}}, "metadata"),
+        ({"input_file_id": "file-" + "0" * 32}, "input_file_id"),
+        ({"input_file_id": "x"}, "id"),
+    ],
+)
+def test_a_batch_whose_options_are_not_valid(door: Door, given: dict[str, Any], param: str):
+    asked = {"input_file_id": door.upload(line("a")), "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    answer = door.send("POST", "batches", json.dumps(asked | given))
+    assert answer.status_code in (400, 404)
+    assert answer.json()["error"]["param"] == param
+
+
+@every_case(
+    ("form", "param"),
+    [
+        ({"purpose": "batch"}, "file"),
+        ({"purpose": "batch", "file": b""}, "file"),
+        ({"purpose": "fine-tune", "file": b"{}"}, "purpose"),
+        ({"file": b"{}"}, "purpose"),
+        ({"purpose": "batch", "file": b"{}", "colour": "red"}, "colour"),
+        ({"purpose": "batch", "file": b"{}", "expires_after[anchor]": "created_at"}, "expires_after"),
+        (
+            {"purpose": "batch", "file": b"{}", "expires_after[anchor]": "created_at", "expires_after[seconds]": "9"},
+            "expires_after",
+        ),
+    ],
+)
+def test_a_form_that_is_not_as_wanted(door: Door, form: dict[str, Any], param: str):
+    given = {
+        name: SimpleUploadedFile("in.jsonl", value) if isinstance(value, bytes) else value
+        for name, value in form.items()
+    }
+    answer = door.client.post("/openai/v1/files", given)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    assert DoorFile.objects.count() == 0
+
+
+def test_a_body_that_is_no_form(door: Door):
+    answer = door.send("POST", "files", "{}")
+    assert answer.status_code == 400
+    assert "multipart/form-data" in answer.json()["error"]["message"]
+
+
+@every_case(
+    ("method", "path", "status", "openai", "anthropic"),
+    [
+        ("GET", "nothing", 404, "invalid_request_error", "not_found_error"),
+        ("PUT", "models", 405, "invalid_request_error", "invalid_request_error"),
+        ("GET", "models?colour=red", 400, "invalid_request_error", "invalid_request_error"),
+    ],
+)
+def test_every_status_has_the_doors_form(
+    *, door: Door, method: str, path: str, status: int, openai: str, anthropic: str
+):
+    answer = door.send(method, path)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (status, openai)
+    answer = door.client.generic(method, f"/anthropic/v1/{path}")
+    told = answer.json()
+    assert (answer.status_code, told["type"], told["error"]["type"]) == (status, "error", anthropic)
+
+
+def test_outside_of_the_versions_the_form_is_the_doors_too():
+    assert Client().get("/openai/v2/models").json()["error"]["type"] == "invalid_request_error"
+    assert Client().get("/anthropic/").json()["type"] == "error"
+
+
+def test_a_key_that_is_good_for_nothing():
+    stranger = Client(headers={"Authorization": "Bearer qo_wrong"})
+    assert stranger.get("/openai/v1/models").json()["error"]["type"] == "authentication_error"
+    stranger = Client(headers={"X-Api-Key": "qo_wrong"})
+    assert stranger.get("/anthropic/v1/models").json()["error"]["type"] == "authentication_error"
+
+
+def test_a_key_without_the_scope():
+    reader = Client(headers={"Authorization": f"Bearer {key_for('acme', scopes=['read'])}"})
+    answer = reader.post("/openai/v1/files", {"purpose": "batch", "file": BytesIO(b"{}")})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
