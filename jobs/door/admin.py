@@ -10,12 +10,12 @@ from django.http import HttpRequest
 
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import ProjectFilter
-from queueops.screens.forms import optional_reason
+from queueops.screens.forms import SuggestingWidget, optional_reason
 from queueops.screens.verbs import actor_of
 
 from .errors import BadModelRoute
 from .models import ModelRoute
-from .routes import FIGURES, check_route, delete_route, save_route
+from .routes import FIGURES, check_route, credentials_known, delete_route, save_route
 
 
 class ModelRouteForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -24,6 +24,7 @@ class ModelRouteForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = ModelRoute
         fields = ("project", *FIGURES)
+        widgets = {"credential": SuggestingWidget(credentials_known)}
 
     def _post_clean(self) -> None:
         """After the fields' own checks, which fill the instance."""

@@ -22,6 +22,7 @@ from jobs.services.submit.accept_document import Line, LineError, TooManyJobs
 from jobs.services.submit.submit import BatchRejected, EmptyBatch, submit_batch
 from jobs.states import UNFINISHED, JobState
 from queueops.core.clock import Now, database_moment
+from queueops.core.errors import IdempotencyKeyReused
 
 from .errors import BadDoorRequest, NoSuchObject, RequestsRefused
 from .files import copy_file
@@ -35,7 +36,7 @@ LONGEST_WINDOW = timedelta(days=30)
 PREFIXES = {Protocol.OPENAI: "batch_", Protocol.ANTHROPIC: "msgbatch_"}
 SAME_FOR = timedelta(minutes=10)  # official clients repeat a POST whose answer did not come
 PROVIDERS_WINDOW = timedelta(hours=24)
-A_MOMENT = timedelta(minutes=1)
+SPARE = timedelta(minutes=1)
 MOST_METADATA = 16  # OpenAI's: so many pairs, of so many characters; docs/reference/wire-facts.md
 LONGEST_METADATA_KEY = 64
 LONGEST_METADATA_VALUE = 512
@@ -111,20 +112,21 @@ def batch_of_file(
     Lines that are not valid refuse the file as a whole: the batch has their errors, and nothing is carried out.
 
     Args:
-        key: The request's Idempotency-Key; else the same request within SAME_FOR counts as a repetition.
+        key: The request's Idempotency-Key, which says for good that it is the same; else that within SAME_FOR does.
 
     Raises:
-        BadDoorRequest, NoSuchObject, QueueFull, OutOfTime, ClientLeft: Nothing was stored.
+        BadDoorRequest, NoSuchObject, IdempotencyKeyReused, QueueFull, OutOfTime, ClientLeft: Nothing was stored.
     """
     time = window_of(window)
-    digest = _digest([project_id, str(file_id), endpoint, window, metadata] if not key else [project_id, "key", key])
+    asked = _digest([str(file_id), endpoint, window, metadata])
+    digest = _digest([key]) if key else asked
     with transaction.atomic():
         # Locked: the repetition of a request waits for the first one.
         file = DoorFile.objects.select_for_update().filter(pk=file_id, project_id=project_id, expires_at__gt=Now())
         found = file.first()
         if found is None:
             raise NoSuchObject(f"There is no file 'file-{file_id.hex}'.", fields={"input_file_id": ["no such file"]})
-        if (first := same_again(project_id, digest)) is not None:
+        if (first := same_again(project_id, digest, asked, key=key)) is not None:
             return first
         made = _new(
             Protocol.OPENAI,
@@ -134,6 +136,7 @@ def batch_of_file(
             window=window,
             metadata=metadata,
             digest=digest,
+            asked=asked,
             file_id=found.pk,
             file_name=found.file_name,
         )
@@ -163,17 +166,20 @@ def batch_of_requests(
 
     Raises:
         RequestsRefused: Some are not valid. Nothing was stored, as by all that follow.
-        QueueFull, OutOfTime, ClientLeft
+        IdempotencyKeyReused, QueueFull, OutOfTime, ClientLeft
     """
-    body = hashlib.sha256(raw).hexdigest()
-    digest = _digest([project_id, "key", key] if key else [project_id, endpoint, body])
+    asked = _digest([endpoint, hashlib.sha256(raw).hexdigest()])
+    digest = _digest([key]) if key else asked
     with transaction.atomic():
         with connection.cursor() as cursor:  # the repetition of a request waits for the first one
-            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops door {digest}"])
-        if (first := same_again(project_id, digest)) is not None:
+            cursor.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops door {project_id} {digest}"]
+            )
+        if (first := same_again(project_id, digest, asked, key=key)) is not None:
             return first
         name, time = window
-        made = _new(Protocol.ANTHROPIC, time, project_id=project_id, endpoint=endpoint, window=name, digest=digest)
+        known_by = {"digest": digest, "asked": asked}
+        made = _new(Protocol.ANTHROPIC, time, project_id=project_id, endpoint=endpoint, window=name, **known_by)
         reader = reader_for(made, Protocol.ANTHROPIC)
         store_batch(made, lambda: lines(reader), actor=actor, name="messages")
         if made.errors:
@@ -192,10 +198,18 @@ def refused_requests(batch: DoorBatch) -> RequestsRefused:
     return RequestsRefused(f"{count:,} of the requests are not valid; none was accepted. {' '.join(told)}")
 
 
-def same_again(project_id: str, digest: str) -> DoorBatch | None:
-    """The batch that the same request has made lately."""
-    rows = DoorBatch.objects.filter(project_id=project_id, digest=digest, created_at__gt=Now() - SAME_FOR)
-    return rows.order_by("-pk").first()
+def same_again(project_id: str, digest: str, asked: str, *, key: str) -> DoorBatch | None:
+    """
+    The batch that the same request has made: lately, or whenever it was where a key says that it is the same.
+
+    Raises:
+        IdempotencyKeyReused: The key was used for another request.
+    """
+    rows = DoorBatch.objects.filter(project_id=project_id, digest=digest)
+    found = (rows if key else rows.filter(created_at__gt=Now() - SAME_FOR)).order_by("-pk").first()
+    if found is not None and found.asked != asked:
+        raise IdempotencyKeyReused("The Idempotency-Key was used for another batch.", idempotency_key=key)
+    return found
 
 
 def reader_for(batch: DoorBatch, provider: Protocol) -> LineReader:
@@ -216,7 +230,7 @@ def _deadline_of(batch: DoorBatch) -> datetime:
     """
     margin = timedelta(seconds=settings.QUEUEOPS.batch_margin_seconds)
     is_whole_day = window_of(batch.window) == PROVIDERS_WINDOW
-    return batch.complete_by + margin + A_MOMENT if is_whole_day else batch.complete_by
+    return batch.complete_by + margin + SPARE if is_whole_day else batch.complete_by
 
 
 def store_batch(batch: DoorBatch, lines: Callable[[], Iterable[Line]], *, actor: str, name: str) -> None:

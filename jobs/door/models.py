@@ -111,7 +111,8 @@ class DoorBatch(models.Model):
     metadata = SealedJSONField(null=True, whole=True)
     errors = SealedJSONField(null=True, whole=True, help_text="Why its lines were refused: line, code, message, param.")
     error_count = models.PositiveIntegerField(default=0)
-    digest = models.CharField(max_length=64, help_text="Of what was asked: the same again is answered with this one.")
+    digest = models.CharField(max_length=64, help_text="By which the same request is known when it comes again.")
+    asked = models.CharField(max_length=64, help_text="The digest of what was asked, whatever its key.")
     created_at = models.DateTimeField(db_default=Now())
     cancelled_at = models.DateTimeField(null=True, help_text="When its cancellation was asked for.")
 

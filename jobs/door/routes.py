@@ -12,7 +12,9 @@ from queueops.audit import trail
 from queueops.core.postgres.unique_names import faults_of, save_named
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.credentials import usable_by
+from queueops.tenancy.models import Credential, CredentialPool
 from ratelimits.models import Price
+from ratelimits.services.limits.known_names import MOST_SUGGESTED
 
 from .errors import BadModelRoute, NoModelRoute, UnknownModelRoute
 from .models import REST, ModelRoute, Protocol
@@ -128,6 +130,12 @@ def known_models(project_id: str) -> list[tuple[str, str]]:
         if route is not None and route.service_name == provider and len(found) < MOST_MODELS:
             found.setdefault(model, provider)
     return sorted(found.items())
+
+
+def credentials_known() -> list[str]:
+    """The names of credentials, and of pools of them, that a form offers; at most MOST_SUGGESTED."""
+    pools = CredentialPool.objects.values_list("name")
+    return [name for (name,) in Credential.objects.values_list("name").union(pools).order_by("name")[:MOST_SUGGESTED]]
 
 
 def told_route(route: ModelRoute) -> dict[str, Any]:

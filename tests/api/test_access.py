@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from jobs.models import Job
 from queueops.core.values.rate import Rate
 from queueops.tenancy.callers.throttles import CallerThrottle
-from queueops.tenancy.models import ProducerKey
+from queueops.tenancy.models import Credential, ProducerKey
 from ratelimits.models import Allowance, Budget
 from tests.api.conftest import ALL_SCOPES, ROOT, SPEC, Api, error_of, key_for
 from tests.api.places import METHODS, PLACES, VIEWS, Place
@@ -168,6 +168,7 @@ def test_another_projects_rows_are_neither_shown_nor_touched(world):
     unknown = World({name: "4711" if pk.isdecimal() else str(uuid4()) for name, pk in world.ids.items()})
     uuids = {pk for pk in world.ids.values() if len(pk) == 36}
     make_allowance("globex")
+    Credential.objects.get(name="openai-main").projects.add("globex")
     spy, before, faults = key("globex", ALL_SCOPES), everything(project=PROJECT), {}
     for place in PLACES:
         if place in ANYBODYS or str(place) in {*OPERATORS, "POST allowances/"}:  # it has one

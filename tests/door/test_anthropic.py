@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import anthropic
@@ -50,6 +51,18 @@ def test_requests_become_a_batch_and_their_answers_its_results(
         assert row.result.type == "succeeded"
         assert row.result.message.content[0].type == "text"
     assert [batch.id for batch in claude.messages.batches.list()] == [made.id]
+
+
+def test_one_batch_is_made_of_a_request_that_is_repeated(claude: Anthropic):
+    requests: Any = [{"custom_id": "row", "params": PARAMS}]
+    with ThreadPoolExecutor(4) as threads:
+        ids = set(threads.map(lambda _: claude.messages.batches.create(requests=requests).id, range(4)))
+    assert len(ids) == Batch.objects.count() == Job.objects.count() == 1
+    named: Any = {"extra_headers": {"Idempotency-Key": "k"}}
+    first = claude.messages.batches.create(requests=requests, **named)
+    assert first.id not in ids
+    with pytest.raises(anthropic.BadRequestError, match="used for another batch"):
+        claude.messages.batches.create(requests=[*requests, {"custom_id": "other", "params": PARAMS}], **named)
 
 
 def test_a_message_is_answered_as_its_provider_answers(claude: Anthropic, workers: RunningProcess):

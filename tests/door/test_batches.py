@@ -114,6 +114,10 @@ def test_a_key_of_the_request_says_what_is_the_same(door: Door):
     given = {"endpoint": CHAT, "completion_window": "24h", "input_file_id": door.upload(line("a"))}
     ids = [door.send("POST", "batches", json.dumps(given), Idempotency_Key=key).json()["id"] for key in ("1", "1", "2")]
     assert ids[0] == ids[1] != ids[2]
+    DoorBatch.objects.update(created_at=Now() - timedelta(days=2))
+    assert door.send("POST", "batches", json.dumps(given), Idempotency_Key="1").json()["id"] == ids[0]
+    other = door.send("POST", "batches", json.dumps({**given, "metadata": {"a": "b"}}), Idempotency_Key="1")
+    assert (other.status_code, other.json()["error"]["code"]) == (400, "idempotency_key_reused")
 
 
 def test_lines_that_are_not_valid_refuse_the_file_and_are_told(door: Door):

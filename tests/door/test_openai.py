@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
@@ -81,6 +82,18 @@ def test_a_response_in_the_background_is_asked_for_by_its_id(client: OpenAI, wor
 
     told = wait_for(done, what="the response")
     assert (told.id, bool(told.output_text)) == (begun.id, True)
+
+
+def test_one_batch_is_made_of_requests_that_are_repeated_at_once(client: OpenAI):
+    name = upload(client, *(line(f"row-{number}") for number in range(500)))
+
+    def create(_: int) -> str:
+        made = client.batches.create(input_file_id=name, endpoint="/v1/chat/completions", completion_window="24h")
+        return made.id
+
+    with ThreadPoolExecutor(6) as threads:
+        assert len(set(threads.map(create, range(6)))) == 1
+    assert (Batch.objects.count(), Job.objects.count()) == (1, 500)
 
 
 def test_models_are_those_of_routes_and_prices(client: OpenAI):

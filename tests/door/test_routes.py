@@ -147,5 +147,6 @@ def test_by_the_form(admin_client: Client):
     route.refresh_from_db()
     assert (route.credential, route.project_id) == ("other", "acme")
     assert "gpt-*" in admin_client.get("/admin/door/modelroute/").content.decode()
+    assert "<option value='claude'>" in admin_client.get(address).content.decode()
     assert admin_client.post(f"/admin/door/modelroute/{route.pk}/delete/", {"post": "yes"}).status_code == 302
     assert ModelRoute.objects.count() == 0

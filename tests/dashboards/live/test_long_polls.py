@@ -18,12 +18,13 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from dashboards.live import waiters
+from dashboards.live import long_polls, waiters
 from dashboards.live.events import Group
-from dashboards.live.long_polls import Answer, AwaitedEnd, asked_in
+from dashboards.live.long_polls import Answer, AwaitedEnd, LongPolls, asked_in
 from dashboards.live.waiters import Waiters
 from jobs.models import Job
 from jobs.services.operate.operate import cancel_jobs
+from queueops.core.web.askers import Asker, Askers
 from queueops.tenancy.models import ProducerKey
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_batch, make_job, make_project
@@ -253,3 +254,75 @@ def test_what_may_have_ended_while_nobody_read_the_log_is_looked_up():
 
     assert asyncio.run(woken()) == [True, False, True, True]
     assert held.groups == {}
+
+
+SCOPE = {"type": "http", "method": "GET", "path": f"/api/v1/jobs/{PK}/", "query_string": b"wait=60", "headers": []}
+
+
+class Stage:
+    """Stands for Django: it counts who asks, and answers when it is let."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.answers = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.asked += 1
+        await self.answers.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"Retry-After", b"1")]})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+
+async def never(*_: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+async def until(condition: Any) -> None:
+    while not condition():  # noqa: ASYNC110 - there is no event for what is looked at
+        await asyncio.sleep(0)
+
+
+def test_who_is_told_of_an_end_while_django_is_asked_already_asks_anew():
+    """The answer that is under way may be of before that end."""
+
+    async def told() -> int:
+        stage = Stage()
+        polls = LongPolls(stage, Askers())
+        first = asyncio.ensure_future(polls._again(SCOPE))
+        second = asyncio.ensure_future(polls._again(SCOPE))
+        await until(lambda: stage.asked)
+        third = asyncio.ensure_future(polls._again(SCOPE))
+        await until(lambda: stage.asked == 2)
+        stage.answers.set()
+        assert await first is await second
+        assert await third is not await first
+        return stage.asked
+
+    assert asyncio.run(asyncio.wait_for(told(), 30)) == 2
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_nobody_is_held_where_the_log_of_events_is_not_followed(follows: bool, monkeypatch: pytest.MonkeyPatch):
+    async def held() -> bool:
+        class Hub:
+            waiters = waiters.Waiters()
+
+            async def follows(self) -> bool:
+                return follows
+
+        hub, stage = Hub(), Stage()
+        monkeypatch.setattr(long_polls, "the_hub", lambda: hub)
+        askers = Askers()
+        monkeypatch.setattr(askers, "known", lambda scope: Asker("project:acme", is_known=True))
+        stage.answers.set()
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        asking = asyncio.ensure_future(LongPolls(stage, askers)(SCOPE, never, send))
+        await until(lambda: sent or len(hub.waiters))
+        asking.cancel()
+        return not sent
+
+    assert asyncio.run(asyncio.wait_for(held(), 30)) is follows
