@@ -82,7 +82,7 @@ def test_requests_that_are_not_valid_are_told_with_place_and_field(claude: Anthr
         claude.messages.batches.create(requests=requests)
     body: Any = refused.value.body
     assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
-    for told in ("requests.1: custom_id", "requests.2: custom_id", "requests.3: model: no route"):
+    for told in ("requests.1: custom_id", "requests.2: custom_id", "requests.3: model: No route of this project takes"):
         assert told in body["error"]["message"]
     assert (Job.objects.count(), Batch.objects.count()) == (0, 0)
 
