@@ -166,11 +166,6 @@ class World:
             name=f"credential-{len(text)}", service=text[:64], secret=credentials.seal({"token": text})
         )
         made["tenancy_credential"] = credential
-        # The one that the examples of the API's document name.
-        named, _ = Credential.objects.get_or_create(
-            name="openai-main", defaults={"service": "openai", "secret": credentials.seal({"token": text})}
-        )
-        named.projects.add(made_project)
         made["tenancy_credentialpool"] = pool_of_keys = CredentialPool.objects.create(
             name=f"pool-{len(text)}", service=text[:64]
         )

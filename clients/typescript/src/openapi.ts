@@ -1867,6 +1867,30 @@ export interface components {
          * @enum {string}
          */
         MissedEnum: "skip" | "once" | "all";
+        ModelRoute: {
+            /** Format: date-time */
+            readonly created_at: string;
+            /** @description A credential, or a pool of credentials, that the project may use. */
+            readonly credential: string;
+            /** Format: uuid */
+            readonly id: string;
+            /**
+             * Model
+             * @description The name in the request, such as gpt-4o-mini; with * at its end every name that begins so.
+             */
+            readonly pattern: string;
+            /** @description The route with the lowest place that fits is taken. */
+            readonly place: number;
+            /**
+             * @description Whose protocol the server speaks.
+             *
+             *     * `openai` - OpenAI, or a compatible server
+             *     * `anthropic` - Anthropic
+             */
+            readonly provider: components["schemas"]["ProviderEnum"];
+            /** @description By which limits it goes. Empty: those of the provider's name. */
+            readonly service: string;
+        };
         /** Moved */
         Moved: {
             /** Moved */
@@ -2106,6 +2130,41 @@ export interface components {
              * @default 60
              */
             window_seconds: number | null;
+        };
+        /** NewModelRoute */
+        NewModelRoute: {
+            /**
+             * Credential
+             * @description A credential, or a pool of credentials, that the project may use.
+             */
+            credential: string;
+            /**
+             * Pattern
+             * @description A model's name; with * at its end every name that begins so.
+             */
+            pattern: string;
+            /**
+             * Place
+             * @description The route with the lowest place that fits is taken.
+             * @default 0
+             */
+            place: number;
+            /**
+             * @description Whose protocol the server speaks.
+             * @default openai
+             */
+            provider: components["schemas"]["Protocol"];
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Service
+             * @description By which limits it goes. Empty: those of the provider's name.
+             * @default
+             */
+            service: string;
         };
         /** NewSchedule */
         NewSchedule: {
@@ -2487,6 +2546,19 @@ export interface components {
             next_cursor: string | null;
             results: components["schemas"]["Limit"][];
         };
+        PaginatedModelRouteList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["ModelRoute"][];
+        };
         PaginatedOperationList: {
             /**
              * Format: uri
@@ -2778,6 +2850,30 @@ export interface components {
             window_seconds?: number | null;
         };
         /**
+         * ChangeModelRoute
+         * @description Fields that are left out stay as they are.
+         */
+        PatchedChangeModelRoute: {
+            /** Credential */
+            credential?: string;
+            /** Pattern */
+            pattern?: string;
+            /**
+             * Place
+             * @description The route with the lowest place that fits is taken.
+             */
+            place?: number;
+            /** @description Whose protocol the server speaks. */
+            provider?: components["schemas"]["Protocol"];
+            /** Reason */
+            reason?: string;
+            /**
+             * Service
+             * @description By which limits it goes. Empty: those of the provider's name.
+             */
+            service?: string;
+        };
+        /**
          * ChangeSchedule
          * @description Fields that are left out stay as they are.
          */
@@ -2977,6 +3073,11 @@ export interface components {
             /** Unfinished */
             unfinished: number;
         };
+        /**
+         * Protocol
+         * @enum {string}
+         */
+        Protocol: "openai" | "anthropic";
         ProviderBatch: {
             readonly cancel_reason: string;
             /** Format: date-time */
@@ -3042,6 +3143,12 @@ export interface components {
          * @enum {string}
          */
         ProviderBatchState: "creating" | "open" | "collecting" | "completed" | "expired" | "cancelled" | "failed";
+        /**
+         * @description * `openai` - OpenAI, or a compatible server
+         *     * `anthropic` - Anthropic
+         * @enum {string}
+         */
+        ProviderEnum: "openai" | "anthropic";
         /** @description One thing that keeps a job from running. */
         Reason: {
             /**
