@@ -170,7 +170,7 @@ def test_another_projects_rows_are_neither_shown_nor_touched(world):
     make_allowance("globex")
     Credential.objects.create(name="openai-main", service="openai").projects.add(
         make_project("globex")
-    )  # the example's
+    )
     spy, before, faults = key("globex", ALL_SCOPES), everything(project=PROJECT), {}
     for place in PLACES:
         if place in ANYBODYS or str(place) in {*OPERATORS, "POST allowances/"}:  # it has one
