@@ -168,9 +168,7 @@ def test_another_projects_rows_are_neither_shown_nor_touched(world):
     unknown = World({name: "4711" if pk.isdecimal() else str(uuid4()) for name, pk in world.ids.items()})
     uuids = {pk for pk in world.ids.values() if len(pk) == 36}
     make_allowance("globex")
-    Credential.objects.create(name="openai-main", service="openai").projects.add(
-        make_project("globex")
-    )
+    Credential.objects.create(name="openai-main", service="openai").projects.add(make_project("globex"))
     spy, before, faults = key("globex", ALL_SCOPES), everything(project=PROJECT), {}
     for place in PLACES:
         if place in ANYBODYS or str(place) in {*OPERATORS, "POST allowances/"}:  # it has one
