@@ -16,6 +16,7 @@ from django.db.models import Model, Q, QuerySet
 from django.db.models.functions import Upper
 from django.urls import reverse
 
+from jobs.door.batches import own_id_of
 from jobs.models import Batch, Job
 from jobs.services.finish.kinds import kinds_served
 from jobs.services.submit.tags import tags_meant
@@ -36,6 +37,7 @@ LOOK_SECONDS = 0.3  # after which no further window is begun
 
 SEARCHED = (
     "job and batch ids, in full or as lists show them",
+    "ids that clients of OpenAI and Anthropic show: batch_…, msgbatch_…, file-output-…, resp_…, req_…",
     "idempotency keys, in full",
     "tags of jobs and batches, and payload fields that a kind is found by, in full",
     "users' ids, and the beginnings of their labels",
@@ -89,6 +91,7 @@ def find(term: str, viewer: MaySee) -> Found:
         term: As it was typed, or copied from a screen.
     """
     text = _DECORATION.sub("", term.strip().replace("\0", ""))[:LONGEST].strip()
+    text = own_id_of(text) or text
     found = Found()
     if not text:
         return found

@@ -15,7 +15,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
-from jobs.models import Batch, BulkOperation, new_id
+from jobs.models import Batch, BulkOperation, Job, new_id
 from jobs.services.explain.snapshots import batch_counts
 from jobs.services.operate.bulk import cancel_batch
 from jobs.services.submit.accept_document import Line, LineError, TooManyJobs
@@ -31,6 +31,10 @@ from .models import DoorBatch, DoorFile, Protocol
 from .routes import routes_of
 
 WINDOW = re.compile(r"([1-9][0-9]{0,4})([mhd])")
+DOOR_ID = re.compile(
+    r"(?:batch_|msgbatch_|file-output-|file-error-)(?P<batch>[0-9a-f]{32})|(?:resp_|req_|batch_req_)(?P<job>[0-9a-f]{32})"
+)
+KEY = re.compile(r"[0-9a-f]{32}/.")
 SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
 LONGEST_WINDOW = timedelta(days=30)
 PREFIXES = {Protocol.OPENAI: "batch_", Protocol.ANTHROPIC: "msgbatch_"}
@@ -285,6 +289,32 @@ def counts_of(batches: Sequence[DoorBatch]) -> dict[UUID, DoorCounts]:
             finished_at=None if unfinished else row.finished_at,
         )
     return found
+
+
+def batches_naming(project_id: str, text: str) -> list[UUID]:
+    """A project's batches of doors that have a text in what is kept of their request."""
+    rows = DoorBatch.objects.filter(project_id=project_id).iterator(chunk_size=100)
+    return [batch.pk for batch in rows if text in f"{batch.file_name} {batch.metadata} {batch.errors}"]
+
+
+def custom_id_of(job: Job) -> str:
+    """The name that its producer gave a job that came by a door; empty: it did not, or was tried again by a new job."""
+    key = job.idempotency_key or ""
+    if job.batch_id is None or not KEY.match(key):
+        return ""
+    batch = DoorBatch.objects.filter(batch_id=job.batch_id).first()
+    return key.removeprefix(batch.key_prefix) if batch else ""
+
+
+def own_id_of(text: str) -> str:
+    """Return our own id of a batch or job whose id at a door this is; empty: it is none."""
+    found = DOOR_ID.fullmatch(text)
+    if found is None:
+        return ""
+    if found["job"]:
+        return found["job"]
+    batch = DoorBatch.objects.filter(pk=found["batch"]).values_list("batch_id", flat=True).first()
+    return str(batch or "")
 
 
 def told_of_door(batch_id: UUID) -> str:

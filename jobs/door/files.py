@@ -122,6 +122,20 @@ def copy_file(file: DoorFile) -> IO[bytes]:
         return copy
 
 
+def files_naming(project_id: str, text: str) -> list[UUID]:
+    """A project's files that have a text in their name or content; they are read part by part, one after the other."""
+    needle, found = text.encode(), []
+    for file in DoorFile.objects.filter(project_id=project_id).iterator(chunk_size=100):
+        before = file.file_name.encode() + b"\n"
+        for part in file.parts.order_by("number").iterator(chunk_size=1):
+            block = before + zlib.decompress(open_bytes(bytes(part.content)))
+            if needle in block:
+                found.append(file.pk)
+                break
+            before = block[1 - len(needle) :]  # it may begin in one part and end in the next
+    return found
+
+
 def delete_file(file_id: UUID, *, project_id: str) -> None:
     """
     Delete a file; batches that were made of it stay.

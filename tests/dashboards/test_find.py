@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from dashboards.services import find as search
 from dashboards.services.find import find
+from jobs.door.models import DoorBatch
 from queueops.tenancy.models import Credential, Issuer, ProducerKey
 from ratelimits.models import Limit
 from tests.factories import make_batch, make_job, make_jobs, make_project
@@ -45,6 +46,16 @@ def test_a_job_is_found_by_its_id_however_it_is_written(written):
     identifier = str(jobs[1].pk)
     term = written.format(id=identifier, hex=jobs[1].pk.hex, end=identifier[-8:], END=identifier[-8:].upper())
     assert goes_to(signed_in("viewer"), term) == page_of("jobs_job", jobs[1])
+
+
+def test_a_batch_and_a_job_are_found_by_their_ids_at_a_door():
+    batch, job = make_batch(), make_job()
+    came = DoorBatch.objects.create(project_id="acme", batch_id=batch.pk, complete_by=datetime.now(UTC))
+    for name in (f"batch_{came.pk.hex}", f"file-output-{came.pk.hex}"):
+        assert goes_to(signed_in("viewer"), name) == page_of("jobs_batch", batch)
+    for name in (f"resp_{job.pk.hex}", f"batch_req_{job.pk.hex}"):
+        assert goes_to(signed_in("viewer"), name) == page_of("jobs_job", job)
+    assert titles(signed_in("viewer"), "batch_" + "0" * 32) == []
 
 
 def test_each_sort_of_thing_is_found_by_what_people_have_of_it():

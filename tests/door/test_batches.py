@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -293,3 +294,6 @@ def test_people_see_by_which_door_a_batch_came(door: Door, admin_client: Client)
     shown = told_of_door(batch)
     assert shown == f"OpenAI: {told['id']}, file in.jsonl, {CHAT} within 24h, team=support"
     assert shown in admin_client.get(f"/admin/jobs/batch/{batch}/change/").content.decode()
+    [job] = jobs_of(told)
+    page = admin_client.get(f"/admin/jobs/job/{job.pk}/change/").content.decode()
+    assert re.search(r"Custom id</dt>\s*<dd>a</dd>", page)

@@ -48,7 +48,7 @@ class Recorder:
         self.bodies: list[str] = []
         self.status = 200
 
-    async def __call__(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append((await request.read()).decode())
         body = ANSWERS[request.path] if self.status == 200 else {"error": {"message": "No.", "code": "why"}}
         return web.json_response(body, status=self.status)
@@ -61,7 +61,7 @@ def provider() -> Recorder:
 
 @pytest.fixture
 def door(db: None, provider: Recorder) -> Iterator[Door]:
-    with in_background(serving(provider)) as url:
+    with in_background(serving(provider.answer)) as url:
         yield door_of("acme", base_url=url)
 
 

@@ -63,6 +63,22 @@ def test_a_file_becomes_a_batch_and_its_answers_a_file(client: OpenAI, workers: 
     assert len(sandbox.calls(path="/v1/chat/completions")) == 21
 
 
+def test_a_batch_is_cancelled_and_a_file_is_listed_and_deleted(client: OpenAI):
+    name = upload(client, *(line(f"row-{number}") for number in range(3)))
+    made = client.batches.create(input_file_id=name, endpoint="/v1/chat/completions", completion_window="24h")
+    assert client.batches.cancel(made.id).status == "cancelling"
+    assert [file.id for file in client.files.list(purpose="batch")] == [name]
+    with client.files.with_streaming_response.content(name) as content:
+        assert len(list(content.iter_lines())) == 3
+    assert client.files.delete(name).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.files.content(name)
+    with pytest.raises(openai.BadRequestError, match="'assistants'"):
+        client.files.create(file=("in.jsonl", b"{}"), purpose="assistants")
+    with pytest.raises(openai.NotFoundError, match="QueueOps does not do this"):
+        client.fine_tuning.jobs.list()
+
+
 def test_a_call_is_answered_as_its_provider_answers(client: OpenAI, workers: RunningProcess):
     told = client.chat.completions.create(model=MODEL, messages=MESSAGES)
     assert told.choices[0].message.content

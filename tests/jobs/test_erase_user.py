@@ -10,6 +10,7 @@ from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID, uuid4
 
 import pytest
@@ -19,6 +20,8 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
+from jobs.door import files
+from jobs.door.models import DoorBatch
 from jobs.models import (
     Batch,
     BulkOperation,
@@ -146,6 +149,10 @@ def live(name: str, user: UUID, at: str = "acme") -> None:
     line = json.dumps({"user_id": str(user), "payload": secret})
     for found in ({"sample": [line]}, {"sample": [], "content": zlib.compress(line.encode())}):
         Upload.objects.create(file_name=secret, uploaded_by="user:1", **shared, **found)
+    with patch.object(files, "FILE_PART_BYTES", 20):  # their id lies across two parts
+        files.store_file([line.encode()], project_id=at, actor="user:1", file_name=secret, purpose="batch")
+    told = {"metadata": {"user": str(user), "said": secret}, "errors": [secret]}
+    DoorBatch.objects.create(project=project, file_name=secret, complete_by=timezone.now(), **told)
 
 
 def erase(user: UUID, *options: str, at: str = "acme") -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from django.apps import apps
 from django.conf import settings as django_settings
 from django.contrib.auth.models import Permission
 from django.core.management import CommandError, call_command
@@ -23,6 +24,8 @@ from django.test import Client
 from django.utils import timezone
 from pydantic import BaseModel
 
+from jobs.door.files import store_file
+from jobs.door.models import DoorBatch, DoorFilePart
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
@@ -147,6 +150,9 @@ def do_everything(project: str) -> None:
     make_schedule(project=project, jobs=[{"kind": "test.note", "payload": {"text": WORD}}])
     content = json.dumps({"kind": "test.note", "payload": {"text": WORD}}).encode() + b'\n{"kind": "zebra-crossing"}\n'
     store_upload(content, project_id=project, actor="user:1", file_name="jobs.ndjson")
+    store_file([WORD.encode() * 9], project_id=project, actor="user:1", file_name="in", purpose="batch")
+    told = {"metadata": {"text": WORD}, "errors": [WORD]}
+    DoorBatch.objects.create(project_id=project, complete_by=timezone.now(), **told)
     start_bulk_requeue({"project_id": project}, actor="user:1", payload={"text": WORD})
     tend_alerts()
 
@@ -384,12 +390,25 @@ def test_the_command_encrypts_what_there_was_and_tells_it(keys):
     assert (entry.project_id, entry.moved) == ("acme", sum((entry.after or {})["rows"].values()))
     assert "acme: encrypted: nothing." in encrypt()
     assert examine_payload_keys().verdict == DoctorVerdict.OK
+    assert bytes(DoorFilePart.objects.get(project="acme").content).startswith(b"queueops!")
     for job in Job.objects.filter(project="acme", kind="test.note", status=JobState.FAILED):
         assert job.payload == {"text": WORD, "fails": True}
         letter = DeadLetter.objects.get(job=job)
         assert letter.attempts[0]["details"]["was"] == WORD
         assert letter.timeline["events"][-1]["message"] == f"will not have {WORD}"
         assert not Tag.objects.filter(project="acme", name__contains=WORD).exists()
+
+
+def test_the_command_knows_every_column_that_is_sealed():
+    known = {(place.table, column) for place in encrypt_payloads.PLACES for column in (*place.wholes, *place.texts)}
+    known |= {(place.table, column) for place in encrypt_payloads.PLACES for column in (*place.parts, *place.contents)}
+    sealed = {
+        (model._meta.db_table, field.column)
+        for model in apps.get_models()
+        for field in model._meta.concrete_fields
+        if isinstance(field, (encryption.SealedJSONField, encryption.SealedTextField))
+    }
+    assert sealed - known == {("jobs_bulkoperation", "parameters")}  # hidden with what names no single row
 
 
 def test_the_command_waits_for_who_may_still_write_as_it_was_set(keys):

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from jobs.admin.filters import tags_shown
 from jobs.admin.money import money_shown, prices_shown
 from jobs.admin.states import state_badge
+from jobs.door.batches import custom_id_of
 from jobs.lanes import pool_of_lane
 from jobs.models import DeadLetter, Dependency, Job, JobEvent, ProviderBatchLine, Tag
 from jobs.services.explain.history import read_history
@@ -159,6 +160,7 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ("Crashes", job.crash_count),
         ("Deferrals", f"{job.deferral_count} ({showing.duration(job.deferred_seconds)})" if job.deferral_count else 0),
         ("Idempotency key", job.idempotency_key),
+        ("Custom id", custom_id_of(job) or None),
         ("Unique key", job.given_unique_key),
         ("Effect key", job.effect_key),
         ("Executor", job.executor),

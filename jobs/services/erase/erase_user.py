@@ -21,6 +21,9 @@ from django.db import connection, transaction
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
+from jobs.door.batches import batches_naming
+from jobs.door.files import files_naming
+from jobs.door.models import DoorBatch, DoorFile
 from jobs.models import (
     Batch,
     BudgetWait,
@@ -45,6 +48,7 @@ from jobs.services.upkeep.partitions import EVENTS
 from jobs.services.upkeep.retention import is_archived
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
+from queueops.core.sealing import open_bytes
 from queueops.core.sql import run_sql
 from queueops.core.stores.store import Store, StoreError
 from queueops.tenancy.models import Project, UserLabel
@@ -335,6 +339,10 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
     refusals = ScheduleFire.objects.filter(project_id=project_id, error_message__contains=text)
     yield "refusals of schedules", refusals, {"error_message": ""}
     yield "uploads", Upload.objects.filter(pk__in=_uploads_with(project_id, user_id)), None
+    files = DoorFile.objects.filter(pk__in=files_naming(project_id, text))
+    yield "files of doors", files, None
+    asked = DoorBatch.objects.filter(pk__in=batches_naming(project_id, text))
+    yield "requests of doors", asked, {"file_name": "", "metadata": None, "errors": None}
     yield "lines of the admin's own log", LogEntry.objects.filter(object_repr__contains=text), {"object_repr": ERASED}
 
 
@@ -349,7 +357,8 @@ def _uploads_with(project_id: str, user_id: UUID) -> Sequence[UUID]:
     text, found = str(user_id), []
     for upload in Upload.objects.filter(project_id=project_id).iterator(chunk_size=1):
         shown = f"{upload.sample}{upload.errors}"
-        if text in shown or text.encode() in (zlib.decompress(upload.content) if upload.content else b""):
+        content = zlib.decompress(open_bytes(bytes(upload.content))) if upload.content else b""
+        if text in shown or text.encode() in content:
             found.append(upload.pk)
     of_batches = Upload.objects.filter(batch_id__in=_batches(project_id, user_id).values("pk"))
     return [*found, *of_batches.values_list("pk", flat=True)]

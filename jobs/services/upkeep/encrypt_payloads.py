@@ -98,6 +98,8 @@ PLACES = (
     SealedColumns("jobs_schedule", whole=("jobs",)),
     SealedColumns("jobs_upload", whole=("errors", "sample"), contents=("content",)),
     SealedColumns("jobs_idempotencyrecord", whole=("answer",)),
+    SealedColumns("door_doorbatch", whole=("metadata", "errors")),
+    SealedColumns("door_doorfilepart", contents=("content",)),
 )
 
 
