@@ -34,6 +34,8 @@ from django_q.queues import Queue
 from django_q.signals import post_spawn, pre_execute
 from django_q.tasks import async_task
 
+from jobs.door.batches import forget_batches
+from jobs.door.calls import forget_calls
 from jobs.door.files import forget_files
 from jobs.executor.outcome_log import ensure_usable
 from jobs.executor.pump import STUCK_SECONDS, ExecutorPump, ExecutorSettings
@@ -464,7 +466,12 @@ def apply_retention(holder: str = "") -> dict[str, int]:
 
 
 def _forget() -> dict[str, int]:
-    return {"uploads": uploads.forget_uploads(), "door_files": forget_files()}
+    return {
+        "uploads": uploads.forget_uploads(),
+        "door_files": forget_files(),
+        "door_batches": forget_batches(),
+        "door_calls": forget_calls(),
+    }
 
 
 def settle_holds() -> None:

@@ -146,7 +146,7 @@ if SITE_ROOT.is_dir():
     WHITENOISE_INDEX_FILE = True
 
 # A body is capped before Django sees it (core/web/body_cap.py); one that passes is streamed or bounded.
-DATA_UPLOAD_MAX_MEMORY_SIZE = None
+DATA_UPLOAD_MAX_MEMORY_SIZE = QUEUEOPS.max_job_bytes  # of a form without its files; no other form may be larger
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = QUEUEOPS.tls

@@ -44,6 +44,7 @@ TELLING_APART = frozenset(
 HELD_ANSWER_SECONDS = 600.0  # an answer of something to which nothing happens is no older
 LINGER_SECONDS = 5.0
 GATHER_SECONDS = 0.01
+LOOK_AGAIN_SECONDS = 1.0  # at the answer of a call, after a refusal
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -72,7 +73,8 @@ class Answer:
         return is_told and self.header(b"retry-after") is not None
 
     def header(self, wanted: bytes) -> bytes | None:
-        return next((value for name, value in self.messages[0]["headers"] if name.lower() == wanted), None)
+        headers = self.messages[0]["headers"] if self.messages else ()
+        return next((value for name, value in headers if name.lower() == wanted), None)
 
     async def keep(self, message: Any) -> None:
         self.messages.append(message)
@@ -151,7 +153,16 @@ class LongPolls:
             "headers": [(name, value) for name, value in scope["headers"] if name not in OF_A_BODY],
         }
         asked = asked_in(of_answer)
-        return answer if asked is None else await self._answered(asked, of_answer, receive)
+        until = asyncio.get_running_loop().time() + float(seconds)
+        while asked is not None:
+            found = await self._answered(asked, of_answer, receive)
+            # Without it the look at the job was refused, not the call: its client must not make it once more.
+            if found.header(b"x-queueops-job") is not None:
+                return found
+            if asyncio.get_running_loop().time() > until or LEAVING.is_set():
+                break
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        return answer
 
     async def _answered(self, asked: AwaitedEnd, scope: Scope, receive: Receive) -> Answer:
         key = _digest(scope)

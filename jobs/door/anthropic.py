@@ -36,6 +36,7 @@ WINDOW, WINDOW_TIME = "24h", timedelta(hours=24)
 CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # Anthropic's own rule; docs/reference/wire-facts.md
 MOST_MESSAGE_BATCHES_LISTED = 1_000
 LINES = "application/x-jsonl"
+_LINE_ENDS = re.compile(r"[\r\n]+")
 
 
 class MessageBatches(DoorView):
@@ -102,7 +103,8 @@ class MessageBatchResults(DoorView):
         if batches.counts_of([batch])[batch.pk].finished_at is None:
             raise WrongState("The batch has not ended: there are no results yet.")
         content = write_lines(outcomes_of(batch, answered=None), result_line)
-        return download(request._request, pieces_of(content), LINES)  # noqa: SLF001 - DRF has no other
+        batches.ensure_whole(batch, content.lines, answered=None)
+        return download(request._request, pieces_of(content.file), LINES)  # noqa: SLF001 - DRF has no other
 
 
 class Messages(SingleCall):
@@ -185,7 +187,7 @@ def _batch(view: DoorView, name: str) -> DoorBatch:
 def _jobs(reader: LineReader, requests: list[Any], texts: list[str]) -> Iterator[Line]:
     for given, text in zip(requests, texts or repeat(""), strict=False):
         try:
-            yield _job(reader, given, text)
+            yield _job(reader, given, _LINE_ENDS.sub(" ", text))  # white space in JSON, and counted as lines elsewhere
         except QueueOpsError as error:
             yield error
 
@@ -193,8 +195,7 @@ def _jobs(reader: LineReader, requests: list[Any], texts: list[str]) -> Iterator
 def _job(reader: LineReader, given: Any, text: str) -> str:
     if not isinstance(given, dict):
         raise BadDoorRequest("A request is an object: {custom_id, params}.")
-    if unknown := next((name for name in given if name not in ("custom_id", "params")), None):
-        raise BadDoorRequest(f"{unknown!r} is no member of a request.", fields={unknown: ["not taken here"]})
+    refuse_unknown_members(given, ("custom_id", "params"))
     custom_id = given.get("custom_id")
     if not isinstance(custom_id, str) or not CUSTOM_ID.fullmatch(custom_id):
         rule = "1 to 64 letters, digits, _ and -"

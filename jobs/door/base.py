@@ -19,21 +19,29 @@ from jobs.states import UNFINISHED, JobState
 from queueops.core.errors import error_body
 from queueops.core.web.error_forms import in_form_of
 from queueops.rest.parsers import parse_object
+from queueops.tenancy.callers.permissions import ensure, sees_secrets
 
 from . import calls
-from .errors import BadDoorRequest, NoSuchObject
+from .errors import BadDoorRequest, KeysOnly, NoSuchObject
 from .models import Protocol
 from .outcomes import DoorOutcome, outcome_of
 
 DEFAULT_LIMIT = 20
 ASK_AGAIN_SECONDS = 2
 NO_SECOND_TRY = {"x-should-retry": "false"}  # official clients obey it: the queue has tried again by itself
+CLIENTS_TIMEOUT, CLIENTS_TRIES = "x-stainless-read-timeout", "x-stainless-retry-count"  # docs/reference/wire-facts.md
 _DIGITS = re.compile(r"[0-9a-f]{32}")
+_PLAIN_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 
 
 @extend_schema(exclude=True)  # its form is the provider's, and described there
 class DoorView(ApiView):
-    """Answers in the words of a provider's API."""
+    """Answers in the words of a provider's API. Files and answers are told as they are, so it is for keys alone."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if not sees_secrets(self.caller.actor):
+            raise KeysOnly
 
     def document(self, raw: bytes | None = None) -> tuple[dict[str, Any], str]:
         """
@@ -84,6 +92,7 @@ class SingleCall(DoorView):
     root: ClassVar[str]
 
     def post(self, request: Request) -> Response:
+        ensure(self.caller, READ)  # or the answer could not be told, and the call would be paid for
         body, text = self.document()
         wait = wanted_seconds(request)
         job = calls.submit_call(
@@ -94,6 +103,7 @@ class SingleCall(DoorView):
             project_id=self.caller.project_id,
             actor=self.caller.actor,
             key=self.idempotency_key(),
+            is_repeated=is_repeated(request),
         )
         return self.answered_now(body, job) or waiting_answer(job, self.root, wait=wait)
 
@@ -154,12 +164,14 @@ def refused_body(outcome: DoorOutcome, root: str) -> dict[str, Any]:
 
 def wanted_seconds(request: Request) -> float:
     """
-    How long a caller waits: the header X-QueueOps-Wait, in seconds.
+    How long a caller waits: the header X-QueueOps-Wait, in seconds; else less than an official client's own time-out.
 
     Raises:
         BadDoorRequest
     """
-    text = request.headers.get("X-QueueOps-Wait", str(MAX_WAIT_SECONDS))
+    own = request.headers.get(CLIENTS_TIMEOUT, "")
+    patience = float(own) - 1 if _PLAIN_NUMBER.fullmatch(own) else MAX_WAIT_SECONDS
+    text = request.headers.get("X-QueueOps-Wait", str(max(0.0, min(MAX_WAIT_SECONDS, patience))))
     try:
         seconds = float(text)
     except ValueError:
@@ -167,6 +179,11 @@ def wanted_seconds(request: Request) -> float:
     if not 0 <= seconds <= MAX_WAIT_SECONDS:
         raise BadDoorRequest(f"X-QueueOps-Wait is a number of seconds from 0 to {MAX_WAIT_SECONDS}.")
     return seconds
+
+
+def is_repeated(request: Request) -> bool:
+    """Whether an official client says that it sends this again, because no answer came."""
+    return request.headers.get(CLIENTS_TRIES, "0").strip("0") != ""
 
 
 def id_in(text: str, prefix: str) -> UUID:

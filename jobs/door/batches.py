@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Exists, OuterRef
 
 from jobs.models import Batch, BulkOperation, Job, new_id
 from jobs.services.explain.snapshots import batch_counts
@@ -24,8 +25,8 @@ from jobs.states import UNFINISHED, JobState
 from queueops.core.clock import Now, database_moment
 from queueops.core.errors import IdempotencyKeyReused
 
-from .errors import BadDoorRequest, NoSuchObject, RequestsRefused
-from .files import copy_file
+from .errors import BadDoorRequest, NoSuchObject, RequestsRefused, ResultsGone
+from .files import copy_file, no_file
 from .lines import LineReader, fault_of
 from .models import DoorBatch, DoorFile, Protocol
 from .routes import routes_of
@@ -40,6 +41,7 @@ LONGEST_WINDOW = timedelta(days=30)
 PREFIXES = {Protocol.OPENAI: "batch_", Protocol.ANTHROPIC: "msgbatch_"}
 SAME_FOR = timedelta(minutes=10)  # official clients repeat a POST whose answer did not come
 PROVIDERS_WINDOW = timedelta(hours=24)
+REFUSED_KEPT = timedelta(days=30)
 SPARE = timedelta(minutes=1)
 MOST_METADATA = 16  # OpenAI's: so many pairs, of so many characters; docs/reference/wire-facts.md
 LONGEST_METADATA_KEY = 64
@@ -129,7 +131,7 @@ def batch_of_file(
         file = DoorFile.objects.select_for_update().filter(pk=file_id, project_id=project_id, expires_at__gt=Now())
         found = file.first()
         if found is None:
-            raise NoSuchObject(f"There is no file 'file-{file_id.hex}'.", fields={"input_file_id": ["no such file"]})
+            raise no_file(file_id, "input_file_id")
         if (first := same_again(project_id, digest, asked, key=key)) is not None:
             return first
         made = _new(
@@ -204,13 +206,15 @@ def refused_requests(batch: DoorBatch) -> RequestsRefused:
 
 def same_again(project_id: str, digest: str, asked: str, *, key: str) -> DoorBatch | None:
     """
-    The batch that the same request has made: lately, or whenever it was where a key says that it is the same.
+    The batch that the same request has made: lately, and it goes on or has ended; or whenever it was, where a key says
+    that it is the same. A refused request is made again: nothing of it was stored.
 
     Raises:
         IdempotencyKeyReused: The key was used for another request.
     """
-    rows = DoorBatch.objects.filter(project_id=project_id, digest=digest)
-    found = (rows if key else rows.filter(created_at__gt=Now() - SAME_FOR)).order_by("-pk").first()
+    rows = DoorBatch.objects.filter(project_id=project_id, digest=digest, batch_id__isnull=False)
+    lately = rows.filter(created_at__gt=Now() - SAME_FOR, cancelled_at=None)
+    found = (rows if key else lately).order_by("-pk").first()
     if found is not None and found.asked != asked:
         raise IdempotencyKeyReused("The Idempotency-Key was used for another batch.", idempotency_key=key)
     return found
@@ -275,8 +279,8 @@ def counts_of(batches: Sequence[DoorBatch]) -> dict[UUID, DoorCounts]:
     found = {}
     for batch in batches:
         row = rows.get(batch.batch_id) if batch.batch_id is not None else None
-        if row is None:
-            found[batch.pk] = DoorCounts()
+        if row is None:  # refused; or its time is over, and house-keeping has been there
+            found[batch.pk] = DoorCounts(finished_at=batch.complete_by if batch.batch_id else None)
             continue
         by_state = counts[row.pk]
         unfinished = sum(by_state[state] for state in UNFINISHED)
@@ -324,8 +328,29 @@ def told_of_door(batch_id: UUID) -> str:
         return ""
     name = f"{batch.get_door_display().partition(',')[0]}: {PREFIXES[Protocol(batch.door)]}{batch.pk.hex}"
     file = f", file {batch.file_name}" if batch.file_name else ""
-    pairs = "".join(f", {name}={value}" for name, value in (batch.metadata or {}).items())
+    known = batch.metadata if isinstance(batch.metadata, dict) else {}  # a text where it may not be read
+    pairs = "".join(f", {name}={value}" for name, value in known.items())
     return f"{name}{file}, {batch.endpoint} within {batch.window}{pairs}"
+
+
+def ensure_whole(batch: DoorBatch, lines: int, *, answered: bool | None) -> None:
+    """
+    Make sure that a file which was just written has all that the batch counts.
+
+    Raises:
+        ResultsGone
+    """
+    counts = counts_of([batch])[batch.pk]
+    others = counts.failed + counts.cancelled
+    expected = counts.completed if answered else others
+    if lines < (counts.completed + others if answered is None else expected):
+        raise ResultsGone
+
+
+def forget_batches() -> int:
+    """Delete what was kept of batches that are gone, and of refused ones; for house-keeping. Returns how many."""
+    old = DoorBatch.objects.filter(created_at__lt=Now() - REFUSED_KEPT)
+    return old.filter(~Exists(Batch.objects.filter(pk=OuterRef("batch_id")))).delete()[0]
 
 
 def cancel_door_batch(batch: DoorBatch, *, actor: str) -> BulkOperation | None:

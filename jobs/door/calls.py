@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from django.db import transaction
+
 from jobs.models import Job
-from jobs.services.submit.spec import LONGEST_IDEMPOTENCY_KEY, InvalidJob, parse_spec
+from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import submit_job
+from queueops.core.clock import Now
 from queueops.core.values.written import with_members
 
 from .errors import BadDoorRequest, NoSuchObject
 from .lines import call_payload, fault_of
-from .models import Protocol
+from .models import DoorCall, Protocol
 from .routes import routes_of
 
+REPEATED_FOR = timedelta(minutes=30)  # official clients wait for ten minutes, and try three times
 KEY_PREFIX = "door/"  # before the keys of requests, which are not those of jobs
 
 
@@ -28,6 +34,7 @@ def submit_call(
     project_id: str,
     actor: str,
     key: str | None = None,
+    is_repeated: bool = False,
 ) -> UUID:
     """
     Submit a request as a job and return the job's id.
@@ -35,22 +42,39 @@ def submit_call(
     Args:
         text: The body as it was written.
         key: Of the request: another one with it is the same.
+        is_repeated: Its client sends it again, because no answer came: the job that it made lately stands for it.
 
     Raises:
         BadDoorRequest, NoModelRoute, QueueFull, IdempotencyKeyReused: Nothing was stored.
     """
     if body.get("background") is not None:  # the queue waits for the provider
         body, text = {**body, "background": False}, with_members(text, {"background": False})
+    digest = hashlib.sha256(f"{actor}\n{endpoint}\n{text}".encode(errors="replace")).hexdigest()
+    if is_repeated and (made := _made_lately(project_id, digest)) is not None:
+        return made
     payload = call_payload(routes_of(project_id), provider, body, text, endpoint=endpoint, where="")
     job: dict[str, Any] = {"kind": "llm.call", "via": "live"}
     if key is not None:
-        job["idempotency_key"] = (KEY_PREFIX + key)[:LONGEST_IDEMPOTENCY_KEY]
+        job["idempotency_key"] = KEY_PREFIX + hashlib.sha256(key.encode()).hexdigest()
     try:
         spec = parse_spec(f'{json.dumps(job)[:-1]}, "payload": {payload}}}')
-        return submit_job(spec, project_id=project_id, actor=actor).id
+        with transaction.atomic():
+            made = submit_job(spec, project_id=project_id, actor=actor).id
+            DoorCall.objects.create(project_id=project_id, digest=digest, job_id=made)
+            return made
     except InvalidJob as error:
         where, said = fault_of(error.fields, error.message)
         raise BadDoorRequest(said, fields={where: [said]} if where else None) from error
+
+
+def _made_lately(project_id: str, digest: str) -> UUID | None:
+    rows = DoorCall.objects.filter(project_id=project_id, digest=digest, created_at__gt=Now() - REPEATED_FOR)
+    return rows.order_by("-pk").values_list("job_id", flat=True).first()
+
+
+def forget_calls() -> int:
+    """Delete what no client repeats any more; for house-keeping. Returns how many."""
+    return DoorCall.objects.filter(created_at__lt=Now() - REPEATED_FOR).delete()[0]
 
 
 def find_call(job_id: UUID, *, project_id: str) -> Job:

@@ -12,6 +12,20 @@ class BadDoorRequest(QueueOpsError):
     status = 400
 
 
+class KeysOnly(QueueOpsError):
+    """The doors are for producers' keys: use one, or the pages of the admin."""
+
+    code = "keys_only"
+    status = 403
+
+
+class ResultsGone(QueueOpsError):
+    """Jobs of this batch were deleted when their time was over: what they answered is gone."""
+
+    code = "results_gone"
+    status = 410
+
+
 class NoSuchObject(QueueOpsError):
     """There is no such object."""
 

@@ -99,8 +99,12 @@ def find_file(file_id: UUID, *, project_id: str) -> DoorFile:
     """
     found = DoorFile.objects.filter(pk=file_id, project_id=project_id, expires_at__gt=Now()).first()
     if found is None:
-        raise NoSuchObject(f"There is no file 'file-{file_id.hex}'.", fields={"id": ["no such file"]})
+        raise no_file(file_id)
     return found
+
+
+def no_file(file_id: UUID, field: str = "id") -> NoSuchObject:
+    return NoSuchObject(f"There is no file 'file-{file_id.hex}'.", fields={field: ["no such file"]})
 
 
 def copy_file(file: DoorFile) -> IO[bytes]:
@@ -108,6 +112,7 @@ def copy_file(file: DoorFile) -> IO[bytes]:
     Copy a file's content to one on this machine's disk that nobody else sees, ready to be read.
 
     Raises:
+        NoSuchObject: It was deleted meanwhile.
         ClientLeft, OutOfTime
     """
     with ExitStack() as stack:
@@ -117,6 +122,8 @@ def copy_file(file: DoorFile) -> IO[bytes]:
             ensure_wanted()
             copy.write(zlib.decompress(open_bytes(bytes(part.content))))
             number += 1
+        if copy.tell() != file.size_bytes:  # somebody has deleted it meanwhile
+            raise no_file(file.pk)
         copy.seek(0)
         stack.pop_all()
         return copy

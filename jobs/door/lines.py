@@ -15,10 +15,11 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.written import member
 
 from .errors import BadDoorRequest
-from .models import ModelRoute, Protocol
+from .models import LONGEST_MODEL_NAME, ModelRoute, Protocol
 from .routes import route_for
 
 LINE_READ_BYTES = 262_144
+LONGEST_SHOWN = 80
 LONGEST_CUSTOM_ID = 160  # with what stands before it, it has to fit an idempotency key
 IN_BODY = "body."  # before the places that llm.call names
 MEMBERS = ("custom_id", "method", "url", "body")
@@ -91,8 +92,8 @@ class LineReader:
             raise BadDoorRequest(f"The line is not valid JSON: {error}.") from None
         if not isinstance(given, dict):
             raise _bad("", 'Each line must be an object: {"custom_id", "method", "url", "body"}')
-        if unknown := next((name for name in given if name not in MEMBERS), None):
-            raise _bad(unknown, f"{unknown!r} is no member of a line; known: {', '.join(MEMBERS)}")
+        if (unknown := next((name for name in given if name not in MEMBERS), None)) is not None:
+            raise _bad(shown(unknown), f"{shown(unknown)!r} is no member of a line; known: {', '.join(MEMBERS)}")
         if given.get("method") != "POST":
             raise _bad("method", "method must be POST")
         if given.get("url") != self.endpoint:
@@ -119,6 +120,8 @@ def call_payload(
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise _bad(f"{within}model", "model is missing")
+    if len(model) > LONGEST_MODEL_NAME or "\0" in model:
+        raise _bad(f"{within}model", f"model has at most {LONGEST_MODEL_NAME} characters")
     if body.get("stream"):
         raise _bad(f"{within}stream", "Answers do not come in pieces here: leave stream out")
     route = route_for(routes, model, provider)
@@ -126,6 +129,11 @@ def call_payload(
     if route.service:
         named["service"] = route.service
     return f'{json.dumps(named)[:-1]}, "body": {text}}}'
+
+
+def shown(name: str) -> str:
+    """A name of a stranger's as errors tell it: a file may have a thousand of any length."""
+    return name[:LONGEST_SHOWN].replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _bad(param: str, message: str) -> BadDoorRequest:
@@ -152,9 +160,10 @@ def refuse_unknown_members(given: dict[str, Any], known: Sequence[str]) -> None:
     Raises:
         BadDoorRequest
     """
-    if unknown := next((name for name in given if name not in known), None):
+    if (unknown := next((name for name in given if name not in known), None)) is not None:
+        name = shown(unknown)
         raise BadDoorRequest(
-            f"{unknown!r} is not taken here; known: {', '.join(known)}.", fields={unknown: ["not taken here"]}
+            f"{name!r} is not taken here; known: {', '.join(known)}.", fields={name: ["not taken here"]}
         )
 
 

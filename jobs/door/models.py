@@ -96,6 +96,24 @@ class DoorFilePart(models.Model):
         return f"part {self.number} of {self.file_id}"
 
 
+class DoorCall(models.Model):
+    """A single call, for some minutes: a client that sends it again is told of the same job."""
+
+    project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
+    digest = models.CharField(max_length=64)
+    job_id = models.UUIDField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["project", "digest", "-id"], name="door_call_digest_idx"),
+            models.Index(fields=["created_at"], name="door_call_created_idx"),
+        ]
+
+    def __str__(self) -> str:
+        return f"call of job {self.job_id}"
+
+
 class DoorBatch(models.Model):
     """A batch in the words of the door by which it came."""
 

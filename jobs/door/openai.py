@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, ClassVar
 from uuid import UUID
 
+from django.core.exceptions import SuspiciousOperation
 from django.core.files.uploadhandler import TemporaryFileUploadHandler
 from django.http.multipartparser import MultiPartParser, MultiPartParserError
 from django.http.response import HttpResponseBase
@@ -18,6 +20,7 @@ from jobs.api.errors import WrongState
 from jobs.api.views.base import CANCEL, READ, SUBMIT
 from jobs.models import Job
 from jobs.services.operate.operate import cancel_jobs
+from jobs.services.submit.accept_document import MAX_LISTED_ERRORS
 from jobs.states import RUNNING, TERMINAL, JobState
 from queueops.core.web.asking import BODY
 from queueops.core.web.downloads import download, pieces_of
@@ -39,6 +42,8 @@ ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/mod
 MOST_FILES_LISTED = 10_000
 MOST_BATCHES_LISTED = 100
 LINES = "application/jsonl"
+_SECONDS = re.compile(r"[0-9]{1,9}")
+ERRORS_IN_A_LIST = 20  # of a batch; all that are kept are told where it is looked at
 
 
 class Files(DoorView):
@@ -58,17 +63,16 @@ class Files(DoorView):
         return Response(_listed([file_answer(file) for file in found], more=more))
 
     def post(self, request: Request) -> Response:
-        given, file = _form_of(request)
+        given, file, name = _form_of(request)
         purpose = given.pop("purpose", "")
         kept = _kept(given)
         if given:
-            fields = {name: ["not taken here"] for name in given}
-            raise BadDoorRequest(f"{next(iter(given))!r} is not taken here.", fields=fields)
+            refuse_unknown_members(given, ("file", "purpose", "expires_after"))
         stored = files.store_file(
             file.chunks(files.FILE_PART_BYTES),
             project_id=self.caller.project_id,
             actor=self.caller.actor,
-            file_name=file.name or "",
+            file_name=name.replace("\0", ""),
             purpose=purpose,
             kept=kept,
         )
@@ -99,7 +103,9 @@ class FileContent(DoorView):
             content = files.copy_file(files.find_file(id_in(name, FILE), project_id=self.caller.project_id))
         else:
             batch, answered = made
-            content = write_lines(outcomes_of(batch, answered=answered), output_line)
+            written = write_lines(outcomes_of(batch, answered=answered), output_line)
+            batches.ensure_whole(batch, written.lines, answered=answered)
+            content = written.file
         return download(request._request, pieces_of(content), LINES)  # noqa: SLF001 - DRF has no other
 
 
@@ -111,7 +117,8 @@ class Batches(DoorView):
         rows = DoorBatch.objects.filter(project_id=self.caller.project_id, door=Protocol.OPENAI)
         found, more = page_of(rows, self.limit(most=MOST_BATCHES_LISTED), after=self.id_of("after", BATCH))
         counts = batches.counts_of(found)
-        return Response(_listed([batch_answer(batch, counts[batch.pk]) for batch in found], more=more))
+        data = [batch_answer(batch, counts[batch.pk], most_errors=ERRORS_IN_A_LIST) for batch in found]
+        return Response(_listed(data, more=more))
 
     def post(self, request: Request) -> Response:
         given, _ = self.document()
@@ -243,7 +250,9 @@ def _made_file_answer(batch: DoorBatch, answered: bool) -> dict[str, Any]:  # no
     }
 
 
-def batch_answer(batch: DoorBatch, counts: batches.DoorCounts) -> dict[str, Any]:
+def batch_answer(
+    batch: DoorBatch, counts: batches.DoorCounts, *, most_errors: int = MAX_LISTED_ERRORS
+) -> dict[str, Any]:
     status = _status(batch, counts)
     ended = None if counts.finished_at is None else _seconds(counts.finished_at)
     created = _seconds(batch.created_at)
@@ -254,7 +263,7 @@ def batch_answer(batch: DoorBatch, counts: batches.DoorCounts) -> dict[str, Any]
         "input_file_id": FILE + batch.file_id.hex if batch.file_id else None,
         "completion_window": batch.window,
         "status": status,
-        "errors": _errors(batch),
+        "errors": _errors(batch, most_errors),
         "output_file_id": OUTPUT + batch.pk.hex if counts.completed and ended else None,
         "error_file_id": ERRORS + batch.pk.hex if counts.failed + counts.cancelled and ended else None,
         "created_at": created,
@@ -286,11 +295,11 @@ def _status(batch: DoorBatch, counts: batches.DoorCounts) -> str:
     return "cancelled" if batch.cancelled_at and counts.cancelled else "completed"
 
 
-def _errors(batch: DoorBatch) -> dict[str, Any] | None:
-    if not batch.errors:
+def _errors(batch: DoorBatch, most: int) -> dict[str, Any] | None:
+    if not isinstance(batch.errors, list):  # none, or a text where they may not be read
         return None
     told = []
-    for error in batch.errors:
+    for error in batch.errors[:most]:
         where, said = fault_of(error["fields"], error["message"])
         told.append({"code": error["code"], "line": error["line"] or None, "message": said, "param": where or None})
     return {"object": "list", "data": told}
@@ -394,9 +403,19 @@ def _made_file(view: DoorView, name: str) -> tuple[DoorBatch, bool] | None:
     return None
 
 
-def _form_of(request: Request) -> tuple[dict[str, str], Any]:
+class NamelessHandler(TemporaryFileUploadHandler):
+    """Puts a file on the disk under a name of its own: the given one may be longer than a disk takes, see `given`."""
+
+    given = ""
+
+    def new_file(self, field_name: str, file_name: str, *args: Any, **kwargs: Any) -> None:
+        self.given = file_name
+        super().new_file(field_name, "file", *args, **kwargs)
+
+
+def _form_of(request: Request) -> tuple[dict[str, str], Any, str]:
     """
-    Read a form with one file; its content is on the disk.
+    Read a form with one file; returns its fields, the file, which is on the disk, and the file's name.
 
     Raises:
         BadDoorRequest
@@ -408,18 +427,14 @@ def _form_of(request: Request) -> tuple[dict[str, str], Any]:
         body.seek(0, 2)
         meta["CONTENT_LENGTH"] = str(body.tell())
         body.seek(0)
+    handler = NamelessHandler(request._request)  # noqa: SLF001
     try:
-        given, found = MultiPartParser(
-            meta,
-            source,
-            [TemporaryFileUploadHandler(request._request)],  # noqa: SLF001
-            "utf-8",
-        ).parse()
-    except MultiPartParserError as error:
+        given, found = MultiPartParser(meta, source, [handler], "utf-8").parse()
+    except (MultiPartParserError, SuspiciousOperation) as error:  # the second: too many parts, or too large ones
         raise BadDoorRequest(f"Send multipart/form-data with purpose and file: {error}.") from None
     if list(found) != ["file"] or len(found.getlist("file")) != 1:
         raise BadDoorRequest("Send one file, as the part `file`.", fields={"file": ["missing, or not alone"]})
-    return {name: str(value) for name, value in given.items()}, found["file"]
+    return {name: str(value) for name, value in given.items()}, found["file"], handler.given
 
 
 def _kept(given: dict[str, str]) -> timedelta:
@@ -432,7 +447,7 @@ def _kept(given: dict[str, str]) -> timedelta:
     anchor, seconds = given.pop("expires_after[anchor]", None), given.pop("expires_after[seconds]", None)
     if anchor is None and seconds is None:
         return files.LONGEST_KEPT
-    if anchor != "created_at" or seconds is None or not seconds.isdigit() or len(seconds) > 9:  # noqa: PLR2004
+    if anchor != "created_at" or seconds is None or not _SECONDS.fullmatch(seconds):
         raise BadDoorRequest(
             "expires_after is an anchor, created_at, and seconds.", fields={"expires_after": ["created_at and seconds"]}
         )

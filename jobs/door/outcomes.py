@@ -11,8 +11,11 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from jobs.models import DeadLetter, Job
 from jobs.services.explain.batch_results import FIRST, choose_results
+from jobs.services.explain.batch_table import MAX_TABLE_BYTES, TableTooLarge
 from jobs.services.results.read import among_few, whole_result
 from jobs.services.results.reference import stored_in
 from jobs.states import TERMINAL, JobState
@@ -21,6 +24,7 @@ from queueops.core.web.asking import ensure_wanted
 from .models import DoorBatch
 
 JOBS_AT_ONCE = 500
+RESULTS_AT_ONCE = 20  # in memory; one may have megabytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +98,11 @@ def outcomes_of(batch: DoorBatch, *, answered: bool | None) -> Iterator[DoorOutc
         rows = Job.objects.filter(pk__in=chosen.job_ids, project_id=batch.project_id, status__in=TERMINAL)
         if answered is not None:
             rows = rows.filter(status=JobState.COMPLETED) if answered else rows.exclude(status=JobState.COMPLETED)
-        jobs = list((rows if answered is not False else rows.defer("result")).defer("payload").order_by("pk"))
-        keys = _keys_of(jobs)
-        letters = dict(
-            DeadLetter.objects.filter(job_id__in=[job.pk for job in jobs]).values_list("job_id", "http_status")
-        )
-        for job in jobs:
+        rows = (rows if answered is not False else rows.defer("result")).defer("payload").order_by("pk")
+        keys = _keys_of(rows)
+        letters = dict(DeadLetter.objects.filter(job_id__in=list(keys)).values_list("job_id", "http_status"))
+        for job in rows.iterator(chunk_size=RESULTS_AT_ONCE):
+            ensure_wanted()
             custom_id = (keys.get(job.pk) or "").removeprefix(batch.key_prefix)
             if job.status == JobState.COMPLETED:
                 yield outcome_of(job, custom_id)
@@ -108,10 +111,11 @@ def outcomes_of(batch: DoorBatch, *, answered: bool | None) -> Iterator[DoorOutc
         after = chosen.next_after
 
 
-def _keys_of(jobs: Iterable[Job]) -> Mapping[UUID, str | None]:
+def _keys_of(jobs: QuerySet[Job]) -> Mapping[UUID, str | None]:
     """The idempotency keys of jobs; of one that was tried again, that of the first."""
-    found = {job.pk: job.idempotency_key for job in jobs}
-    open_ends = {job.pk: job.origin_id for job in jobs if job.idempotency_key is None and job.origin_id is not None}
+    named = list(jobs.values_list("pk", "idempotency_key", "origin_id"))
+    found = {pk: key for pk, key, _ in named}
+    open_ends = {pk: origin for pk, key, origin in named if key is None and origin is not None}
     while open_ends:
         asked = Job.objects.filter(pk__in=set(open_ends.values()))
         rows = {pk: (key, origin) for pk, key, origin in asked.values_list("pk", "idempotency_key", "origin_id")}
@@ -125,12 +129,33 @@ def _keys_of(jobs: Iterable[Job]) -> Mapping[UUID, str | None]:
     return found
 
 
-def write_lines(outcomes: Iterable[DoorOutcome], line_of: Callable[[DoorOutcome], dict[str, Any]]) -> IO[bytes]:
-    """Write a line for each to a file that nobody else sees, ready to be read. Raises as `outcomes_of`."""
+@dataclass(frozen=True, slots=True)
+class WrittenLines:
+    """`file` is ready to be read, and nobody else sees it."""
+
+    file: IO[bytes]
+    lines: int
+
+
+def write_lines(outcomes: Iterable[DoorOutcome], line_of: Callable[[DoorOutcome], dict[str, Any]]) -> WrittenLines:
+    """
+    Write a line for each.
+
+    Raises:
+        TableTooLarge
+        As `outcomes_of`.
+    """
     with ExitStack() as stack:
         file = stack.enter_context(TemporaryFile())
+        count = 0
         for outcome in outcomes:
             file.write(json.dumps(line_of(outcome), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+            count += 1
+            if file.tell() > MAX_TABLE_BYTES:
+                raise TableTooLarge(
+                    "The answers are too many for one file; read them by pages: GET /api/v1/batches/{id}/results/.",
+                    limit_bytes=MAX_TABLE_BYTES,
+                )
         file.seek(0)
         stack.pop_all()
-        return file
+        return WrittenLines(file, count)

@@ -15,8 +15,9 @@ from django.test import Client
 from django.utils import timezone
 
 from jobs.door import files
-from jobs.door.batches import told_of_door
+from jobs.door.batches import forget_batches, told_of_door
 from jobs.door.models import DoorBatch, DoorFile, DoorFilePart
+from jobs.door.routes import save_route
 from jobs.models import Batch, DeadLetter, Job
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.upkeep.batches import finish_batches
@@ -297,3 +298,74 @@ def test_people_see_by_which_door_a_batch_came(door: Door, admin_client: Client)
     [job] = jobs_of(told)
     page = admin_client.get(f"/admin/jobs/job/{job.pk}/change/").content.decode()
     assert re.search(r"Custom id</dt>\s*<dd>a</dd>", page)
+
+
+def test_what_was_refused_or_cancelled_is_made_again(door: Door):
+    name = door.upload(line("a", '{"model": "other", "messages": [{}]}'))
+    refused = door.batch(file=name)
+    assert refused["status"] == "failed"
+    given = {"pattern": "other", "provider": "openai", "credential": "openai-key"}
+    save_route(None, given, project_id="acme", actor="user:1")
+    made = door.batch(file=name)
+    assert made["status"] == "in_progress"
+    door.send("POST", f"batches/{made['id']}/cancel")
+    assert door.batch(file=name)["id"] not in (made["id"], refused["id"])
+
+
+def test_answers_whose_jobs_were_deleted_are_said_to_be_gone_and_their_batch_goes_in_the_end(door: Door):
+    told = door.batch(line("a"), line("b"))
+    jobs = jobs_of(told)
+    end(jobs, "complete")
+    told = told_of(door, told)
+    Job.objects.filter(pk=jobs[0].pk).delete()
+    answer = door.send("GET", f"files/{told['output_file_id']}/content")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (410, "results_gone")
+    Job.objects.all().delete()
+    Batch.objects.all().delete()
+    assert told_of(door, told)["status"] == "completed"
+    assert forget_batches() == 0
+    DoorBatch.objects.update(created_at=Now() - timedelta(days=31))
+    assert forget_batches() == 1
+
+
+def test_errors_are_short_whatever_a_line_is_called(door: Door):
+    long = "x" * 100_000
+    told = door.batch(f'{{"{long}": 1}}', '{"\\u0000": 1}', line("a", f'{{"model": "{long}", "messages": [{{}}]}}'))
+    errors = told["errors"]["data"]
+    assert [error["line"] for error in errors] == [1, 2, 3]
+    assert all(len(error["message"]) < 300 and len(error["param"]) <= 80 for error in errors)
+
+
+def test_a_list_tells_the_first_errors_of_each(door: Door):
+    told = door.batch(*["no json"] * 30)
+    assert len(told["errors"]["data"]) == 30
+    assert len(door.send("GET", "batches").json()["data"][0]["errors"]["data"]) == 20
+
+
+def test_a_file_that_is_deleted_while_it_is_read_is_not_taken_for_a_shorter_one(door: Door):
+    name = door.upload(line("a"))
+    DoorFilePart.objects.all().delete()
+    assert door.send("GET", f"files/{name}/content").status_code == 404
+
+
+def test_people_with_a_session_are_sent_to_their_own_pages(door: Door, admin_client: Client):
+    name = door.upload(line("a"))
+    for path in (f"openai/v1/files/{name}/content", "openai/v1/models", "anthropic/v1/models"):
+        answer = admin_client.get(f"/{path}?project=acme")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "keys_only")
+
+
+def test_a_page_shows_a_batch_whose_metadata_may_not_be_read(door: Door):
+    told = door.batch(line("a"), metadata={"team": "support"})
+    DoorBatch.objects.update(metadata="(encrypted; you may not read it)")
+    batch = DoorBatch.objects.get().batch_id
+    assert batch
+    assert told["id"] in told_of_door(batch)
+
+
+def test_requests_of_a_body_with_line_ends_are_told_by_their_own_place(door: Door):
+    params = {"model": "claude-1", "max_tokens": 9, "messages": [{"role": "user", "content": "Why?"}]}
+    requests = [{"custom_id": name, "params": params} for name in ("a", "two words", "b")]
+    body = json.dumps({"requests": requests}, indent=2)
+    told = door.client.post("/anthropic/v1/messages/batches", body, content_type="application/json").json()
+    assert "requests.1: custom_id" in told["error"]["message"]

@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import openai
 import pytest
 from aiohttp import web
+from django.db.models.functions import Now
+from django.test import Client
 from openai import OpenAI
 
+from jobs.door.calls import forget_calls
+from jobs.door.models import DoorCall
 from jobs.models import Job
 from jobs.testing import drain
 from queueops.tenancy.models import Credential, Project
+from tests.api.conftest import key_for
 from tests.factories import bury, move_along
 from tests.support.background import in_background
 from tests.support.http_server import serving
@@ -121,6 +127,36 @@ def test_the_same_key_of_a_request_is_the_same_job(door: Door):
     assert len(ids) == Job.objects.count() == 1
     other = door.send("POST", "chat/completions", body.replace("0.70", "0.71"), Idempotency_Key="k")
     assert (other.status_code, other.json()["error"]["code"]) == (400, "idempotency_key_reused")
+
+
+@pytest.mark.django_db
+def test_a_call_that_a_client_sends_again_is_the_same_job_for_some_minutes(door: Door):
+    def ask_for(tries: str, body: str = BODIES["responses"]) -> str:
+        told = ask(door, "responses", body, **{"x-stainless-retry-count": tries})
+        return str(told.json()["id"])
+
+    first = ask_for("0")
+    assert ask_for("1") == ask_for("2") == first
+    assert ask_for("0") != first  # asked for on purpose
+    assert ask_for("1", '{"model":"m-1","input":"How?"}') != first
+    DoorCall.objects.update(created_at=Now() - timedelta(hours=1))
+    assert forget_calls() == DoorCall.objects.count() + 3
+    assert ask_for("1") != first
+
+
+@pytest.mark.django_db
+def test_a_client_is_not_let_wait_beyond_its_own_time_out(door: Door):
+    told = ask(door, "responses", BODIES["responses"], **{"x-stainless-read-timeout": "20.0"})
+    assert told.headers["X-QueueOps-Wait"] == "19"
+    told = ask(door, "responses", BODIES["responses"], **{"x-stainless-read-timeout": "600"})
+    assert told.headers["X-QueueOps-Wait"] == "60"
+
+
+@pytest.mark.django_db
+def test_a_key_that_may_not_read_the_answer_does_not_pay_for_it(door: Door):
+    client = Client(headers={"Authorization": f"Bearer {key_for('acme', scopes=['submit'])}"})
+    answer = client.post("/openai/v1/responses", BODIES["responses"], content_type="application/json")
+    assert (answer.status_code, Job.objects.count()) == (403, 0)
 
 
 @pytest.mark.django_db

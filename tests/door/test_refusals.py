@@ -97,13 +97,15 @@ def test_a_batch_whose_options_are_not_valid(door: Door, given: dict[str, Any], 
         ({"file": b"{}"}, "purpose"),
         ({"purpose": "batch", "file": b"{}", "colour": "red"}, "colour"),
         ({"purpose": "batch", "file": b"{}", "expires_after[anchor]": "created_at"}, "expires_after"),
+        ({"purpose": "batch", "file": b"{}", "expires_after[seconds]": "\u00b2"}, "expires_after"),
+        ({"purpose": "x" * 3_000_000, "file": b"{}"}, None),
         (
             {"purpose": "batch", "file": b"{}", "expires_after[anchor]": "created_at", "expires_after[seconds]": "9"},
             "expires_after",
         ),
     ],
 )
-def test_a_form_that_is_not_as_wanted(door: Door, form: dict[str, Any], param: str):
+def test_a_form_that_is_not_as_wanted(door: Door, form: dict[str, Any], param: str | None):
     given = {
         name: SimpleUploadedFile("in.jsonl", value) if isinstance(value, bytes) else value
         for name, value in form.items()
@@ -111,6 +113,13 @@ def test_a_form_that_is_not_as_wanted(door: Door, form: dict[str, Any], param: s
     answer = door.client.post("/openai/v1/files", given)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
     assert DoorFile.objects.count() == 0
+
+
+def test_a_name_of_a_file_may_be_longer_than_a_disk_takes(door: Door):
+    file = SimpleUploadedFile("in." + "x" * 400, b"{}")
+    told = door.client.post("/openai/v1/files", {"purpose": "batch", "file": file})
+    assert told.status_code == 200
+    assert DoorFile.objects.get().file_name.endswith("xxx")
 
 
 def test_a_body_that_is_no_form(door: Door):

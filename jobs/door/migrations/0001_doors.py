@@ -80,6 +80,19 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(fields=['project', '-id'], name='door_batch_project_idx'), models.Index(fields=['project', 'digest', 'created_at'], name='door_batch_digest_idx')],
             },
         ),
+        migrations.CreateModel(
+            name='DoorCall',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('digest', models.CharField(max_length=64)),
+                ('job_id', models.UUIDField()),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('project', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tenancy.project')),
+            ],
+            options={
+                'indexes': [models.Index(fields=['project', 'digest', '-id'], name='door_call_digest_idx'), models.Index(fields=['created_at'], name='door_call_created_idx')],
+            },
+        ),
         migrations.AddIndex(
             model_name='doorfile',
             index=models.Index(fields=['project', '-id'], name='door_file_project_idx'),
@@ -98,6 +111,6 @@ class Migration(migrations.Migration):
         ),
         *(
             protect(table, OF_PROJECT, 'SELECT', 'INSERT', 'UPDATE', 'DELETE')
-            for table in ('door_modelroute', 'door_doorfile', 'door_doorfilepart', 'door_doorbatch')
+            for table in ('door_modelroute', 'door_doorfile', 'door_doorfilepart', 'door_doorcall', 'door_doorbatch')
         ),
     ]

@@ -256,9 +256,10 @@ def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, in
     # Budget holds of calls under way would stay for ever: they count as spent, under the pseudonym.
     holds = BudgetHold.objects.filter(project_id=project_id, user_id=user_id, lost=False)
     lose_holds(list(holds.order_by().values_list("job_id", "token").distinct()))
+    found = list(_rows(project_id, user_id))  # reads files, which takes long: calls that hold budgets must not wait
     with transaction.atomic():
         _lock_budgets(project_id, user_id)
-        for name, rows, change in _rows(project_id, user_id):
+        for name, rows, change in found:
             own = {key: pseudonym if value is PSEUDONYM else value for key, value in (change or {}).items()}
             done[name] = rows.delete()[0] if change is None else rows.update(**own)
         done["schedules"] += changed

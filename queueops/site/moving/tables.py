@@ -212,6 +212,7 @@ STAYS: Mapping[str, str] = {
     "jobs_servicebreaker": "outages of providers: the other installation finds out by itself",
     "door_doorfile": "files of doors: upload them there",
     "door_doorfilepart": "their contents",
+    "door_doorcall": "calls that clients may repeat: for some minutes",
     "jobs_batchpolicy": "which way jobs go by default: set it there",
     "jobs_batchsearch": "after a restore, which credentials' batches are looked for there",
     "jobs_providerbatch": "batches at providers: a project that has an unfinished one is refused",

@@ -326,3 +326,40 @@ def test_nobody_is_held_where_the_log_of_events_is_not_followed(follows: bool, m
         return not sent
 
     assert asyncio.run(asyncio.wait_for(held(), 30)) is follows
+
+
+def test_a_call_by_a_door_that_was_made_is_not_answered_by_a_refusal_to_look_at_it(monkeypatch: pytest.MonkeyPatch):
+    """Official clients would make it once more, and pay twice."""
+    monkeypatch.setattr(long_polls, "LOOK_AGAIN_SECONDS", 0)
+    place = b"/openai/v1/answers/" + PK.encode()
+    looks = iter([429, 503, 200])
+
+    async def django(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"X-QueueOps-Job", PK.encode()), (b"Location", place), (b"X-QueueOps-Wait", b"30")]
+        status = 202
+        if scope["method"] == "GET":
+            status = next(looks)
+            headers = headers[:1] if status == 200 else []
+        else:
+            headers.append((b"Retry-After", b"1"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def called() -> list[Any]:
+        class Hub:
+            waiters = waiters.Waiters()
+
+            async def follows(self) -> bool:
+                return True
+
+        hub, sent = Hub(), []
+        monkeypatch.setattr(long_polls, "the_hub", lambda: hub)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {**SCOPE, "method": "POST", "path": "/openai/v1/responses", "query_string": b""}
+        await LongPolls(django, Askers())(scope, never, send)
+        return sent
+
+    assert asyncio.run(asyncio.wait_for(called(), 30))[0]["status"] == 200
