@@ -20,6 +20,10 @@ RIGHTS: Mapping[str, str] = {
     "jobs_refusedcalls": "SELECT",
     # Without `reason`: the server's words about a job are for its project alone.
     "tenancy_credentialsetting": columns("SELECT", ["id", "credential_id", "model", "takes"]),
+    **dict.fromkeys(
+        ("door_modelroute", "door_doorfile", "door_doorfilepart", "door_doorcall", "door_doorbatch"),
+        "SELECT, INSERT, UPDATE, DELETE",
+    ),
 }
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('queueops rights', 0))"

@@ -30,7 +30,7 @@ from tests.support.templates import connected_to_a_copy
 # The last commit that takes a table of a later version for a breach, and ends at a duty that it does not know. Once a
 # version after 1.0.0 is released, this is that one, and it goes the way back as well.
 BEFORE = "e6e967ab"
-APPS = ("access", "audit", "jobs", "ratelimits", "tenancy")
+APPS = ("access", "audit", "door", "jobs", "ratelimits", "tenancy")
 LATER = (
     # A table, a column, a duty that is due, an event.
     "CREATE TABLE jobs_of_later (id bigint, project_id text)",
@@ -61,7 +61,8 @@ def key(before: Path, django_db_setup: None, django_db_blocker: Any) -> Iterator
     """Connected to a database with the tables of BEFORE; a key of a project."""
     with django_db_blocker.unblock(), connected_to_a_copy("queueops_way_back"):
         _, key = ProducerKey.issue(make_project("acme"), name="producer")
-        steps = {app: max(path.stem for path in (before / folder).glob("0*.py")) for app, folder in folders().items()}
+        found = {app: [path.stem for path in (before / folder).glob("0*.py")] for app, folder in folders().items()}
+        steps = {app: max(names, default=None) for app, names in found.items()}  # None: it has no such app
         MigrationExecutor(connection).migrate([*steps.items()])
         yield key
 

@@ -109,8 +109,9 @@ class Migration(migrations.Migration):
             model_name='modelroute',
             constraint=models.UniqueConstraint(fields=('project', 'provider', 'pattern'), name='door_route_once'),
         ),
+        # The API's rights come with the first process of this version: queueops/tenancy/rights.py.
         *(
-            protect(table, OF_PROJECT, 'SELECT', 'INSERT', 'UPDATE', 'DELETE')
+            protect(table, OF_PROJECT)
             for table in ('door_modelroute', 'door_doorfile', 'door_doorfilepart', 'door_doorcall', 'door_doorbatch')
         ),
     ]
