@@ -21,8 +21,13 @@ def prices_shown(prices: WayPrices | None) -> str | None:
     return f"{live} live, {batch} by batch, {by}"
 
 
-def money_shown(spent: SpendSum | None) -> str | None:
-    """`0.0125 USD for 3 calls`, and the part that is unknown; None: nothing was paid for."""
+def money_shown(spent: SpendSum | None, saved: int = 0) -> str | None:
+    """
+    `0.0125 USD for 3 calls`, and the part that is unknown; None: nothing was paid for.
+
+    Args:
+        saved: How much more it would have cost live, in micro-units.
+    """
     if spent is None:
         return None
     found = f"{shown(spent.money, settings.QUEUEOPS.currency)} for {numbered(spent.calls, 'call')}"
@@ -31,4 +36,6 @@ def money_shown(spent: SpendSum | None) -> str | None:
     if spent.unknown:
         most = shown(spent.unknown_money, settings.QUEUEOPS.currency)
         found += f", {spent.unknown:,} of them ({most}) at most: what they cost is not known"
+    if saved:
+        found += f"; {shown(saved, settings.QUEUEOPS.currency)} less than live"
     return found

@@ -24,7 +24,7 @@ from jobs.services.submit.accept_document import MAX_LISTED_ERRORS
 from jobs.states import RUNNING, TERMINAL, JobState
 from queueops.core.web.asking import BODY
 from queueops.core.web.downloads import download, pieces_of
-from ratelimits.services.money.reports import spent_on_batch
+from ratelimits.services.money.reports import saved_on_batch, spent_on_batch
 
 from . import batches, calls, files
 from .base import DoorView, SingleAnswer, SingleCall, id_in, page_of, refused_body
@@ -311,6 +311,7 @@ def _told(batch: DoorBatch) -> dict[str, Any]:
     spent = spent_on_batch(batch.batch_id) if batch.batch_id else None
     answer["queueops"] |= {
         "cost_money": None if spent is None or spent.unpriced else spent.money,
+        "saved_money": saved_on_batch(batch.batch_id) if spent and batch.batch_id else None,
         "url": batch.batch_id and f"/api/v1/batches/{batch.batch_id}/",
     }
     return answer

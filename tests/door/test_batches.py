@@ -25,6 +25,7 @@ from jobs.states import JobState
 from queueops.core.values.written import member
 from queueops.tenancy.encryption import forget_encrypted
 from queueops.tenancy.models import Project
+from ratelimits.models import Price, Spend
 from tests.factories import bury, move_along
 
 from .within import CHAT, Door, door_of, line
@@ -286,6 +287,29 @@ def test_another_project_finds_nothing(door: Door):
         assert stranger.send("GET", path).json()["data"] == []
     asked = {"input_file_id": told["input_file_id"], "endpoint": CHAT, "completion_window": "24h"}
     assert stranger.send("POST", "batches", json.dumps(asked)).status_code == 404
+
+
+def test_a_batch_says_what_it_cost_and_what_was_saved(door: Door, admin_client: Client):
+    for unit, amount in (("input_tokens", 2_000_000), ("output_tokens", 8_000_000)):
+        for via, part in (("live", amount), ("batch", amount // 2)):
+            given = {"provider": "openai", "model": "m-1", "unit": unit, "via": via, "valid_from": "2026-01-01T00:00Z"}
+            Price.objects.create(**given, amount=part)
+    told = door.batch(line("a"), line("b"))
+    first, second = jobs_of(told)
+    called = {
+        "project_id": "acme",
+        "batch_id": first.batch_id,
+        "provider": "openai",
+        "model": "m-1",
+        "at": timezone.now(),
+    }
+    used = {"input_tokens": 1_000, "output_tokens": 500}
+    Spend.objects.create(job_id=first.pk, token=1, via="batch", money=3_000, **called, **used)
+    Spend.objects.create(job_id=second.pk, token=2, via="live", money=6_000, **called, **used)
+    costs = told_of(door, told)["queueops"]
+    assert (costs["cost_money"], costs["saved_money"]) == (9_000, 3_000)
+    page = admin_client.get(f"/admin/jobs/batch/{first.batch_id}/change/").content.decode()
+    assert "0.003 USD less than live" in page
 
 
 def test_people_see_by_which_door_a_batch_came(door: Door, admin_client: Client):

@@ -43,7 +43,7 @@ from queueops.screens.verbs import ReadOnlyMixin, actor_of, on_one, on_selected
 from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import users_shown
 from ratelimits.services.limits.catalogue import rules
-from ratelimits.services.money.reports import spent_on_batch
+from ratelimits.services.money.reports import saved_on_batch, spent_on_batch
 
 from .verbs import CANCEL, GO_ON, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 
@@ -274,7 +274,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "created": showing.ago(batch.created_at),
         "who": name_of(batch.submitted_by),
         "total": f"{batch.total:,}",
-        "money": money_shown(spent_on_batch(batch.pk)),
+        "money": money_shown(spent_on_batch(batch.pk), saved_on_batch(batch.pk)),
         "tags": tags_shown("jobs_batch", Tag.objects.of([batch.pk]).get(batch.pk, ())),
         "whose": users_shown(batch.project_id, [batch.user_id])[batch.user_id] if batch.user_id else None,
         "after": _after(batch),

@@ -8,10 +8,14 @@ from datetime import UTC, date, datetime, time, tzinfo
 from typing import Any, Literal
 from uuid import UUID
 
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, F, Max, Q, QuerySet, Sum
 from django.db.models.functions import TruncDate
 
-from ratelimits.models import Spend
+from ratelimits.costs import Usage
+from ratelimits.models import Spend, Via
+from ratelimits.money import cost_of
+
+from .prices import price_list
 
 Grouping = Literal["day", "project", "user", "batch", "model"]
 GROUPINGS: Sequence[Grouping] = ("day", "project", "user", "batch", "model")
@@ -102,6 +106,25 @@ def spent_on_batch(batch_id: UUID) -> SpendSum | None:
     """The cost of a batch's jobs; None: nothing was paid for."""
     found = total(Spend.objects.filter(batch_id=batch_id))
     return found if found.calls else None
+
+
+def saved_on_batch(batch_id: UUID) -> int:
+    """
+    How much more the calls of a batch that went by batches of their provider would have cost live, in micro-units.
+
+    By the live prices of an input of ordinary length when the last of them was made; a model without such a price saves
+    nothing that is known.
+    """
+    went = Spend.objects.filter(batch_id=batch_id, via=Via.BATCH, kind=Spend.Kind.CALL, money__isnull=False)
+    used = ("input_tokens", "cached_tokens", "written_tokens", "output_tokens", "requests")
+    sums = {f"sum_{name}": Sum(name) for name in used}
+    saved = 0
+    rows: Any = went.order_by().values("provider", "model").annotate(paid=Sum("money"), last=Max("at"), **sums)
+    for row in rows:
+        rates = price_list(row["provider"], row["model"]).at(row["last"])
+        live = cost_of(Usage(**{name: row[f"sum_{name}"] for name in used}), rates)
+        saved += max(0, live - int(row["paid"])) if live is not None else 0
+    return saved
 
 
 _SUMS: dict[str, Any] = {
