@@ -20,6 +20,7 @@ from subprocess import PIPE, Popen
 
 from django.db import connection
 
+from bench.harness.handlers import PAYLOAD_BYTES, RESULT_BYTES
 from bench.harness.limits import users_batch
 from bench.harness.processes import cluster, cpu_seconds, wait_until_finished
 from bench.harness.report import ROOT
@@ -33,6 +34,7 @@ PROCESSES = 2
 ROUNDS = 2
 FULL_ROUNDS = 6
 LIMITED = "limited"
+PAYLOAD = "payload"
 TRACED = "traced"
 SAMPLED = 100  # one submission of so many
 WAL_TARGET = 1.7 * 1024
@@ -48,9 +50,12 @@ def measure(session: Session) -> None:
     ceiling: list[float] = []
     limited: list[float] = []
     by_users: list[float] = []
+    echo = PAYLOAD in session.options
+    template = f"echo_{JOBS}" if echo else f"batch_{JOBS}"
+    seed = partial(one_batch, JOBS, echo=echo)
     for _ in range(FULL_ROUNDS if session.full else ROUNDS):
-        ceiling.append(_raw(session))
-        rate, cost = _cluster(session, f"batch_{JOBS}", partial(one_batch, JOBS))
+        ceiling.append(_raw(session, template, seed, result_bytes=RESULT_BYTES if echo else 0))
+        rate, cost = _cluster(session, template, seed)
         ours.append(rate)
         costs.append(cost)
         if LIMITED in session.options:
@@ -158,9 +163,9 @@ def _number(query: str) -> int:
     return int(number)
 
 
-def _raw(session: Session) -> float:
-    with session.databases.copy(f"batch_{JOBS}", lambda: one_batch(JOBS)) as url, ExitStack() as stack:
-        command = [sys.executable, "-m", "bench.harness.raw_loop", url]
+def _raw(session: Session, template: str, seed: Callable[[], None], *, result_bytes: int) -> float:
+    with session.databases.copy(template, seed) as url, ExitStack() as stack:
+        command = [sys.executable, "-m", "bench.harness.raw_loop", url, str(result_bytes)]
         loops = [
             stack.enter_context(Popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE, text=True)) for _ in range(PROCESSES)
         ]
@@ -207,6 +212,7 @@ if __name__ == "__main__":
         measure,
         options={
             LIMITED: "also measure the same with limits that never bind",
+            PAYLOAD: f"with payloads of {PAYLOAD_BYTES:,} B and results of {RESULT_BYTES} B",
             TRACED: "only what OpenTelemetry costs: off and on, in turns",
         },
     )

@@ -10,9 +10,12 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from jobs.handlers.registry import RunningJob, handler
+from bench.harness.raw_loop import result_of
+from jobs.handlers.registry import Done, RunningJob, handler
 
 STAMP = struct.Struct("!qq")  # the job's number, and CLOCK_MONOTONIC in ns, which all processes of a machine share
+
+PAYLOAD_BYTES, RESULT_BYTES = 1_000, 500  # of bench.echo
 
 _sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
@@ -35,6 +38,12 @@ class Hold(BaseModel):
 @handler(kind="bench.noop", service="bench", payload=Nothing, idempotent=True)
 async def noop(job: RunningJob[Nothing]) -> None:
     """Do nothing."""
+
+
+@handler(kind="bench.echo", service="bench", payload=Nothing, idempotent=True)
+async def echo(job: RunningJob[Any]) -> Done:
+    """Give a result of RESULT_BYTES."""
+    return Done(result_of(RESULT_BYTES))
 
 
 @handler(kind="bench.stamp", service="bench", payload=Stamp, idempotent=True)

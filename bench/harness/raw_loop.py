@@ -1,8 +1,8 @@
 """
 The ceiling of `bench.drain`: a plain loop around hand-written SQL that leaves the same record.
 
-`python -m bench.harness.raw_loop URL` prints `ready`, waits for a line, and drains the table; then it prints how many
-jobs it did and the CPU time that took, as JSON.
+`python -m bench.harness.raw_loop URL [BYTES]` prints `ready`, waits for a line, and drains the table; then it prints
+how many jobs it did and the CPU time that took, as JSON. BYTES: of each job's result.
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ from queueops.core.sql import load_sql
 BATCH = 200
 
 
-def drain(url: str) -> None:
+def result_of(size: int) -> dict[str, str]:
+    """A result of so many bytes, as JSON."""
+    return {"text": "r" * (size - len('{"text": ""}'))}
+
+
+def drain(url: str, result_bytes: int = 0) -> None:
     with psycopg.connect(url) as connection, connection.cursor(binary=True) as cursor:
-        claim, start, finish = (load_sql("bench.harness", name).encode() for name in ("claim", "start", "finish"))
+        claim, finish = (load_sql("bench.harness", name).encode() for name in ("claim", "finish"))
+        result = json.dumps(result_of(result_bytes)) if result_bytes else None
         connection.prepare_threshold = 1
         for setting in ("jit = off", "plan_cache_mode = force_generic_plan", "enable_seqscan = off"):
             cursor.execute(f"SET {setting}")
@@ -36,12 +42,10 @@ def drain(url: str) -> None:
             # One commit ends a batch and starts the next.
             with connection.pipeline():
                 if owned:
-                    cursor.execute(finish, {"ids": owned})
+                    cursor.execute(finish, {"ids": owned, "result": result})
                 rows = cursor.execute(claim, {"wanted": BATCH, "worker": worker}).fetchall()
                 done += len(owned)
                 owned = [row[0] for row in rows]
-                if owned:
-                    cursor.execute(start, {"ids": owned})
                 connection.commit()
             if not owned:
                 break
@@ -49,4 +53,4 @@ def drain(url: str) -> None:
 
 
 if __name__ == "__main__":
-    drain(sys.argv[1])
+    drain(sys.argv[1], *map(int, sys.argv[2:]))

@@ -10,6 +10,7 @@ from unittest import mock
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
+from bench.harness.handlers import PAYLOAD_BYTES
 from jobs.services.submit.submit import submit_batch
 from queueops.core import tracing
 from queueops.tenancy.models import ProducerKey, Project
@@ -32,10 +33,17 @@ def noop_lines(count: int) -> Iterator[bytes]:
         yield b'{"kind": "bench.noop", "payload": {"row": %d, "text": "a value of ordinary length"}}' % number
 
 
-def one_batch(count: int) -> None:
+def echo_lines(count: int) -> Iterator[bytes]:
+    """Lines with a payload of PAYLOAD_BYTES, whose jobs have a result of RESULT_BYTES."""
+    for number in range(count):
+        line = b'{"kind": "bench.echo", "payload": {"row": %d, "text": "' % number
+        yield line + b"p" * (PAYLOAD_BYTES - len(b'{"row": 10000, "text": ""}')) + b'"}}'
+
+
+def one_batch(count: int, *, echo: bool = False) -> None:
     """A batch submitted as producers do it, none of it started."""
     one_project()
-    submit_batch(noop_lines(count), project_id=PROJECT, actor="bench")
+    submit_batch(echo_lines(count) if echo else noop_lines(count), project_id=PROJECT, actor="bench")
 
 
 def sampled_batches(count: int, *, one_of: int, environ: Mapping[str, str]) -> None:

@@ -1,4 +1,5 @@
--- Claim the next jobs by score and age, from the heads of each project and tier.
+-- Claim and start the next jobs by score and age, from the heads of each project and tier: one version of the row, and
+-- two events, as the product does.
 --
 -- params  wanted: how many; worker: who claims
 -- locks   the claimed rows, SKIP LOCKED
@@ -41,12 +42,14 @@ WITH RECURSIVE active AS (
      LIMIT %(wanted)s::int
 ), moved AS (
     UPDATE jobs_job
-       SET status = 'dispatched', executor = %(worker)s::uuid, fencing_token = 1,
-           lease_expires_at = now() + interval '30 seconds', updated_at = now()
+       SET status = 'in_progress', executor = %(worker)s::uuid, fencing_token = 1,
+           lease_expires_at = now() + interval '30 seconds', started_at = now(),
+           first_attempt_at = coalesce(first_attempt_at, now()), updated_at = now()
      WHERE id = ANY(ARRAY(SELECT id FROM candidate))
     RETURNING id, project_id, user_id, batch_id, service, payload_text
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status)
-    SELECT id, project_id, user_id, batch_id, service, 'state_change', 'queued', 'dispatched' FROM moved
+    SELECT id, project_id, user_id, batch_id, service, 'state_change', step.before, step.after
+      FROM moved CROSS JOIN (VALUES ('queued', 'dispatched'), ('dispatched', 'in_progress')) AS step (before, after)
 )
 SELECT id::text, payload_text FROM moved

@@ -1,12 +1,13 @@
 -- Complete started jobs that are still this worker's.
 --
--- params  ids
+-- params  ids; result: of each, as JSON text, or null
 -- locks   the rows
 -- clock   now(): the transaction's start
 -- returns nothing
 WITH moved AS (
     UPDATE jobs_job
-       SET status = 'completed', finished_at = now(), lease_expires_at = NULL, progress = 100, updated_at = now()
+       SET status = 'completed', finished_at = now(), lease_expires_at = NULL, progress = 100, updated_at = now(),
+           result_text = %(result)s::text
      WHERE id = ANY(%(ids)s::uuid[]) AND status = 'in_progress' AND fencing_token = 1
     RETURNING id, project_id, user_id, batch_id, service
 )
