@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 from itertools import repeat
 from typing import Any, ClassVar
 
@@ -32,7 +31,7 @@ from .routes import known_models
 ROOT = "/anthropic/v1/"
 BATCH = batches.PREFIXES[Protocol.ANTHROPIC]
 ENDPOINT = "/v1/messages"
-WINDOW, WINDOW_TIME = "24h", timedelta(hours=24)
+WINDOW = "24h"
 CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # Anthropic's own rule; docs/reference/wire-facts.md
 MOST_MESSAGE_BATCHES_LISTED = 1_000
 LINES = "application/x-jsonl"
@@ -69,7 +68,7 @@ class MessageBatches(DoorView):
             project_id=self.caller.project_id,
             actor=self.caller.actor,
             endpoint=ENDPOINT,
-            window=(WINDOW, WINDOW_TIME),
+            window=WINDOW,
             key=self.idempotency_key() or "",
         )
         return Response(_told(made, request))

@@ -18,7 +18,7 @@ from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from jobs.states import UNFINISHED, JobState
 from queueops.core.errors import error_body
 from queueops.core.web.error_forms import in_form_of
-from queueops.rest.parsers import parse_object
+from queueops.rest.parsers import parse_object, without_mark
 from queueops.tenancy.callers.permissions import ensure, sees_secrets
 
 from . import calls
@@ -51,7 +51,7 @@ class DoorView(ApiView):
             MalformedJSON, TooDeep, InvalidInput, BodyTooLarge, UnsupportedMediaType
         """
         given = self.raw if raw is None else raw
-        return parse_object(given), given.decode(errors="replace")
+        return parse_object(given), without_mark(given).decode(errors="replace")
 
     def limit(self, *, most: int, default: int = DEFAULT_LIMIT) -> int:
         """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -13,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from jobs.models import Batch, BulkOperation, Job, new_id
@@ -26,9 +25,10 @@ from queueops.core.clock import Now, database_moment
 from queueops.core.errors import IdempotencyKeyReused
 
 from .errors import BadDoorRequest, NoSuchObject, RequestsRefused, ResultsGone
-from .files import copy_file, no_file
+from .files import copy_file, find_file
 from .lines import LineReader, fault_of
-from .models import DoorBatch, DoorFile, Protocol
+from .models import DoorBatch, Protocol
+from .repeats import digest_of, lock_request
 from .routes import routes_of
 
 WINDOW = re.compile(r"([1-9][0-9]{0,4})([mhd])")
@@ -103,14 +103,7 @@ def check_metadata(given: Any) -> Mapping[str, str] | None:
 
 
 def batch_of_file(
-    file_id: UUID,
-    *,
-    project_id: str,
-    actor: str,
-    endpoint: str,
-    window: str,
-    metadata: Mapping[str, str] | None = None,
-    key: str = "",
+    file_id: UUID, *, project_id: str, endpoint: str, window: str, metadata: Mapping[str, str] | None, **by: str
 ) -> DoorBatch:
     """
     Make a batch of a file's lines, or return the one that the same request has made.
@@ -118,49 +111,24 @@ def batch_of_file(
     Lines that are not valid refuse the file as a whole: the batch has their errors, and nothing is carried out.
 
     Args:
-        key: The request's Idempotency-Key, which says for good that it is the same; else that within SAME_FOR does.
+        by: `actor` and `key` of `_make_once`.
 
     Raises:
         BadDoorRequest, NoSuchObject, IdempotencyKeyReused, QueueFull, OutOfTime, ClientLeft: Nothing was stored.
     """
-    time = window_of(window)
-    asked = _digest([str(file_id), endpoint, window, metadata])
-    digest = _digest([key]) if key else asked
-    with transaction.atomic():
-        # Locked: the repetition of a request waits for the first one.
-        file = DoorFile.objects.select_for_update().filter(pk=file_id, project_id=project_id, expires_at__gt=Now())
-        found = file.first()
-        if found is None:
-            raise no_file(file_id, "input_file_id")
-        if (first := same_again(project_id, digest, asked, key=key)) is not None:
-            return first
-        made = _new(
-            Protocol.OPENAI,
-            time,
-            project_id=project_id,
-            endpoint=endpoint,
-            window=window,
-            metadata=metadata,
-            digest=digest,
-            asked=asked,
-            file_id=found.pk,
-            file_name=found.file_name,
-        )
-        reader = reader_for(made, Protocol.OPENAI)
-        with closing(copy_file(found)) as copy:
-            store_batch(made, lambda: reader.jobs_of_file(copy), actor=actor, name=found.file_name)
-    return made
+    file = find_file(file_id, project_id=project_id, field="input_file_id")
+    made = _new(Protocol.OPENAI, project_id, endpoint, window)
+    made.file_id, made.file_name, made.metadata = file.pk, file.file_name, metadata
+
+    def store(reader: LineReader) -> None:
+        with closing(copy_file(file)) as copy:
+            store_batch(made, reader.jobs_of_file(copy), actor=by["actor"], name=file.file_name)
+
+    return _make_once(made, store, asked=[str(file_id), endpoint, window, metadata], **by)
 
 
 def batch_of_requests(
-    lines: Callable[[LineReader], Iterable[Line]],
-    raw: bytes,
-    *,
-    project_id: str,
-    actor: str,
-    endpoint: str,
-    window: tuple[str, timedelta],
-    key: str = "",
+    lines: Callable[[LineReader], Iterable[Line]], raw: bytes, *, project_id: str, endpoint: str, window: str, **by: str
 ) -> DoorBatch:
     """
     Make a batch of the requests that came in one body, or return the one that the same body has made.
@@ -168,29 +136,39 @@ def batch_of_requests(
     Args:
         lines: The requests as jobs.
         raw: The body.
-        key: As of `batch_of_file`.
+        by: `actor` and `key` of `_make_once`.
 
     Raises:
         RequestsRefused: Some are not valid. Nothing was stored, as by all that follow.
         IdempotencyKeyReused, QueueFull, OutOfTime, ClientLeft
     """
-    asked = _digest([endpoint, hashlib.sha256(raw).hexdigest()])
-    digest = _digest([key]) if key else asked
-    with transaction.atomic():
-        with connection.cursor() as cursor:  # the repetition of a request waits for the first one
-            cursor.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops door {project_id} {digest}"]
-            )
-        if (first := same_again(project_id, digest, asked, key=key)) is not None:
-            return first
-        name, time = window
-        known_by = {"digest": digest, "asked": asked}
-        made = _new(Protocol.ANTHROPIC, time, project_id=project_id, endpoint=endpoint, window=name, **known_by)
-        reader = reader_for(made, Protocol.ANTHROPIC)
-        store_batch(made, lambda: lines(reader), actor=actor, name="messages")
+    made = _new(Protocol.ANTHROPIC, project_id, endpoint, window)
+
+    def store(reader: LineReader) -> None:
+        store_batch(made, lines(reader), actor=by["actor"], name="messages")
         if made.errors:
             raise refused_requests(made)
-    return made
+
+    return _make_once(made, store, asked=[endpoint, hashlib.sha256(raw).hexdigest()], **by)
+
+
+def _make_once(
+    batch: DoorBatch, store: Callable[[LineReader], None], *, asked: list[Any], actor: str, key: str
+) -> DoorBatch:
+    """
+    Store a batch, unless the same request has made one: that is returned.
+
+    Args:
+        key: The request's Idempotency-Key, which says for good that it is the same. Empty: that within SAME_FOR does.
+    """
+    batch.asked = digest_of(asked)
+    batch.digest = digest_of([key]) if key else batch.asked
+    with transaction.atomic():
+        lock_request(batch.project_id, batch.digest)
+        if (first := same_again(batch, key=key)) is not None:
+            return first
+        store(_reader_for(batch))
+    return batch
 
 
 def refused_requests(batch: DoorBatch) -> RequestsRefused:
@@ -204,7 +182,7 @@ def refused_requests(batch: DoorBatch) -> RequestsRefused:
     return RequestsRefused(f"{count:,} of the requests are not valid; none was accepted. {' '.join(told)}")
 
 
-def same_again(project_id: str, digest: str, asked: str, *, key: str) -> DoorBatch | None:
+def same_again(batch: DoorBatch, *, key: str) -> DoorBatch | None:
     """
     The batch that the same request has made: lately, and it goes on or has ended; or whenever it was, where a key says
     that it is the same. A refused request is made again: nothing of it was stored.
@@ -212,18 +190,19 @@ def same_again(project_id: str, digest: str, asked: str, *, key: str) -> DoorBat
     Raises:
         IdempotencyKeyReused: The key was used for another request.
     """
-    rows = DoorBatch.objects.filter(project_id=project_id, digest=digest, batch_id__isnull=False)
+    of_request = {"project_id": batch.project_id, "digest": batch.digest}
+    rows = DoorBatch.objects.filter(**of_request, batch_id__isnull=False)
     lately = rows.filter(created_at__gt=Now() - SAME_FOR, cancelled_at=None)
     found = (rows if key else lately).order_by("-pk").first()
-    if found is not None and found.asked != asked:
+    if found is not None and found.asked != batch.asked:
         raise IdempotencyKeyReused("The Idempotency-Key was used for another batch.", idempotency_key=key)
     return found
 
 
-def reader_for(batch: DoorBatch, provider: Protocol) -> LineReader:
+def _reader_for(batch: DoorBatch) -> LineReader:
     return LineReader(
         routes_of(batch.project_id),
-        provider,
+        Protocol(batch.door),
         batch.endpoint,
         batch.key_prefix,
         _deadline_of(batch),
@@ -241,7 +220,7 @@ def _deadline_of(batch: DoorBatch) -> datetime:
     return batch.complete_by + margin + SPARE if is_whole_day else batch.complete_by
 
 
-def store_batch(batch: DoorBatch, lines: Callable[[], Iterable[Line]], *, actor: str, name: str) -> None:
+def store_batch(batch: DoorBatch, lines: Iterable[Line], *, actor: str, name: str) -> None:
     """
     Submit the lines in the caller's transaction, or note why they are refused.
 
@@ -250,7 +229,7 @@ def store_batch(batch: DoorBatch, lines: Callable[[], Iterable[Line]], *, actor:
     """
     try:
         with transaction.atomic():
-            receipt = submit_batch(lines(), project_id=batch.project_id, actor=actor, name=name)
+            receipt = submit_batch(lines, project_id=batch.project_id, actor=actor, name=name)
         batch.batch_id = receipt.id
     except BatchRejected as error:
         batch.errors, batch.error_count = error.details["errors"], error.details["error_count"]
@@ -364,9 +343,6 @@ def cancel_door_batch(batch: DoorBatch, *, actor: str) -> BulkOperation | None:
     return operation
 
 
-def _new(door: Protocol, time: timedelta, **fields: Any) -> DoorBatch:
-    return DoorBatch(pk=new_id(), door=door, complete_by=database_moment() + time, **fields)
-
-
-def _digest(asked: Any) -> str:
-    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+def _new(door: Protocol, project_id: str, endpoint: str, window: str) -> DoorBatch:
+    by = database_moment() + window_of(window)
+    return DoorBatch(pk=new_id(), door=door, project_id=project_id, endpoint=endpoint, window=window, complete_by=by)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from datetime import timedelta
 from typing import Any
@@ -19,6 +18,7 @@ from queueops.core.values.written import with_members
 from .errors import BadDoorRequest, NoSuchObject
 from .lines import call_payload, fault_of
 from .models import DoorCall, Protocol
+from .repeats import digest_of, lock_request
 from .routes import routes_of
 
 REPEATED_FOR = timedelta(minutes=30)  # official clients wait for ten minutes, and try three times
@@ -49,19 +49,35 @@ def submit_call(
     """
     if body.get("background") is not None:  # the queue waits for the provider
         body, text = {**body, "background": False}, with_members(text, {"background": False})
-    digest = hashlib.sha256(f"{actor}\n{endpoint}\n{text}".encode(errors="replace")).hexdigest()
-    if is_repeated and (made := _made_lately(project_id, digest)) is not None:
+    digest = digest_of([actor, endpoint, text])
+    with transaction.atomic():
+        lock_request(project_id, digest)
+        made = _made_lately(project_id, digest) if is_repeated else None
+        if made is None:
+            made = _submit(
+                body, text, endpoint=endpoint, provider=provider, project_id=project_id, actor=actor, key=key
+            )
+            DoorCall.objects.create(project_id=project_id, digest=digest, job_id=made)
         return made
+
+
+def _submit(
+    body: dict[str, Any],
+    text: str,
+    *,
+    endpoint: str,
+    provider: Protocol,
+    project_id: str,
+    actor: str,
+    key: str | None,
+) -> UUID:
     payload = call_payload(routes_of(project_id), provider, body, text, endpoint=endpoint, where="")
     job: dict[str, Any] = {"kind": "llm.call", "via": "live"}
     if key is not None:
-        job["idempotency_key"] = KEY_PREFIX + hashlib.sha256(key.encode()).hexdigest()
+        job["idempotency_key"] = KEY_PREFIX + digest_of(key)
     try:
         spec = parse_spec(f'{json.dumps(job)[:-1]}, "payload": {payload}}}')
-        with transaction.atomic():
-            made = submit_job(spec, project_id=project_id, actor=actor).id
-            DoorCall.objects.create(project_id=project_id, digest=digest, job_id=made)
-            return made
+        return submit_job(spec, project_id=project_id, actor=actor).id
     except InvalidJob as error:
         where, said = fault_of(error.fields, error.message)
         raise BadDoorRequest(said, fields={where: [said]} if where else None) from error

@@ -92,18 +92,21 @@ def _parts(blocks: Iterable[bytes]) -> Iterator[bytes]:
         yield bytes(held)
 
 
-def find_file(file_id: UUID, *, project_id: str) -> DoorFile:
+def find_file(file_id: UUID, *, project_id: str, field: str = "id") -> DoorFile:
     """
+    Args:
+        field: Where the request names it.
+
     Raises:
         NoSuchObject
     """
     found = DoorFile.objects.filter(pk=file_id, project_id=project_id, expires_at__gt=Now()).first()
     if found is None:
-        raise no_file(file_id)
+        raise _no_file(file_id, field)
     return found
 
 
-def no_file(file_id: UUID, field: str = "id") -> NoSuchObject:
+def _no_file(file_id: UUID, field: str = "id") -> NoSuchObject:
     return NoSuchObject(f"There is no file 'file-{file_id.hex}'.", fields={field: ["no such file"]})
 
 
@@ -123,7 +126,7 @@ def copy_file(file: DoorFile) -> IO[bytes]:
             copy.write(zlib.decompress(open_bytes(bytes(part.content))))
             number += 1
         if copy.tell() != file.size_bytes:  # somebody has deleted it meanwhile
-            raise no_file(file.pk)
+            raise _no_file(file.pk)
         copy.seek(0)
         stack.pop_all()
         return copy
@@ -155,7 +158,7 @@ def delete_file(file_id: UUID, *, project_id: str) -> None:
 
 def forget_files() -> int:
     """Delete files whose time is over; for house-keeping. Returns how many."""
-    ids = list(DoorFile.objects.filter(expires_at__lte=Now()).values_list("pk", flat=True)[:100])
-    for pk in ids:
+    ids = list(DoorFile.objects.filter(expires_at__lte=Now()).values_list("pk", flat=True))
+    for pk in ids:  # one by one: a file has hundreds of parts
         DoorFile.objects.filter(pk=pk).delete()
     return len(ids)

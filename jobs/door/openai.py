@@ -129,13 +129,12 @@ class Batches(DoorView):
         name = given.get("input_file_id")
         if not isinstance(name, str):
             raise BadDoorRequest("input_file_id is missing.", fields={"input_file_id": ["missing"]})
-        batches.window_of(given.get("completion_window"))
         made = batches.batch_of_file(
             id_in(name, FILE),
             project_id=self.caller.project_id,
             actor=self.caller.actor,
             endpoint=endpoint,
-            window=given["completion_window"],
+            window=given.get("completion_window", ""),
             metadata=batches.check_metadata(given.get("metadata")),
             key=self.idempotency_key() or "",
         )
@@ -434,7 +433,7 @@ def _form_of(request: Request) -> tuple[dict[str, str], Any, str]:
     except (MultiPartParserError, SuspiciousOperation) as error:  # the second: too many parts, or too large ones
         raise BadDoorRequest(f"Send multipart/form-data with purpose and file: {error}.") from None
     if list(found) != ["file"] or len(found.getlist("file")) != 1:
-        raise BadDoorRequest("Send one file, as the part `file`.", fields={"file": ["missing, or not alone"]})
+        raise BadDoorRequest("Send one file, as the part `file`.", fields={"file": ["Send one file"]})
     return {name: str(value) for name, value in given.items()}, found["file"], handler.given
 
 

@@ -101,7 +101,8 @@ def outcomes_of(batch: DoorBatch, *, answered: bool | None) -> Iterator[DoorOutc
         rows = (rows if answered is not False else rows.defer("result")).defer("payload").order_by("pk")
         keys = _keys_of(rows)
         letters = dict(DeadLetter.objects.filter(job_id__in=list(keys)).values_list("job_id", "http_status"))
-        for job in rows.iterator(chunk_size=RESULTS_AT_ONCE):
+        # Not those that have ended since: nothing else is known of them yet.
+        for job in rows.filter(pk__in=list(keys)).iterator(chunk_size=RESULTS_AT_ONCE):
             ensure_wanted()
             custom_id = (keys.get(job.pk) or "").removeprefix(batch.key_prefix)
             if job.status == JobState.COMPLETED:

@@ -55,15 +55,12 @@ def save_route(
     return route
 
 
-def check_route(route: ModelRoute, *, stored: bool = True) -> None:
+def check_route(route: ModelRoute) -> None:
     """
-    Args:
-        stored: It is to be stored, so no other may have its pattern.
-
     Raises:
         BadModelRoute: With the path of each bad field.
     """
-    faults = faults_of(route, validate_unique=stored, validate_constraints=stored)
+    faults = faults_of(route)
     if faults.pop("name", None):
         faults |= TAKEN
     if "credential" not in faults and "provider" not in faults:
@@ -107,14 +104,14 @@ def route_for(routes: Sequence[ModelRoute], model: str, provider: Protocol) -> M
         raise NoModelRoute(
             f"No route of this project takes the model {model!r}. Make one in the admin under “Model routes”, or: "
             f"manage.py model_routes set PROJECT {model!r} --provider {provider.value} --credential NAME",
-            fields={"model": ["no route"]},
+            fields={"model": ["No route of this project takes the model"]},
         )
     found = next((route for route in fitting if route.provider == provider), None)
     if found is None:
         raise NoModelRoute(
             f"The route {fitting[0].pattern!r} leads to {fitting[0].provider}, which speaks another protocol: requests "
             "are not translated here. Use that provider's own client, or llm.generate of QueueOps' API.",
-            fields={"model": ["its route leads to another protocol"]},
+            fields={"model": ["speaks another protocol"]},
         )
     return found
 

@@ -33,7 +33,7 @@ Written by `manage.py write_docs` from `jobs/api/`, `jobs/door/` and `ratelimits
 installation serves the whole OpenAPI document at `/api/v1/schema/` and a page to browse and try it at `/api/v1/docs/`.
 How to submit work: [submit.md](../how-to/submit.md). How to ask the limiter:
 [ask-the-limiter.md](../how-to/ask-the-limiter.md). How to count against allowances:
-[report-usage.md](../how-to/report-usage.md). What official clients of OpenAI and Anthropic find here:
+[report-usage.md](../how-to/report-usage.md). Official clients of OpenAI and Anthropic go by
 [change-one-url.md](../how-to/change-one-url.md).
 
 ## Keys, tokens, scopes and sessions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -12,20 +13,21 @@ import httpx
 import openai
 import pytest
 from aiohttp import web
+from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.test import Client
 from openai import OpenAI
 
-from jobs.door.calls import forget_calls
-from jobs.door.models import DoorCall
+from jobs.door.calls import forget_calls, submit_call
+from jobs.door.models import DoorCall, Protocol
 from jobs.models import Job
 from jobs.testing import drain
-from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.models import Credential, ProducerKey, Project
 from tests.api.conftest import key_for
 from tests.factories import bury, move_along
 from tests.support.background import in_background
 from tests.support.http_server import serving
-from tests.support.processes import RunningProcess
+from tests.support.processes import RunningProcess, wait_for
 from tests.support.sandbox import Sandbox
 
 from .conftest import MODEL
@@ -193,6 +195,32 @@ def test_a_caller_who_waits_is_told_at_the_end_and_one_who_does_not_at_once(
     assert raw.http_response.status_code == 202
     assert raw.headers["location"].startswith("/openai/v1/answers/")
     assert Job.objects.count() == 2
+
+
+def test_a_call_that_comes_again_while_the_first_is_being_made_waits_for_it(client: OpenAI, key: str, project: Project):
+    text = json.dumps({"model": MODEL, "input": "Why?"}, separators=(",", ":"))
+    actor = f"key:{ProducerKey.objects.get().prefix}"
+
+    def again() -> str:
+        told = {"x-stainless-retry-count": "1", "X-QueueOps-Wait": "0", "Content-Type": "application/json"}
+        headers = {**told, "Authorization": f"Bearer {key}"}
+        answer = httpx.post(f"{client.base_url}responses", content=text, headers=headers, timeout=60)
+        return str(answer.json()["id"])
+
+    with ThreadPoolExecutor(1) as threads:
+        with transaction.atomic():
+            where: Any = {"endpoint": "/v1/responses", "provider": Protocol.OPENAI, "project_id": project.pk}
+            first = submit_call(json.loads(text), text, actor=actor, **where)
+            asked = threads.submit(again)
+            wait_for(waits_for_another, what="the repetition")
+        assert asked.result(60) == str(first)
+    assert Job.objects.count() == 1
+
+
+def waits_for_another() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)")
+        return bool(cursor.fetchone()[0])
 
 
 def test_a_refused_call_is_not_repeated_by_a_client_that_repeats(

@@ -112,6 +112,21 @@ def test_one_batch_is_made_of_requests_that_are_repeated_at_once(client: OpenAI)
     assert (Batch.objects.count(), Job.objects.count()) == (1, 500)
 
 
+def test_one_key_of_requests_at_once_is_good_for_one_of_two_files(client: OpenAI):
+    names = [upload(client, *(line(f"{file}-{number}") for number in range(300))) for file in ("a", "b")]
+
+    def create(name: str) -> str:
+        named: Any = {"endpoint": "/v1/chat/completions", "extra_headers": {"Idempotency-Key": "k"}}
+        try:
+            return client.batches.create(input_file_id=name, completion_window="24h", **named).id
+        except openai.BadRequestError as error:
+            return str(error.code)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert max(threads.map(create, names)) == "idempotency_key_reused"
+    assert (Batch.objects.count(), Job.objects.count()) == (1, 300)
+
+
 def test_models_are_those_of_routes_and_prices(client: OpenAI):
     assert [model.id for model in client.models.list()] == []
     with pytest.raises(openai.NotFoundError):

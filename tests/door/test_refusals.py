@@ -1,4 +1,4 @@
-"""What the doors refuse, in the words of the provider whose door it is; nothing is stored."""
+"""The doors refuse in the words of their provider, and store nothing."""
 
 from __future__ import annotations
 

@@ -16,8 +16,9 @@ from django.test import override_settings
 from django.urls import reverse
 from django.utils import timezone
 
-from demo import sheets, usage, zones
+from demo import language_model, sheets, usage, zones
 from demo.management.commands.seed_demo import Command as SeedDemo
+from jobs.door.routes import routes_of, save_route
 from jobs.models import Batch, Job
 from jobs.services.explain.batch_report import duration_text, read_report
 from jobs.states import JobState
@@ -214,3 +215,14 @@ def test_the_demo_leaves_an_allowance_that_was_changed_as_it_is():
     Allowance.objects.update(quota=7)
     usage.ensure_usage(zones.PROJECT, actor="system:test", at=timezone.now())
     assert Allowance.objects.get().quota == 7
+
+
+@pytest.mark.django_db
+def test_a_client_of_openai_finds_the_demos_language_model_and_a_route_of_ones_own_is_kept():
+    project = make_project("demo")
+    language_model.ensure_credential(project, "http://127.0.0.1:1")
+    [route] = routes_of("demo")
+    assert (route.fits("any-model"), route.credential) == (True, language_model.CREDENTIAL)
+    save_route(route.pk, {"pattern": "mine"}, project_id="demo", actor="user:1")
+    language_model.ensure_credential(project, "http://127.0.0.1:2")
+    assert [one.pattern for one in routes_of("demo")] == ["mine"]
