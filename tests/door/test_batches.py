@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from jobs.door import files
+from jobs.door import files, outcomes
 from jobs.door.batches import forget_batches, told_of_door
 from jobs.door.models import DoorBatch, DoorFile, DoorFilePart
 from jobs.door.routes import save_route
@@ -393,3 +393,27 @@ def test_requests_of_a_body_with_line_ends_are_told_by_their_own_place(door: Doo
     body = json.dumps({"requests": requests}, indent=2)
     told = door.client.post("/anthropic/v1/messages/batches", body, content_type="application/json").json()
     assert "requests.1: custom_id" in told["error"]["message"]
+
+
+def test_answers_that_are_too_many_for_one_file_are_not_cut(door: Door, monkeypatch: pytest.MonkeyPatch):
+    told = door.batch(line("a"), line("b"))
+    end(jobs_of(told), "complete")
+    monkeypatch.setattr(outcomes, "MAX_TABLE_BYTES", 100)
+    answer = door.send("GET", f"files/{told_of(door, told)['output_file_id']}/content")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "table_too_large")
+
+
+def test_a_job_that_ends_while_a_file_is_written_is_in_the_next_one(door: Door, monkeypatch: pytest.MonkeyPatch):
+    told = door.batch(line("a"), line("b"))
+    first, second = jobs_of(told)
+    end([first], "complete")
+    read = outcomes._keys_of
+
+    def slowly(jobs: Any) -> Any:
+        found = read(jobs)
+        end([second], "complete")
+        return found
+
+    monkeypatch.setattr(outcomes, "_keys_of", slowly)
+    batch = DoorBatch.objects.get()
+    assert [one.custom_id for one in outcomes.outcomes_of(batch, answered=True)] == ["a"]

@@ -92,6 +92,13 @@ def test_the_provider_is_sent_the_bytes_that_came_and_its_answer_comes_back(path
 
 
 @pytest.mark.django_db
+def test_a_mark_before_a_body_is_not_a_part_of_it(door: Door, provider: Recorder):
+    ask(door, "responses", "\ufeff" + BODIES["responses"])
+    drain()
+    assert provider.bodies == [BODIES["responses"]]
+
+
+@pytest.mark.django_db
 def test_anthropic_is_sent_the_bytes_that_came(door: Door, provider: Recorder):
     told = door.client.post("/anthropic/v1/messages", MESSAGE, content_type="application/json")
     assert told.status_code == 202
