@@ -21,8 +21,9 @@ from queueops.core.web.downloads import download, pieces_of
 from queueops.rest.parsers import MAX_DOCUMENT_BYTES, read_document
 
 from . import batches
-from .base import DoorView, SingleAnswer, SingleCall, id_in, page_of, refused_body
+from .base import DoorView, SingleAnswer, SingleCall, page_of, refused_body
 from .errors import BadDoorRequest, NoSuchObject
+from .files import id_in
 from .lines import LineReader, refuse_unknown_members
 from .models import DoorBatch, Protocol
 from .outcomes import DoorOutcome, outcomes_of, write_lines

@@ -22,7 +22,8 @@ from queueops.rest.parsers import parse_object, without_mark
 from queueops.tenancy.callers.permissions import ensure, sees_secrets
 
 from . import calls
-from .errors import BadDoorRequest, KeysOnly, NoSuchObject
+from .errors import BadDoorRequest, KeysOnly
+from .files import id_in
 from .models import Protocol
 from .outcomes import DoorOutcome, outcome_of
 
@@ -30,7 +31,6 @@ DEFAULT_LIMIT = 20
 ASK_AGAIN_SECONDS = 2
 NO_SECOND_TRY = {"x-should-retry": "false"}  # official clients obey it: the queue has tried again by itself
 CLIENTS_TIMEOUT, CLIENTS_TRIES = "x-stainless-read-timeout", "x-stainless-retry-count"  # docs/reference/wire-facts.md
-_DIGITS = re.compile(r"[0-9a-f]{32}")
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 
 
@@ -184,18 +184,6 @@ def wanted_seconds(request: Request) -> float:
 def is_repeated(request: Request) -> bool:
     """Whether an official client says that it sends this again, because no answer came."""
     return request.headers.get(CLIENTS_TRIES, "0").strip("0") != ""
-
-
-def id_in(text: str, prefix: str) -> UUID:
-    """
-    Read an id that a door gave, such as `batch_<32 digits>`.
-
-    Raises:
-        NoSuchObject
-    """
-    if text.startswith(prefix) and _DIGITS.fullmatch(text[len(prefix) :]):
-        return UUID(text[len(prefix) :])
-    raise NoSuchObject(f"There is nothing with the id {text[:80]!r}.", fields={"id": ["no such object"]})
 
 
 def page_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from jobs.services.submit.prepare import PayloadTooLarge
 from queueops.core.clock import Now, database_moment
 from queueops.core.sealing import open_bytes, seal_bytes
 from queueops.core.web.asking import ensure_wanted
@@ -20,11 +22,13 @@ from queueops.tenancy.encryption import is_encrypted
 from .errors import BadDoorRequest, NoSuchObject
 from .models import DoorFile, DoorFilePart
 
-PURPOSE = "batch"
+FILE = "file-"  # before an id
+PURPOSES = ("batch", "user_data")  # a batch's lines; a text that payloads name
 FILE_PART_BYTES = 1_000_000
 KEPT_DAYS = 30  # as OpenAI keeps files of batches; docs/reference/wire-facts.md
 SHORTEST_KEPT = timedelta(hours=1)  # OpenAI's bounds of expires_after
 LONGEST_KEPT = timedelta(days=KEPT_DAYS)
+_DIGITS = re.compile(r"[0-9a-f]{32}")
 
 
 def store_file(
@@ -47,9 +51,10 @@ def store_file(
         BadDoorRequest: Its purpose is not known, or it is empty. Nothing was stored.
         ClientLeft, OutOfTime
     """
-    if purpose != PURPOSE:
+    if purpose not in PURPOSES:
         raise BadDoorRequest(
-            f"Files are taken for the purpose 'batch' alone, not {purpose[:40]!r}.", fields={"purpose": ["batch"]}
+            f"Files are taken for the purposes {' and '.join(PURPOSES)}, not {purpose[:40]!r}.",
+            fields={"purpose": list(PURPOSES)},
         )
     if not SHORTEST_KEPT <= kept <= LONGEST_KEPT:
         raise BadDoorRequest(
@@ -92,6 +97,18 @@ def _parts(blocks: Iterable[bytes]) -> Iterator[bytes]:
         yield bytes(held)
 
 
+def id_in(text: str, prefix: str) -> UUID:
+    """
+    Read an id that a door gave, such as `batch_<32 digits>`.
+
+    Raises:
+        NoSuchObject
+    """
+    if text.startswith(prefix) and _DIGITS.fullmatch(text[len(prefix) :]):
+        return UUID(text[len(prefix) :])
+    raise NoSuchObject(f"There is nothing with the id {text[:80]!r}.", fields={"id": ["no such object"]})
+
+
 def find_file(file_id: UUID, *, project_id: str, field: str = "id") -> DoorFile:
     """
     Args:
@@ -108,6 +125,28 @@ def find_file(file_id: UUID, *, project_id: str, field: str = "id") -> DoorFile:
 
 def _no_file(file_id: UUID, field: str = "id") -> NoSuchObject:
     return NoSuchObject(f"There is no file 'file-{file_id.hex}'.", fields={field: ["no such file"]})
+
+
+def read_file(name: str, *, project_id: str, most_bytes: int) -> bytes:
+    """
+    Read a file that a job's payload names.
+
+    Args:
+        name: `file-<32 digits>`, as the door has given it.
+
+    Raises:
+        NoSuchObject
+        PayloadTooLarge: It has more than `most_bytes`.
+    """
+    file = find_file(id_in(name, FILE), project_id=project_id)
+    if file.size_bytes > most_bytes:
+        raise PayloadTooLarge(
+            f"{name} has {file.size_bytes:,} bytes; {most_bytes:,} fit into the payload.",
+            given_bytes=file.size_bytes,
+            limit_bytes=most_bytes,
+        )
+    with copy_file(file) as copy:
+        return copy.read()
 
 
 def copy_file(file: DoorFile) -> IO[bytes]:

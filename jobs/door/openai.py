@@ -27,15 +27,16 @@ from queueops.core.web.downloads import download, pieces_of
 from ratelimits.services.money.reports import saved_on_batch, spent_on_batch
 
 from . import batches, calls, files
-from .base import DoorView, SingleAnswer, SingleCall, id_in, page_of, refused_body
+from .base import DoorView, SingleAnswer, SingleCall, page_of, refused_body
 from .errors import BadDoorRequest, NoSuchObject
+from .files import FILE, id_in
 from .lines import fault_of, refuse_unknown_members
 from .models import DoorBatch, DoorFile, Protocol
 from .outcomes import DoorOutcome, outcome_of, outcomes_of, write_lines
 from .routes import known_models
 
 ROOT = "/openai/v1/"
-FILE, RESPONSE = "file-", "resp_"
+RESPONSE = "resp_"
 BATCH = batches.PREFIXES[Protocol.OPENAI]
 OUTPUT, ERRORS = "file-output-", "file-error-"
 ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/moderations")

@@ -1605,7 +1605,7 @@ export interface components {
             on_failure: components["schemas"]["OnFailure"];
             /**
              * Payload
-             * @description Validated against the handler's schema. A value may come from the result of a job in `after`: `{"$from": {"job": "its id or idempotency key", "path": "data.total"}}`.
+             * @description Validated against the handler's schema. A value may come from the result of a job in `after`: `{"$from": {"job": "its id or idempotency key", "path": "data.total"}}`. A text may come from a file: `{"$file": "file-..."}`.
              */
             payload?: {
                 [key: string]: unknown;

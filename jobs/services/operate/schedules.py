@@ -197,7 +197,7 @@ def _faults_of_jobs(jobs: Any, project_id: str) -> dict[str, list[str]]:
         return {"jobs": [f"At most {MOST_BYTES:,} bytes of JSON."]}
     found: dict[str, list[str]] = {}
     checker = LineChecker(project_id, first_line=0)
-    for _ in checker.chunks(jobs):
+    for _ in checker.with_files(checker.chunks(jobs)):
         pass
     for error in checker.errors:
         for field, messages in (error.fields or {"": [error.message]}).items():

@@ -45,6 +45,13 @@ def size_of(job: PreparedJob) -> int:
     return len(job.payload)
 
 
+Chunk = list[tuple[int, PreparedJob]]  # each job with its line's number
+
+
+def _size_of_line(numbered: tuple[int, PreparedJob]) -> int:
+    return size_of(numbered[1])
+
+
 class TooManyJobs(QueueOpsError):
     """Too many jobs at once."""
 
@@ -99,8 +106,28 @@ class LineChecker:
         self.error_count = 0
         self.errors: list[LineError] = []
 
-    def chunks(self, lines: Iterable[Line]) -> Iterator[list[tuple[int, PreparedJob]]]:
-        return in_chunks(self._prepared(lines), lambda numbered: size_of(numbered[1]))
+    def chunks(self, lines: Iterable[Line]) -> Iterator[Chunk]:
+        """The good jobs, but for the files that some name; for `with_files`."""
+        return in_chunks(self._prepared(lines), _size_of_line)
+
+    def with_files(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Read the files that jobs name: in the thread of the caller, whose connection and transaction it is."""
+        for chunk in chunks:
+            if any(job.lacks_files for _, job in chunk):
+                yield from in_chunks(self._filled(chunk), _size_of_line)
+            else:
+                yield chunk
+
+    def _filled(self, chunk: Chunk) -> Iterator[tuple[int, PreparedJob]]:
+        for number, job in chunk:
+            if not job.lacks_files:
+                yield number, job
+                continue
+            try:
+                filled = prepare_job(job.spec, rules=self.rules, delay_seconds=job.delay_seconds)
+                yield number, filled._replace(id=job.id)  # ids are in the order of the lines
+            except QueueOpsError as error:
+                self.refuse(number, error)
 
     def _prepared(self, lines: Iterable[Line]) -> Iterator[tuple[int, PreparedJob]]:
         """
@@ -126,7 +153,7 @@ class LineChecker:
             delay = None
             if self.start_interval_seconds and spec.scheduled_at is None:
                 delay = (spec.delay_seconds or 0.0) + (number - self.first_line) * self.start_interval_seconds
-            return prepare_job(spec, rules=self.rules, delay_seconds=delay)
+            return prepare_job(spec, rules=self.rules, read_files=False, delay_seconds=delay)
         except QueueOpsError as error:
             self.refuse(number, error)
             return None

@@ -37,7 +37,7 @@ def good_jobs(checker: LineChecker, lines: Iterable[Line], project_id: str) -> I
     """
     keys: dict[str, _Work] = {}
     named = Named(project_id, only_user=checker.rules.only_user)
-    for chunk in checker.chunks(lines):
+    for chunk in checker.with_files(checker.chunks(lines)):
         numbers = {job.id: line for line, job in chunk}
         jobs = without_unknown(chunk, named, checker)
         known = _known_before(jobs, project_id)

@@ -23,6 +23,7 @@ from queueops.tenancy.credentials import CredentialNotAllowed, UsableCredential,
 from ratelimits.costs import CALLS
 from ratelimits.subjects import LONGEST_NAME
 
+from . import files
 from .choose_way import GOES_LIVE, ChosenWay, WayRules, choose_way
 from .finite import refuse_endless
 from .spec import InvalidJob, JobSpec
@@ -93,6 +94,7 @@ class PreparedJob(NamedTuple):
     note: str = ""  # for its timeline
     ended_batch: str | None = None  # the batch whose callback it is, as JSON text
     takes: tuple[Take, ...] = ()  # the values of its payload that are not known yet
+    lacks_files: bool = False  # the files that its payload names are not read yet
 
 
 class Rules:
@@ -146,6 +148,15 @@ class Rules:
         found = self.credentials.get(credential)
         return found.base_url if found is not None else ""
 
+    def with_files(self, payload: dict[str, Any], *, read: bool) -> dict[str, Any]:
+        """
+        Raises:
+            InvalidJob
+        """
+        if self.only_user is not None:
+            raise InvalidJob("Files are the project's.", fields={"payload": ["$file is not for end users"]})
+        return files.with_files(payload, project_id=self.project_id, most_bytes=self.max_payload_bytes, read=read)
+
     @cached_property
     def ways(self) -> WayRules:
         """The rules for going by batch; read only for kinds that have a batch form."""
@@ -156,20 +167,24 @@ class Rules:
         _ = self.retry_policies, self.credentials, self.ways
 
 
-def prepare_job(spec: JobSpec, *, rules: Rules | None = None, may_take: bool = True, **extra: Any) -> PreparedJob:
+def prepare_job(
+    spec: JobSpec, *, rules: Rules | None = None, may_take: bool = True, read_files: bool = True, **extra: Any
+) -> PreparedJob:
     """
     Validate one job against its handler's schema and the rules.
 
     Args:
         rules: None: as they are at the moment.
-        may_take: Whether `$from` in the payload stands for a value of another job. False: it is a value by itself.
+        may_take: Whether `$from` and `$file` in the payload stand for other values. False: they are values by
+            themselves.
+        read_files: False: for a thread that must not query the database; another prepares the job again.
         extra: Fields of PreparedJob: `effect_key`, `origin`, `delay_seconds`.
 
     Raises:
         UnknownKind, InvalidJob, PayloadTooLarge, CredentialNotAllowed, ForeignUser, BadDeadline, NoBatchForm
     """
     rules = rules or Rules()
-    spec = rules.owned(spec)
+    given = spec = rules.owned(spec)
     _check_expiry(spec)
     handler = find_handler(spec.kind)
     if handler.internal and rules.project_id is not None:
@@ -177,6 +192,10 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, may_take: bool = T
     try:
         text = pydantic_core.to_json(spec.payload, inf_nan_mode="constants")
         refuse_endless(spec.payload, text)
+        names_files = may_take and files.IN_JSON in text and not handler.internal
+        if names_files:
+            spec = spec.with_payload(rules.with_files(spec.payload, read=read_files))
+            text = pydantic_core.to_json(spec.payload)
         takes = takes_of(spec.payload, spec.after) if may_take and IN_JSON in text and not handler.internal else ()
         payload = validate_with_stand_ins(handler, spec.payload, takes) if takes else handler.schema.validate_json(text)
     except ValidationError as error:
@@ -184,7 +203,30 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, may_take: bool = T
         raise InvalidJob(f"The payload does not fit {spec.kind!r}.", fields=fields) from None
     except (ValueError, RecursionError) as error:
         raise InvalidJob("The payload cannot be stored as JSON.", fields={"payload": [str(error)]}) from None
-    kept, limit = spec.written_payload(text), rules.max_payload_bytes
+    kept = _storable(spec, text, rules.max_payload_bytes)
+    if spec.retry_policy is not None and spec.retry_policy not in rules.retry_policies:
+        raise InvalidJob("Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]})
+    details, cost = describe(handler, payload, spec)
+    if len(escaped(details.model or "")) > LONGEST_NAME:  # a lane's name contains it, and has to fit its column
+        fault = f"at most {LONGEST_NAME} characters, percent-encoded"
+        raise InvalidJob("The model's name is too long.", fields={"model": [fault]})
+    service = handler.service_of(payload)
+    _check_credential(handler, payload, rules)
+    if handler.fallback and (ways := handler.fallback(payload)):
+        details = details._replace(watched=_check_ways(handler, ways, rules))
+    way = way_of(handler, payload, spec, details, rules=rules, delay_seconds=extra.get("delay_seconds"))
+    job = PreparedJob(new_id(), handler, spec, kept, service, cost, details, way=way, takes=takes, **extra)
+    return job._replace(spec=given, lacks_files=True) if names_files and not read_files else job
+
+
+def _storable(spec: JobSpec, text: bytes, limit: int) -> str:
+    """
+    Return the payload as it is stored.
+
+    Raises:
+        PayloadTooLarge, InvalidJob
+    """
+    kept = spec.written_payload(text)
     size = len(kept) if kept.isascii() else len(kept.encode())
     if size > limit:
         raise PayloadTooLarge(
@@ -197,18 +239,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, may_take: bool = T
         raise InvalidJob("The payload holds a NUL character.", fields={"payload": ["\\u0000 cannot be stored"]})
     if MARK.encode() in text:
         raise InvalidJob("The payload holds a reserved text.", fields={"payload": [f"{MARK!r} cannot be stored"]})
-    if spec.retry_policy is not None and spec.retry_policy not in rules.retry_policies:
-        raise InvalidJob("Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]})
-    details, cost = describe(handler, payload, spec)
-    if len(escaped(details.model or "")) > LONGEST_NAME:  # a lane's name contains it, and has to fit its column
-        fault = f"at most {LONGEST_NAME} characters, percent-encoded"
-        raise InvalidJob("The model's name is too long.", fields={"model": [fault]})
-    service = handler.service_of(payload)
-    _check_credential(handler, payload, rules)
-    if handler.fallback and (ways := handler.fallback(payload)):
-        details = details._replace(watched=_check_ways(handler, ways, rules))
-    way = way_of(handler, payload, spec, details, rules=rules, delay_seconds=extra.get("delay_seconds"))
-    return PreparedJob(new_id(), handler, spec, kept, service, cost, details, way=way, takes=takes, **extra)
+    return kept
 
 
 def _check_expiry(spec: JobSpec) -> None:

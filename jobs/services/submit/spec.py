@@ -116,7 +116,8 @@ class JobSpec(BaseModel):
     payload: dict[str, Any] = Field(
         default_factory=dict,
         description="Validated against the handler's schema. A value may come from the result of a job in `after`: "
-        '`{"$from": {"job": "its id or idempotency key", "path": "data.total"}}`.',
+        '`{"$from": {"job": "its id or idempotency key", "path": "data.total"}}`. A text may come from a file: '
+        '`{"$file": "file-..."}`.',
     )
     priority: Priority = Priority.NORMAL
     user_id: UUID | None = Field(default=None, description="The end user on whose behalf the call is made.")
@@ -206,10 +207,14 @@ class JobSpec(BaseModel):
             )
         return self
 
-    def written_in(self, line: bytes | str) -> JobSpec:
-        """Say in which JSON text the job was read."""
+    def written_in(self, line: bytes | str | None) -> JobSpec:
+        """Say in which JSON text the job was read; None: in none."""
         self._line = line
         return self
+
+    def with_payload(self, payload: dict[str, Any]) -> JobSpec:
+        """The same job with another payload than the text in which it was read has."""
+        return self.model_copy(update={"payload": payload}).written_in(None)
 
     def written_payload(self, plain: bytes) -> str:
         """

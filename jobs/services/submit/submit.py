@@ -196,7 +196,7 @@ def submit_batch(
         named.store({batch.pk: waits}, of_batch=True)
         trial = BatchTrial(project_id, first=guard_first, percent=guard_percent)
         intake = _Intake(batch, checker, named, trial, actor=actor, room=room, callbacks=len(callbacks))
-        for prepared in _one_ahead(checker.chunks(lines)):
+        for prepared in checker.with_files(_one_ahead(checker.chunks(lines))):
             if partial or not checker.error_count:  # else it only counts the errors from here on
                 intake.take(prepared)
         settled = intake.settle()

@@ -84,7 +84,7 @@ def takes_of(payload: Any, after: Sequence[UUID | str]) -> tuple[Take, ...]:
     """
     takes, faults = [], {}
     for place, given in _found(payload):
-        take, fault = _read(place, given)
+        take, fault = _read(place, given[FROM])
         if take is not None and not fault and name_in(take.job) not in after:
             fault = f"takes from {take.job}, which is not among `after`"
         if fault:
@@ -199,7 +199,7 @@ def with_ids(payload: dict[str, Any], names: Mapping[str, UUID]) -> dict[str, An
         payload,
         (
             (place, {FROM: {**given, "job": str(names[given["job"]])}})
-            for place, given in _found(payload)
+            for place, given in ((place, holder[FROM]) for place, holder in _found(payload))
             if isinstance(given, dict) and isinstance(given.get("job"), str) and given["job"] in names
         ),
     )
@@ -230,14 +230,20 @@ def _as_json(spec: JobSpec, takes: Sequence[Take], id_of: Callable[[UUID | str],
     return {"values": values, "cost": spec.cost, "model": spec.model}
 
 
-def _found(payload: Any) -> Iterator[tuple[tuple[Step, ...], Any]]:
-    """Each placeholder and its place. Without recursion: a payload may be deep."""
+def _found(payload: Any) -> Iterator[tuple[tuple[Step, ...], dict[str, Any]]]:
+    return placeholders(payload, lambda value: value.keys() == {FROM})
+
+
+def placeholders(
+    payload: Any, is_one: Callable[[dict[str, Any]], bool]
+) -> Iterator[tuple[tuple[Step, ...], dict[str, Any]]]:
+    """Each object that stands for a value, and its place. Without recursion: a payload may be deep."""
     left: list[tuple[tuple[Step, ...], Any]] = [((), payload)]
     while left:
         place, value = left.pop()
         if isinstance(value, dict):
-            if value.keys() == {FROM}:
-                yield place, value[FROM]
+            if is_one(value):
+                yield place, value
             else:
                 left += reversed([((*place, key), one) for key, one in value.items()])
         elif isinstance(value, list):
