@@ -24,7 +24,8 @@ from jobs.executor.spans import JobSpans
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.turns import ClassTurns
-from jobs.services.finish.finish import Succeeded, record_outcomes
+from jobs.services.finish.finish import record_outcomes
+from jobs.services.finish.outcomes import Succeeded
 from queueops.core import tracing
 from tests.support.collector import collecting
 

@@ -10,7 +10,8 @@ from django.db import connection
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.turns import ClassTurns
-from jobs.services.finish.finish import Succeeded, record_outcomes
+from jobs.services.finish.finish import record_outcomes
+from jobs.services.finish.outcomes import Succeeded
 
 WARM_UP = 5  # until the statements are prepared
 

@@ -41,8 +41,9 @@ from jobs.handlers.registry import (
     find_handler,
 )
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded, complete_here
+from jobs.services.finish.finish import complete_here
 from jobs.services.finish.kinds import kept_closed, refusal_of, version_of
+from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.finish.result_text import ResultTooLarge, partial_text, result_text
 from jobs.services.finish.spend import told_once
 from jobs.services.results.writer import ResultWriter, Writing

@@ -39,6 +39,7 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds
 from jobs.services.finish.learn import Learning
 from jobs.services.finish.lost_claims import find_lost
+from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress
 from jobs.services.operate.pools import ensure_pool
 from jobs.services.results.figures import add_figures
 from jobs.services.results.keep import result_store
@@ -450,8 +451,8 @@ class ExecutorPump:
         self._begin_the_new()
         free = self._free_slots()
         wants_work = self._hint or now >= self._next_claim(now)
-        outcomes: list[finish.Outcome] = []
-        notes: list[finish.Progress] = []
+        outcomes: list[Outcome] = []
+        notes: list[Progress] = []
         if self._flush_is_due(claiming=wants_work and free > 0) or (
             self.loop.has_progress and now >= self._next["progress"]
         ):
@@ -460,7 +461,7 @@ class ExecutorPump:
             self._log_ends()
         if self._takes_more():
             free += sum(self._owns(outcome.job) and _is_call(outcome.job) for outcome in outcomes)
-        refused = [outcome for outcome in outcomes if isinstance(outcome, finish.Failed) and outcome.failure.push_back]
+        refused = [outcome for outcome in outcomes if isinstance(outcome, Failed) and outcome.failure.push_back]
         # Nothing more goes out against a quota that was just refused before its counters have cooled down.
         claims = wants_work and free > 0 and not refused
         if not outcomes and not notes and not claims:
@@ -489,7 +490,7 @@ class ExecutorPump:
         if refused:
             self._gate.hint()
 
-    def _let_go(self, outcomes: list[finish.Outcome], notes: list[finish.Progress], lost: set[UUID]) -> None:
+    def _let_go(self, outcomes: list[Outcome], notes: list[Progress], lost: set[UUID]) -> None:
         if self._spans:
             self._spans.ended(outcomes)
         for outcome in outcomes:
@@ -517,14 +518,14 @@ class ExecutorPump:
         if self._outcome_log:
             self._outcome_log.end(self.loop.take_ends())
 
-    def _cool_down(self, outcomes: list[finish.Outcome]) -> list[finish.Outcome]:
+    def _cool_down(self, outcomes: list[Outcome]) -> list[Outcome]:
         try:
             return push_back.cool_down(outcomes, actor=f"executor:{self.id}")
         except (DataError, IntegrityError):  # or one provider's statement would keep all outcomes from being written
             logger.exception("executor %s: a refusal cannot be stored; its counters do not cool down", self.id)
             return outcomes
 
-    def _note_caps(self, outcomes: list[finish.Outcome]) -> None:
+    def _note_caps(self, outcomes: list[Outcome]) -> None:
         try:
             stated.note_caps(stated.statements_of(outcomes).values(), actor=f"executor:{self.id}")
         except (DataError, IntegrityError):  # as in _cool_down
@@ -548,7 +549,7 @@ class ExecutorPump:
         return job
 
     def _write(
-        self, outcomes: list[finish.Outcome], notes: list[finish.Progress], *, wanted: int, new: bool = False
+        self, outcomes: list[Outcome], notes: list[Progress], *, wanted: int, new: bool = False
     ) -> tuple[set[UUID], list[ClaimedJob], Opened]:
         """
         Flush and claim in one commit: commits are what a queue waits for.
@@ -584,7 +585,7 @@ class ExecutorPump:
             self._policies = finish.retry_policies()
         return self._policies
 
-    def _write_singly(self, outcomes: list[finish.Outcome]) -> set[UUID]:
+    def _write_singly(self, outcomes: list[Outcome]) -> set[UUID]:
         """Write outcomes apart, so that one that cannot be stored fails alone and the others count."""
         lost: set[UUID] = set()
         for outcome in outcomes:
@@ -745,11 +746,11 @@ def _drain(pipe: int) -> None:
             pass
 
 
-def _misfits(outcomes: list[finish.Outcome]) -> set[UUID]:
-    return {outcome.job.id for outcome in outcomes if isinstance(outcome, finish.GivenBack) and outcome.misfit}
+def _misfits(outcomes: list[Outcome]) -> set[UUID]:
+    return {outcome.job.id for outcome in outcomes if isinstance(outcome, GivenBack) and outcome.misfit}
 
 
-def _is_paid_for(outcome: finish.Outcome) -> bool:
+def _is_paid_for(outcome: Outcome) -> bool:
     """Whether writing it may lock periods of budgets."""
     return outcome.job.bound is not None or (outcome.usage is not None and bool(budgets_of(outcome.job.project)))
 

@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan, Tracer
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, GivenBack, Outcome
+from jobs.services.finish.outcomes import Failed, GivenBack, Outcome
 from jobs.states import JobState
 from queueops.core import tracing
 from queueops.core.sql import run_sql

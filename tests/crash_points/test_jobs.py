@@ -10,7 +10,7 @@ import pytest
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim import push_back
 from jobs.services.claim.claim import promote_due
-from jobs.services.finish.finish import Outcome, Progress
+from jobs.services.finish.outcomes import Outcome, Progress
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.operate import cancel_jobs, reset_to_pending

@@ -25,7 +25,7 @@ from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import DeadLetter, Executor, Job, JobCount, JobEvent, RetryPolicy
 from jobs.services.claim.claim import promote_due
 from jobs.services.finish.claimed import ClaimedJob, holder_of
-from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded
+from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.submit.submit import submit_batch
 from jobs.services.upkeep.upkeep import expire_waiting, rescue_lapsed
 from jobs.states import TERMINAL, JobState

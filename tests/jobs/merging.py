@@ -69,5 +69,5 @@ def groups(claimed: list[ClaimedJob]) -> list[list[UUID]]:
     """The ids that leave together, call by call."""
     calls: dict[UUID | None, list[UUID]] = {}
     for job in claimed:
-        calls.setdefault(job.group, []).append(job.id)
+        calls.setdefault(job.group or job.id, []).append(job.id)
     return list(calls.values())

@@ -15,7 +15,7 @@ from jobs.executor.loop import HandlerLoop
 from jobs.handlers import registry
 from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.models import DeadLetter, Job, JobEvent
-from jobs.services.finish.finish import GivenBack, Outcome, Succeeded
+from jobs.services.finish.outcomes import GivenBack, Outcome, Succeeded
 from jobs.states import JobState
 from jobs.testing import drain
 from jobs.tracebacks import MAX_LINE

@@ -24,7 +24,8 @@ from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish import outages
 from jobs.services.finish.breaker import LEAST_CALLS, SECONDING, THRESHOLD, tend_breakers
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, Succeeded, record_outcomes
+from jobs.services.finish.finish import record_outcomes
+from jobs.services.finish.outcomes import Failed, Succeeded
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep import watch

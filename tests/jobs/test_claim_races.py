@@ -17,7 +17,8 @@ from jobs.services.claim.claim import claim_jobs, claim_new, claim_suspect, prom
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Succeeded, record_outcomes, retry_policies
+from jobs.services.finish.finish import record_outcomes, retry_policies
+from jobs.services.finish.outcomes import Succeeded
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.operate import cancel_jobs
 from jobs.services.submit.spec import JobSpec

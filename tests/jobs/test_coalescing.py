@@ -17,7 +17,8 @@ from jobs.handlers.registry import Bisect, Coalesce, Continue, Done, Poison, Run
 from jobs.models import Job, PauseSwitch
 from jobs.services.claim.claim import promote_due
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, GivenBack, Succeeded, record_outcomes, retry_policies
+from jobs.services.finish.finish import record_outcomes, retry_policies
+from jobs.services.finish.outcomes import Failed, GivenBack, Succeeded
 from jobs.states import JobState
 from ratelimits.models import Charge, Limit
 from ratelimits.services.limits import catalogue

@@ -25,7 +25,8 @@ from jobs.services.claim.park import Parking
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, Succeeded, record_outcomes, retry_policies
+from jobs.services.finish.finish import record_outcomes, retry_policies
+from jobs.services.finish.outcomes import Failed, Succeeded
 from jobs.services.finish.refused import note_accepted
 from jobs.services.submit.choose_way import NoBatchForm
 from jobs.services.submit.prepare import Rules, prepare_job

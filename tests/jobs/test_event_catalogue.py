@@ -13,7 +13,8 @@ from jobs.docs import events_page
 from jobs.event_catalogue import BY_FIELD, FAILED_CALLS, OF_A_FAILED_CALL, OPERATIONS, TYPES
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim.deferrals import Operation
-from jobs.services.finish.finish import Failed, record_outcomes
+from jobs.services.finish.finish import record_outcomes
+from jobs.services.finish.outcomes import Failed
 from jobs.services.operate.operate import change_priority
 from jobs.states import TRANSITIONS, EventType, Priority
 from ratelimits.feedback import PushBack

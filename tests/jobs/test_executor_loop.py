@@ -17,7 +17,7 @@ from jobs.executor.loop import CANCELLED, STOPPING, HandlerLoop
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import DeadLetter, Executor, Job, JobEvent
-from jobs.services.finish.finish import Failed, GivenBack, Progress, Succeeded
+from jobs.services.finish.outcomes import Failed, GivenBack, Progress, Succeeded
 from jobs.services.operate.operate import cancel_jobs, reset_to_pending
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job

@@ -24,7 +24,8 @@ from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish import reroute
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, record_outcomes, retry_policies
+from jobs.services.finish.finish import record_outcomes, retry_policies
+from jobs.services.finish.outcomes import Failed
 from jobs.services.finish.reroute import WaitsForWay, _way_of, move_another_way, reroute_waiting
 from jobs.services.submit.spec import InvalidJob, JobSpec
 from jobs.services.submit.submit import submit_job

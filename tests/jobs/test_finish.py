@@ -21,8 +21,9 @@ from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.breaker import THRESHOLD, tend_breakers
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes, retry_policies
+from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.lost_claims import find_lost
+from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.upkeep.upkeep import LOST_WITH_HOST
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs

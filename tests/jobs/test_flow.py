@@ -26,7 +26,8 @@ from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain import flow
 from jobs.services.explain.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, GivenBack, Outcome, Succeeded, record_outcomes
+from jobs.services.finish.finish import record_outcomes
+from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from tests.factories import make_jobs

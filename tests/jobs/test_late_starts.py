@@ -18,7 +18,8 @@ from jobs.handlers import registry
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Job, JobEvent
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import GivenBack, Outcome, Succeeded, settlements_of
+from jobs.services.finish.finish import settlements_of
+from jobs.services.finish.outcomes import GivenBack, Outcome, Succeeded
 from jobs.states import JobState
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue

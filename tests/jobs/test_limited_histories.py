@@ -18,7 +18,8 @@ from jobs.services.claim.claim import promote_due
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import Parking
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import GivenBack, Outcome, Succeeded, record_outcomes, retry_policies
+from jobs.services.finish.finish import record_outcomes, retry_policies
+from jobs.services.finish.outcomes import GivenBack, Outcome, Succeeded
 from jobs.services.operate import operate
 from jobs.services.upkeep import upkeep
 from jobs.states import RUNNING, WAITING, JobState, Priority

@@ -24,7 +24,7 @@ from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, GivenBack, Succeeded
+from jobs.services.finish.outcomes import Failed, GivenBack, Succeeded
 from jobs.states import JobState
 from tests.factories import make_job, make_jobs
 from tests.support.processes import wait_for

@@ -11,7 +11,8 @@ from jobs.models import Job
 from jobs.services.claim.claim import promote_due
 from jobs.services.claim.push_back import cool_down
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, record_outcomes, retry_policies
+from jobs.services.finish.finish import record_outcomes, retry_policies
+from jobs.services.finish.outcomes import Failed
 from jobs.states import JobState
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Limit

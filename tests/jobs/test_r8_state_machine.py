@@ -33,7 +33,8 @@ from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due, re
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes
+from jobs.services.finish.finish import record_outcomes
+from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.operate import dead_letters, operate
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job

@@ -17,7 +17,8 @@ from jobs.services.claim.claim import claim_jobs, claim_new, promote_due
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Succeeded, record_outcomes
+from jobs.services.finish.finish import record_outcomes
+from jobs.services.finish.outcomes import Succeeded
 from jobs.services.upkeep.upkeep import rescue_lapsed
 from jobs.states import JobState
 from tests.factories import make_job

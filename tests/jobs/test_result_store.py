@@ -43,7 +43,8 @@ from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.erase.erase_user import ErasureIncomplete, erase_user
 from jobs.services.erase.proof import find_traces
-from jobs.services.finish.finish import Succeeded, record_outcomes, retry_policies
+from jobs.services.finish.finish import record_outcomes, retry_policies
+from jobs.services.finish.outcomes import Succeeded
 from jobs.services.operate.operate import cancel_jobs, reset_to_pending
 from jobs.services.results import read, sweep
 from jobs.services.results.keep import put_result, result_store

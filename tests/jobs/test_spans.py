@@ -23,7 +23,8 @@ from jobs.executor.spans import JobSpans
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, Outcome, Succeeded, record_outcomes
+from jobs.services.finish.finish import record_outcomes
+from jobs.services.finish.outcomes import Failed, Outcome, Succeeded
 from queueops.core import tracing
 from tests.factories import make_job
 

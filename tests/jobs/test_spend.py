@@ -13,7 +13,8 @@ from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, Succeeded, record_outcomes, retry_policies
+from jobs.services.finish.finish import record_outcomes, retry_policies
+from jobs.services.finish.outcomes import Failed, Succeeded
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import drain

@@ -17,7 +17,8 @@ from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import stops
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, Succeeded, record_outcomes, retry_policies
+from jobs.services.finish.finish import record_outcomes, retry_policies
+from jobs.services.finish.outcomes import Failed, Succeeded
 from jobs.services.submit.submit import submit_batch
 from jobs.services.upkeep.watch_credentials import watch_credentials
 from jobs.testing import drain

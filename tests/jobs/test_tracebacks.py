@@ -21,7 +21,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.explain.event_log import Cursor
-from jobs.services.finish.finish import Failed
+from jobs.services.finish.outcomes import Failed
 from jobs.states import JobState
 from jobs.tracebacks import MAX_LINE, MAX_TRACEBACK, traceback_of
 from queueops.core.sql import run_sql

@@ -19,7 +19,7 @@ from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.refusals import ACCOUNT_CLOSED, parse_refusal
-from jobs.services.finish.finish import Failed
+from jobs.services.finish.outcomes import Failed
 from jobs.services.finish.spend import may_have_cost
 from queueops.core.outbound.client import CallNotes, call_notes
 from queueops.core.values.retry_after import parse_retry_after, told_delay

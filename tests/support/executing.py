@@ -20,7 +20,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Executor
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Outcome, Progress
+from jobs.services.finish.outcomes import Outcome, Progress
 
 from .processes import wait_for
 

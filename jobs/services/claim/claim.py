@@ -59,7 +59,7 @@ def claim_jobs(
         settlements: Of calls that have ended; settled here, where the counters are locked anyway.
 
     Returns:
-        The jobs claimed. Those that leave as one call have the same `group`, so there may be more than `wanted`.
+        The jobs claimed. Those that leave in another's call have it as their `group`: there may be more than `wanted`.
     """
     if wanted < 1:
         settle(settlements)
@@ -148,11 +148,14 @@ def _start(
     together = with_companions(admitted, affordable)
     affordable.hold(admitted)
     claimed = _begin(together, lease)
-    calls = [job for job in claimed if job.group == job.id]
+    calls = [job for job in claimed if job.group in (None, job.id)]
     turns.served(Counter((job.tier_class, job.project) for job in calls), {job.project: job.weight for job in calls})
     gate.served((job.project, job.lane or "") for job in calls)
-    taken = {job.id for job in claimed}
-    left = [job for job in chosen if job.id not in taken]
+    if len(calls) < len(chosen):
+        taken = {job.id for job in claimed}
+        left = [job for job in chosen if job.id not in taken]
+    else:
+        left = []
     if left:
         # A probe's lane is not among the open ones, and no look at its room would close it.
         gate.refused(delays, probes=[job.lane for job in left if job.lane and job.lane not in opened_lanes])

@@ -12,7 +12,7 @@ from django.db.models import Count
 from jobs.classify import Failure
 from jobs.models import Job, JobEvent
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import COOLED_SECONDS, Failed, Outcome
+from jobs.services.finish.outcomes import COOLED_SECONDS, Failed, Outcome
 from jobs.states import JobState
 from queueops.core.clock import Now
 from ratelimits.costs import read_amounts

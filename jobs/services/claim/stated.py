@@ -9,7 +9,7 @@ from uuid import UUID
 from cachetools import TTLCache
 from django.db import transaction
 
-from jobs.services.finish.finish import Outcome
+from jobs.services.finish.outcomes import Outcome
 from ratelimits.services.limiter.counters import lock_counters
 from ratelimits.services.limiter.drift import Statement, rules_stated
 from ratelimits.services.tuning.stated_caps import is_known_cap, note_stated_cap

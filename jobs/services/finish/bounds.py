@@ -38,15 +38,20 @@ def most_by_prices(job: Billable, via: Via) -> tuple[bool, int | None]:
     return (False, None) if read is None else (True, bound_of(job, *read, via, alone=True)[0])
 
 
+def may_be_billed(kind: str, service: str) -> bool:
+    """Whether calls of jobs of a kind may cost money at a service."""
+    try:
+        return find_handler(kind).most is not None or bills(service)
+    except UnknownKind:
+        return False
+
+
 def read_billed(job: Billable) -> tuple[Handler, Any] | None:
     """The handler and the payload of a job; None: it calls nobody who bills."""
+    if not may_be_billed(job.kind, job.service):
+        return None
     try:
         handler = find_handler(job.kind)
-    except UnknownKind:
-        return None
-    if handler.most is None and not bills(job.service):
-        return None
-    try:
         return handler, handler.schema.validate_json(job.payload)
     except ValueError:  # it calls nobody: its handler will refuse it
         return None

@@ -21,7 +21,7 @@ class ClaimedJob(NamedTuple):
         waited: Seconds since it became eligible to run.
         claimed_at: Seconds since 1970, by the database's clock.
         target, path: Where its call goes, see jobs/lanes.py.
-        group: The job with which it leaves as one call; its own id where it leaves alone.
+        group: The job with which it leaves as one call; None: its own.
         priority: Its tier.
         ended_batch: Of a batch's callback: how the batch ended, as JSON text; None: it is no callback.
         costs: Its estimated amounts by unit, as JSON text; None: its cost says all.
@@ -62,12 +62,12 @@ class ClaimedJob(NamedTuple):
     claimed_at: float
     target: str = ""
     path: int = 0
-    group: UUID | None = None
     priority: str = ""
     fallback_step: int = 0
     fallback_reason: str = ""
     ended_batch: str | None = None
     costs: str | None = None
+    group: UUID | None = None
     holds: bool = False
     bound: int | None = None
     send_by: float | None = None

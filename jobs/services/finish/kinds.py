@@ -210,6 +210,8 @@ def _take_up_closed(pool: str) -> None:
 
 def keep_closed(jobs: Sequence[ClaimedJob]) -> None:
     """Hold jobs, just given back in the caller's transaction, whose payload is encrypted with a key not set here."""
+    if not jobs:
+        return
     for key in sorted({job.closed_by for job in jobs}):
         PauseSwitch.objects.get_or_create(
             scope=Scope.SEALED, key=key, defaults={"paused_by": SYSTEM, "reason": "payloads need it"}
@@ -230,6 +232,8 @@ def closed_by(key: str) -> Q:
 
 def set_aside(jobs: Sequence[ClaimedJob]) -> None:
     """Hold jobs, just given back in the caller's transaction, whose payload this process's handler does not take."""
+    if not jobs:
+        return
     for kind in sorted({job.kind for job in jobs}):
         PauseSwitch.objects.get_or_create(
             scope=Scope.UNFIT, key=kind, defaults={"paused_by": SYSTEM, "reason": "its payload is of another version"}

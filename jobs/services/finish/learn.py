@@ -9,7 +9,7 @@ from ratelimits.costs import Usage
 from ratelimits.services.limiter.estimates import MAX_SAMPLES, Sample, record_actuals
 
 from .claimed import ClaimedJob
-from .finish import GivenBack, Outcome, Succeeded
+from .outcomes import GivenBack, Outcome, Succeeded
 
 LEARN_SECONDS = 5.0
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from jobs.classify import Failure
@@ -20,10 +19,8 @@ from jobs.lanes import pool_of_lane
 from queueops.tenancy import pools, refusals
 from queueops.tenancy.refusals import RefusedCall
 
+from .outcomes import Failed, GivenBack, Succeeded
 from .sealed import outward
-
-if TYPE_CHECKING:
-    from .finish import Failed, GivenBack, Succeeded
 
 # Codes that blame the secret, not the request made with it.
 OF_SECRET = frozenset({"credential_unusable", "credential_unreadable", "api_key_invalid", "invalid_api_key"})

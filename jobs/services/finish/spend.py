@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import reduce
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from jobs.models import Job
@@ -15,11 +14,9 @@ from ratelimits.models import Spend, Via
 from ratelimits.services.money.holds import NO_USAGE, end_holds
 from ratelimits.services.money.spend import MadeCall, Payer, record_calls, write_ledger
 
-from .bounds import most_by_prices
+from .bounds import may_be_billed, most_by_prices
 from .claimed import ClaimedJob
-
-if TYPE_CHECKING:
-    from .finish import Outcome
+from .outcomes import Failed, GivenBack, Outcome
 
 
 def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None:
@@ -35,7 +32,13 @@ def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None
     Args:
         lost: Jobs whose outcome was refused; one that was erased or has moved away is left out.
     """
-    ended = [one for one in map(_with_bound, outcomes) if one is not None]
+    free = {of for of in {(one.job.kind, one.job.service) for one in outcomes} if not may_be_billed(*of)}
+    may_cost = (
+        one
+        for one in outcomes
+        if one.usage is not None or one.job.bound is not None or (one.job.kind, one.job.service) not in free
+    )
+    ended = [one for one in map(_with_bound, may_cost) if one is not None]
     if not ended:
         return
     late = {outcome.job.id for outcome in ended} & set(lost)
@@ -85,8 +88,6 @@ def _with_bound(outcome: Outcome) -> Outcome | None:
 
 def may_have_cost(outcome: Outcome) -> bool:
     """Whether a call whose use is unknown may have been made and billed: providers bill no refusals and no errors."""
-    from .finish import Failed, GivenBack
-
     if isinstance(outcome, Failed):
         failure = outcome.failure
         if failure.outcome in ("not_sent", "refused") or failure.push_back is not None:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Sequence
 from datetime import timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from cachetools import TTLCache, cached
@@ -38,11 +38,9 @@ from queueops.core.sql import run_sql
 from queueops.tenancy.pools import MARK
 
 from .claimed import ClaimedJob
+from .outcomes import Failed, GivenBack, Succeeded
 from .reroute import WaitsForWay, reroute
 from .sealed import outward
-
-if TYPE_CHECKING:
-    from .finish import Failed, GivenBack, Succeeded
 
 STOPS_AFTER = 20  # jobs in a row, none of which succeeded
 TRIED_EVERY = timedelta(minutes=1)

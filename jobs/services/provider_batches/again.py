@@ -11,7 +11,7 @@ from django.db.models import Count
 
 from jobs.classify import is_outage, is_retryable
 from jobs.models import BatchPace, Job, ProviderBatch, ProviderBatchLine, Way
-from jobs.services.finish.finish import Failed, GivenBack
+from jobs.services.finish.outcomes import Failed, GivenBack
 from jobs.services.finish.reroute import ways_on
 from jobs.services.submit.ways import NAMED
 from queueops.core.clock import database_now

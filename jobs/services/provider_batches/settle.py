@@ -20,15 +20,8 @@ from jobs.handlers.errors import UNTOLD
 from jobs.handlers.registry import find_handler
 from jobs.models import BatchPace, Job, ProviderBatch, ProviderBatchLine, Way
 from jobs.services.finish.claimed import ClaimedJob, opened
-from jobs.services.finish.finish import (
-    Failed,
-    GivenBack,
-    Outcome,
-    Succeeded,
-    record_outcomes,
-    retry_policies,
-    unstorable,
-)
+from jobs.services.finish.finish import record_outcomes, retry_policies, unstorable
+from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded
 from jobs.services.finish.result_text import result_text
 from jobs.services.results.figures import add_figures
 from jobs.services.results.writer import take_figures, write_result

@@ -6,5 +6,5 @@ job.service, job.call_type, job.model, job.credential, job.cost, job.known_cost,
 {{result_text job}} AS partial, job.status AS was,
 greatest(0, extract(epoch FROM {{now}} - job.eligible_since)::float8) AS waited,
 extract(epoch FROM {{now}})::float8 AS claimed_at, job.target, job.path,
-job.id AS "group", job.priority, job.costs::text AS costs,
+job.priority, job.costs::text AS costs,
 job.fallback_step, job.fallback_reason, job.ended_batch::text AS ended_batch

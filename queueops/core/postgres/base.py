@@ -58,6 +58,11 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
         if changed and self.connection.info.transaction_status != TransactionStatus.INERROR:
             self._run(set_statement(changed))
 
+    @property
+    def queries_logged(self) -> bool:
+        """Only where somebody asks for it: Django also keeps each query's text where DEBUG is set, for nobody here."""
+        return bool(self.force_debug_cursor)
+
     def announce(self, channel: str) -> None:
         """Notify a channel at the commit of the open transaction, or at once where none is open."""
         self.ensure_connection()

@@ -22,6 +22,7 @@ from jobs.executor.pump import ExecutorSettings
 from jobs.services.claim import claim
 from jobs.services.finish import breaker, finish
 from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.outcomes import Outcome
 from queueops.core.processes import parent
 from tests.faults.ledger import Ledger
 
@@ -87,7 +88,7 @@ def _end_around_the_acknowledgement() -> None:
     record_outcomes = finish.record_outcomes
 
     @wraps(record_outcomes)
-    def wrapped(outcomes: Sequence[finish.Outcome], *args: Any, **kwargs: Any) -> finish.Flushed:
+    def wrapped(outcomes: Sequence[Outcome], *args: Any, **kwargs: Any) -> finish.Flushed:
         flushed = record_outcomes(outcomes, *args, **kwargs)
         for job in [outcome.job for outcome in outcomes]:
             end_here("before_ack", _point(job), job.id)  # written, not committed
@@ -102,7 +103,7 @@ def _stop_before_the_acknowledgement(ends: int) -> None:
     record_outcomes = finish.record_outcomes
 
     @wraps(record_outcomes)
-    def wrapped(outcomes: Sequence[finish.Outcome], *args: Any, **kwargs: Any) -> finish.Flushed:
+    def wrapped(outcomes: Sequence[Outcome], *args: Any, **kwargs: Any) -> finish.Flushed:
         if outcomes and ledger().first_time("stopped"):
             while len(ledger().entries("end")) < ends:
                 time.sleep(0.01)
@@ -131,7 +132,7 @@ def _lose_the_answer_of(what: str) -> None:
         record_outcomes = finish.record_outcomes
 
         @wraps(record_outcomes)
-        def flush(outcomes: Sequence[finish.Outcome], *args: Any, **kwargs: Any) -> finish.Flushed:
+        def flush(outcomes: Sequence[Outcome], *args: Any, **kwargs: Any) -> finish.Flushed:
             flushed = record_outcomes(outcomes, *args, **kwargs)
             if outcomes:
                 transaction.on_commit(lose)
