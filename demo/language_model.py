@@ -1,22 +1,23 @@
-"""The demo's language model, the sandbox's OpenAI-compatible server: a credential that examples/ use, and a route."""
+"""The demo's language models, the sandbox's: credentials that examples/ use, and routes for official clients."""
 
 from __future__ import annotations
 
 from jobs.door.models import REST
 from jobs.door.routes import routes_of, save_route
-from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.models import Project
 
 from .credentials import point_at
 
-SERVICE = "openai"
-CREDENTIAL = "demo-openai"
+SERVICES = {"openai": REST, "anthropic": f"claude-{REST}"}  # and the models that go there
 
 
-def ensure_credential(project: Project, base: str) -> Credential:
-    """Give the project a credential for the sandbox's language model; see `point_at`."""
+def ensure_credentials(project: Project, base: str) -> None:
+    """Give the project credentials for the sandbox's language models; see `point_at`."""
     secret = {"api_key": "project:demo/user:robot"}
-    credential = point_at(base, project, name=CREDENTIAL, secret=secret, service=SERVICE)
-    if not routes_of(project.pk):  # so that a client of OpenAI needs the address and the key alone
-        figures = {"pattern": REST, "provider": SERVICE, "credential": CREDENTIAL}
-        save_route(None, figures, project_id=project.pk, actor="system:demo")
-    return credential
+    routed = {route.provider for route in routes_of(project.pk)}
+    for service, pattern in SERVICES.items():
+        name = f"demo-{service}"
+        point_at(base, project, name=name, secret=secret, service=service)
+        if service not in routed:  # so that a provider's client needs the address and the key alone
+            figures = {"pattern": pattern, "provider": service, "credential": name}
+            save_route(None, figures, project_id=project.pk, actor="system:demo")

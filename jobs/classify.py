@@ -100,6 +100,7 @@ REMEDIES_BY_CODE: dict[str, str] = {
         "A value that it takes from another job's result is not there, or does not fit. Requeue that job, then this "
         "one; or give the value in the payload, and requeue."
     ),
+    "project_refused": "Its task belongs to another project. Submit it there; then discard this one.",
     "target_refused": "The target address may not be called. Check the URL.",
 }
 # In JSON as json.dumps writes it: NUL, or one surrogate without its pair. `fine` must be read as a whole first: it is a

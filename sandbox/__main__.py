@@ -23,7 +23,8 @@ def main() -> int:
     try:
         asyncio.run(serve(port))
     except OSError as error:
-        sys.stderr.write(f"sandbox: port {port} of 127.0.0.1 cannot be used: {error.strerror}\n")
+        told = f"port {port} of 127.0.0.1 cannot be used: {error.strerror}. QUEUEOPS_SANDBOX_PORT names another"
+        sys.stderr.write(f"sandbox: {told}.\n")
         return 1
     return 0
 

@@ -109,8 +109,8 @@ def route_for(routes: Sequence[ModelRoute], model: str, provider: Protocol) -> M
     found = next((route for route in fitting if route.provider == provider), None)
     if found is None:
         raise NoModelRoute(
-            f"The route {fitting[0].pattern!r} leads to {fitting[0].provider}, which speaks another protocol: requests "
-            "are not translated here. Use that provider's own client, or llm.generate of QueueOps' API.",
+            f"The route {fitting[0].pattern!r} leads to {fitting[0].provider}, and this request is {provider.value}'s: "
+            f"nothing is translated here. Make a route for {model!r} to {provider.value}, or ask by llm.generate.",
             fields={"model": ["speaks another protocol"]},
         )
     return found

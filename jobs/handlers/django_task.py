@@ -57,6 +57,7 @@ class DjangoTask(BaseModel):
     kind=KIND,
     service=lambda payload: f"task:{payload.queue}"[:64],
     payload=DjangoTask,
+    only_in=lambda payload: backend_of(payload.backend).project,
     idempotent=lambda payload: backend_of(payload.backend).is_repeatable(find_task(payload.task)),
     timeout=timedelta(seconds=MAX_TASK_SECONDS),
     retry="moderate",
@@ -69,7 +70,7 @@ async def run_task(job: RunningJob[DjangoTask]) -> Done:
         raise ProviderError(
             None,
             f"Tasks of the backend {backend.alias!r} run in the project {backend.project!r} only.",
-            code="target_refused",
+            code="project_refused",
             outcome="refused",
         )
     seconds = min(getattr(task, "timeout_seconds", MAX_TASK_SECONDS), MAX_TASK_SECONDS)

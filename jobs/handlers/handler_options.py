@@ -110,7 +110,7 @@ def check_options(handler: Handler, aliases: object) -> None:
     must("idempotent", handler.idempotent, "True, False or a function of the payload", hold=is_flag)
     for option in ("sends_effect_key", "user_turns", "internal"):
         must(option, getattr(handler, option), "True or False", hold=isinstance(getattr(handler, option), bool))
-    for option in ("credential", "credential_faults", "model", "fallback"):
+    for option in ("credential", "credential_faults", "only_in", "model", "fallback"):
         given = getattr(handler, option)
         must(option, given, "a function of the payload, or None", hold=given is None or callable(given))
     shown: object = handler.shown_first

@@ -24,6 +24,7 @@ from jobs.handlers.fallback import Fallback
 from jobs.handlers.handler_options import check_options, read_call_type, read_schema, read_searchable, read_timeout
 from jobs.states import CallType, ended_verdict
 from queueops.core.errors import QueueOpsError
+from queueops.core.values.near_names import nearest
 from ratelimits.costs import Usage
 
 if TYPE_CHECKING:
@@ -290,6 +291,7 @@ class Handler:
     is_async: bool
     credential: Callable[[Any], str | None] | None = None
     credential_faults: CredentialFaults | None = None
+    only_in: Callable[[Any], str] | None = None
     model: Callable[[Any], str | None] | None = None
     target: Callable[[Any], str] | None = None
     coalesce: Coalesce | None = None
@@ -341,6 +343,7 @@ def handler(
     cost: int | Callable[[Any], int | Cost] = 1,
     credential: Callable[[Any], str | None] | None = None,
     credential_faults: CredentialFaults | None = None,
+    only_in: Callable[[Any], str] | None = None,
     model: Callable[[Any], str | None] | None = None,
     target: Callable[[Any], str] | None = None,
     coalesce: Coalesce | None = None,
@@ -372,6 +375,7 @@ def handler(
             `job.credential`.
         credential_faults: The fields of a payload that keep it from going with a credential that its project may use,
             and why. Without it the credential must be of the payload's service.
+        only_in: Names the one project whose jobs may have a payload; without it, those of every project.
         model: Names the model that a payload's call goes to, where the provider counts models apart.
         target: The URL that a payload's call goes to, where the service has several addresses: the outage breaker tells
             them apart by scheme, host and port, and their paths. Without it they are told apart by the credential's
@@ -411,6 +415,7 @@ def handler(
             is_async=inspect.iscoroutinefunction(function),
             credential=credential,
             credential_faults=credential_faults,
+            only_in=only_in,
             model=model,
             target=target,
             coalesce=coalesce,
@@ -444,7 +449,8 @@ def find_handler(kind: str) -> Handler:
     found = _handlers.get(kind) or _handlers.get(_aliases.get(kind, ""))
     if found is None:
         known = sorted(_handlers)
-        raise UnknownKind(f"No handler carries out {kind!r}. Known: {', '.join(known)}.", kind=kind, known=known)
+        told = f"No handler carries out {kind!r}.{nearest(kind, known)} Known: {', '.join(known)}."
+        raise UnknownKind(told, kind=kind, known=known)
     return found
 
 

@@ -93,7 +93,7 @@ def fields_of(error: ValidationError, prefix: str = "", *, known: Collection[str
         path = ".".join([prefix, *map(str, item["loc"])] if prefix else map(str, item["loc"]))
         told = item["msg"].removeprefix("Value error, ")
         if known and item["type"] == "extra_forbidden" and len(item["loc"]) == 1:
-            meant = nearest(str(item["loc"][0]), known)
-            told = f"{told}.{meant}" if meant else told
+            meant = nearest(str(item["loc"][0]), known) or f" There are: {', '.join(known)}."
+            told = f"{told}.{meant}"
         found.setdefault(path, []).append(told)
     return found

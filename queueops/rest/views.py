@@ -21,7 +21,7 @@ from queueops.tenancy.callers.authentication import Caller
 from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.scope import ANONYMOUS_ROLE, API_ROLE, acting_for, reading_for
 
-from .errors import InvalidIdempotencyKey
+from .errors import InvalidIdempotencyKey, InvalidQuery
 from .filtering import StrictFilterBackend, refuse_unknown
 from .pagination import NewestFirst
 from .parsers import parse_as, parse_query_as, read_document
@@ -86,6 +86,9 @@ class CallerView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Find the caller, then confine the view to the caller's rows."""
         super().initial(request, *args, **kwargs)
+        named = request.query_params.get("project")
+        if named and request.auth and named != self.caller.project_id:  # a key's, or it would be told of another's rows
+            raise InvalidQuery(fields={"project": [f"the caller is of the project {self.caller.project_id!r} alone"]})
         if not (request.method in READS and isinstance(self, CallerListView)):  # those check their filters, too
             refuse_unknown(request, {"project", *self.query.get(str(request.method), ())})
         method = str(request.method)

@@ -103,8 +103,12 @@ def on_one(verb: Verb) -> Any:
             found = False
         if not found:
             raise Http404
-        screen = f"admin:{model_admin.opts.app_label}_{model_admin.opts.model_name}_change"
-        return ask_or_act(model_admin, request, verb, rows, goes_back_to=reverse(screen, args=[object_id]))
+        screens = f"admin:{model_admin.opts.app_label}_{model_admin.opts.model_name}"
+        page = reverse(f"{screens}_change", args=[object_id])
+        answer = ask_or_act(model_admin, request, verb, rows, goes_back_to=page)
+        if isinstance(answer, HttpResponseRedirect) and answer.url == page and not rows.all().exists():
+            return HttpResponseRedirect(reverse(f"{screens}_changelist"))  # the verb has ended the row
+        return answer
 
     one.__name__ = verb.name
     one.needs = verb.permission  # type: ignore[attr-defined]

@@ -249,6 +249,12 @@ def test_guessing_keys_is_slowed_down_and_a_valid_key_of_the_same_address_is_not
     assert api.get("/jobs/").status_code == 200
 
 
+def test_a_key_that_names_another_project_is_told_of_its_own(api: Api):
+    assert api.get("/jobs/?project=acme").status_code == 200
+    for path in ("/jobs/?project=nope", "/project/?project=nope"):
+        assert "'acme'" in error_of(api.get(path), 400)["fields"]["project"][0]
+
+
 def test_an_operators_session_acts_for_the_project_it_names(db):
     make_job(project="acme")
     client = permitted("view_job")

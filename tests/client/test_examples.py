@@ -38,7 +38,7 @@ def run(transactional_db: None, sandbox: Sandbox, tmp_path: Path) -> Iterator[Ru
     """Run an example by its file's name, in a directory of its own, as what `make run` starts would have it."""
     project = make_project("demo")
     sheets.ensure_credential(project, sandbox.url)
-    language_model.ensure_credential(project, sandbox.url)
+    language_model.ensure_credentials(project, sandbox.url)
     usage.ensure_usage(project.pk, actor="user:1", at=timezone.now())
     sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 0.2}})
     _, key = ProducerKey.issue(project, name="examples", scopes=[Scope.READ, Scope.SUBMIT, Scope.USAGE])

@@ -43,7 +43,7 @@ WORKER = {"QUEUEOPS_WORKERS": "1", "QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "on"}
 @pytest.fixture
 def model(key: str, sandbox: Sandbox) -> Sandbox:
     """A credential for a language model without quotas."""
-    language_model.ensure_credential(make_project("acme"), sandbox.url)
+    language_model.ensure_credentials(make_project("acme"), sandbox.url)
     sandbox.turn(openai={"requests_per_minute": None, "tokens_per_minute": None})
     return sandbox
 

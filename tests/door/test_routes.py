@@ -53,7 +53,7 @@ def test_a_model_may_be_had_by_both_protocols_and_a_missing_route_is_named():
     put("m")
     with pytest.raises(NoModelRoute, match="model_routes set PROJECT 'n'"):
         route_for(routes_of("acme"), "n", Protocol.OPENAI)
-    with pytest.raises(NoModelRoute, match="not translated"):
+    with pytest.raises(NoModelRoute, match="nothing is translated"):
         route_for(routes_of("acme"), "m", Protocol.ANTHROPIC)
     put("m", provider="anthropic", credential="claude")
     assert route_for(routes_of("acme"), "m", Protocol.ANTHROPIC).credential == "claude"

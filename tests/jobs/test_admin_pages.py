@@ -432,7 +432,8 @@ def test_work_is_paused_and_resumed_from_the_list_of_pauses():
     assert "Paused; 1 job waits." in response.content.decode()
     switch = PauseSwitch.objects.get()
     resume = reverse("admin:jobs_pauseswitch_change", args=[switch.pk]).replace("/change/", "/resume/")
-    assert client.post(resume, {"confirmed": "yes"}).status_code == 302
+    answer = client.post(resume, {"confirmed": "yes"})
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/jobs/pauseswitch/")  # its page went with it
     job.refresh_from_db()
     assert not job.held
     assert not PauseSwitch.objects.exists()

@@ -18,7 +18,8 @@ from django.utils import timezone
 
 from demo import language_model, sheets, usage, zones
 from demo.management.commands.seed_demo import Command as SeedDemo
-from jobs.door.routes import routes_of, save_route
+from jobs.door.models import Protocol
+from jobs.door.routes import route_for, routes_of, save_route
 from jobs.models import Batch, Job
 from jobs.services.explain.batch_report import duration_text, read_report
 from jobs.states import JobState
@@ -34,6 +35,7 @@ from tests.support.cases import every_case
 from tests.support.sandbox import Sandbox
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
+ASKED = {"gpt-any": Protocol.OPENAI, "claude-any": Protocol.ANTHROPIC}
 
 
 @pytest.mark.django_db
@@ -88,7 +90,7 @@ def test_the_demo_is_submitted_once_and_goes_through(sandbox: Sandbox, monkeypat
         again = _seed()
         assert again.count("goes on") == 2
         assert "key of project" not in again
-        assert (Batch.objects.count(), ProducerKey.objects.count(), Credential.objects.count()) == (2, 1, 2)
+        assert (Batch.objects.count(), ProducerKey.objects.count(), Credential.objects.count()) == (2, 1, 3)
         drain()
         watched = StringIO()
         call_command("watch_batch", str(Batch.objects.get(name=zones.BATCH_NAME).pk), stdout=watched)
@@ -218,11 +220,12 @@ def test_the_demo_leaves_an_allowance_that_was_changed_as_it_is():
 
 
 @pytest.mark.django_db
-def test_a_client_of_openai_finds_the_demos_language_model_and_a_route_of_ones_own_is_kept():
+def test_official_clients_find_the_demos_language_models_and_a_route_of_ones_own_is_kept():
     project = make_project("demo")
-    language_model.ensure_credential(project, "http://127.0.0.1:1")
-    [route] = routes_of("demo")
-    assert (route.fits("any-model"), route.credential) == (True, language_model.CREDENTIAL)
+    language_model.ensure_credentials(project, "http://127.0.0.1:1")
+    found = {model: route_for(routes_of("demo"), model, by).credential for model, by in ASKED.items()}
+    assert found == {"gpt-any": "demo-openai", "claude-any": "demo-anthropic"}
+    route = next(one for one in routes_of("demo") if one.provider == Protocol.OPENAI)
     save_route(route.pk, {"pattern": "mine"}, project_id="demo", actor="user:1")
-    language_model.ensure_credential(project, "http://127.0.0.1:2")
-    assert [one.pattern for one in routes_of("demo")] == ["mine"]
+    language_model.ensure_credentials(project, "http://127.0.0.1:2")
+    assert sorted(one.pattern for one in routes_of("demo")) == ["claude-*", "mine"]

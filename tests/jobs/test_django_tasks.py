@@ -201,10 +201,15 @@ def test_a_module_beside_the_tasks_is_not_imported(tmp_path, monkeypatch):
 @database
 def test_another_project_may_not_run_tasks():
     make_project("acme")
+    make_project("tasks")
     spec = JobSpec(kind=KIND, payload={"task": f"{PATH}.add", "args": [1, 2]})
-    job = submit_job(spec, project_id="acme", actor="key:test")
+    with pytest.raises(InvalidJob) as refused:
+        submit_job(spec, project_id="acme", actor="key:test")
+    assert "in the project 'tasks' alone" in refused.value.fields["kind"][0]
+    job = submit_job(spec, project_id="tasks", actor="key:test")
+    Job.objects.filter(pk=job.id).update(project_id="acme")  # as one that was submitted before the setting changed
     drain()
-    assert DeadLetter.objects.get(job_id=job.id).error_code == "target_refused"
+    assert DeadLetter.objects.get(job_id=job.id).error_code == "project_refused"
 
 
 @pytest.mark.django_db(transaction=True)

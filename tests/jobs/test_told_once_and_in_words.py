@@ -33,7 +33,13 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_field_that_is_not_there_is_told_with_the_nearest_that_is():
-    for given, meant in (("userid", "user_id"), ("user", "user_id"), ("Payload", "payload"), ("prio", "priority")):
+    for given, meant in (
+        ("userid", "user_id"),
+        ("user", "user_id"),
+        ("Payload", "payload"),
+        ("prio", "priority"),
+        ("delay", "delay_seconds"),
+    ):
         with pytest.raises(InvalidJob) as caught:
             parse_spec(json.dumps({"kind": "http.request", given: 1}))
         assert f"Is {meant!r} meant?" in caught.value.fields[given][0]
@@ -43,7 +49,9 @@ def test_a_field_that_is_not_there_is_told_with_the_nearest_that_is():
     assert "Is 'headers' meant?" in caught.value.fields["payload.header"][0]
     with pytest.raises(InvalidJob) as caught:
         parse_spec(json.dumps({"kind": "http.request", "colour": 1}))
-    assert "meant" not in caught.value.fields["colour"][0]
+    told = caught.value.fields["colour"][0]
+    assert "meant" not in told
+    assert "There are: kind, payload, priority" in told
     assert nearest("reason", ["note", "spread_seconds"]) == ""
 
 

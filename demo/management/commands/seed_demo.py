@@ -81,7 +81,7 @@ class Command(BaseCommand):
             _, secret = ProducerKey.issue(project, name="demo", scopes=scopes)
             self.stdout.write(f"key of project {project.pk}: {secret}  (shown this once; only its hash is stored)")
         sheets.ensure_credential(project, self.sandbox)
-        language_model.ensure_credential(project, self.sandbox)
+        language_model.ensure_credentials(project, self.sandbox)
         usage.ensure_usage(project.pk, actor=ACTOR, at=timezone.now())
         return project
 

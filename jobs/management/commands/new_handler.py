@@ -11,12 +11,14 @@ from django.core.management.base import BaseCommand, CommandError
 NAME_RULE = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 HANDLER = '''\
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from jobs.handlers.registry import Done, RunningJob, handler
 
 
 class {model}(BaseModel):
+    model_config = ConfigDict(extra="forbid")  # a misspelt field is refused, and not dropped
+
     text: str
 
 

@@ -211,6 +211,7 @@ def prepare_job(
         fault = f"at most {LONGEST_NAME} characters, percent-encoded"
         raise InvalidJob("The model's name is too long.", fields={"model": [fault]})
     service = handler.service_of(payload)
+    _check_project(handler, payload, rules)
     _check_credential(handler, payload, rules)
     if handler.fallback and (ways := handler.fallback(payload)):
         details = details._replace(watched=_check_ways(handler, ways, rules))
@@ -282,6 +283,13 @@ def _check_ways(handler: Handler, ways: Sequence[Fallback], rules: Rules) -> Wat
 def watched(ways: Sequence[Fallback], step: int) -> WatchedWays:
     """Return the conditions under which a job at `step` goes another way."""
     return WatchedWays(after_wait(ways, step), next_way(ways, step, "unavailable") is not None)
+
+
+def _check_project(handler: Handler, payload: Any, rules: Rules) -> None:
+    only = handler.only_in(payload) if handler.only_in else rules.project_id
+    if rules.project_id is not None and only != rules.project_id:
+        fault = f"jobs of this payload run in the project {only!r} alone, and this is {rules.project_id!r}"
+        raise InvalidJob(f"{handler.kind!r} is for another project.", fields={"kind": [fault]})
 
 
 def _check_credential(handler: Handler, payload: Any, rules: Rules, *, within: str = "") -> None:

@@ -11,5 +11,6 @@ ALIKE = 0.65  # `prio` is near `priority`; by the default, 0.6, `reason` is near
 def nearest(name: str, known: Iterable[str]) -> str:
     """` Is 'openai' meant?` for `opennai`; empty: nothing is near. Made to follow a sentence."""
     by_case = {one.lower(): one for one in known}
-    close = get_close_matches(name.lower(), by_case, n=1, cutoff=ALIKE)
+    longer = [one for one in by_case if one.startswith(f"{name.lower()}_")]  # `delay` of `delay_seconds`
+    close = get_close_matches(name.lower(), by_case, n=1, cutoff=ALIKE) or longer
     return f" Is {by_case[close[0]]!r} meant?" if close else ""
