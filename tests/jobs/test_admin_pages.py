@@ -433,7 +433,10 @@ def test_work_is_paused_and_resumed_from_the_list_of_pauses():
     switch = PauseSwitch.objects.get()
     resume = reverse("admin:jobs_pauseswitch_change", args=[switch.pk]).replace("/change/", "/resume/")
     answer = client.post(resume, {"confirmed": "yes"})
-    assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/jobs/pauseswitch/")  # its page went with it
+    assert (answer.status_code, answer.headers["Location"]) == (
+        302,
+        "/admin/jobs/pauseswitch/",
+    )  # its page went with it
     job.refresh_from_db()
     assert not job.held
     assert not PauseSwitch.objects.exists()
