@@ -102,14 +102,21 @@ def run_sql(package: str, name: str, parameters: Mapping[str, Any], *, variant: 
 
 
 def run_sql_as(
-    row: type[Row], package: str, name: str, parameters: Mapping[str, Any], *, variant: str = ""
+    row: type[Row],
+    package: str,
+    name: str,
+    parameters: Mapping[str, Any],
+    *,
+    variant: str = "",
+    binary: bool = False,
 ) -> list[Row]:
     """
     Do what `run_sql` does, and make a `row` of each, by the columns' names.
 
-    They come in binary, which is read faster than text.
+    Args:
+        binary: The server sends values in binary, which are read faster than text. JSON comes as objects then.
     """
-    return _run(package, name, parameters, partial(_by_name, row), variant=variant, binary=True)
+    return _run(package, name, parameters, partial(_by_name, row), variant=variant, binary=binary)
 
 
 def _by_name(row: type[Row], cursor: Any) -> RowMaker[Row]:

@@ -93,6 +93,7 @@ def claim_jobs(
             **heads.begin(),
         },
         variant=POOLED if pool else "",
+        binary=True,
     )
     heads.end(chosen)
     return _start(
@@ -123,7 +124,7 @@ def claim_new(
     more jobs are ready, it claims nothing, as their order matters.
     """
     given = {"strange": kinds.left_out() if kinds else [], "pool": pool}
-    chosen = run_sql_as(ClaimedJob, "jobs", "choose_new", given, variant=POOLED if pool else "")
+    chosen = run_sql_as(ClaimedJob, "jobs", "choose_new", given, variant=POOLED if pool else "", binary=True)
     if len(chosen) != 1:
         return []
     return _start(chosen, Lease(executor_id, lease_seconds), turns=turns, gate=gate, kinds=kinds)

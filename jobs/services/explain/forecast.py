@@ -15,6 +15,7 @@ still to come. A batch's amount is its own work in the lanes that share a key.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,8 +47,8 @@ from .queues import crowded_lanes
 
 MOST_SHARERS_READ = 500  # lanes that are looked at for sharers; some milliseconds
 FULL_SHARE = 0.5
+COSTS = LineJob._fields.index("costs")
 ORDER = ("priority", "eligible_since", "pk")
-SAMPLED = ("lane", *ORDER, *LINE_COLUMNS, *LINE_COST_COLUMNS)
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 MOST_OF_A_BATCH_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
 
@@ -180,18 +181,18 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
     Returns:
         None where no limit with a rate applies.
     """
-    waiting = [row for state in sorted(WAITING) for row in _sampled(batch_id, state)]
-    scale = max(1.0, sum(counts.get(state, 0) for state in WAITING) / max(1, len(waiting)))
+    given = {"batch": batch_id, "states": sorted(WAITING), "most": MOST_OF_A_BATCH_SAMPLED, "tiers": TIERS}
+    waiting = run_sql("jobs", "sample_batch", given)
+    read = waiting[0][-1] if waiting else 0
+    scale = max(1.0, sum(counts.get(state, 0) for state in WAITING) / max(1, read))
     lines: dict[str, list[LineJob]] = defaultdict(list)
-    is_whole = True
-    for lane, *standing in sorted(waiting, key=_in_order):
-        if lane is None:
-            is_whole = False
-        else:
-            lines[lane].append(LineJob(*standing[len(ORDER) :]))
+    is_whole = len(waiting) == read
+    for lane, *standing, _ in waiting:
+        standing[COSTS] = standing[COSTS] and json.loads(standing[COSTS])
+        lines[lane].append(LineJob(*standing))
     calls = {lane: calls_of(line, times=scale)[0] for lane, line in lines.items()}
     for lane, *standing in _coming_back(batch_id):
-        if lane is not None and (back := coming_back(LineJob(*standing[len(ORDER) :]))):
+        if lane is not None and (back := coming_back(LineJob(*standing))):
             lines[lane].append(back)
             calls.setdefault(lane, []).extend(calls_of([back])[0])
     asked = [
@@ -237,7 +238,7 @@ def _in_turns(lanes: list[list[tuple[float, float]]]) -> list[tuple[float, float
 
 
 def _in_order(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    _, priority, *age = row[: 1 + len(ORDER)]
+    _, priority, *age = row
     return (TIERS.index(priority), *age)
 
 
@@ -290,17 +291,16 @@ def _counts(limit: LimitForecast, rival: Subject) -> bool:
 def sample_of_batch(batch_id: UUID) -> list[tuple[str | None, UUID]]:
     """Lane and id of waiting jobs of a batch, in the order in which their lanes release them."""
     waiting = [row for state in sorted(WAITING) for row in _sampled(batch_id, state)]
-    return [(row[0], row[len(ORDER)]) for row in sorted(waiting, key=_in_order)]
+    return [(lane, pk) for lane, *_, pk in sorted(waiting, key=_in_order)]
 
 
 def _coming_back(batch_id: UUID) -> list[tuple[Any, ...]]:
     """The same for running jobs that take several calls; a batch without any costs a look into an empty index."""
     jobs = Job.objects.filter(IN_SEVERAL_CALLS, batch_id=batch_id, status__in=sorted(RUNNING))
-    return list(jobs.values_list(*SAMPLED)[:MOST_OF_A_BATCH_SAMPLED])
+    return list(jobs.values_list("lane", *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MOST_OF_A_BATCH_SAMPLED])
 
 
 def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
-    """Lane, place in it and standing of a state's first jobs."""
-    # A range and an order make the planner walk the index: for `batch_id = x` it would read the whole batch.
+    """Lane and place in it of a state's first jobs; by the index, as in sample_batch.sql."""
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
-    return list(jobs.values_list(*SAMPLED)[:MOST_OF_A_BATCH_SAMPLED])
+    return list(jobs.values_list("lane", *ORDER)[:MOST_OF_A_BATCH_SAMPLED])
