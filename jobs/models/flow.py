@@ -13,6 +13,19 @@ SINCE_EVER = 0  # the span of a service's totals
 BACKLOG = ("queued", "rate_limited", "dispatched", "in_progress", "retried", "dead_letters")
 
 
+# The numbers of each histogram's bins; jobs/services/explain/flow_bins.py bounds them.
+BINS = {
+    "answers": ("answer", range(1, 11)),
+    "sizes": ("size_bin", range(9)),
+    "latencies": ("latency_bin", range(16)),
+    "delays": ("delay_bin", range(16)),
+}
+SUMS = (
+    *("submitted", "completed", "failed", "retried", "deferred", "cancelled", "crashed", "leases_lost"),
+    *("size_bytes", "latency_ms", "delay_ms"),
+)
+
+
 class FlowSample(models.Model):
     """
     The log's sums for one service in one span of time. Written by jobs/sql/count_flow.sql alone.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, JobState
 
-from .flow import BACKLOG
+from .flow import BACKLOG, BINS, SUMS
 from .pool import POOLED
 from .running import PauseSwitch
 
@@ -33,6 +33,7 @@ def written_fragments() -> dict[str, str]:
     - `stands_still`: of a pause switch, by scope and key: whether the project of `job` waits for it.
     - `of_pool`: whether an executor that serves all jobs, or in the variant `pooled` those of one pool, may take `job`.
     - `score_of_age`: the score of a job of `age` seconds by the aging `rule` of its tier and of the tier it rises to.
+    - `count_answers` and so on: a histogram of FlowSample. `add_flow`: adds the row to be inserted to what is kept.
     - `backlog`: the array FlowSample.backlog, from the columns of `sums` and `letters.open`.
     """
     return {
@@ -51,8 +52,22 @@ def written_fragments() -> dict[str, str]:
         "of_pool": "true",
         f"of_pool@{POOLED}": "job.pool = %(pool)s::text",
         "score_of_age": SCORE_OF_AGE,
+        **{f"count_{name}": _count_bins(*of) for name, of in BINS.items()},
+        "add_flow": ",\n           ".join(
+            [f"{name} = kept.{name} + excluded.{name}" for name in SUMS] + [*map(_add_bins, BINS)]
+        ),
         "backlog": ", ".join(f"coalesce(sums.{name}, 0)" if name in UNFINISHED else "letters.open" for name in BACKLOG),
     }
+
+
+def _count_bins(column: str, bins: Iterable[int]) -> str:
+    counts = (f"coalesce(sum(n) FILTER (WHERE {column} = {one}), 0)" for one in bins)
+    return f"ARRAY[{', '.join(counts)}]::bigint[]"
+
+
+def _add_bins(name: str) -> str:
+    rows = f"unnest(kept.{name}, excluded.{name}) WITH ORDINALITY AS t (a, b, bin)"
+    return f"{name} = ARRAY(SELECT coalesce(a, 0) + b FROM {rows} ORDER BY bin)"  # noqa: S608 - our own words
 
 
 def _listed(states: Iterable[JobState]) -> str:

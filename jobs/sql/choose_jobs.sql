@@ -1,11 +1,21 @@
 -- Choose and lock up to `wanted` jobs in order: class, then turns between projects, then turns between the lanes of a
 -- project, then score, then age.
 --
--- Inside a project and tier the ready index is first-come, and so is a lane, so heads suffice. Some rows are read per
--- project and tier and per open lane and tier, scored at this instant, merged, and locked in order. Reading more heads
--- than wanted, without locks, lets several executors find work behind each other's claims; locking every head would
--- starve them. A lane that is not among `lanes` is not looked at, however many jobs wait in it. The variant `pooled`,
--- with the parameter `pool`, does the same for that pool's jobs alone, by the indexes that begin with the pool.
+-- A queue here is the jobs of one project and tier that stand outside lanes. The ready index has each queue in order of
+-- age, and the lane index each lane, so the first jobs of each suffice. Read from top to bottom:
+--
+--   first, front           the first job of each queue.
+--   pause, rule, open      the pause switches, the aging rules, the lanes with room.
+--   scored, lined          these first jobs with score and class, and their places in the turns.
+--   competing              the queues whose first job may be among the wanted, and how many jobs to read of each.
+--   near, deeper, foremost the jobs that compete: of these queues, of open lanes, and probes of targets that are out.
+--   head, classed          each with its score and class.
+--   flowing, turned        its place among its project's lanes, and in its project's turns.
+--   ranked, placed         its place among all; overdue jobs of lower classes are set between the others.
+--
+-- At last the jobs are locked in the order of their places, until enough are locked. More jobs are read than wanted, so
+-- that several executors find work behind each other's claims; they are not locked, or the others would starve. The
+-- variant `pooled`, with the parameter `pool`, chooses among that pool's jobs, by the indexes that begin with the pool.
 --
 -- params  wanted: most jobs to choose;
 --         starved_after: how many others go before the next overdue job of a lower class;
@@ -24,9 +34,10 @@
 -- returns one row a chosen job: what its handler needs, its state and lane, and for the turns the project's weight and
 --         the class
 WITH RECURSIVE first AS (
+    -- The first job of each queue, found by a step from queue to queue.
     -- All columns of the ready index in its order: with another index, a project's finished jobs would be read, too.
     (SELECT project_id, priority, eligible_since, id FROM jobs_job
-      WHERE %(everywhere)s::boolean AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
+      WHERE %(everywhere)s::boolean AND {{claimable}} AND {{of_pool}}
       ORDER BY project_id, priority, eligible_since, id LIMIT 1)
     UNION ALL
     SELECT next.*
@@ -34,9 +45,10 @@ WITH RECURSIVE first AS (
      CROSS JOIN LATERAL (
            SELECT project_id, priority, eligible_since, id FROM jobs_job AS job
             WHERE (job.project_id, job.priority) > (first.project_id, first.priority)
-              AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
+              AND {{claimable}} AND {{of_pool}}
             ORDER BY project_id, priority, eligible_since, id LIMIT 1) AS next
 ), front AS (
+    -- The same, where this claim looks at known queues alone.
     SELECT * FROM first
      UNION ALL
     SELECT job.*
@@ -46,15 +58,18 @@ WITH RECURSIVE first AS (
            SELECT project_id, priority, eligible_since, id FROM jobs_job
             WHERE project_id = known.project AND priority = known.priority
               AND eligible_since >= to_timestamp(known.since)
-              AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
+              AND {{claimable}} AND {{of_pool}}
             ORDER BY eligible_since, id LIMIT 1) AS job
 ), pause AS MATERIALIZED (
+    -- The pause switches.
     SELECT scope, key, pool FROM jobs_pauseswitch
 ), rule AS MATERIALIZED (
+    -- The aging rule of each tier, beside that of the tier to which its jobs rise.
     SELECT own.*, next.base AS next_base, next.cap AS next_cap, next.first_after_seconds AS next_first_after_seconds,
            next.first_score AS next_first_score, next.step_seconds AS next_step_seconds
       FROM jobs_agingrule AS own LEFT JOIN jobs_agingrule AS next ON next.tier = own.promote_to
 ), scored AS (
+    -- The first jobs of queues that are not paused, with their scores.
     -- Full joins, here and below, are hashed: the planner does not know how long lists are, and would compare each with
     -- each. Rows without a partner are left out afterwards.
     SELECT job.*, rule.base, job.age >= rule.first_after_seconds AS waited_long, {{score_of_age job}} AS score
@@ -64,6 +79,7 @@ WITH RECURSIVE first AS (
             OFFSET 0) AS job  -- or each mention of the age would work it out again
       FULL JOIN rule ON rule.tier = job.priority
 ), lined AS (
+    -- The same with their places among the first jobs of their tier: class, then the turns of projects, then score.
     SELECT scored.project_id, priority, eligible_since, id, coalesce(flow.pass, 0) AS pass,
            row_number() OVER (PARTITION BY base, waited_long
                                   ORDER BY scored.class DESC,
@@ -78,17 +94,19 @@ WITH RECURSIVE first AS (
       FULL JOIN unnest(%(flow_projects)s::text[], %(flow_passes)s::float8[]) AS flow (project, pass)
              ON flow.project = scored.project_id
 ), competing AS MATERIALIZED (
-    -- The queues of a tier that come first if only first jobs count, and as many overdue ones. Each queue left out has
-    -- as many jobs of other projects before it as are looked at.
+    -- The queues whose first jobs have the first places of a tier, and as many with overdue jobs. A queue that is left out
+    -- has as many jobs of other projects before it as are looked at. `heads`: how many jobs are read of each.
     -- Weights, here and below, are looked up a row: joined, they may come first, and all of this be done once a project.
     SELECT project.weight, lined.*,
            ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
       FROM (SELECT * FROM lined WHERE nth <= 2 * %(wanted)s::int + 16 AND id IS NOT NULL OFFSET 0) AS lined
      CROSS JOIN LATERAL (SELECT weight FROM tenancy_project WHERE id = lined.project_id OFFSET 0) AS project
 ), open AS MATERIALIZED (
+    -- The lanes with room. A lane that is not among them is not looked at, however many jobs wait in it.
     SELECT * FROM unnest(%(lanes)s::text[], %(rooms)s::int[], %(passes)s::float8[]) AS lane (name, room, pass)
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global')
 ), near AS MATERIALIZED (
+    -- The first `heads` jobs of each competing queue.
     SELECT job.id, job.eligible_since, project_id, weight, pass, priority, heads, competing.eligible_since AS since
       FROM competing
      CROSS JOIN LATERAL (
@@ -97,16 +115,18 @@ WITH RECURSIVE first AS (
            (SELECT id, eligible_since FROM jobs_job
              WHERE heads > 1 AND project_id = competing.project_id AND priority = competing.priority
                AND (eligible_since, id) >= (competing.eligible_since, competing.id)  -- not past what is dead once more
-               AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
+               AND {{claimable}} AND {{of_pool}}
              ORDER BY eligible_since, id
              LIMIT competing.heads)) AS job
 ), deeper AS (
+    -- The queues that had so many, and how many jobs were found in their tier.
     SELECT project_id, weight, pass, priority, heads, since, count(*) AS own,
            sum(count(*)) OVER (PARTITION BY priority) AS found
       FROM near
      WHERE heads > 1
      GROUP BY project_id, weight, pass, priority, heads, since
 ), foremost AS (
+    -- All jobs that compete: of queues, of open lanes, and probes.
     SELECT near.id, near.eligible_since, near.project_id, near.weight, near.priority AS tier,
            NULL::text AS lane, near.pass, false AS is_probe
       FROM (SELECT id, eligible_since, project_id, weight, pass, priority FROM near
@@ -118,7 +138,7 @@ WITH RECURSIVE first AS (
                    SELECT id, eligible_since FROM jobs_job
                     WHERE project_id = deeper.project_id AND priority = deeper.priority
                       AND eligible_since >= deeper.since
-                      AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
+                      AND {{claimable}} AND {{of_pool}}
                     ORDER BY eligible_since, id
                    OFFSET deeper.heads LIMIT 2 * %(wanted)s::int + 16 - deeper.found) AS job
              WHERE own = heads AND found < 2 * %(wanted)s::int + 16) AS near
@@ -152,21 +172,25 @@ WITH RECURSIVE first AS (
        AND job.lane = ANY(%(resting)s::text[]) IS NOT TRUE
        AND NOT EXISTS (SELECT FROM pause WHERE {{stands_still job}})
 ), head AS (
+    -- The same with their scores.
     SELECT job.id, job.eligible_since, job.project_id, job.weight, job.lane, job.pass, job.is_probe,
            job.age >= rule.first_after_seconds AS waited_long,
            {{score_of_age job}} AS score
       FROM (SELECT *, date_part('epoch', {{now}} - eligible_since) AS age FROM foremost OFFSET 0) AS job
       JOIN rule ON rule.tier = job.tier
 ), classed AS MATERIALIZED (
+    -- The same with their classes: the highest tier whose base the score reaches.
     SELECT head.*,
            width_bucket(score, (SELECT array_agg(base::float8 ORDER BY base) FROM jobs_agingrule)) AS class
       FROM head
 ), flowing AS (
+    -- The same with their places in the turns between the lanes of a project.
     SELECT classed.*,
            classed.pass + row_number() OVER (PARTITION BY class, project_id, lane
                                                  ORDER BY score DESC, eligible_since, id) AS flow_turn
       FROM classed
 ), turned AS (
+    -- The same with their places in the turns between projects.
     SELECT flowing.*,
            waited_long AND flowing.class < (SELECT max(class) FROM classed) AS overdue,
            -- Where the turn starts, not where it ends: see jobs/services/claim/turns.py.
@@ -178,13 +202,14 @@ WITH RECURSIVE first AS (
       FULL JOIN unnest(%(turn_classes)s::int[], %(turn_projects)s::text[], %(turn_passes)s::float8[])
                 AS pass (class, project, at) ON pass.class = flowing.class AND pass.project = flowing.project_id
 ), ranked AS (
+    -- The same with their places among all; `nth`: of the overdue ones.
     SELECT turned.*,
            row_number() OVER in_order AS place, count(*) FILTER (WHERE overdue) OVER in_order AS nth
       FROM turned
      WHERE id IS NOT NULL  -- a turn without a job
     WINDOW in_order AS (ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id ROWS UNBOUNDED PRECEDING)
 ), placed AS (
-    -- Overdue jobs are set between the others, not before them: limits may let only the first few places go.
+    -- The places at last. Overdue jobs are set between the others, not before them: limits may let only the first few go.
     SELECT id, class, weight, is_probe,
            CASE WHEN overdue
                 THEN least(place, %(starved_after)s::float8 + (nth - 1) * %(starved_every)s::float8 + 0.5)

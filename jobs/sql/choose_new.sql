@@ -15,11 +15,11 @@ SELECT {{claimed_job job}}, claim.token,
        SELECT id, count(*) OVER () AS ready
          -- All columns of the ready index in its order, as in choose_jobs.sql.
          FROM (SELECT id FROM jobs_job AS job
-                WHERE {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
+                WHERE {{claimable}} AND {{of_pool}}
                 ORDER BY project_id, priority, eligible_since, id LIMIT 20) AS first) AS near
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job AS job
-        WHERE id = near.id AND {{ready}} AND crash_count < 2 AND lane IS NULL
+        WHERE id = near.id AND {{claimable}}
           AND {{kind_of_pool}} <> ALL(%(strange)s::text[])
           -- The token was drawn before this lock: a claim with a later one may have begun and ended meanwhile.
           AND fencing_token < claim.token

@@ -7,6 +7,7 @@
 -- clock   none: an event's own time says where it belongs
 -- returns one row: how many events were looked at
 WITH event AS MATERIALIZED (
+    -- The events that are counted, with the figures in their data.
     SELECT date_bin('10 seconds', created_at, 'epoch') AS at, coalesce(service, '') AS service, event_type,
            CASE WHEN event_type <> 'state_change' THEN event_type
                 WHEN to_status <> 'retried' OR data ? 'retry_count' THEN to_status END AS what,
@@ -23,8 +24,10 @@ WITH event AS MATERIALIZED (
             OR event_type = 'scheduling' AND data ? 'binding_limit'
             OR event_type = 'error' AND data ->> 'operation' = 'lease_lost')
 ), known AS MATERIALIZED (
+    -- The services that have sums.
     SELECT service FROM jobs_flowsample WHERE span_seconds = 0
 ), named AS MATERIALIZED (
+    -- The name under which each service of these events is counted.
     -- A service may be a host that a producer named: without a bound the sums would grow with their imagination.
     SELECT service,
            CASE WHEN known.service IS NOT NULL
@@ -33,6 +36,7 @@ WITH event AS MATERIALIZED (
                 THEN service ELSE 'other' END AS name
       FROM (SELECT DISTINCT service FROM event) AS seen LEFT JOIN known USING (service)
 ), counted AS (
+    -- How many events and answers there are of each sort. `answer`: the class of its status, as in flow_bins.py.
     SELECT at, service, what, crashes, NULL::int AS answer, NULL::int AS size_bin, NULL::bigint AS bytes,
            width_bucket(duration, %(duration_ms)s::float8[]) AS latency_bin,
            width_bucket(waited, %(duration_ms)s::float8[]) AS delay_bin,
@@ -55,6 +59,7 @@ WITH event AS MATERIALIZED (
      WHERE calls IS NOT NULL
      GROUP BY at, service, answer, 6
 ), summed AS MATERIALIZED (
+    -- The sums of each span and service.
     SELECT span_seconds, CASE span_seconds WHEN 0 THEN timestamptz 'epoch' WHEN 10 THEN at
                               ELSE date_bin('5 minutes', at, 'epoch') END AS began,
            named.name,
@@ -66,68 +71,25 @@ WITH event AS MATERIALIZED (
            coalesce(sum(n) FILTER (WHERE what = 'cancelled'), 0) AS cancelled,
            coalesce(sum(n * crashes), 0) AS crashed,
            coalesce(sum(n) FILTER (WHERE what = 'error'), 0) AS leases_lost,
-           ARRAY[coalesce(sum(n) FILTER (WHERE answer = 1), 0), coalesce(sum(n) FILTER (WHERE answer = 2), 0),
-                 coalesce(sum(n) FILTER (WHERE answer = 3), 0), coalesce(sum(n) FILTER (WHERE answer = 4), 0),
-                 coalesce(sum(n) FILTER (WHERE answer = 5), 0),
-                 coalesce(sum(n) FILTER (WHERE answer = 6), 0), coalesce(sum(n) FILTER (WHERE answer = 7), 0),
-                 coalesce(sum(n) FILTER (WHERE answer = 8), 0), coalesce(sum(n) FILTER (WHERE answer = 9), 0),
-                 coalesce(sum(n) FILTER (WHERE answer = 10), 0)]::bigint[] AS answers,
-           ARRAY[coalesce(sum(n) FILTER (WHERE size_bin = 0), 0), coalesce(sum(n) FILTER (WHERE size_bin = 1), 0),
-                 coalesce(sum(n) FILTER (WHERE size_bin = 2), 0), coalesce(sum(n) FILTER (WHERE size_bin = 3), 0),
-                 coalesce(sum(n) FILTER (WHERE size_bin = 4), 0), coalesce(sum(n) FILTER (WHERE size_bin = 5), 0),
-                 coalesce(sum(n) FILTER (WHERE size_bin = 6), 0), coalesce(sum(n) FILTER (WHERE size_bin = 7), 0),
-                 coalesce(sum(n) FILTER (WHERE size_bin = 8), 0)]::bigint[] AS sizes,
+           {{count_answers}} AS answers,
+           {{count_sizes}} AS sizes,
            coalesce(sum(bytes), 0) AS size_bytes,
-           ARRAY[coalesce(sum(n) FILTER (WHERE latency_bin = 0), 0), coalesce(sum(n) FILTER (WHERE latency_bin = 1), 0),
-                 coalesce(sum(n) FILTER (WHERE latency_bin = 2), 0), coalesce(sum(n) FILTER (WHERE latency_bin = 3), 0),
-                 coalesce(sum(n) FILTER (WHERE latency_bin = 4), 0), coalesce(sum(n) FILTER (WHERE latency_bin = 5), 0),
-                 coalesce(sum(n) FILTER (WHERE latency_bin = 6), 0), coalesce(sum(n) FILTER (WHERE latency_bin = 7), 0),
-                 coalesce(sum(n) FILTER (WHERE latency_bin = 8), 0), coalesce(sum(n) FILTER (WHERE latency_bin = 9), 0),
-                 coalesce(sum(n) FILTER (WHERE latency_bin = 10), 0),
-                 coalesce(sum(n) FILTER (WHERE latency_bin = 11), 0),
-                 coalesce(sum(n) FILTER (WHERE latency_bin = 12), 0),
-                 coalesce(sum(n) FILTER (WHERE latency_bin = 13), 0),
-                 coalesce(sum(n) FILTER (WHERE latency_bin = 14), 0),
-                 coalesce(sum(n) FILTER (WHERE latency_bin = 15), 0)]::bigint[] AS latencies,
+           {{count_latencies}} AS latencies,
            coalesce(sum(duration), 0) AS latency_ms,
-           ARRAY[coalesce(sum(n) FILTER (WHERE delay_bin = 0), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 1), 0),
-                 coalesce(sum(n) FILTER (WHERE delay_bin = 2), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 3), 0),
-                 coalesce(sum(n) FILTER (WHERE delay_bin = 4), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 5), 0),
-                 coalesce(sum(n) FILTER (WHERE delay_bin = 6), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 7), 0),
-                 coalesce(sum(n) FILTER (WHERE delay_bin = 8), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 9), 0),
-                 coalesce(sum(n) FILTER (WHERE delay_bin = 10), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 11), 0),
-                 coalesce(sum(n) FILTER (WHERE delay_bin = 12), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 13), 0),
-                 coalesce(sum(n) FILTER (WHERE delay_bin = 14), 0),
-                 coalesce(sum(n) FILTER (WHERE delay_bin = 15), 0)]::bigint[] AS delays,
+           {{count_delays}} AS delays,
            coalesce(sum(waited), 0) AS delay_ms
       FROM counted JOIN named USING (service) CROSS JOIN (VALUES (0), (10), (300)) AS span (span_seconds)
      GROUP BY 1, 2, 3
 ), kept AS (
+    -- They are added to what is kept.
     INSERT INTO jobs_flowsample AS kept
            (span_seconds, at, service, submitted, completed, failed, retried, deferred, cancelled, crashed, leases_lost,
             answers, sizes, size_bytes, latencies, latency_ms, delays, delay_ms)
     SELECT * FROM summed ORDER BY 1, 2, 3
     ON CONFLICT (span_seconds, at, service) DO UPDATE
-       SET submitted = kept.submitted + excluded.submitted,
-           completed = kept.completed + excluded.completed,
-           failed = kept.failed + excluded.failed,
-           retried = kept.retried + excluded.retried,
-           deferred = kept.deferred + excluded.deferred,
-           cancelled = kept.cancelled + excluded.cancelled,
-           crashed = kept.crashed + excluded.crashed,
-           leases_lost = kept.leases_lost + excluded.leases_lost,
-           answers = ARRAY(SELECT coalesce(a, 0) + b
-                         FROM unnest(kept.answers, excluded.answers) WITH ORDINALITY AS t (a, b, bin) ORDER BY bin),
-           sizes = ARRAY(SELECT coalesce(a, 0) + b
-                         FROM unnest(kept.sizes, excluded.sizes) WITH ORDINALITY AS t (a, b, bin) ORDER BY bin),
-           size_bytes = kept.size_bytes + excluded.size_bytes,
-           latencies = ARRAY(SELECT coalesce(a, 0) + b
-                         FROM unnest(kept.latencies, excluded.latencies) WITH ORDINALITY AS t (a, b, bin) ORDER BY bin),
-           latency_ms = kept.latency_ms + excluded.latency_ms,
-           delays = ARRAY(SELECT coalesce(a, 0) + b
-                         FROM unnest(kept.delays, excluded.delays) WITH ORDINALITY AS t (a, b, bin) ORDER BY bin),
-           delay_ms = kept.delay_ms + excluded.delay_ms
+       SET {{add_flow}}
 ), decided AS (
+    -- Calls that a limit deferred or rejected are counted by limit, too.
     INSERT INTO jobs_decisiontotal AS total (decision, service, call_type, model, limit_name, calls)
     SELECT CASE event_type WHEN 'scheduling' THEN 'deferred' ELSE 'rejected' END, name, '', '', limit_name, count(*)
       FROM event JOIN named USING (service)

@@ -9,7 +9,7 @@
 --         none)
 WITH RECURSIVE first AS (
     (SELECT pool, project_id, priority, eligible_since, 1 AS nth FROM jobs_job
-      WHERE {{ready}} AND crash_count < 2 AND lane IS NULL AND pool IS NOT NULL
+      WHERE {{claimable}} AND pool IS NOT NULL
       ORDER BY pool, project_id, priority, eligible_since, id LIMIT 1)
     UNION ALL
     SELECT next.*, first.nth + 1
@@ -17,7 +17,7 @@ WITH RECURSIVE first AS (
      CROSS JOIN LATERAL (
            SELECT pool, project_id, priority, eligible_since FROM jobs_job AS job
             WHERE (job.pool, job.project_id, job.priority) > (first.pool, first.project_id, first.priority)
-              AND {{ready}} AND crash_count < 2 AND lane IS NULL AND pool IS NOT NULL
+              AND {{claimable}} AND pool IS NOT NULL
             ORDER BY pool, project_id, priority, eligible_since, id LIMIT 1) AS next
      WHERE first.nth < %(most_heads)s::int
 ), first_in_lane AS (
@@ -48,7 +48,7 @@ SELECT pool.name, outside.jobs + inside.ready AS ready, inside.parked, coalesce(
  CROSS JOIN LATERAL (
        SELECT count(*) AS jobs
          FROM (SELECT FROM jobs_job
-                WHERE jobs_job.pool = pool.name AND {{ready}} AND crash_count < 2 AND lane IS NULL
+                WHERE jobs_job.pool = pool.name AND {{claimable}}
                 ORDER BY project_id, priority, eligible_since, id  -- by the index, or all are read for a small pool
                 LIMIT %(most)s::int) AS job) AS outside
  CROSS JOIN LATERAL (

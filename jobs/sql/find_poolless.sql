@@ -7,7 +7,7 @@
 SELECT kind, count(*)::int AS jobs, min(eligible_since) AS since,
        array_agg(DISTINCT project_id ORDER BY project_id) AS projects
   FROM ((SELECT kind, eligible_since, project_id FROM jobs_job
-          WHERE pool = '' AND {{ready}} AND crash_count < 2 AND lane IS NULL
+          WHERE pool = '' AND {{claimable}}
           LIMIT %(most)s::int)
          UNION ALL
         (SELECT kind, eligible_since, project_id FROM jobs_job
