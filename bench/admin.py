@@ -27,7 +27,7 @@ JOBS, CANCELLED = 250_000, 20_000
 FULL_JOBS, FULL_CANCELLED = 5_000_000, 100_000
 ASKED = 3
 CLAIMS, WANTED = 150, 100
-MOST_CLAIMS = 200  # while the bulk action runs; on a slow machine it outlasts the ready jobs
+MAX_CLAIMS = 200  # while the bulk action runs; on a slow machine it outlasts the ready jobs
 TARGET_MS = 500
 ANSWERED = {http.client.OK, http.client.FOUND}  # a search for one job leads to it
 
@@ -142,7 +142,7 @@ def _bulk(session: Session, cancelled: int) -> None:
     begun = time.monotonic()
     worker.start()
     during: list[float] = []
-    while not ended.is_set() and len(during) < MOST_CLAIMS:
+    while not ended.is_set() and len(during) < MAX_CLAIMS:
         during += claim_milliseconds(claims=20, wanted=WANTED)
     worker.join()
     seconds = time.monotonic() - begun

@@ -60,7 +60,7 @@ FAULTS = {
 KEYLESS = {"results_in_order": True, "repeated_line_rate": 0, "malformed_line_rate": 0, "lost_line_rate": 0}
 INPUT, OUTPUT = 2, 8  # micro-units for a token, live; a batch has half of it
 MODEL = "small-1"
-MOST_KILLS = 10
+MAX_KILLS = 10
 BETWEEN_KILLS_SECONDS = (5.0, 12.0)
 
 
@@ -211,7 +211,7 @@ def _kill(kills: list[int], over: threading.Event) -> None:
     while not over.wait(dice.uniform(*BETWEEN_KILLS_SECONDS)):
         holder = DutyLease.objects.filter(duty=duty_of("llm.generate")).values_list("holder", flat=True).first()
         executor = Executor.objects.filter(pk=holder).first() if holder else None
-        if executor is not None and len(kills) < MOST_KILLS:
+        if executor is not None and len(kills) < MAX_KILLS:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(executor.pid, signal.SIGKILL)
                 kills.append(executor.pid)

@@ -34,7 +34,7 @@ WINDOW_SECONDS, FULL_WINDOW_SECONDS = 5, 60
 WINDOWS = 4  # that the batch takes, about, at the pace of the limit that binds
 LESSON = 60  # calls that teach what calls like these take
 OUTPUT_TOKENS = 90  # fewer where a question allows fewer
-FEWEST_ALLOWED, MOST_ALLOWED = 20, 400
+MIN_ALLOWED, MAX_ALLOWED = 20, 400
 SHORTEST, LONGEST = 40, 400  # words of a question
 TOKENS_OF_A_CALL = 380  # about, at the sandbox's count
 TOKEN_FACTOR = 1.15  # the provider's tokenizer takes so many more than we estimate
@@ -43,7 +43,7 @@ ALLOW_LOOPBACK = {"QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "on"}
 PRICES = {"input_tokens": 2_000_000, "output_tokens": 8_000_000}
 # By what binds: calls and tokens that the provider allows in a window.
 QUOTAS = {"tokens": (120, 24_000), "requests": (50, 60_000)}
-DOCUMENTS, SHORTEST_DOCUMENT, LONGEST_DOCUMENT = 20, 5_000, 200_000  # tokens, in parts of 8,000
+DOCUMENTS, MIN_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH = 20, 5_000, 200_000  # tokens, in parts of 8,000
 DOCUMENTS_QUOTA = (600, 250_000)
 LOOKS_AT_THE_END = 5  # while documents go, evenly over the time that was told
 
@@ -104,7 +104,7 @@ def _measure_documents(session: Session, window: float) -> None:
 
 
 def _documents() -> Iterator[dict[str, Any]]:
-    step = (LONGEST_DOCUMENT - SHORTEST_DOCUMENT) / (DOCUMENTS - 1)
+    step = (MAX_DOCUMENT_LENGTH - MIN_DOCUMENT_LENGTH) / (DOCUMENTS - 1)
     for number in range(DOCUMENTS):
         place = number * 7 % DOCUMENTS  # in no order
         payload = {
@@ -112,7 +112,7 @@ def _documents() -> Iterator[dict[str, Any]]:
             "service": SERVICE,
             "credential": CREDENTIAL,
             "model": MODEL,
-            "prompt": document(round(SHORTEST_DOCUMENT + place * step), seed=number),
+            "prompt": document(round(MIN_DOCUMENT_LENGTH + place * step), seed=number),
             "split": True,
             "max_output_tokens": OUTPUT_TOKENS,
         }
@@ -172,7 +172,7 @@ def _questions(count: int, *, seed: int) -> Iterator[dict[str, Any]]:
             "credential": CREDENTIAL,
             "model": MODEL,
             "prompt": f"{number} " + "word " * dice.randint(SHORTEST, LONGEST),
-            "max_output_tokens": dice.randint(FEWEST_ALLOWED, MOST_ALLOWED),
+            "max_output_tokens": dice.randint(MIN_ALLOWED, MAX_ALLOWED),
         }
         yield {"kind": "llm.generate", "payload": payload}
 

@@ -29,7 +29,7 @@ QUOTA_PROJECT, QUOTA_USER = "demo", "robot"
 SPREADSHEET = "demo-time-zones"
 APPENDED = 90  # calls: a minute and a half at the default 60 a minute of a user
 USER_QUOTA = "WriteRequestsPerMinutePerUser"
-MOST_USAGE_BYTES = 2_000_000
+MAX_USAGE_BYTES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ async def _count_calls(base: str) -> CallCount | None:
             f"{base}/_sandbox/usage?service=google_sheets",
             policy=OutboundPolicy.of(allow_loopback=True),
             timeout_seconds=5,
-            max_response_bytes=MOST_USAGE_BYTES,
+            max_response_bytes=MAX_USAGE_BYTES,
         )
     except OutboundFailed:
         return None

@@ -22,7 +22,7 @@ from ratelimits.feedback import PushBack
 MAX_MESSAGE = 2000
 MAX_CODE = 64
 MAX_STATUS = 1000
-LONGEST_STATED_DELAY_SECONDS = 7 * 24 * 3600
+MAX_STATED_DELAY_SECONDS = 7 * 24 * 3600
 
 REMEDIES: dict[int, str] = {
     429: "A per-minute quota was exceeded. It backs off by itself; lower concurrency, batch more, or raise the quota.",
@@ -245,7 +245,7 @@ def _usable_delay(seconds: float | None) -> float | None:
     """Return the seconds that a provider asked us to wait, if they are a time at all; at most a week."""
     if seconds is None or not seconds >= 0:
         return None
-    return min(seconds, LONGEST_STATED_DELAY_SECONDS)
+    return min(seconds, MAX_STATED_DELAY_SECONDS)
 
 
 def _is_server_error(status: int | None) -> bool:

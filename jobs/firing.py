@@ -21,13 +21,13 @@ from cronsim import CronSim, CronSimError
 from django.db import models
 
 MISSED_AFTER = timedelta(seconds=60)  # a fire that is later than this was missed
-LONGEST_CRON = 100
-LONGEST_JITTER_SECONDS = 3600
-MOST_MISSED = 100  # missed fires that are made up for at once
-MOST_COUNTED = 1000  # of those left out
+MAX_CRON_LENGTH = 100
+MAX_JITTER_SECONDS = 3600
+MAX_MISSED_FIRES = 100  # missed fires that are made up for at once
+MAX_COUNTED = 1000  # of those left out
 FIELDS = 5
 A_MINUTE = timedelta(minutes=1)
-LONGEST_MOVE = timedelta(hours=3)  # of a clock, but for the change of a date line
+MAX_MOVE = timedelta(hours=3)  # of a clock, but for the change of a date line
 TICK = timedelta(microseconds=1)
 SHARES = 2**32
 
@@ -82,7 +82,7 @@ class Due:
     """
     Attributes:
         fires: To be made now, the oldest first.
-        left_out: So many more were missed, counted up to MOST_COUNTED.
+        left_out: So many more were missed, counted up to MAX_COUNTED.
         last_due_at: The newest of all of them; None: none is due.
         following: The next one; None: there is none.
     """
@@ -124,7 +124,7 @@ class Times:
             BadTimes: The cron text or the zone cannot be read, or it would never fire.
         """
         check_zone(self.time_zone)
-        if len(self.cron.split()) != FIELDS or len(self.cron) > LONGEST_CRON:
+        if len(self.cron.split()) != FIELDS or len(self.cron) > MAX_CRON_LENGTH:
             raise BadTimes("cron", _meant(self.cron))
         try:
             endless = Times(self.cron, self.time_zone)
@@ -169,18 +169,18 @@ class Times:
             taken = [fire for fire in taken if now - fire.fire_at < MISSED_AFTER]
         counted = len(found) if start < since else self._count(since, found[-1].due_at)
         last = found[-1].due_at
-        left_out = min(MOST_COUNTED, counted - len(taken))
+        left_out = min(MAX_COUNTED, counted - len(taken))
         return Due(taken, left_out, last, next(self.after(last), None))
 
     def _upto(self, start: datetime, upto: datetime) -> Iterator[Fire]:
         return takewhile(lambda fire: fire.due_at <= upto, self.after(start))
 
     def _count(self, since: datetime, upto: datetime) -> int:
-        return sum(1 for _ in islice(self._upto(since - TICK, upto), MOST_COUNTED + MOST_MISSED))
+        return sum(1 for _ in islice(self._upto(since - TICK, upto), MAX_COUNTED + MAX_MISSED_FIRES))
 
     def _dues(self, moment: datetime) -> Iterator[datetime]:
         latest, again = moment, list[datetime]()
-        near = (moment - LONGEST_MOVE, moment, moment + LONGEST_MOVE)
+        near = (moment - MAX_MOVE, moment, moment + MAX_MOVE)
         begun, start, soon = (at.astimezone(ZoneInfo(self.time_zone)) for at in near)
         if not begun.utcoffset() == start.utcoffset() == soon.utcoffset():
             start = begun  # the clock is moved: a time that it has shown may come yet, or come again

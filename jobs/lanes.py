@@ -24,7 +24,7 @@ from queueops.tenancy.pools import MARK, asked_by, pool_of
 from ratelimits.subjects import Subject
 
 PORTS = {"http": 80, "https": 443}
-MOST_CHARACTERS = 400
+MAX_TARGET_CHARACTERS = 400
 
 
 class Lane(NamedTuple):
@@ -98,12 +98,12 @@ def target_of(url: str, *, credential: str = "") -> str:
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
     base = f"{parts.scheme}://{host}:{parts.port or PORTS.get(parts.scheme, 0)}"
-    return (f"{base} {credential}" if credential else base)[:MOST_CHARACTERS]
+    return (f"{base} {credential}" if credential else base)[:MAX_TARGET_CHARACTERS]
 
 
 def target_of_pool(pool: str) -> str:
     """Return the target of a pool's calls: one for all members, which stand in for each other wherever each is."""
-    return f" {pool}"[:MOST_CHARACTERS]
+    return f" {pool}"[:MAX_TARGET_CHARACTERS]
 
 
 def pool_of_lane(lane: str | None) -> str:

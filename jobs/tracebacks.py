@@ -9,7 +9,7 @@ from traceback import TracebackException
 from types import TracebackType
 from typing import Any
 
-from jobs.handlers.http.answers import MOST_SECRETS, storable
+from jobs.handlers.http.answers import MAX_SECRETS, storable
 from queueops.core.values.masking import masked_text
 from queueops.tenancy.credentials import OpenCredential
 
@@ -19,7 +19,7 @@ MAX_PART = 1_000  # characters of one frame, or of an exception's message: a lon
 MAX_LINE = 300
 CUT = "[cut]\n"
 DIAGNOSTICS = frozenset({"traceback", "log"})  # of an event's data
-SHORTEST_SECRET = 6  # shorter ones would mask ordinary words
+MIN_SECRET_LENGTH = 6  # shorter ones would mask ordinary words
 
 _EXECUTOR = "jobs.executor.loop"
 _PATH = re.compile(r'(?<=File ")/[^"\n]+')
@@ -59,7 +59,7 @@ def secrets_of(credential: object) -> list[str]:
             waiting += value.values() if isinstance(value, dict) else value
         elif isinstance(value, str):
             found |= {value, *value.splitlines()}
-    return sorted((text for text in found if len(text) >= SHORTEST_SECRET), key=len, reverse=True)[:MOST_SECRETS]
+    return sorted((text for text in found if len(text) >= MIN_SECRET_LENGTH), key=len, reverse=True)[:MAX_SECRETS]
 
 
 def fit_line(text: str, secrets: Sequence[str] = ()) -> str:

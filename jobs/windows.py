@@ -9,8 +9,8 @@ from datetime import datetime, time, timedelta
 from jobs.firing import TICK, BadTimes, Times, check_zone
 
 DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")  # as cron has them; the places are datetime's weekdays
-LONGEST_WEEKLY = timedelta(hours=27)  # a day, and the most that a clock is set back by
-LONGEST_ONCE = timedelta(days=31)
+MAX_WEEKLY = timedelta(hours=27)  # a day, and the most that a clock is set back by
+MAX_ONCE = timedelta(days=31)
 # No date is later, and a limit may let so little through that work would take longer.
 FAR_OFF_SECONDS = 1000 * 366 * 86_400.0
 
@@ -68,8 +68,8 @@ class Calendar:
             raise BadTimes("ends_at" if self.ends_at is None else "begins_at", "Say from when to when.")
         if self.ends_at <= self.begins_at:
             raise BadTimes("ends_at", "It ends before it begins.")
-        if self.ends_at - self.begins_at > LONGEST_ONCE:
-            raise BadTimes("ends_at", f"It lasts for at most {LONGEST_ONCE.days} days; pause by hand for longer.")
+        if self.ends_at - self.begins_at > MAX_ONCE:
+            raise BadTimes("ends_at", f"It lasts for at most {MAX_ONCE.days} days; pause by hand for longer.")
         if self.ends_at <= now:
             raise BadTimes("ends_at", "That is over.")
 
@@ -84,7 +84,7 @@ class Calendar:
         ends = Times(_cron(self.until), self.time_zone)
         # A whole day ends at the next such time; a time in a gap of the clock counts as the gap's end.
         least = timedelta() if self.since == self.until else TICK
-        for fire in self._begins().after(after - LONGEST_WEEKLY):
+        for fire in self._begins().after(after - MAX_WEEKLY):
             end = next(ends.after(fire.due_at - least)).due_at
             if end > max(after, fire.due_at):
                 yield Span(fire.due_at, end)

@@ -23,7 +23,7 @@ Amounts = Mapping[str, float]
 
 NO_AMOUNTS: Amounts = MappingProxyType({})
 
-MOST_TOKENS = 1_000_000_000  # of one call: a larger number is no count, and its cost could not be stored
+MAX_TOKENS_OF_A_CALL = 1_000_000_000  # of one call: a larger number is no count, and its cost could not be stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Usage:
     def is_sound(self) -> bool:
         """Whether its counts are possible: a program that answers in a provider's place may say anything."""
         counts = (self.requests, self.written_tokens or 0, *self.amounts().values())
-        return all(type(count) is int and 0 <= count <= MOST_TOKENS for count in counts)
+        return all(type(count) is int and 0 <= count <= MAX_TOKENS_OF_A_CALL for count in counts)
 
     def amounts(self) -> dict[str, float]:
         """The amounts that are known, by unit."""

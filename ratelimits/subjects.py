@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-LONGEST_NAME = 100  # characters of a project, a user or a model
-LONGEST_KEY = len("project:/user:/model:") + 3 * LONGEST_NAME
-LONGEST_ID = len("00000000:") + LONGEST_KEY
+MAX_NAME_LENGTH = 100  # characters of a project, a user or a model
+MAX_KEY_LENGTH = len("project:/user:/model:") + 3 * MAX_NAME_LENGTH
+MAX_ID_LENGTH = len("00000000:") + MAX_KEY_LENGTH
 OF_SERVICE = "service"  # the ramp's scope; no limit has it, as a limit is of one service
 NOBODY = "-"  # the user of calls made for no user: a provider counts them as one
 

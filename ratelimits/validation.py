@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 LARGEST = 1e12  # of any amount: a float cannot tell larger neighbouring counts apart in millionths
-LONGEST_FIGURE_SECONDS = 366 * 86_400.0
+MAX_FIGURE_SECONDS = 366 * 86_400.0
 
 Algorithm = Limit.Algorithm
 
@@ -116,8 +116,8 @@ def _check_sizes(limit: Limit, found: Findings) -> None:
                 found.refuse(name, f"A {_words(limit)} needs this figure.")
         elif fault := _amount_fault(value, above_zero=name in {"refill_per_second", "window_seconds", "lease_seconds"}):
             found.refuse(name, fault)
-        elif name.endswith("_seconds") and value > LONGEST_FIGURE_SECONDS:
-            found.refuse(name, f"At most a year: {figure(LONGEST_FIGURE_SECONDS)} seconds.")
+        elif name.endswith("_seconds") and value > MAX_FIGURE_SECONDS:
+            found.refuse(name, f"At most a year: {figure(MAX_FIGURE_SECONDS)} seconds.")
 
 
 def _amount_fault(value: Any, *, above_zero: bool) -> str | None:

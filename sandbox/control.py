@@ -17,7 +17,7 @@ from sandbox.state import STATE, State
 _started = time.monotonic()
 
 MAX_REVOKED_KEYS = 1_000
-MOST_MOVED_SECONDS = 31 * 86_400  # at once
+MAX_MOVED_SECONDS = 31 * 86_400  # at once
 
 _EXACT = ("provider", "project", "user", "model", "quota_kind", "cause")
 
@@ -64,8 +64,8 @@ async def move_clock(request: web.Request) -> web.Response:
         seconds = json.loads(await request.read())["seconds"]
     except (ValueError, RecursionError, TypeError, KeyError):
         seconds = None
-    if type(seconds) not in {int, float} or not 0 <= seconds <= MOST_MOVED_SECONDS:
-        raise web.HTTPBadRequest(text=f'Send how far: {{"seconds": 60}}, at most {MOST_MOVED_SECONDS}.')
+    if type(seconds) not in {int, float} or not 0 <= seconds <= MAX_MOVED_SECONDS:
+        raise web.HTTPBadRequest(text=f'Send how far: {{"seconds": 60}}, at most {MAX_MOVED_SECONDS}.')
     clock.move(seconds)
     return web.json_response({"now": clock.now()})
 

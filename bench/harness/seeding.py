@@ -56,10 +56,10 @@ def sampled_batches(count: int, *, one_of: int, environ: Mapping[str, str]) -> N
     one_project()
     with mock.patch.dict(os.environ, {**environ, "OTEL_TRACES_SAMPLER": "parentbased_always_off"}):
         tracing.tracer.cache_clear()
-        for number in range(count // tracing.MOST_TRACED):
+        for number in range(count // tracing.MAX_TRACED):
             headers = {"traceparent": f"00-{number + 1:032x}-{1:016x}-01"} if number % one_of == 0 else {}
             with tracing.from_caller(headers):
-                submit_batch(noop_lines(tracing.MOST_TRACED), project_id=PROJECT, actor="bench")
+                submit_batch(noop_lines(tracing.MAX_TRACED), project_id=PROJECT, actor="bench")
     tracing.tracer.cache_clear()
 
 

@@ -28,7 +28,7 @@ from .gauge_parts import cap_in_words, gauge_bar, marks
 from .limit_page import users_of
 from .limit_verbs import ACCEPT, CLEAR, COOL_DOWN, DECLINE, END_OVERRIDE, OVERRIDE
 
-MOST_REFUSALS_SHOWN = 20
+MAX_REFUSALS_SHOWN = 20
 
 
 class WithGauges(OnePage):
@@ -167,7 +167,7 @@ def _page_of(counter: Counter) -> dict[str, Any]:
         "queue": queue,
         "refusals": [
             (showing.ago(one.at), one.reason, one.call, f"{one.pressure:.0%}", showing.ago(one.blocked_until))
-            for one in CounterFeedback.objects.filter(counter=counter.pk).order_by("-pk")[:MOST_REFUSALS_SHOWN]
+            for one in CounterFeedback.objects.filter(counter=counter.pk).order_by("-pk")[:MAX_REFUSALS_SHOWN]
         ],
         "clears": showing.ago(clears_at(queue, gauge)),
         **users_of(limit, counter.key),

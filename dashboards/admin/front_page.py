@@ -18,8 +18,8 @@ from queueops.screens import showing
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
-MOST_PROJECTS_SHOWN = 50
-MOST_OF_USERS = 1_000  # alerts of allowances, counted
+MAX_PROJECTS_SHOWN = 50
+MAX_OF_USERS = 1_000  # alerts of allowances, counted
 SIGNS = {"good": "check_circle", "held": "hourglass_top", "warn": "warning", "bad": "error"}
 CHANGES = {"ends": "Ends", "clears": "Clears", "asks": "A probe asks"}
 
@@ -35,7 +35,7 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     alerts = [alert for alert in overview.alerts if alert.acknowledged_at is None and alert.kind in OF_THE_QUEUE]
     critical = [alert for alert in alerts if alert.severity == QuotaAlert.Severity.CRITICAL]
     unseen = QuotaAlert.objects.filter(kind__in=OF_ALLOWANCES, resolved_at=None, acknowledged_at=None)
-    of_users = unseen.order_by()[: MOST_OF_USERS + 1].count()
+    of_users = unseen.order_by()[: MAX_OF_USERS + 1].count()
     apart, columns = overview.apart, [SHOWN[state] for state in _columns(overview)]
     return {
         **context,
@@ -68,7 +68,7 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         "held_by_outages": f"{apart[OUTAGE]:,}" if apart[OUTAGE] else "",
         "alerts": len(alerts),
         "critical": len(critical),
-        "of_users": f"more than {MOST_OF_USERS:,}" if of_users > MOST_OF_USERS else f"{of_users:,}" if of_users else "",
+        "of_users": f"more than {MAX_OF_USERS:,}" if of_users > MAX_OF_USERS else f"{of_users:,}" if of_users else "",
         "alive": executors.count("alive"),
         "not_alive": len(executors) - executors.count("alive"),
         "silent": [(name, showing.ago(out[0].opened_at)) for name, out in grouped(overview.silent).items()],
@@ -86,7 +86,7 @@ def _columns(overview: Overview) -> list[str]:
 
 def _projects(overview: Overview) -> list[dict[str, Any]]:
     """The projects with the most unfinished work, their counts and their oldest ready job."""
-    shown = list(overview.by_project.items())[:MOST_PROJECTS_SHOWN]
+    shown = list(overview.by_project.items())[:MAX_PROJECTS_SHOWN]
     oldest = oldest_ready([project for project, _ in shown])
     jobs, columns = reverse("admin:jobs_job_changelist"), _columns(overview)
     later = scheduled_of_projects([project for project, counts in shown if counts[JobState.QUEUED]])

@@ -22,14 +22,14 @@ from ratelimits.services.limits import overrides
 from ratelimits.services.tuning import limits, stated_caps, steer_counter
 from ratelimits.validation import figure
 
-MOST_MINUTES_COOLED = steer_counter.LONGEST_COOL_DOWN_SECONDS // 60
+MAX_MINUTES_COOLED = steer_counter.MAX_COOL_DOWN_SECONDS // 60
 
 
 class CoolDownForm(ReasonForm):
     seconds = forms.FloatField(
         label="Minutes",
         min_value=0,
-        max_value=MOST_MINUTES_COOLED,
+        max_value=MAX_MINUTES_COOLED,
         initial=5,
         help_text="From now on. 0 ends a cool-down.",
         widget=UnfoldAdminDecimalFieldWidget(attrs={"step": "any", "min": 0}),

@@ -38,7 +38,7 @@ from .limit_verbs import DELETE
 
 FIGURES: frozenset[str] = frozenset().union(*(algorithm.reads for algorithm in KINDS.values()))
 COUNTERS_SHOWN = 20
-MOST_OVERRIDES = 100
+MAX_OVERRIDES = 100
 
 
 class LimitServiceFilter(Choice):
@@ -68,7 +68,7 @@ class OverrideInline(TabularInline):  # type: ignore[misc]
     form = OverrideForm
     fields = ("key", "capacity", "refill_per_second", "ends_at", "note")
     extra = 0
-    max_num = MOST_OVERRIDES
+    max_num = MAX_OVERRIDES
     verbose_name_plural = "Other caps for single keys"
 
     def get_formset(self, request: HttpRequest, obj: Limit | None = None, **kwargs: Any) -> Any:

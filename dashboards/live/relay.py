@@ -33,7 +33,7 @@ BUSY_SECONDS = 0.025  # between two reads while events come
 QUIET_SECONDS = 0.05  # while somebody watches and nothing happens
 IDLE_SECONDS = 1.0  # while nobody watches
 BUSY_FOR_SECONDS = 2.0
-LEAST_SECONDS = 0.005  # however many hints come
+MIN_SECONDS = 0.005  # however many hints come
 RELAYED_AT_ONCE = 1_000
 MAX_BACKLOG = 100_000  # events behind after an outage; beyond it the watchers get the state instead
 LOOK_BACK = 50_000  # ids that transactions from before the first read may still bring; a first cursor lies so far back
@@ -283,14 +283,14 @@ class Relay:
 
     def _wait(self, connection: Connection) -> None:
         """Sleep until it is time, the database says something, or somebody begins to watch."""
-        time.sleep(LEAST_SECONDS)
+        time.sleep(MIN_SECONDS)
         seconds = IDLE_SECONDS
         if self._groups:
             seconds = BUSY_SECONDS if time.monotonic() < self._busy_until else QUIET_SECONDS
         with selectors.DefaultSelector() as selector:
             selector.register(self._ears, selectors.EVENT_READ)
             selector.register(connection.fileno(), selectors.EVENT_READ)
-            ready = {key.fileobj for key, _ in selector.select(seconds - LEAST_SECONDS)}
+            ready = {key.fileobj for key, _ in selector.select(seconds - MIN_SECONDS)}
         if self._ears in ready:
             with suppress(BlockingIOError):
                 while os.read(self._ears, 4096):

@@ -25,7 +25,7 @@ MAX_STATES = 10  # sent to a socket beyond its window before it acknowledges one
 PING_SECONDS = 20.0
 SILENT_SECONDS = 30.0  # a socket that owes an answer and says nothing for so long is closed
 SLOW_SOCKET_SECONDS = 60.0  # beyond its window for so long, it is closed
-MOST_OF_A_BEAT_SECONDS = 2.0  # that count against a client; they come each second
+MAX_OF_A_BEAT_SECONDS = 2.0  # that count against a client; they come each second
 
 
 @dataclass(slots=True)
@@ -207,7 +207,7 @@ class LiveSocket:
         now = time.monotonic()
         if self.closing is not None:
             return
-        stood_still, self._beat_at = max(0.0, now - self._beat_at - MOST_OF_A_BEAT_SECONDS), now
+        stood_still, self._beat_at = max(0.0, now - self._beat_at - MAX_OF_A_BEAT_SECONDS), now
         self._heard_at = min(now, self._heard_at + stood_still)
         if self._behind_since is not None:
             self._behind_since = min(now, self._behind_since + stood_still)

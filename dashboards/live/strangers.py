@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-MOST_STRANGERS = 200  # of a process; they are beside the sockets that are signed in
-MOST_OF_ADDRESS = 50  # an office behind one address signs in within a second, too
+MAX_STRANGERS = 200  # of a process; they are beside the sockets that are signed in
+MAX_OF_ADDRESS = 50  # an office behind one address signs in within a second, too
 
 PutOut = Callable[[], None]
 
@@ -33,9 +33,9 @@ class Strangers:
         own = self._by_address.setdefault(address, {})
         own[put_out] = None
         self._count += 1
-        if len(own) > MOST_OF_ADDRESS:
+        if len(own) > MAX_OF_ADDRESS:
             self._put_out(address)
-        elif self._count > MOST_STRANGERS:
+        elif self._count > MAX_STRANGERS:
             self._put_out(max(self._by_address, key=lambda one: len(self._by_address[one])))
 
     def leave(self, address: str, put_out: PutOut) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from jobs.services.explain.depths import MOST_WAITING_COUNTED
-from jobs.services.explain.flow import MOST_SERVICES_NAMED
-from jobs.services.finish.breaker import MOST_HELD_COUNTED
-from jobs.services.operate.scheduled_jobs import MOST_SCHEDULED_COUNTED
+from jobs.services.explain.depths import MAX_WAITING_COUNTED
+from jobs.services.explain.flow import MAX_SERVICES_NAMED
+from jobs.services.finish.breaker import MAX_HELD_COUNTED
+from jobs.services.operate.scheduled_jobs import MAX_SCHEDULED_COUNTED
 
 PREFIX = "queueops_"
 
@@ -68,20 +68,20 @@ _ALL = (
         "gauge",
         ("service", "state", "priority"),
         f"Ready jobs (queued), those that wait for their time (scheduled), those a limit holds (rate_limited); of each "
-        f"service and state at most {MOST_WAITING_COUNTED:,} are counted.",
+        f"service and state at most {MAX_WAITING_COUNTED:,} are counted.",
     ),
     Metric(
         "jobs_scheduled",
         "gauge",
         (),
-        f"Jobs that wait for their time: a part of those queued; at most {MOST_SCHEDULED_COUNTED:,} are counted.",
+        f"Jobs that wait for their time: a part of those queued; at most {MAX_SCHEDULED_COUNTED:,} are counted.",
     ),
     Metric("breakers_open", "gauge", ("service",), "Outage breakers that are open: one a target and project."),
     Metric(
         "jobs_held_by_outage",
         "gauge",
         ("service",),
-        f"Jobs that wait for an outage to end; of a target and project at most {MOST_HELD_COUNTED:,} are counted.",
+        f"Jobs that wait for an outage to end; of a target and project at most {MAX_HELD_COUNTED:,} are counted.",
     ),
     Metric("oldest_ready_seconds", "gauge", (), "Age of the oldest ready job outside of lanes; 0: none."),
     Metric("longest_run_seconds", "gauge", (), "How long the job that has been running for longest has; 0: none runs."),
@@ -201,4 +201,4 @@ _ALL = (
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
 
-SERVICES_NOTE = f"At most {MOST_SERVICES_NAMED} services have a label of their own; the others are `other` together."
+SERVICES_NOTE = f"At most {MAX_SERVICES_NAMED} services have a label of their own; the others are `other` together."

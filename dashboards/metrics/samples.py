@@ -34,11 +34,11 @@ from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.limits.ramps import ramp_now
 from ratelimits.services.usage.totals import usage_totals
 
-MOST_COUNTERS_SAMPLED = 100  # of one limit
+MAX_COUNTERS_SAMPLED = 100  # of one limit
 FULL_PERCENT = 100
 TOTALS_SECONDS = 60.0  # of allowances: a sum over every user's current month
 TABLES_WITH_DEAD_ROWS = 5
-MOST_PROJECTS = 50  # asked for their oldest ready job, the projects with the most queued first
+MAX_PROJECTS = 50  # asked for their oldest ready job, the projects with the most queued first
 
 
 kept_totals = CachedRead(usage_totals, seconds=TOTALS_SECONDS)
@@ -126,7 +126,7 @@ def _depths() -> Iterator[Sample]:
     for depth in waiting_depths():
         yield Value("jobs_waiting", (depth.service, depth.state, depth.priority), depth.jobs)
     busiest = totals.values_list("project_id").annotate(jobs=Sum("queued")).filter(jobs__gt=0).order_by("-jobs")
-    oldest = min(oldest_ready([project for project, _ in busiest[:MOST_PROJECTS]]).values(), default=None)
+    oldest = min(oldest_ready([project for project, _ in busiest[:MAX_PROJECTS]]).values(), default=None)
     yield Value("oldest_ready_seconds", (), _age(oldest) if oldest else 0.0)
     began = running_here().aggregate(first=Min("started_at"))["first"]
     yield Value("longest_run_seconds", (), _age(began) if began else 0.0)
@@ -146,7 +146,7 @@ def _limits() -> Iterator[Sample]:
     ramp = ramp_now()
     yield Value("ramp_share_ratio", (), ramp.share if ramp else 1)
     by_limit: dict[tuple[str, str], list[CounterGauge]] = {}
-    for gauge in gauges(most=MOST_COUNTERS_SAMPLED):
+    for gauge in gauges(most=MAX_COUNTERS_SAMPLED):
         by_limit.setdefault((gauge.service, gauge.limit), []).append(gauge)
     for of, counters in by_limit.items():
         yield Value("limit_usage_ratio", of, max(one.percent for one in counters) / 100)

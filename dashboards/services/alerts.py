@@ -14,7 +14,7 @@ from ratelimits.services.alerts.silences import silence_of
 from .cache import CachedRead
 from .wire import iso, link
 
-MOST_ALERTS = 20
+MAX_ALERTS = 20
 ALERTS_KEPT_SECONDS = 30.0  # looking through the open alerts of users is too slow for every second
 _GRAVITY = {QuotaAlert.Severity.CRITICAL: 0, QuotaAlert.Severity.WARNING: 1, QuotaAlert.Severity.NOTICE: 2}
 
@@ -28,10 +28,10 @@ def open_alerts() -> Sequence[QuotaAlert]:
     gravity = Case(*severities, output_field=IntegerField())
     seen = Case(When(acknowledged_at=None, then=Value(0)), default=Value(1), output_field=IntegerField())
     rows = QuotaAlert.objects.filter(kind__in=OF_THE_QUEUE, resolved_at=None).annotate(gravity=gravity)
-    found: list[QuotaAlert] = list(rows.order_by(seen, "gravity", "-opened_at", "-pk")[:MOST_ALERTS])
-    if len(found) < MOST_ALERTS:
+    found: list[QuotaAlert] = list(rows.order_by(seen, "gravity", "-opened_at", "-pk")[:MAX_ALERTS])
+    if len(found) < MAX_ALERTS:
         of_users = QuotaAlert.objects.filter(pk__in=_of_users.get(), resolved_at=None, acknowledged_at=None)
-        found += of_users.order_by("-opened_at", "-pk")[: MOST_ALERTS - len(found)]
+        found += of_users.order_by("-opened_at", "-pk")[: MAX_ALERTS - len(found)]
     return found
 
 
@@ -53,7 +53,7 @@ def alert_row(alert: QuotaAlert, people: Mapping[str, str], silences: Sequence[A
 
 def _newest_of_users() -> list[int]:
     rows = QuotaAlert.objects.filter(kind__in=OF_ALLOWANCES, resolved_at=None, acknowledged_at=None)
-    return list(rows.order_by("-opened_at", "-pk").values_list("pk", flat=True)[:MOST_ALERTS])
+    return list(rows.order_by("-opened_at", "-pk").values_list("pk", flat=True)[:MAX_ALERTS])
 
 
 _of_users = CachedRead(_newest_of_users, seconds=ALERTS_KEPT_SECONDS)

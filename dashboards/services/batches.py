@@ -15,10 +15,10 @@ from jobs.states import SHOWN_VERDICTS
 
 from .wire import iso, link
 
-MOST_BATCHES_OPEN = 12
+MAX_BATCHES_OPEN = 12
 LOOKED_BACK = 30  # newest batches, among which recently ended ones are found
 ENDED_LATELY = timedelta(minutes=10)
-MOST_BATCHES_SHOWN = 16
+MAX_BATCHES_SHOWN = 16
 
 
 def batch_rows(rows: BatchQuerySet | None = None, *, links: bool = True) -> list[dict[str, Any]]:
@@ -30,11 +30,11 @@ def batch_rows(rows: BatchQuerySet | None = None, *, links: bool = True) -> list
         links: To the admin; producers have no use for them.
     """
     everything = Batch.objects.all() if rows is None else rows
-    unfinished = list(everything.filter(finished_at=None).order_by("-pk")[:MOST_BATCHES_OPEN])
+    unfinished = list(everything.filter(finished_at=None).order_by("-pk")[:MAX_BATCHES_OPEN])
     since = timezone.now() - ENDED_LATELY
     newest = everything.order_by("-pk")[:LOOKED_BACK]
     ended = [batch for batch in newest if batch.finished_at is not None and batch.finished_at > since]
-    shown = sorted([*unfinished, *ended], key=lambda batch: batch.pk, reverse=True)[:MOST_BATCHES_SHOWN]
+    shown = sorted([*unfinished, *ended], key=lambda batch: batch.pk, reverse=True)[:MAX_BATCHES_SHOWN]
     return _cards(shown, links=links)
 
 

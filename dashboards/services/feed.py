@@ -9,13 +9,13 @@ from queueops.core.values.masking import masked_text
 
 from .wire import iso
 
-MOST_FEED_SHOWN = 40
+MAX_FEED_SHOWN = 40
 EVENTS_LOOKED_AT = 2000  # newest events, of which the fitting ones are shown
-LONGEST_MESSAGE = 300
+MAX_MESSAGE_LENGTH = 300
 
 
 def newest_events(
-    *, project: str | None = None, service: str | None = None, state: str | None = None, most: int = MOST_FEED_SHOWN
+    *, project: str | None = None, service: str | None = None, state: str | None = None, most: int = MAX_FEED_SHOWN
 ) -> list[dict[str, Any]]:
     """
     Return events as the live protocol has them, with their job's kind, the newest first.
@@ -48,7 +48,7 @@ def _event(event: JobEvent, kind: str) -> dict[str, Any]:
         "type": event.event_type,
         "from": event.from_status,
         "to": event.to_status,
-        "message": masked_text(event.message)[:LONGEST_MESSAGE],
+        "message": masked_text(event.message)[:MAX_MESSAGE_LENGTH],
         "percent": event.progress_percent,
         "at": iso(event.created_at),
     }

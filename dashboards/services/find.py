@@ -28,7 +28,7 @@ from queueops.tenancy.models import KEY_PREFIX_LENGTH, Credential, Issuer, Produ
 from ratelimits.models import Limit
 
 LONGEST = 200
-MOST_OF_A_SORT = 10
+MAX_OF_A_SORT = 10
 PROJECTS_PROBED = 1000  # a search by idempotency key probes its index once a project
 NEWEST_BATCHES = 50_000  # whose names are looked at
 ENDING_BYTES = 4  # of an id, as lists show it
@@ -62,7 +62,7 @@ class Hit:
 class Found:
     """
     Attributes:
-        hits: By what they are; MOST_OF_A_SORT of each at most.
+        hits: By what they are; MAX_OF_A_SORT of each at most.
         looked_back_to: Where a search for the end of an id stopped; None: it saw all, or there was none.
     """
 
@@ -97,7 +97,7 @@ def find(term: str, viewer: MaySee) -> Found:
         return found
     for sort, permission, finder in _FINDERS:
         if viewer.has_perm(permission) and (hits := list(finder(text, found))):
-            found.hits[sort] = hits[:MOST_OF_A_SORT]
+            found.hits[sort] = hits[:MAX_OF_A_SORT]
     return found
 
 
@@ -105,14 +105,14 @@ def _jobs(text: str, found: Found) -> Iterator[Hit]:
     projects = list(Project.objects.values_list("pk", flat=True)[:PROJECTS_PROBED])
     # Sorted by id afterwards: for an ORDER BY the planner might walk the table for the key.
     keyed = Job.objects.filter(project_id__in=projects, idempotency_key=text).order_by().ids()
-    ids = list(keyed[:MOST_OF_A_SORT])  # also for a text that looks like an id: many producers make their keys of ids
+    ids = list(keyed[:MAX_OF_A_SORT])  # also for a text that looks like an id: many producers make their keys of ids
     if identifier := _uuid(text):
         ids.append(identifier)
     elif ending := _ending(text):
         ended, found.looked_back_to = _ids_by_ending(ending)
         ids += ended
     chosen = Job.objects.filter(pk__in=ids).order_by("-pk").only("id", "kind", "status", "project_id")
-    for job in chosen[:MOST_OF_A_SORT]:
+    for job in chosen[:MAX_OF_A_SORT]:
         state = SHOWN[JobState(job.status)].words
         yield Hit(str(job.pk), f"{job.kind}, {job.project_id}, {state}", _page("jobs_job", job), str(job.pk))
 
@@ -140,7 +140,7 @@ def _batches(text: str, found: Found) -> Iterator[Hit]:
         end = _ending(text)
         ids = [pk for pk in newest.values_list("pk", flat=True) if pk.bytes.endswith(end)] if end else []
         rows = newest.filter(Q(name__icontains=text) | Q(pk__in=ids)).order_by("-pk")
-    for batch in rows[:MOST_OF_A_SORT]:
+    for batch in rows[:MAX_OF_A_SORT]:
         yield Hit(
             batch.name or str(batch.pk),
             f"{batch.project_id}, {numbered(batch.total, 'job')}",
@@ -153,7 +153,7 @@ def _users(text: str, found: Found) -> Iterator[Hit]:
     identifier = _uuid(text)
     if identifier and Job.objects.filter(user_id=identifier).order_by("-pk").exists():
         yield Hit(str(identifier), "their jobs", _list("jobs_job", user_id=identifier))
-    for user in UserLabel.objects.filter(label__istartswith=text).order_by(Upper("label"))[:MOST_OF_A_SORT]:
+    for user in UserLabel.objects.filter(label__istartswith=text).order_by(Upper("label"))[:MAX_OF_A_SORT]:
         yield Hit(user.label, f"user {user.user_id} of {user.project_id}", _list("jobs_job", user_id=user.user_id))
 
 
@@ -166,7 +166,7 @@ def _kinds(text: str, found: Found) -> Iterator[Hit]:
 def _keys(text: str, found: Found) -> Iterator[Hit]:
     # The database has only a key's first characters, but people may paste a whole key.
     wanted = Q(prefix__startswith=text[:KEY_PREFIX_LENGTH]) | Q(name__icontains=text)
-    for key in ProducerKey.objects.filter(wanted).order_by("pk")[:MOST_OF_A_SORT]:
+    for key in ProducerKey.objects.filter(wanted).order_by("pk")[:MAX_OF_A_SORT]:
         yield Hit(str(key), key.project_id, _page("tenancy_producerkey", key))
 
 
@@ -177,7 +177,7 @@ def _named(screen: str, rows: Callable[[], QuerySet[Any]], *fields: str, about: 
         matches = Q()
         for name in fields:
             matches |= Q(**{f"{name}__icontains": text})
-        for row in rows().filter(matches).order_by("pk")[:MOST_OF_A_SORT]:
+        for row in rows().filter(matches).order_by("pk")[:MAX_OF_A_SORT]:
             name, told = str(getattr(row, fields[0])), str(getattr(row, about, "") or "")
             yield Hit(name, told, _page(screen, row), str(row.pk))
 

@@ -20,11 +20,11 @@ from ratelimits.validation import NOUNS
 
 from .wire import iso, link
 
-MOST_LIMITS_READ = 200  # looked at, in the order they were made
-MOST_GAUGES_SHOWN = 16  # gauges
+MAX_LIMITS_READ = 200  # looked at, in the order they were made
+MAX_GAUGES_SHOWN = 16  # gauges
 COUNTERS_OF_A_LIMIT = 20  # those that changed last
 SHOWN_OF_A_LIMIT = 3
-MOST_LANES_SHOWN = 3
+MAX_LANES_SHOWN = 3
 
 Candidate = tuple[Rule, CounterGauge, Queue, datetime | None]
 
@@ -36,7 +36,7 @@ def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
 
     A few statements, however many limits there are.
     """
-    known = rules()[:MOST_LIMITS_READ]
+    known = rules()[:MAX_LIMITS_READ]
     if not known:
         return [], []
     behind = queues_behind(known)
@@ -57,7 +57,7 @@ def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
         place = (not binds, gauge.holds_nothing, *_order(gauge, behind[rule.id]))
         shown.append((place, _row(gauge, queue, clears, binds=binds)))
     shown.sort(key=lambda pair: pair[0])
-    return [row for _, row in shown[:MOST_GAUGES_SHOWN]], held
+    return [row for _, row in shown[:MAX_GAUGES_SHOWN]], held
 
 
 def _first(gauges: Sequence[CounterGauge], queues: Mapping[str, Queue]) -> list[CounterGauge]:
@@ -122,7 +122,7 @@ def _row(gauge: CounterGauge, queue: Queue, clears: datetime | None, *, binds: b
         "clears_at": iso(clears),
         "lanes": [
             {"project": lane.project, "user": lane.user, "waiting": lane.waiting, "more": lane.more}
-            for lane in queue.lanes[:MOST_LANES_SHOWN]
+            for lane in queue.lanes[:MAX_LANES_SHOWN]
         ],
         "href": link("ratelimits_counter", gauge.counter_id),
         "tune_href": link("ratelimits_limit", gauge.limit_id),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NEWEST_JOBS = 30
 NEWEST_LETTERS = 10
 NEWEST_EVENTS = 50
-LONGEST_MESSAGE = 300
+MAX_MESSAGE_LENGTH = 300
 
 
 def me_snapshot(viewer: Viewer) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _job(job: Job, out: set[Key]) -> dict[str, Any]:
         "priority": job.priority,
         "progress": job.progress,
         "progress_message": masked_text(job.progress_message),
-        "error": masked_text(job.last_error_message)[:LONGEST_MESSAGE],
+        "error": masked_text(job.last_error_message)[:MAX_MESSAGE_LENGTH],
         "batch": None if job.batch_id is None else str(job.batch_id),
         "scheduled_at": iso(job.scheduled_at),
         "created_at": iso(job.created_at),
@@ -119,7 +119,7 @@ def _letter(letter: DeadLetter) -> dict[str, Any]:
         "job": str(letter.job_id),
         "kind": letter.kind,
         "error_code": letter.error_code,
-        "error": masked_text(letter.error_message)[:LONGEST_MESSAGE],
+        "error": masked_text(letter.error_message)[:MAX_MESSAGE_LENGTH],
         "remediation": masked_text(letter.remediation),
         "resolution": letter.resolution,
         "created_at": iso(letter.created_at),

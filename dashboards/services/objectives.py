@@ -16,15 +16,15 @@ from .cache import CachedRead
 from .wire import link
 
 OBJECTIVES_KEPT_SECONDS = 10.0
-MOST_OBJECTIVES_SHOWN = 8
+MAX_OBJECTIVES_SHOWN = 8
 
 kept_objectives = CachedRead(standing_objectives, seconds=OBJECTIVES_KEPT_SECONDS)
 
 
 def objective_rows() -> list[dict[str, Any]]:
-    """Return the objectives with the least of their budget left first; at most MOST_OBJECTIVES_SHOWN."""
+    """Return the objectives with the least of their budget left first; at most MAX_OBJECTIVES_SHOWN."""
     standings = sorted(kept_objectives.get(), key=lambda one: 1 if one.budget_left is None else one.budget_left)
-    return [_row(one) for one in standings[:MOST_OBJECTIVES_SHOWN]]
+    return [_row(one) for one in standings[:MAX_OBJECTIVES_SHOWN]]
 
 
 def _row(one: ObjectiveStanding) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from .overview import Overview, address_of, read_overview
 from .tiles import tiles
 from .wire import iso
 
-MOST_PAUSES_SHOWN = 6
-MOST_PROJECTS = 50  # asked for their oldest ready job, the projects with the most queued first
+MAX_PAUSES_SHOWN = 6
+MAX_PROJECTS = 50  # asked for their oldest ready job, the projects with the most queued first
 
 
 def ops_snapshot() -> dict[str, Any]:
@@ -39,7 +39,7 @@ def ops_snapshot() -> dict[str, Any]:
     return {
         "at": iso(datetime.fromtimestamp(database_now(), UTC)),
         "health": {**verdict, "also": others},
-        "pauses": [_pause(one) for one in overview.paused[:MOST_PAUSES_SHOWN]],
+        "pauses": [_pause(one) for one in overview.paused[:MAX_PAUSES_SHOWN]],
         "ramp": overview.ramp and _ramp(overview.ramp),
         "tiles": tiles(
             overview.apart, letters=overview.letters, oldest=_oldest(overview), scheduled=overview.scheduled
@@ -57,7 +57,7 @@ def ops_snapshot() -> dict[str, Any]:
 def _oldest(overview: Overview) -> datetime | None:
     queued = {project: counts[JobState.QUEUED] for project, counts in overview.by_project.items()}
     busiest = sorted((project for project in queued if queued[project]), key=lambda project: -queued[project])
-    return min(oldest_ready(busiest[:MOST_PROJECTS]).values(), default=None)
+    return min(oldest_ready(busiest[:MAX_PROJECTS]).values(), default=None)
 
 
 def _pause(one: ShownPause) -> dict[str, Any]:

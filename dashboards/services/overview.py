@@ -40,11 +40,11 @@ from .cache import CachedRead
 from .limits import limits_now
 from .wire import link, list_link
 
-MOST_EXECUTORS = 40
-MOST_PAUSES = 50
-MOST_SILENT = 20
+MAX_EXECUTORS = 40
+MAX_PAUSES = 50
+MAX_SILENT = 20
 SEEN_BEFOREHAND = timedelta(hours=24)
-MOST_UPCOMING = 20
+MAX_UPCOMING = 20
 WINDOWS_KEPT_SECONDS = 10.0
 _LISTS = {
     "executors": "jobs_executor",
@@ -98,14 +98,14 @@ def read_overview() -> Overview:
     by_project = counts_by_project()
     everybody = {state.value: sum(counts[state] for counts in by_project.values()) for state in JobState}
     limits, held_back = limits_now()
-    executors = list(Executor.objects.order_by("host", "pid")[:MOST_EXECUTORS])
+    executors = list(Executor.objects.order_by("host", "pid")[:MAX_EXECUTORS])
     alerts, silences = open_alerts(), list(AlertSilence.objects.standing().select_related("limit"))
-    switches = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
+    switches = list(PauseSwitch.objects.order_by("created_at")[:MAX_PAUSES])
     people = names_of([*(alert.acknowledged_by for alert in alerts), *(switch.paused_by for switch in switches)])
     paused = shown_pauses(switches, by_project, people)
     windows = [one for one in switches if one.window_id]
     ramp = ramp_now()
-    silent, held, letters = open_breakers(MOST_SILENT), count_held(), open_letters()
+    silent, held, letters = open_breakers(MAX_SILENT), count_held(), open_letters()
     found = findings(
         Situation(
             counts=everybody,
@@ -144,7 +144,7 @@ def read_overview() -> Overview:
 
 
 _windows_ahead = CachedRead(
-    lambda: upcoming(now=database_moment(), within=SEEN_BEFOREHAND, most=MOST_UPCOMING), seconds=WINDOWS_KEPT_SECONDS
+    lambda: upcoming(now=database_moment(), within=SEEN_BEFOREHAND, most=MAX_UPCOMING), seconds=WINDOWS_KEPT_SECONDS
 )
 
 

@@ -20,9 +20,9 @@ from ratelimits.services.alerts.silences import silence_of
 from ratelimits.services.limits.ramps import ramp_now
 
 from .limits import limits_now
-from .overview import MOST_EXECUTORS, MOST_PAUSES, MOST_SILENT, Counts
+from .overview import MAX_EXECUTORS, MAX_PAUSES, MAX_SILENT, Counts
 
-MOST_ALERTS_READ = 500  # the newest open ones, among which a project's are looked for
+MAX_ALERTS_READ = 500  # the newest open ones, among which a project's are looked for
 EVERYONE = "*"  # the key of a limit that counts everyone together
 # Their messages name nothing but services and numbers.
 NAMES_NOBODY = frozenset({QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING})
@@ -48,13 +48,13 @@ def read_project(project_id: str) -> ProjectOverview:
     """Read the holds of a project, without locks and in bounded statements; nothing of another project is told."""
     counts = project_counts(project_id)
     paused = _pauses_of(project_id, counts)
-    silent = list(_breakers_of(project_id)[:MOST_SILENT])
+    silent = list(_breakers_of(project_id)[:MAX_SILENT])
     _, held_back = limits_now()
     silences = list(AlertSilence.objects.standing())
     found = findings(
         Situation(
             counts=counts,
-            executors=[health_of(one) for one in Executor.objects.order_by("host", "pid")[:MOST_EXECUTORS]],
+            executors=[health_of(one) for one in Executor.objects.order_by("host", "pid")[:MAX_EXECUTORS]],
             pauses=paused,
             silent=silent,
             held_by_outages=count_held(project_id),
@@ -74,9 +74,9 @@ def read_project(project_id: str) -> ProjectOverview:
 
 def alerts_of(project_id: str) -> list[QuotaAlert]:
     """
-    Return open alerts about the project or the whole installation, newest first, among the MOST_ALERTS_READ newest.
+    Return open alerts about the project or the whole installation, newest first, among the MAX_ALERTS_READ newest.
     """
-    rows = QuotaAlert.objects.filter(resolved_at=None).order_by("-opened_at", "-pk")[:MOST_ALERTS_READ]
+    rows = QuotaAlert.objects.filter(resolved_at=None).order_by("-opened_at", "-pk")[:MAX_ALERTS_READ]
     return [alert for alert in rows if not alert.projects or project_id in alert.projects]
 
 
@@ -99,7 +99,7 @@ def _breakers_of(project_id: str) -> QuerySet[ServiceBreaker]:
 
 def _pauses_of(project_id: str, counts: dict[str, int]) -> list[ShownPause]:
     """Return the pauses of the project, and the others that cover waiting jobs of it."""
-    switches = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
+    switches = list(PauseSwitch.objects.order_by("created_at")[:MAX_PAUSES])
     shown = shown_pauses(switches, {project_id: counts}, names_of(one.paused_by for one in switches))
     return [
         one for one in shown if one.project == project_id or (not one.project and is_held_by(one.switch, project_id))

@@ -12,8 +12,8 @@ from ratelimits.services.limiter.gauges import top_users
 
 from .cache import CachedRead
 
-MOST_LIMITS_OF_USERS = 12  # each reads up to 100,000 tallies
-MOST_USERS_OF_A_LIMIT = 3
+MAX_LIMITS_OF_USERS = 12  # each reads up to 100,000 tallies
+MAX_USERS_OF_A_LIMIT = 3
 USERS_KEPT_SECONDS = 30.0
 
 
@@ -24,12 +24,12 @@ def users_of_limits() -> dict[str, dict[str, Any]]:
 
 def _read() -> dict[str, dict[str, Any]]:
     newest = CallTally.objects.order_by("-pk").values_list("service", flat=True)[:1000]
-    limits = Limit.objects.filter(enabled=True, service__in=set(newest)).order_by("pk")[:MOST_LIMITS_OF_USERS]
+    limits = Limit.objects.filter(enabled=True, service__in=set(newest)).order_by("pk")[:MAX_LIMITS_OF_USERS]
     return {str(limit.pk): _users_of(limit) for limit in limits}
 
 
 def _users_of(limit: Limit) -> dict[str, Any]:
-    found = top_users(limit, most=MOST_USERS_OF_A_LIMIT)
+    found = top_users(limit, most=MAX_USERS_OF_A_LIMIT)
     called = in_words(one.name for one in found.users)
     return {
         "users": [{"name": called[one.name], "calls": one.calls, "amount": round(one.amount)} for one in found.users],

@@ -35,7 +35,7 @@ from queueops.tenancy.models import ProducerKey, Project, Scope
 from .access import NOT_SIGNED_IN, producer_of
 
 SIGNED_IN_SECONDS = 12 * 3600
-MOST_PROJECTS_OFFERED = 200
+MAX_PROJECTS_OFFERED = 200
 NO_SUCH_JOB = error_body("not_found", "There is no such job.")
 MAY_NOT_REQUEUE = error_body("permission_denied", "This key may not requeue: it lacks the scope operate.")
 NOTHING_TO_REQUEUE = error_body("wrong_state", "It has no open dead letter: it was requeued or discarded before.")
@@ -57,7 +57,7 @@ def page(request: HttpRequest) -> HttpResponse:
     viewer = producer_of(request)
     if viewer is None:
         return render(request, "dashboards/sign_in.html", {"form": KeyForm(initial={"job": request.GET.get("job")})})
-    projects = list(Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS_OFFERED]) if viewer.is_staff else []
+    projects = list(Project.objects.values_list("pk", flat=True)[:MAX_PROJECTS_OFFERED]) if viewer.is_staff else []
     return render(request, "dashboards/me.html", {"viewer": viewer, "projects": projects, "states": shown_states()})
 
 

@@ -13,13 +13,13 @@ from queueops.screens import showing
 from ratelimits.models import Budget
 from ratelimits.money import shown
 
-MOST_LIMITS_SHOWN = 5
-MOST_AT_ONCE = 10_000  # lines: checking more takes seconds, so that somebody has to ask for it
+MAX_LIMITS_SHOWN = 5
+MAX_AT_ONCE = 10_000  # lines: checking more takes seconds, so that somebody has to ask for it
 
 
 def forecast_of_upload(upload: Upload, *, asked: bool) -> dict[str, Any]:
     """The forecast on an upload's page. The upload is read and checked again, as limits, prices and queues change."""
-    if upload.lines > MOST_AT_ONCE and not asked:
+    if upload.lines > MAX_AT_ONCE and not asked:
         return {"forecast_waits": True}
     try:
         lines, first_line = lines_of(upload)
@@ -57,7 +57,7 @@ def _shown(told: SubmissionForecast) -> dict[str, Any]:
         ],
         "limits": [
             {"name": one.limit, "key": one.key, "share": showing.bar(100 * one.share, f"{one.share:.0%} of the time")}
-            for one in told.binding[:MOST_LIMITS_SHOWN]
+            for one in told.binding[:MAX_LIMITS_SHOWN]
         ],
     }
 

@@ -16,8 +16,8 @@ from unfold.widgets import (
 )
 
 from jobs.models import PauseSwitch
-from jobs.services.operate.bulk_outcome import CANARY_PERCENT, MOST_CANARIES, Canary
-from jobs.services.operate.bulk_run import MOST_ROWS_PER_MINUTE
+from jobs.services.operate.bulk_outcome import CANARY_PERCENT, MAX_CANARIES, Canary
+from jobs.services.operate.bulk_run import MAX_ROWS_PER_MINUTE
 from jobs.services.operate.names_heard import NAMED_BY_SCOPE
 from jobs.services.operate.pauses import OPERATORS
 from jobs.states import Priority
@@ -25,7 +25,7 @@ from queueops.core.values.masking import masked, unmasked
 from queueops.screens.forms import ConfirmForm, OptionalReasonForm, ReasonForm, SuggestingWidget, minutes_field
 from ratelimits.services.limits.known_names import suggested
 
-MOST_EDITABLE = 500_000  # characters of a payload in a text field
+MAX_EDITABLE = 500_000  # characters of a payload in a text field
 
 
 class DelayForm(OptionalReasonForm):
@@ -94,7 +94,7 @@ class PayloadForm(ConfirmForm):
         if self.rows:
             text = json.dumps(masked(self.rows[0].payload), indent=2, ensure_ascii=False)
             self.fields["payload"].initial = text
-            if len(text) > MOST_EDITABLE:
+            if len(text) > MAX_EDITABLE:
                 self.fields["payload"].disabled = True
                 self.fields["payload"].initial = ""
                 self.fields["payload"].help_text = "Too large to edit here; do it through the API."
@@ -134,9 +134,9 @@ class PaceForm(ConfirmForm):
     rows_per_minute = forms.FloatField(
         label="At most rows a minute",
         min_value=1,
-        max_value=MOST_ROWS_PER_MINUTE,
+        max_value=MAX_ROWS_PER_MINUTE,
         required=False,
-        help_text=f"Empty: {MOST_ROWS_PER_MINUTE:,}, which leaves the database room for executors.",
+        help_text=f"Empty: {MAX_ROWS_PER_MINUTE:,}, which leaves the database room for executors.",
         widget=UnfoldAdminDecimalFieldWidget(attrs={"step": "any", "min": 1}),
     )
 
@@ -147,7 +147,7 @@ class CanaryForm(ConfirmForm):
     canary = forms.IntegerField(
         label="So many first, as a canary",
         min_value=1,
-        max_value=MOST_CANARIES,
+        max_value=MAX_CANARIES,
         required=False,
         help_text="The rest follows once all of these have ended; it does not where too many failed with one code."
         " Empty: all at once.",

@@ -29,9 +29,9 @@ from queueops.tenancy.people import name_of
 
 from .matching import words_of as words_of_count
 
-MOST_FOLLOWED = 20_000  # newest requeued jobs whose outcome the page tells
-MOST_FAILED_NAMED = 20  # the newest
-LONGEST_ERROR = 150
+MAX_FOLLOWED = 20_000  # newest requeued jobs whose outcome the page tells
+MAX_FAILED_NAMED = 20  # the newest
+MAX_ERROR_LENGTH = 150
 SLOW = 10  # rows a minute; below it the time for one row says more
 COLOURS = {"running": "info", "done": "success", "cancelled": "warning", "failed": "danger"}
 
@@ -144,7 +144,7 @@ def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:
     """The outcome of the jobs that a requeue made; None for other operations."""
     if operation.action != "requeue_dead_letters" or not operation.done:
         return None
-    outcome = requeue_outcome(operation.pk, newest=MOST_FOLLOWED)
+    outcome = requeue_outcome(operation.pk, newest=MAX_FOLLOWED)
     parts = (
         ("green", "completed", outcome.completed),
         ("red", "failed again", outcome.failed),
@@ -155,16 +155,16 @@ def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:
             {"tone": tone, "words": words, "count": count, "shown": f"{count:,}"} for tone, words, count in parts
         ],
         "cancelled": outcome.ended - outcome.completed - outcome.failed,
-        "is_cut": outcome.requeued == MOST_FOLLOWED,
+        "is_cut": outcome.requeued == MAX_FOLLOWED,
         "followed": outcome.requeued,
         "failed_again": [
             {
                 "href": reverse("admin:jobs_deadletter_change", args=[letter.pk]),
                 "name": f"…{str(letter.job_id)[-8:]}",
-                "error": f"{letter.error_code} {masked_text(letter.error_message)[:LONGEST_ERROR]}",
+                "error": f"{letter.error_code} {masked_text(letter.error_message)[:MAX_ERROR_LENGTH]}",
                 "state": letter.resolution or "open",
             }
-            for letter in (failed_again(operation.pk, most=MOST_FAILED_NAMED) if outcome.failed else ())
+            for letter in (failed_again(operation.pk, most=MAX_FAILED_NAMED) if outcome.failed else ())
         ],
     }
 

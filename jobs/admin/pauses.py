@@ -61,7 +61,7 @@ class ResumeForm(OptionalReasonForm):
 
     def clean_over_minutes(self) -> float | None:
         minutes: float | None = self.cleaned_data["over_minutes"]
-        if minutes and not ramps.SHORTEST_SECONDS <= minutes * 60 <= ramps.LONGEST_SECONDS:
+        if minutes and not ramps.MIN_SECONDS <= minutes * 60 <= ramps.MAX_SECONDS:
             raise forms.ValidationError("From a second to a week.")
         return minutes
 

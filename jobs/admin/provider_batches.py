@@ -32,7 +32,7 @@ from .money import money_shown
 
 State = ProviderBatch.State
 LineState = ProviderBatchLine.State
-MOST_JOBS_SHOWN = 20
+MAX_JOBS_SHOWN = 20
 LOOKS: dict[str, tuple[str, str]] = {
     State.CREATING: ("grey", "upload"),
     State.OPEN: ("blue", "hourglass_top"),
@@ -220,7 +220,7 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
         lines = batch.all_lines.annotate(is_done=Q(state=LineState.SUCCEEDED)).order_by("is_done", "number")
         shown = [
             (showing.link("jobs_job", one.job_id), f"line {one.number}", one.get_state_display().lower())
-            for one in lines[:MOST_JOBS_SHOWN]
+            for one in lines[:MAX_JOBS_SHOWN]
         ]
         more = batch.lines - len(shown)
         rest = f"and {more:,} more" if more > 0 else ""

@@ -20,7 +20,7 @@ from queueops.screens.admin import PageAdmin, QueueAdmin
 from queueops.screens.showing import duration
 
 AGES_MINUTES = (0, 15, 30, 60, 120, 240, 480, 1440, 4320)
-MOST_DELAYS = 10
+MAX_DELAYS = 10
 # Bounds of a retry policy. A longer delay would end after the last time that can be stored, and no job could be put
 # back.
 LARGEST = {"multiplier": 1000, "max_delay_seconds": MAX_DELAY_SECONDS, "window_seconds": MAX_DELAY_SECONDS}
@@ -171,7 +171,7 @@ def _delays(policy: RetryPolicy) -> list[tuple[int, str]]:
         jitter=policy.jitter,  # type: ignore[arg-type]
         window=policy.window_seconds,
     )
-    return [(done + 1, duration(ceiling(rule, done))) for done in range(min(policy.max_retries, MOST_DELAYS))]
+    return [(done + 1, duration(ceiling(rule, done))) for done in range(min(policy.max_retries, MAX_DELAYS))]
 
 
 def _scores() -> dict[str, Any]:

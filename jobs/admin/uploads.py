@@ -22,7 +22,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.screens.admin import PageAdmin
-from queueops.screens.filters import MOST_PROJECTS_LISTED
+from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, actor_of, ask, show_error
@@ -32,7 +32,7 @@ from queueops.tenancy.people import name_of
 from .forecasts import forecast_of_upload
 
 PERMISSION = "jobs.add_upload"
-MOST_FILE_MB = uploads.MAX_UPLOAD_BYTES // 1_000_000
+MAX_FILE_MB = uploads.MAX_UPLOAD_BYTES // 1_000_000
 COLUMNS = (
     "Of a CSV file the first row names the columns: kind, priority, idempotency_key, user_id, scheduled_at, cost and so"
     " on; payload for all of it as JSON, payload.url for text at that place, payload.values:json for JSON there. Any"
@@ -43,7 +43,7 @@ COLUMNS = (
 class UploadForm(ConfirmForm):
     file = forms.FileField(
         label="File",
-        help_text=f"CSV (.csv, .tsv) or one JSON object a line (.ndjson, .jsonl); at most {MOST_FILE_MB} MB.",
+        help_text=f"CSV (.csv, .tsv) or one JSON object a line (.ndjson, .jsonl); at most {MAX_FILE_MB} MB.",
         widget=forms.ClearableFileInput(attrs={"accept": ".csv,.tsv,.ndjson,.jsonl,.json,.txt", "class": "qo-file"}),
     )
     project = forms.ChoiceField(widget=UnfoldAdminSelectWidget)
@@ -60,7 +60,7 @@ class UploadForm(ConfirmForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        projects = Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS_LISTED]
+        projects = Project.objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED]
         kinds = [handler.kind for handler in all_handlers() if not handler.internal]
         self.fields["project"].choices = [(key, key) for key in projects]  # type: ignore[attr-defined]
         self.fields["kind"].choices = [("", "none: each names its own"), *((kind, kind) for kind in kinds)]  # type: ignore[attr-defined]

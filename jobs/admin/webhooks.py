@@ -41,8 +41,8 @@ from queueops.tenancy.signing import WRITTEN_BY_ROTATION, new_signing_secret
 from .states import state_badge
 
 LAST_MESSAGES = 10
-MOST_WEBHOOKS_LISTED = 200
-MOST_TO_BE_TOLD_COUNTED = 10_000
+MAX_WEBHOOKS_LISTED = 200
+MAX_TO_BE_TOLD_COUNTED = 10_000
 Event = WebhookDelivery.Event
 
 
@@ -194,9 +194,9 @@ class WebhookAdmin(ServiceFormAdmin):
         return False  # its deliveries would go with it; switch it off instead
 
     def shown_of(self, request: HttpRequest, row: Webhook) -> dict[str, Any]:
-        waiting = row.jobs.filter(delivery_id=None).order_by("id").values("pk")[:MOST_TO_BE_TOLD_COUNTED].count()
+        waiting = row.jobs.filter(delivery_id=None).order_by("id").values("pk")[:MAX_TO_BE_TOLD_COUNTED].count()
         failed = count_failed(row)
-        more = "at least " if waiting == MOST_TO_BE_TOLD_COUNTED else ""
+        more = "at least " if waiting == MAX_TO_BE_TOLD_COUNTED else ""
         last = row.deliveries.select_related("job").order_by("-pk")[:LAST_MESSAGES]
         return {
             "webhook": row,
@@ -259,7 +259,7 @@ class WebhookFilter(Choice):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         rows = Webhook.objects.order_by("project_id", "url").values_list("pk", "project_id", "url")
-        return [(str(pk), f"{project}: {url}") for pk, project, url in rows[:MOST_WEBHOOKS_LISTED]]
+        return [(str(pk), f"{project}: {url}") for pk, project, url in rows[:MAX_WEBHOOKS_LISTED]]
 
 
 class MessageEventFilter(Choice):

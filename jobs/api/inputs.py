@@ -9,12 +9,12 @@ from uuid import UUID
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from jobs.firing import LONGEST_CRON, LONGEST_JITTER_SECONDS, MOST_MISSED, Missed
+from jobs.firing import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Missed
 from jobs.models import OnFailure
-from jobs.models.webhook import MOST_JOBS_OF_A_MESSAGE
+from jobs.models.webhook import MAX_JOBS_OF_A_MESSAGE
 from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
-from jobs.services.operate.bulk_outcome import CANARY_PERCENT, MOST_CANARIES, Canary
-from jobs.services.operate.schedules import MOST_JOBS
+from jobs.services.operate.bulk_outcome import CANARY_PERCENT, MAX_CANARIES, Canary
+from jobs.services.operate.schedules import MAX_JOBS_OF_A_SCHEDULE
 from jobs.services.submit.spec import MAX_DELAY_SECONDS, After, JobSpec, OnFailureOfThose
 from jobs.states import Priority
 from queueops.core.values.moments import Moment, MomentInUTC
@@ -22,8 +22,8 @@ from queueops.core.values.narrowing import Narrowing, SearchedText, not_null
 from queueops.core.values.tags import Tags
 from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input, as_changes
-from queueops.tenancy.models import MOST_GUARDED
-from ratelimits.services.tuning.at_once import MOST_CALLS_AT_ONCE
+from queueops.tenancy.models import MAX_GUARDED
+from ratelimits.services.tuning.at_once import MAX_CALLS_AT_ONCE
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
 GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"\S")]
@@ -84,7 +84,7 @@ class BatchInput(Input):
     guard_first: int | None = Field(
         default=None,
         ge=1,
-        le=MOST_GUARDED,
+        le=MAX_GUARDED,
         description="Until so many have ended, at most twice as many are let go. By default as the project says: 50.",
     )
 
@@ -110,7 +110,7 @@ class WithCanary(Input):
     canary: int | None = Field(
         default=None,
         ge=1,
-        le=MOST_CANARIES,
+        le=MAX_CANARIES,
         description="So many first. The rest follows once all their jobs have ended. Null: all at once.",
     )
     canary_percent: int = Field(
@@ -149,9 +149,9 @@ class ScheduleFigures(WithReason):
         description="What becomes of fires that are more than a minute late, because no worker ran or the project was "
         "paused: skip, once (one for all of them) or all (each, the newest `most_missed`).",
     )
-    most_missed: int = Field(default=10, ge=1, le=MOST_MISSED)
+    most_missed: int = Field(default=10, ge=1, le=MAX_MISSED_FIRES)
     jitter_seconds: int = Field(
-        default=0, ge=0, le=LONGEST_JITTER_SECONDS, description="Each fire is late by less than that."
+        default=0, ge=0, le=MAX_JITTER_SECONDS, description="Each fire is late by less than that."
     )
     ends_at: MomentInUTC | None = Field(default=None, description="It does not fire later.")
 
@@ -160,12 +160,12 @@ class ScheduleFigures(WithReason):
         return self.model_dump(exclude_unset=True, exclude={"reason"})
 
 
-Cron = Annotated[str, Field(max_length=LONGEST_CRON, description=CRON, examples=["30 2 * * MON-FRI"])]
+Cron = Annotated[str, Field(max_length=MAX_CRON_LENGTH, description=CRON, examples=["30 2 * * MON-FRI"])]
 Jobs = Annotated[
     list[dict[str, Any]],
     Field(
         min_length=1,
-        max_length=MOST_JOBS,
+        max_length=MAX_JOBS_OF_A_SCHEDULE,
         description="Each as in the submission of one job, without times of its own and idempotency_key. One is "
         "submitted as a job, several as a batch of the schedule's name.",
     ),
@@ -194,7 +194,7 @@ class ChangeSchedule(ScheduleFigures):
 class SetAtOnce(WithReason):
     """Whose calls, and how many may be in flight."""
 
-    at_most: Annotated[int, Field(strict=True, ge=1, le=MOST_CALLS_AT_ONCE)]
+    at_most: Annotated[int, Field(strict=True, ge=1, le=MAX_CALLS_AT_ONCE)]
     kind: Annotated[str, StringConstraints(max_length=100)] = Field(
         default="", description="Of jobs of this kind alone. Empty: of every kind."
     )
@@ -268,7 +268,7 @@ class WebhookFigures(WithReason):
     batches: bool = Field(strict=True, default=True, description="It is told that batches ended.")
     jobs: EndedJobs | None = Field(default=None, description="Which ended jobs it is told of. Null: of none.")
     most_jobs: int = Field(
-        strict=True, default=100, ge=1, le=MOST_JOBS_OF_A_MESSAGE, description="Ended jobs of one message, at most."
+        strict=True, default=100, ge=1, le=MAX_JOBS_OF_A_MESSAGE, description="Ended jobs of one message, at most."
     )
 
 

@@ -34,7 +34,7 @@ BATCH = batches.PREFIXES[Protocol.ANTHROPIC]
 ENDPOINT = "/v1/messages"
 WINDOW = "24h"
 CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # Anthropic's own rule; docs/reference/wire-facts.md
-MOST_MESSAGE_BATCHES_LISTED = 1_000
+MAX_MESSAGE_BATCHES_LISTED = 1_000
 LINES = "application/x-jsonl"
 _LINE_ENDS = re.compile(r"[\r\n]+")
 
@@ -45,7 +45,7 @@ class MessageBatches(DoorView):
 
     def get(self, request: Request) -> Response:
         rows = DoorBatch.objects.filter(project_id=self.caller.project_id, door=Protocol.ANTHROPIC)
-        before, size = self.id_of("before_id", BATCH), self.limit(most=MOST_MESSAGE_BATCHES_LISTED)
+        before, size = self.id_of("before_id", BATCH), self.limit(most=MAX_MESSAGE_BATCHES_LISTED)
         if before is None:
             found, more = page_of(rows, size, after=self.id_of("after_id", BATCH))
         else:

@@ -19,7 +19,7 @@ from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
 
 from . import routes
-from .models import LONGEST_MODEL_NAME, ModelRoute, Protocol
+from .models import MAX_MODEL_NAME_LENGTH, ModelRoute, Protocol
 
 READ_ROUTES = Need(Scope.READ, "door.view_modelroute")
 ADD_ROUTES = Need(Scope.OPERATE, "door.add_modelroute")
@@ -41,7 +41,7 @@ GIVEN = {name: EXAMPLE[name] for name in ("pattern", "provider", "credential")}
 class NewModelRoute(inputs.WithReason):
     pattern: str = Field(
         min_length=1,
-        max_length=LONGEST_MODEL_NAME,
+        max_length=MAX_MODEL_NAME_LENGTH,
         pattern=NO_NUL,
         description="A model's name; with * at its end every name that begins so.",
     )
@@ -68,7 +68,7 @@ class ChangeModelRoute(NewModelRoute):
 
     model_config = ConfigDict(json_schema_extra=as_changes)
 
-    pattern: str = Field(default="", min_length=1, max_length=LONGEST_MODEL_NAME, pattern=NO_NUL)
+    pattern: str = Field(default="", min_length=1, max_length=MAX_MODEL_NAME_LENGTH, pattern=NO_NUL)
     credential: str = Field(default="", min_length=1, max_length=100, pattern=NO_NUL)
 
 

@@ -37,16 +37,16 @@ DOOR_ID = re.compile(
 )
 KEY = re.compile(r"[0-9a-f]{32}/.")
 SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
-LONGEST_WINDOW = timedelta(days=30)
+MAX_WINDOW = timedelta(days=30)
 PREFIXES = {Protocol.OPENAI: "batch_", Protocol.ANTHROPIC: "msgbatch_"}
 SAME_FOR = timedelta(minutes=10)  # official clients repeat a POST whose answer did not come
 PROVIDERS_WINDOW = timedelta(hours=24)
 REFUSED_KEPT = timedelta(days=30)
 SPARE = timedelta(minutes=1)
-MOST_METADATA = 16  # OpenAI's: so many pairs, of so many characters; docs/reference/wire-facts.md
-LONGEST_METADATA_KEY = 64
-LONGEST_METADATA_VALUE = 512
-MOST_FAULTS_TOLD = 20
+MAX_METADATA_PAIRS = 16  # OpenAI's: so many pairs, of so many characters; docs/reference/wire-facts.md
+MAX_METADATA_KEY_LENGTH = 64
+MAX_METADATA_VALUE_LENGTH = 512
+MAX_FAULTS_TOLD = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ def window_of(text: Any) -> timedelta:
     """
     found = WINDOW.fullmatch(text) if isinstance(text, str) else None
     window = timedelta(seconds=int(found[1]) * SECONDS[found[2]]) if found else None
-    if window is None or window > LONGEST_WINDOW:
+    if window is None or window > MAX_WINDOW:
         raise BadDoorRequest(
-            f"completion_window is 24h, or minutes, hours or days up to {LONGEST_WINDOW.days}d, such as 90m.",
+            f"completion_window is 24h, or minutes, hours or days up to {MAX_WINDOW.days}d, such as 90m.",
             fields={"completion_window": ["such as 24h"]},
         )
     return window
@@ -90,13 +90,14 @@ def check_metadata(given: Any) -> Mapping[str, str] | None:
     """
     if given is None:
         return None
-    fits = isinstance(given, dict) and len(given) <= MOST_METADATA
+    fits = isinstance(given, dict) and len(given) <= MAX_METADATA_PAIRS
     for name, value in given.items() if fits else ():
-        fits = fits and len(name) <= LONGEST_METADATA_KEY and isinstance(value, str)
-        fits = fits and len(value) <= LONGEST_METADATA_VALUE and "\0" not in name + value
+        fits = fits and len(name) <= MAX_METADATA_KEY_LENGTH and isinstance(value, str)
+        fits = fits and len(value) <= MAX_METADATA_VALUE_LENGTH and "\0" not in name + value
     if not fits:
         raise BadDoorRequest(
-            f"metadata is an object of at most {MOST_METADATA} texts of up to {LONGEST_METADATA_VALUE} characters.",
+            f"metadata is an object of at most {MAX_METADATA_PAIRS} texts, each of at most {MAX_METADATA_VALUE_LENGTH}"
+            " characters.",
             fields={"metadata": ["not as wanted"]},
         )
     return dict(given)
@@ -174,7 +175,7 @@ def _make_once(
 def refused_requests(batch: DoorBatch) -> RequestsRefused:
     """The error that tells of the first faults, each with its place."""
     told = []
-    for error in batch.errors[:MOST_FAULTS_TOLD]:
+    for error in batch.errors[:MAX_FAULTS_TOLD]:
         place = f"requests.{error['line'] - 1}" if error["line"] else "requests"
         where, said = fault_of(error["fields"], error["message"])
         told.append(f"{place}: {where}: {said}" if where else f"{place}: {said}")

@@ -26,8 +26,8 @@ FILE = "file-"  # before an id
 PURPOSES = ("batch", "user_data")  # a batch's lines; a text that payloads name
 FILE_PART_BYTES = 1_000_000
 KEPT_DAYS = 30  # as OpenAI keeps files of batches; docs/reference/wire-facts.md
-SHORTEST_KEPT = timedelta(hours=1)  # OpenAI's bounds of expires_after
-LONGEST_KEPT = timedelta(days=KEPT_DAYS)
+MIN_KEPT = timedelta(hours=1)  # OpenAI's bounds of expires_after
+MAX_KEPT = timedelta(days=KEPT_DAYS)
 _DIGITS = re.compile(r"[0-9a-f]{32}")
 
 
@@ -38,7 +38,7 @@ def store_file(
     actor: str,
     file_name: str,
     purpose: str,
-    kept: timedelta = LONGEST_KEPT,
+    kept: timedelta = MAX_KEPT,
 ) -> DoorFile:
     """
     Store a file durably.
@@ -56,7 +56,7 @@ def store_file(
             f"Files are taken for the purposes {' and '.join(PURPOSES)}, not {purpose[:40]!r}.",
             fields={"purpose": list(PURPOSES)},
         )
-    if not SHORTEST_KEPT <= kept <= LONGEST_KEPT:
+    if not MIN_KEPT <= kept <= MAX_KEPT:
         raise BadDoorRequest(
             f"A file is kept for an hour to {KEPT_DAYS} days.", fields={"expires_after": ["3600 to 2592000 seconds"]}
         )

@@ -15,12 +15,12 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.written import member
 
 from .errors import BadDoorRequest
-from .models import LONGEST_MODEL_NAME, ModelRoute, Protocol
+from .models import MAX_MODEL_NAME_LENGTH, ModelRoute, Protocol
 from .routes import route_for
 
 LINE_READ_BYTES = 262_144
-LONGEST_SHOWN = 80
-LONGEST_CUSTOM_ID = 160  # with what stands before it, it has to fit an idempotency key
+MAX_SHOWN_LENGTH = 80
+MAX_CUSTOM_ID_LENGTH = 160  # with what stands before it, it has to fit an idempotency key
 IN_BODY = "body."  # before the places that llm.call names
 MEMBERS = ("custom_id", "method", "url", "body")
 
@@ -67,8 +67,8 @@ class LineReader:
         Raises:
             BadDoorRequest, NoModelRoute
         """
-        if not isinstance(custom_id, str) or not 0 < len(custom_id) <= LONGEST_CUSTOM_ID or "\0" in custom_id:
-            raise _bad("custom_id", f"custom_id must be a text of 1 to {LONGEST_CUSTOM_ID} characters")
+        if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MAX_CUSTOM_ID_LENGTH or "\0" in custom_id:
+            raise _bad("custom_id", f"custom_id must be a text of 1 to {MAX_CUSTOM_ID_LENGTH} characters")
         if custom_id in self._seen:
             raise _bad("custom_id", f"custom_id {custom_id!r} stands in an earlier line, too")
         if not isinstance(body, dict) or text is None:
@@ -120,8 +120,8 @@ def call_payload(
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise _bad(f"{within}model", "model is missing")
-    if len(model) > LONGEST_MODEL_NAME or "\0" in model:
-        raise _bad(f"{within}model", f"model has at most {LONGEST_MODEL_NAME} characters")
+    if len(model) > MAX_MODEL_NAME_LENGTH or "\0" in model:
+        raise _bad(f"{within}model", f"model has at most {MAX_MODEL_NAME_LENGTH} characters")
     if body.get("stream"):
         raise _bad(f"{within}stream", "Answers do not come in pieces here: leave stream out")
     route = route_for(routes, model, provider)
@@ -133,7 +133,7 @@ def call_payload(
 
 def shown(name: str) -> str:
     """A name of a stranger's as errors tell it: a file may have a thousand of any length."""
-    return name[:LONGEST_SHOWN].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return name[:MAX_SHOWN_LENGTH].replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _bad(param: str, message: str) -> BadDoorRequest:

@@ -12,7 +12,7 @@ from jobs.models import new_id
 from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
 
-LONGEST_MODEL_NAME = 100
+MAX_MODEL_NAME_LENGTH = 100
 REST = "*"  # at the end of a pattern
 
 
@@ -29,7 +29,7 @@ class ModelRoute(models.Model):
     place = models.PositiveSmallIntegerField(default=0, help_text="The route with the lowest place that fits is taken.")
     pattern = models.CharField(
         "model",
-        max_length=LONGEST_MODEL_NAME,
+        max_length=MAX_MODEL_NAME_LENGTH,
         validators=[RegexValidator(r"\A[^*\x00-\x20]*\*?\Z", "A name without spaces; * only at its end.")],
         help_text="The name in the request, such as gpt-4o-mini; with * at its end every name that begins so.",
     )

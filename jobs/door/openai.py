@@ -40,8 +40,8 @@ RESPONSE = "resp_"
 BATCH = batches.PREFIXES[Protocol.OPENAI]
 OUTPUT, ERRORS = "file-output-", "file-error-"
 ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/moderations")
-MOST_FILES_LISTED = 10_000
-MOST_BATCHES_LISTED = 100
+MAX_FILES_LISTED = 10_000
+MAX_BATCHES_LISTED = 100
 LINES = "application/jsonl"
 _SECONDS = re.compile(r"[0-9]{1,9}")
 ERRORS_IN_A_LIST = 20  # of a batch; all that are kept are told where it is looked at
@@ -58,7 +58,7 @@ class Files(DoorView):
         order = request.query_params.get("order", "desc")
         if order not in ("asc", "desc"):
             raise BadDoorRequest("order is asc or desc.", fields={"order": ["asc or desc"]})
-        size = self.limit(most=MOST_FILES_LISTED, default=MOST_FILES_LISTED)
+        size = self.limit(most=MAX_FILES_LISTED, default=MAX_FILES_LISTED)
         after = self.id_of("after", FILE)
         found, more = page_of(rows, size, after=after, newest=order == "desc")
         return Response(_listed([file_answer(file) for file in found], more=more))
@@ -116,7 +116,7 @@ class Batches(DoorView):
 
     def get(self, request: Request) -> Response:
         rows = DoorBatch.objects.filter(project_id=self.caller.project_id, door=Protocol.OPENAI)
-        found, more = page_of(rows, self.limit(most=MOST_BATCHES_LISTED), after=self.id_of("after", BATCH))
+        found, more = page_of(rows, self.limit(most=MAX_BATCHES_LISTED), after=self.id_of("after", BATCH))
         counts = batches.counts_of(found)
         data = [batch_answer(batch, counts[batch.pk], most_errors=ERRORS_IN_A_LIST) for batch in found]
         return Response(_listed(data, more=more))
@@ -447,7 +447,7 @@ def _kept(given: dict[str, str]) -> timedelta:
     """
     anchor, seconds = given.pop("expires_after[anchor]", None), given.pop("expires_after[seconds]", None)
     if anchor is None and seconds is None:
-        return files.LONGEST_KEPT
+        return files.MAX_KEPT
     if anchor != "created_at" or seconds is None or not _SECONDS.fullmatch(seconds):
         raise BadDoorRequest(
             "expires_after is an anchor, created_at, and seconds.", fields={"expires_after": ["created_at and seconds"]}

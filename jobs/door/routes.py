@@ -14,14 +14,14 @@ from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.credentials import usable_by
 from queueops.tenancy.models import Credential, CredentialPool
 from ratelimits.models import Price
-from ratelimits.services.limits.known_names import MOST_SUGGESTED
+from ratelimits.services.limits.known_names import MAX_SUGGESTED
 
 from .errors import BadModelRoute, NoModelRoute, UnknownModelRoute
 from .models import REST, ModelRoute, Protocol
 
 FIGURES = ("place", "pattern", "provider", "credential", "service")
-MOST_ROUTES = 200  # of a project
-MOST_MODELS = 1_000  # that are listed
+MAX_ROUTES = 200  # of a project
+MAX_MODELS = 1_000  # that are listed
 TAKEN = {"pattern": ["Another route of the project is for it, by the same provider's protocol."]}
 
 
@@ -45,8 +45,8 @@ def save_route(
     before = None if new else told_route(route)
     for name, value in figures.items():
         setattr(route, name, value)
-    if new and ModelRoute.objects.filter(project_id=project_id).count() >= MOST_ROUTES:
-        raise BadModelRoute(f"A project has at most {MOST_ROUTES} routes.")
+    if new and ModelRoute.objects.filter(project_id=project_id).count() >= MAX_ROUTES:
+        raise BadModelRoute(f"A project has at most {MAX_ROUTES} routes.")
     check_route(route)
     if save_named(route, force_insert=new):
         raise BadModelRoute(fields=TAKEN)
@@ -124,15 +124,15 @@ def known_models(project_id: str) -> list[tuple[str, str]]:
     priced = Price.objects.filter(provider__in=services).order_by("provider", "model")
     for provider, model in priced.values_list("provider", "model").distinct():
         route = next((one for one in routes if one.fits(model)), None)
-        if route is not None and route.service_name == provider and len(found) < MOST_MODELS:
+        if route is not None and route.service_name == provider and len(found) < MAX_MODELS:
             found.setdefault(model, provider)
     return sorted(found.items())
 
 
 def credentials_known() -> list[str]:
-    """The names of credentials, and of pools of them, that a form offers; at most MOST_SUGGESTED."""
+    """The names of credentials, and of pools of them, that a form offers; at most MAX_SUGGESTED."""
     pools = CredentialPool.objects.values_list("name")
-    return [name for (name,) in Credential.objects.values_list("name").union(pools).order_by("name")[:MOST_SUGGESTED]]
+    return [name for (name,) in Credential.objects.values_list("name").union(pools).order_by("name")[:MAX_SUGGESTED]]
 
 
 def told_route(route: ModelRoute) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.tenancy.credentials import OpenCredential, open_for, open_named
 
 SECRETS_KEPT_SECONDS = 5.0  # how late a changed secret is noticed
-MOST_KEPT = 10_000
+MAX_KEPT = 10_000
 
 Opened = dict[str, OpenCredential | QueueOpsError]
 
@@ -20,7 +20,7 @@ class Keyring:
     """One executor's."""
 
     def __init__(self) -> None:
-        self._kept: TTLCache[str, OpenCredential | QueueOpsError] = TTLCache(MOST_KEPT, SECRETS_KEPT_SECONDS)
+        self._kept: TTLCache[str, OpenCredential | QueueOpsError] = TTLCache(MAX_KEPT, SECRETS_KEPT_SECONDS)
 
     def open(self, jobs: Iterable[ClaimedJob]) -> Opened:
         """Return the credentials that jobs name, by name; an error for one that cannot be opened."""

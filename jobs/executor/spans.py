@@ -37,7 +37,7 @@ from .waits import LogStep, nanoseconds, read_logs, state_after, submitted_since
 logger = logging.getLogger(__name__)
 
 TOGETHER_SECONDS = 1.0  # attempts that end within it are looked up at once
-MOST_ATTEMPTS_WAITING = 2_000  # attempts whose spans are still to be made; later ones go without
+MAX_ATTEMPTS_WAITING = 2_000  # attempts whose spans are still to be made; later ones go without
 ATTEMPTS_AT_ONCE = 100
 CONNECTED_SECONDS = 10.0  # without a traced job for so long, the connection is given up
 LAST_SECONDS = 5.0  # at the process's end, to make the spans of ended attempts
@@ -82,7 +82,7 @@ class JobSpans:
             self._about = {**self._about, "messaging.consumer.group.name": pool}
         self._found: dict[tuple[UUID, int], _Attempt] = {}
         self._attempts: dict[tuple[UUID, int], _Attempt] = {}
-        self._ended: queue.Queue[_Attempt | None] = queue.Queue(MOST_ATTEMPTS_WAITING)
+        self._ended: queue.Queue[_Attempt | None] = queue.Queue(MAX_ATTEMPTS_WAITING)
         self._thread = threading.Thread(target=self._work, name="spans", daemon=True)
 
     def start(self) -> None:
@@ -278,6 +278,6 @@ class JobSpans:
         return {**about, "queueops.batch": str(job.batch_id)} if job.batch_id else about
 
 
-@lru_cache(MOST_ATTEMPTS_WAITING)
+@lru_cache(MAX_ATTEMPTS_WAITING)
 def _context_of(traceparent: str) -> Context:
     return tracing.context_of({"traceparent": traceparent})

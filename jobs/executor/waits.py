@@ -12,7 +12,7 @@ from uuid import UUID
 from jobs.models import JobEvent
 from jobs.states import RUNNING, EventType, JobState
 
-MOST_EVENTS_READ = 2_000  # of all jobs that are asked for together
+MAX_EVENTS_READ = 2_000  # of all jobs that are asked for together
 CLOCKS_APART = timedelta(hours=1)  # ids are of the submitter's clock, the log's days of the database's
 VERSION_7 = 7
 
@@ -52,7 +52,7 @@ def read_logs(ids: set[UUID]) -> dict[UUID, list[LogStep]]:
     wanted = (EventType.STATE_CHANGE, EventType.SCHEDULING)
     events = JobEvent.objects.filter(job_id__in=ids, created_at__gte=submitted_since(ids), event_type__in=wanted)
     logs: defaultdict[UUID, list[LogStep]] = defaultdict(list)
-    for row in reversed(events.order_by("-id").values_list(*LogStep._fields)[:MOST_EVENTS_READ]):
+    for row in reversed(events.order_by("-id").values_list(*LogStep._fields)[:MAX_EVENTS_READ]):
         step = LogStep(*row)
         logs[step.job_id].append(step)
     return logs

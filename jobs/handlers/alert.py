@@ -30,9 +30,9 @@ from jobs.handlers.webhook import (
 from queueops.core.values.numbers import numbered
 from queueops.tenancy.receivers import note_accepted, note_refused
 
-MOST_ERROR = 500  # characters of a route's last error
-MOST_NAMED, MOST_PROJECTS = 20, 5  # alerts in one message, and projects in its subject
-LONGEST_SUBJECT = 200  # characters
+MAX_ERROR = 500  # characters of a route's last error
+MAX_NAMED, MAX_PROJECTS = 20, 5  # alerts in one message, and projects in its subject
+MAX_SUBJECT_LENGTH = 200  # characters
 PERMANENT = 500  # SMTP replies from here on are final (RFC 5321, 4.2.1)
 
 
@@ -124,10 +124,10 @@ def _compose(delivery: AlertPayload) -> Told | None:
         state = "Resolved" if delivery.event == "resolved" else alert.get_severity_display().capitalize()
         others = [] if route.project else list(QuotaAlert.objects.filter(told_with=alert.pk).order_by("pk"))
         besides = _besides(alert, others)
-        subject = f"{state}: {alert.message}"[: LONGEST_SUBJECT - len(besides)] + besides
-        lines += [alert.message, *[one.message for one in others[:MOST_NAMED]]]
-        if len(others) > MOST_NAMED:
-            lines.append(f"and {len(others) - MOST_NAMED:,} more")
+        subject = f"{state}: {alert.message}"[: MAX_SUBJECT_LENGTH - len(besides)] + besides
+        lines += [alert.message, *[one.message for one in others[:MAX_NAMED]]]
+        if len(others) > MAX_NAMED:
+            lines.append(f"and {len(others) - MAX_NAMED:,} more")
         lines += ["", f"Kind: {alert.get_kind_display()}", f"Severity: {alert.severity}"]
         lines.append(f"Since: {_time(alert.opened_at)}")
         if alert.resolved_at:
@@ -137,7 +137,7 @@ def _compose(delivery: AlertPayload) -> Told | None:
         if others:
             content["data"] |= {
                 "projects": sorted({name for one in (alert, *others) for name in one.projects}),
-                "also": [_data(one) for one in others[:MOST_NAMED]],
+                "also": [_data(one) for one in others[:MAX_NAMED]],
             }
         about, severity = str(alert.pk), alert.severity
         if link := _link(alert.pk):
@@ -154,7 +154,7 @@ def _compose(delivery: AlertPayload) -> Told | None:
         is_acknowledged=delivery.event == "acknowledged",
         severity=severity,
         link=link,
-        subject=" ".join(subject.split())[:LONGEST_SUBJECT],
+        subject=" ".join(subject.split())[:MAX_SUBJECT_LENGTH],
         text="\n".join(lines),
         content=content,
     )
@@ -164,8 +164,8 @@ def _besides(alert: Any, others: list[Any]) -> str:
     """Name the other alerts of the message, in a subject's words."""
     projects = sorted({name for one in others for name in one.projects} - alert.projects)
     if projects:
-        more = f" and {len(projects) - MOST_PROJECTS} more" if len(projects) > MOST_PROJECTS else ""
-        return f" (also {', '.join(projects[:MOST_PROJECTS])}{more})"
+        more = f" and {len(projects) - MAX_PROJECTS} more" if len(projects) > MAX_PROJECTS else ""
+        return f" (also {', '.join(projects[:MAX_PROJECTS])}{more})"
     return f" (and {numbered(len(others), 'other cause')})" if others else ""
 
 
@@ -291,4 +291,4 @@ def _note_refused(delivery: AlertPayload, error: ProviderError) -> None:
 def _note_error(route_id: int, error: ProviderError) -> None:
     from ratelimits.models import AlertRoute
 
-    AlertRoute.objects.filter(pk=route_id).update(last_error=error.message[:MOST_ERROR])
+    AlertRoute.objects.filter(pk=route_id).update(last_error=error.message[:MAX_ERROR])

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from pydantic import TypeAdapter
 
 from jobs.states import CallType
-from queueops.core.values.tags import MOST_TAGS
+from queueops.core.values.tags import MAX_TAGS
 
 if TYPE_CHECKING:
     from jobs.handlers.registry import Handler
@@ -22,7 +22,7 @@ FIELD_RULE = re.compile(r"\w{1,40}(\.\w{1,40}){0,3}\Z", re.ASCII)
 MAX_KIND_LENGTH = 100
 MAX_SERVICE_LENGTH = 64
 MAX_RETRY_LENGTH = 40
-LONGEST_TIMEOUT = timedelta(days=7)
+MAX_TIMEOUT = timedelta(days=7)
 
 
 def read_timeout(kind: str, given: object) -> timedelta:
@@ -34,7 +34,7 @@ def read_timeout(kind: str, given: object) -> timedelta:
         found = given if isinstance(given, timedelta) else timedelta(seconds=_number(given))
     except (TypeError, ValueError, OverflowError):
         found = timedelta(0)
-    if not timedelta(0) < found <= LONGEST_TIMEOUT:
+    if not timedelta(0) < found <= MAX_TIMEOUT:
         raise _wrong(kind, "timeout", given, "a timedelta or a number of seconds, above 0 and at most 7 days")
     return found
 
@@ -68,11 +68,11 @@ def read_searchable(kind: str, given: Any) -> tuple[str, ...]:
     """
     if (
         isinstance(given, tuple | list)
-        and len(given) <= MOST_TAGS
+        and len(given) <= MAX_TAGS
         and all(isinstance(field, str) and FIELD_RULE.match(field) for field in given)
     ):
         return tuple(given)
-    raise _wrong(kind, "searchable", given, f"a tuple of at most {MOST_TAGS} fields such as 'customer.id'")
+    raise _wrong(kind, "searchable", given, f"a tuple of at most {MAX_TAGS} fields such as 'customer.id'")
 
 
 def check_options(handler: Handler, aliases: object) -> None:

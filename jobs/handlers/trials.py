@@ -20,7 +20,7 @@ from queueops.core.outbound.policy import OutboundRefused
 from queueops.tenancy.credentials import OpenCredential
 
 TRIAL_SECONDS = 15.0
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
@@ -73,7 +73,7 @@ async def _list_models(url: str, headers: dict[str, str]) -> None:
             policy=outbound_policy(),
             headers=headers,
             timeout_seconds=TRIAL_SECONDS,
-            max_response_bytes=MOST_BYTES,
+            max_response_bytes=MAX_BYTES,
         )
     except (OutboundRefused, OutboundFailed) as error:
         raise unanswered(error) from error

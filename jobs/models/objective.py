@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 
 from queueops.tenancy.models import Project
 
-LONGEST_WITHIN_SECONDS = 30 * 86_400
-MOST_WINDOW_DAYS = 90
+MAX_WITHIN_SECONDS = 30 * 86_400
+MAX_WINDOW_DAYS = 90
 COUNTED_FINE, COUNTED_COARSE = 10, 3600  # seconds of a sample
 
 
@@ -43,7 +43,7 @@ class Objective(models.Model):
         "within seconds",
         null=True,
         blank=True,
-        validators=[MinValueValidator(1), MaxValueValidator(LONGEST_WITHIN_SECONDS)],
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_WITHIN_SECONDS)],
         help_text="Of the moment from which a job may run: when it was submitted, or the time that it is scheduled "
         "for. 300 is five minutes. Waiting for limits, outages and pauses counts. Empty where jobs are to succeed.",
     )
@@ -61,7 +61,7 @@ class Objective(models.Model):
     )
     window_days = models.PositiveSmallIntegerField(
         default=28,
-        validators=[MinValueValidator(1), MaxValueValidator(MOST_WINDOW_DAYS)],
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_WINDOW_DAYS)],
         help_text="The days, up to now, over which the share is to hold. Whole weeks have as many Mondays each.",
     )
     note = models.TextField(blank=True, help_text="Why it is wanted, and whom to ask.")

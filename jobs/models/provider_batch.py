@@ -14,7 +14,7 @@ from queueops.tenancy.models import Project
 
 from .job import new_id
 
-MOST_DEADLINE_HOURS = 366 * 24  # a deadline is no further away
+MAX_DEADLINE_HOURS = 366 * 24  # a deadline is no further away
 SEARCHED_BACK = timedelta(days=7)  # what providers made longer before a restore ended long ago, and was read
 
 
@@ -38,7 +38,7 @@ class BatchPolicy(models.Model):
     complete_within_hours = models.PositiveIntegerField(
         null=True,
         blank=True,
-        validators=[MaxValueValidator(MOST_DEADLINE_HOURS)],
+        validators=[MaxValueValidator(MAX_DEADLINE_HOURS)],
         help_text="The deadline of jobs that name none. Empty: such jobs go live.",
     )
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models.functions import Now
 
-LONGEST_NAME = 100  # as of a pause switch's key
+MAX_NAME_LENGTH = 100  # as of a pause switch's key
 
 
 class RefusedCalls(models.Model):
@@ -17,7 +17,9 @@ class RefusedCalls(models.Model):
     No row: none has been lately. Once they have stopped, a pause switch of the scope `refused` has `name` for its key.
     """
 
-    name = models.CharField(max_length=LONGEST_NAME, unique=True, help_text="In words, such as openai with acme-key.")
+    name = models.CharField(
+        max_length=MAX_NAME_LENGTH, unique=True, help_text="In words, such as openai with acme-key."
+    )
     project_id = models.CharField("project", max_length=63)
     service = models.CharField(max_length=64)
     credential = models.CharField(

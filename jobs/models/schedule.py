@@ -8,7 +8,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models.functions import Now
 
-from jobs.firing import LONGEST_CRON, LONGEST_JITTER_SECONDS, MOST_MISSED, Fire, Missed, Times
+from jobs.firing import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Fire, Missed, Times
 from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
 
@@ -26,7 +26,7 @@ class Schedule(models.Model):
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", help_text="Whose jobs they are.")
     name = models.CharField(max_length=100, help_text="Of its own in the project; its batches are called so, too.")
     cron = models.CharField(
-        max_length=LONGEST_CRON,
+        max_length=MAX_CRON_LENGTH,
         help_text="Minute, hour, day of the month, month, day of the week: 30 2 * * MON-FRI is at half past two on "
         "working days.",
     )
@@ -46,12 +46,12 @@ class Schedule(models.Model):
     most_missed = models.PositiveSmallIntegerField(
         "up to",
         default=10,
-        validators=[MinValueValidator(1), MaxValueValidator(MOST_MISSED)],
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_MISSED_FIRES)],
         help_text="Where each is made up for: the newest so many.",
     )
     jitter_seconds = models.PositiveIntegerField(
         default=0,
-        validators=[MaxValueValidator(LONGEST_JITTER_SECONDS)],
+        validators=[MaxValueValidator(MAX_JITTER_SECONDS)],
         help_text="Each fire is late by less than that, so that schedules of one time do not come all at once.",
     )
     ends_at = models.DateTimeField(null=True, blank=True, help_text="It does not fire later. Empty: it goes on.")

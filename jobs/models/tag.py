@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db import models
 
-from queueops.core.values.tags import LONGEST_TAG
+from queueops.core.values.tags import MAX_TAG_LENGTH
 from queueops.tenancy.models import Project
 
 
@@ -34,7 +34,7 @@ class Tag(models.Model):
 
     pk = models.CompositePrimaryKey("owner_id", "name")
     owner_id = models.UUIDField()
-    name = models.CharField(max_length=LONGEST_TAG)
+    name = models.CharField(max_length=MAX_TAG_LENGTH)
     project = models.ForeignKey(Project, models.PROTECT, db_index=False, db_constraint=False, related_name="+")
 
     objects = TagQuerySet.as_manager()

@@ -10,13 +10,13 @@ from django.db import models
 from django.db.models.functions import Now
 
 from jobs.states import TERMINAL, JobState
-from queueops.core.values.tags import LONGEST_TAG
+from queueops.core.values.tags import MAX_TAG_LENGTH
 from queueops.tenancy.models import Project
 from queueops.tenancy.receivers import Receiver
 
 from .job import Batch, Job, new_id
 
-MOST_JOBS_OF_A_MESSAGE = 200
+MAX_JOBS_OF_A_MESSAGE = 200
 OUTCOMES = tuple((state.value, state.label) for state in JobState if state in TERMINAL)
 
 
@@ -38,10 +38,10 @@ class Webhook(Receiver):
     )
     kinds = ArrayField(models.CharField(max_length=100), default=list, db_default=[], blank=True)
     tags = ArrayField(
-        models.CharField(max_length=LONGEST_TAG), default=list, db_default=[], blank=True, help_text="All of these."
+        models.CharField(max_length=MAX_TAG_LENGTH), default=list, db_default=[], blank=True, help_text="All of these."
     )
     any_tag = ArrayField(
-        models.CharField(max_length=LONGEST_TAG),
+        models.CharField(max_length=MAX_TAG_LENGTH),
         default=list,
         db_default=[],
         blank=True,
@@ -54,7 +54,7 @@ class Webhook(Receiver):
         "jobs of a message",
         default=100,
         db_default=100,
-        validators=[MinValueValidator(1), MaxValueValidator(MOST_JOBS_OF_A_MESSAGE)],
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_JOBS_OF_A_MESSAGE)],
         help_text="At most so many ended jobs are told of in one POST.",
     )
     created_at = models.DateTimeField(db_default=Now())

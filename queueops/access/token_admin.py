@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from queueops.access.models import PersonalToken
-from queueops.access.services.personal_tokens import LONGEST_DAYS, issue_token, revoke_tokens
+from queueops.access.services.personal_tokens import MAX_TOKEN_DAYS, issue_token, revoke_tokens
 from queueops.core.errors import QueueOpsError
 from queueops.screens.forms import ReasonForm
 from queueops.screens.secrets import IssuedAdmin, shown_once
@@ -70,8 +70,8 @@ class PersonalTokenForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean_expires_at(self) -> Any:
         expires_at = self.cleaned_data["expires_at"]
-        if not timezone.now() < expires_at <= timezone.now() + timedelta(days=LONGEST_DAYS):
-            raise forms.ValidationError(f"In the future, and at most {LONGEST_DAYS} days ahead.")
+        if not timezone.now() < expires_at <= timezone.now() + timedelta(days=MAX_TOKEN_DAYS):
+            raise forms.ValidationError(f"In the future, and at most {MAX_TOKEN_DAYS} days ahead.")
         return expires_at
 
 

@@ -12,7 +12,7 @@ from queueops.core.clock import with_clocks
 from . import trail
 
 TARGET = "backup of the database"
-LONGEST_NAME = 100
+MAX_NAME_LENGTH = 100
 LAST = """
 SELECT noted.created_at, coalesce(noted.after ->> 'by', ''),
        extract(epoch FROM {{clock_now}} - coalesce(noted.created_at, made.at))::float8
@@ -33,7 +33,7 @@ class LastBackup(NamedTuple):
 
 def note_backup(by: str) -> None:
     """Write down that a backup is whole. `by`: what made it."""
-    trail.record(actor="system:backup", action="back_up", target=TARGET, after={"by": by[:LONGEST_NAME]})
+    trail.record(actor="system:backup", action="back_up", target=TARGET, after={"by": by[:MAX_NAME_LENGTH]})
 
 
 def last_backup() -> LastBackup:

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 COLLECTOR_SECONDS = 10.0
 PRIORITY = 13 * 8 + 6  # RFC 5424: facility log audit, informational
-MOST_UDP_BYTES = 60_000  # in one datagram
+MAX_UDP_BYTES = 60_000  # in one datagram
 NO_PRINTABLE = re.compile(r"[^!-~]")
 STDOUT = "-"
 
@@ -102,7 +102,7 @@ class Datagrams:
             line_to.settimeout(COLLECTOR_SECONDS)
             line_to.connect(address)  # so that a host without a collector says so with the next
             for line in lines:
-                text = line.text if len(line.text) <= MOST_UDP_BYTES else line.short
+                text = line.text if len(line.text) <= MAX_UDP_BYTES else line.short
                 line_to.send(syslog_message(line, text))
 
 

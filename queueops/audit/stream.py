@@ -26,7 +26,7 @@ from .sinks import SentEntry, sink_of
 
 logger = logging.getLogger(__name__)
 
-MOST_ENTRIES = 500  # entries in one batch
+MAX_ENTRIES = 500  # entries in one batch
 TERM = timedelta(seconds=60)  # longer than a batch takes: by then another process may send
 UNSETTLED_SECONDS = 0.05
 LAST_ID = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM jobs_auditentry_number"
@@ -91,7 +91,7 @@ def send_new(
     try:
         sink, settled = sink_of(target), settled_id(until)
         cursor = row.values_list("cursor", flat=True).get()
-        while entries := list(AuditEntry.objects.filter(pk__gt=cursor, pk__lte=settled).order_by("pk")[:MOST_ENTRIES]):
+        while entries := list(AuditEntry.objects.filter(pk__gt=cursor, pk__lte=settled).order_by("pk")[:MAX_ENTRIES]):
             sink.send([line_of(entry) for entry in entries])
             if not held.update(cursor=entries[-1].pk, accepted_at=Now(), held_until=Now() + TERM):
                 return Sent(sent, is_held=True)  # it took longer than the term, and another sends all of it again

@@ -8,7 +8,7 @@ from psycopg.conninfo import conninfo_to_dict
 from queueops.core.errors import QueueOpsError
 from queueops.core.postgres.watched_line import WatchedConnection
 
-MINIMUM_POSTGRES = 15
+MIN_POSTGRES = 15
 REPLICA_CONNECTIONS = 4  # of a web process, at most; who finds none is served by the primary
 REPLICA_SECONDS = 1  # how long a read waits for one of them, before the primary carries it out
 POOL_SECONDS = 5  # how long a request waits for a connection, and the pool tries for one before it is asked again
@@ -115,10 +115,9 @@ def ensure_suitable_database() -> None:
         reason = " ".join(str(error).split())
         raise UnsuitableDatabase(f"The database at {_address()} does not answer: {reason}") from error
     version = connection.cursor().connection.info.server_version
-    if version < MINIMUM_POSTGRES * 10_000:
+    if version < MIN_POSTGRES * 10_000:
         raise UnsuitableDatabase(
-            f"The database at {_address()} is PostgreSQL {version // 10_000}; "
-            f"QueueOps needs {MINIMUM_POSTGRES} or newer."
+            f"The database at {_address()} is PostgreSQL {version // 10_000}; QueueOps needs {MIN_POSTGRES} or newer."
         )
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from queueops.core.values.near_names import nearest
 
-MOST_FIELDS_TOLD = 50  # of one error; of a body of 150,000 wrong ones the answer would be megabytes
+MAX_FIELDS_TOLD = 50  # of one error; of a body of 150,000 wrong ones the answer would be megabytes
 
 
 class QueueOpsError(Exception):
@@ -71,9 +71,9 @@ def error_body(
 ) -> dict[str, Any]:
     """Return the one error shape; the API's exception handler uses it for errors that are not ours."""
     error: dict[str, Any] = {"code": code, "message": message}
-    if fields and len(fields) > MOST_FIELDS_TOLD:
-        details = {**(details or {}), "fields_left_out": len(fields) - MOST_FIELDS_TOLD}
-        fields = dict(islice(fields.items(), MOST_FIELDS_TOLD))
+    if fields and len(fields) > MAX_FIELDS_TOLD:
+        details = {**(details or {}), "fields_left_out": len(fields) - MAX_FIELDS_TOLD}
+        fields = dict(islice(fields.items(), MAX_FIELDS_TOLD))
     if fields:
         error["fields"] = fields
     if details:

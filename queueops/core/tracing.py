@@ -30,7 +30,7 @@ PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
 HEADERS = ("traceparent", "tracestate")
 SYSTEM = "queueops"
 # Per submission: a batch of 100,000 jobs would be half a million spans of one trace, which nobody can look at.
-MOST_TRACED = 100
+MAX_TRACED = 100
 FLUSH_MS = 3_000  # what a process waits for its collector when it ends
 
 Attributes = Mapping[str, str | int | float | bool]
@@ -48,7 +48,7 @@ class Submission:
 
     span: Span
     traceparent: str | None
-    left: int = MOST_TRACED
+    left: int = MAX_TRACED
 
     def note(self, **attributes: str | int) -> None:
         self.span.set_attributes({name.replace("__", "."): value for name, value in attributes.items()})
@@ -167,7 +167,7 @@ def context_of(carrier: Mapping[str, str]) -> Context:
 
 
 def submitting(name: str, attributes: Attributes) -> AbstractContextManager[Submission | _Nothing]:
-    """Make a span of a submission; the jobs that are inserted within carry it, the first MOST_TRACED of them."""
+    """Make a span of a submission; the jobs that are inserted within carry it, the first MAX_TRACED of them."""
     made = tracer()
     return OFF if made is None else _submitting(made, name, attributes)
 

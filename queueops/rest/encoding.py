@@ -16,7 +16,7 @@ from queueops.core.web.body_cap import too_large
 from .errors import MalformedGzip, UnsupportedEncoding
 
 BODY_READ_BYTES = 65_536
-MOST_MEMBERS = 1_000  # files that were compressed apart and joined; each costs time and may hold nothing
+MAX_MEMBERS = 1_000  # files that were compressed apart and joined; each costs time and may hold nothing
 GZIP = 31  # zlib's window bits for gzip with the largest window
 COMPRESSED = ("/api/", "/functions/")
 
@@ -80,8 +80,8 @@ class _Inflated(io.RawIOBase):
 
     def _begin_member(self) -> None:
         self._members += 1
-        if self._members > MOST_MEMBERS:
-            raise MalformedGzip(f"The body is made of more than {MOST_MEMBERS:,} gzip streams.")
+        if self._members > MAX_MEMBERS:
+            raise MalformedGzip(f"The body is made of more than {MAX_MEMBERS:,} gzip streams.")
         self._member = zlib.decompressobj(GZIP)
 
 

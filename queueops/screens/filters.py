@@ -14,7 +14,7 @@ from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 
 from .paging import as_uuid
 
-MOST_PROJECTS_LISTED = 500  # of a drop-down; beyond them a project's own page leads to its jobs
+MAX_PROJECTS_LISTED = 500  # of a drop-down; beyond them a project's own page leads to its jobs
 
 
 class Choice(DropdownFilter):
@@ -39,7 +39,7 @@ class ProjectFilter(Choice):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
             (key, key)
-            for key in apps.get_model("tenancy", "Project").objects.values_list("pk", flat=True)[:MOST_PROJECTS_LISTED]
+            for key in apps.get_model("tenancy", "Project").objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED]
         ]
 
     def has_output(self) -> bool:

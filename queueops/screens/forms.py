@@ -10,7 +10,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
-MOST_MINUTES_AHEAD = 366 * 24 * 60
+MAX_MINUTES_AHEAD = 366 * 24 * 60
 
 
 class SuggestingWidget(UnfoldAdminTextInputWidget):
@@ -59,7 +59,7 @@ def minutes_field(label: str, help_text: str, initial: float = 0) -> forms.Float
     return forms.FloatField(
         label=label,
         min_value=0,
-        max_value=MOST_MINUTES_AHEAD,
+        max_value=MAX_MINUTES_AHEAD,
         initial=initial,
         required=False,
         help_text=help_text,

@@ -2,7 +2,7 @@
 Lists that open on millions of rows.
 
 Nothing counts a large table. Pages go by id, newest first, so that a page costs the same however deep it is. A filter
-without an index of its own looks through windows of WINDOW rows, newest first. After MOST_WINDOWS_OF_A_PAGE it offers
+without an index of its own looks through windows of WINDOW rows, newest first. After MAX_WINDOWS_OF_A_PAGE it offers
 to look further back: no combination of filters reads more than that for a page.
 """
 
@@ -28,11 +28,11 @@ from queueops.core.values.identifiers import first_id_at, time_of
 from .admin import QueueAdmin
 
 WINDOW = 50_000
-MOST_WINDOWS_OF_A_PAGE = 10  # looked through for one page; about 25 ms each from memory
+MAX_WINDOWS_OF_A_PAGE = 10  # looked through for one page; about 25 ms each from memory
 SEARCH_SECONDS = 0.25  # after which no further window is begun: from a cold disk one may take that long
-MOST_LISTED_COUNTED = 10_000  # rows of a list that nothing but its own default narrows: some milliseconds
+MAX_LISTED_COUNTED = 10_000  # rows of a list that nothing but its own default narrows: some milliseconds
 BEFORE = "before"
-LONGEST_NUMBER = 19  # a bigint's digits
+MAX_NUMBER_LENGTH = 19  # a bigint's digits
 
 # Parameters of a list's address that are no filters.
 NOT_FILTERS = ("before", "p", "o", "all")
@@ -90,7 +90,7 @@ class BoundedChangeList(TypedChangeList):
         before = first = self.model_admin.key_of(self.params.get(BEFORE, ""))
         found: list[Any] = []
         until = time.monotonic() + SEARCH_SECONDS
-        for _ in range(MOST_WINDOWS_OF_A_PAGE):
+        for _ in range(MAX_WINDOWS_OF_A_PAGE):
             rows, horizon = self._bounded(before)
             found += rows[: size + 1 - len(found)]
             if len(found) > size or horizon is None or time.monotonic() > until:
@@ -121,8 +121,8 @@ class BoundedChangeList(TypedChangeList):
             return None if known is None else f"{known:,}"
         # Without a chosen filter, a list may show some rows alone, such as open ones: they are counted. The planner's
         # estimate is of all rows, and as old as the last analyze.
-        counted = self.queryset.order_by()[: MOST_LISTED_COUNTED + 1].count()
-        return f"{counted:,}" if counted <= MOST_LISTED_COUNTED else f"more than {MOST_LISTED_COUNTED:,}"
+        counted = self.queryset.order_by()[: MAX_LISTED_COUNTED + 1].count()
+        return f"{counted:,}" if counted <= MAX_LISTED_COUNTED else f"more than {MAX_LISTED_COUNTED:,}"
 
     @property
     def chips(self) -> list[dict[str, str]]:
@@ -264,7 +264,7 @@ def as_uuid(text: str) -> UUID | None:
 
 
 def as_number(text: str) -> int | None:
-    return int(text) if text.isdecimal() and len(text) < LONGEST_NUMBER else None
+    return int(text) if text.isdecimal() and len(text) < MAX_NUMBER_LENGTH else None
 
 
 def filters_of(request: HttpRequest) -> str:

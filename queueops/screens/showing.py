@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 NOTHING = "-"
-MOST_UNITS = 2
+MAX_UNITS = 2
 LATER = ("grey", "help")  # tone and sign of a word that a later version has stored
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -47,7 +47,7 @@ def duration(given: timedelta | float) -> str:
             left %= size
         elif parts:
             break
-        if len(parts) == MOST_UNITS:
+        if len(parts) == MAX_UNITS:
             break
     return ("-" if seconds < 0 else "") + " ".join(parts)
 

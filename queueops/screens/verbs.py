@@ -27,7 +27,7 @@ from queueops.core.errors import QueueOpsError
 
 from .forms import ConfirmForm
 
-MOST_ROWS_NAMED = 10  # rows named on the page that asks
+MAX_ROWS_NAMED = 10  # rows named on the page that asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +162,8 @@ def ask_or_act(
         applying=applying if verb.amount is None else verb.amount(verb.applies(rows.order_by())) or 0,
         left_alone=len(chosen) - applying,
         done=verb.done,
-        named=[str(row) for row in chosen[:MOST_ROWS_NAMED]],
-        unnamed=max(0, len(chosen) - MOST_ROWS_NAMED),
+        named=[str(row) for row in chosen[:MAX_ROWS_NAMED]],
+        unnamed=max(0, len(chosen) - MAX_ROWS_NAMED),
         action_name=request.POST.get("action", ""),
         selected=request.POST.getlist(helpers.ACTION_CHECKBOX_NAME),
         checkbox_name=helpers.ACTION_CHECKBOX_NAME,

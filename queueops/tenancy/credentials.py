@@ -26,7 +26,7 @@ from . import pools
 from .models import Credential, CredentialPool, CredentialSetting, Issuer, Placement
 from .server_settings import SettingPlace, noted_here
 
-MOST_SECRET_CHARACTERS = 100_000
+MAX_SECRET_CHARACTERS = 100_000
 SEALED: list[Any] = [Credential, Issuer]  # models whose `secret` is such a token, or NULL
 CHECKS: list[Callable[[Credential], str | None]] = []
 
@@ -123,8 +123,8 @@ def parse_secret(text: str) -> dict[str, Any]:
     Raises:
         BadSecret: It is no JSON object with at least one entry. The message quotes nothing of it.
     """
-    if len(text) > MOST_SECRET_CHARACTERS:
-        raise BadSecret(f"The secret is longer than {MOST_SECRET_CHARACTERS:,} characters.")
+    if len(text) > MAX_SECRET_CHARACTERS:
+        raise BadSecret(f"The secret is longer than {MAX_SECRET_CHARACTERS:,} characters.")
     secret, fault = None, ""
     try:
         secret = json.loads(text, parse_constant=_refuse_constant)

@@ -19,7 +19,7 @@ from queueops.core.outbound.policy import OutboundRefused, is_local
 from .models import Placement
 
 GOOGLE = ("*.googleapis.com",)  # the only hosts that take a service account's token
-MOST_HOSTS = 50
+MAX_HOSTS = 50
 ANY_BELOW = "*."
 
 _PARAMETER = re.compile(r"[\w.~\[\]-]{1,100}", re.ASCII)

@@ -18,8 +18,8 @@ from django.db.models.functions import Now, Upper
 from queueops.core import clock
 from queueops.core.sealing import payload_keys
 
-MOST_GUARDED = 1_000  # jobs on which a batch's guard decides
-LONGEST_LABEL = 100  # characters of what a user is called
+MAX_GUARDED = 1_000  # jobs on which a batch's guard decides
+MAX_LABEL_LENGTH = 100  # characters of what a user is called
 USER_PLACE = "{user_id}"  # where the user's id belongs in a project's `user_address`
 PLATFORM = "queueops-alerts"  # the project whose jobs are the platform's own: what tells people of alerts
 KEY_PREFIX = "qo_"
@@ -96,7 +96,7 @@ class Project(models.Model):
         "of their first",
         default=50,
         db_default=50,
-        validators=[MinValueValidator(1), MaxValueValidator(MOST_GUARDED)],
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_GUARDED)],
         help_text="Jobs that have ended. Until then at most twice as many of the batch are let go.",
     )
     guard_over = models.PositiveIntegerField(
@@ -159,7 +159,7 @@ class UserLabel(models.Model):
     pk = models.CompositePrimaryKey("project", "user_id")
     project = models.ForeignKey(Project, models.CASCADE, db_index=False, related_name="+")
     user_id = models.UUIDField()
-    label = models.CharField(max_length=LONGEST_LABEL)
+    label = models.CharField(max_length=MAX_LABEL_LENGTH)
 
     class Meta:
         indexes = [

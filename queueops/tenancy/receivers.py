@@ -19,7 +19,7 @@ from queueops.audit import trail
 from queueops.core.clock import Now
 
 SILENT_FOR = timedelta(days=3)  # as long as a message is repeated, see `receiver` in jobs/backoff.py
-MOST_PAUSED = 100  # of one call
+MAX_PAUSED = 100  # of one call
 
 R = TypeVar("R", bound="Receiver")
 
@@ -80,11 +80,11 @@ def note_refused(model: type[Receiver], pk: Any, *, is_gone: bool = False) -> No
 
 
 def pause_silent(model: type[R]) -> list[R]:
-    """Pause those that have accepted nothing for SILENT_FOR; at most MOST_PAUSED, each audited."""
+    """Pause those that have accepted nothing for SILENT_FOR; at most MAX_PAUSED, each audited."""
     because = Receiver.Pause.SILENT
     due = model._default_manager.filter(enabled=True, paused_at=None, failing_since__lt=Now() - SILENT_FOR)
     paused = []
-    for row in due.order_by("pk")[:MOST_PAUSED]:
+    for row in due.order_by("pk")[:MAX_PAUSED]:
         with transaction.atomic():
             if due.filter(pk=row.pk).update(paused_at=Now(), paused_because=because):
                 _record(model, row.pk, "pause", because.label)

@@ -20,9 +20,9 @@ from queueops.audit import trail
 from .models import Credential, CredentialSetting
 
 KEPT_SECONDS = 60.0  # for which a process goes by what it has learned itself, though its row is deleted meanwhile
-MOST_LESSONS = 1_000  # models come from payloads
-MOST_OF_A_CREDENTIAL = 100
-MOST_OF_A_LESSON = 500
+MAX_LESSONS = 1_000  # models come from payloads
+MAX_OF_A_CREDENTIAL = 100
+MAX_OF_A_LESSON = 500
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ class SettingPlace(NamedTuple):
 
 
 _lock = threading.Lock()
-_noted: deque[tuple[SettingPlace, str, str]] = deque(maxlen=MOST_LESSONS)
-_own: TTLCache[SettingPlace, frozenset[str]] = TTLCache(MOST_LESSONS, KEPT_SECONDS)
+_noted: deque[tuple[SettingPlace, str, str]] = deque(maxlen=MAX_LESSONS)
+_own: TTLCache[SettingPlace, frozenset[str]] = TTLCache(MAX_LESSONS, KEPT_SECONDS)
 
 
 def note(place: SettingPlace, takes: str, reason: str) -> None:
@@ -50,7 +50,7 @@ def note(place: SettingPlace, takes: str, reason: str) -> None:
     """
     with _lock:
         _own[place] = _own.get(place, frozenset()) | {takes}
-        _noted.append((place, takes, reason[:MOST_OF_A_LESSON]))
+        _noted.append((place, takes, reason[:MAX_OF_A_LESSON]))
 
 
 def noted_here(place: SettingPlace) -> frozenset[str]:
@@ -63,13 +63,13 @@ def write_noted() -> int:
     """
     Write down what was learned, each in a statement of its own. Returns how many rows are new.
 
-    A credential that has MOST_OF_A_CREDENTIAL rows gets no more.
+    A credential that has MAX_OF_A_CREDENTIAL rows gets no more.
     """
     written = 0
     while _noted:
         place, takes, reason = _noted.popleft()
         credential = Credential.objects.filter(name=place.credential, base_url=place.base_url).only("pk").first()
-        if credential is None or credential.settings.count() >= MOST_OF_A_CREDENTIAL:
+        if credential is None or credential.settings.count() >= MAX_OF_A_CREDENTIAL:
             continue
         _, is_new = CredentialSetting.objects.get_or_create(
             credential=credential,

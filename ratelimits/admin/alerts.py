@@ -40,7 +40,7 @@ STATES: dict[str, dict[str, Any]] = {
     "acknowledged": {"resolved_at": None, "acknowledged_at__isnull": False},
     "resolved": {"resolved_at__isnull": False},
 }
-MOST_TOLD_TOGETHER = 20
+MAX_TOLD_TOGETHER = 20
 SIGNS = {
     "notice": ("blue", "info"),
     "warning": ("amber", "warning"),
@@ -254,7 +254,7 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
     facts.append(("Handed to its routes", showing.ago(alert.notified_at)))
     first = alert.told_with or alert.pk
     others = QuotaAlert.objects.filter(Q(pk=first) | Q(told_with=first)).exclude(pk=alert.pk).order_by("pk")
-    if links := [(showing.link("ratelimits_quotaalert", one.pk, _apart(one)),) for one in others[:MOST_TOLD_TOGETHER]]:
+    if links := [(showing.link("ratelimits_quotaalert", one.pk, _apart(one)),) for one in others[:MAX_TOLD_TOGETHER]]:
         facts.append(("Told in one message with", format_html_join(", ", "{}", links)))
     return {
         "alert": alert,

@@ -19,7 +19,7 @@ from queueops.screens.verbs import actor_of
 from ratelimits.admin.usage.parts import amount, narrowed
 from ratelimits.models import Allowance
 from ratelimits.services.usage import allowances
-from ratelimits.services.usage.reports import MOST_USERS_COUNTED, Users, users_of_allowances
+from ratelimits.services.usage.reports import MAX_USERS_COUNTED, Users, users_of_allowances
 
 from . import ledger_check
 from .allowance_form import AllowanceForm
@@ -138,7 +138,7 @@ class AllowanceAdmin(ServiceFormAdmin):
 
 
 def users_in_words(counted: Users) -> str:
-    return f"more than {MOST_USERS_COUNTED:,}" if counted.users > MOST_USERS_COUNTED else f"{counted.users:,}"
+    return f"more than {MAX_USERS_COUNTED:,}" if counted.users > MAX_USERS_COUNTED else f"{counted.users:,}"
 
 
 def _counted(allowance: Allowance) -> Users:

@@ -20,7 +20,7 @@ from unfold.widgets import UnfoldAdminSelectWidget
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
 from queueops.screens import showing
-from queueops.screens.filters import MOST_PROJECTS_LISTED
+from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.forms import ConfirmForm, ReasonForm
 from queueops.screens.verbs import actor_of, ask, show_error
 from ratelimits.models import Allowance
@@ -28,8 +28,8 @@ from ratelimits.services.usage import ledger
 from ratelimits.services.usage.ledger import Difference, LedgerCheck
 
 PERMISSION = "ratelimits.correct_usage"
-MOST_SECONDS = 20  # of a request
-MOST_DIFFERENCES_SHOWN = 200  # differences
+MAX_CHECK_SECONDS = 20  # of a request
+MAX_DIFFERENCES_SHOWN = 200  # differences
 
 
 class LedgerTooLarge(QueueOpsError):
@@ -43,12 +43,12 @@ class CheckForm(ConfirmForm):
     project = forms.ChoiceField(
         required=False,
         widget=UnfoldAdminSelectWidget,
-        help_text=f"Large ledgers project by project: a check ends after {MOST_SECONDS} s and then says nothing.",
+        help_text=f"Large ledgers project by project: a check ends after {MAX_CHECK_SECONDS} s and then says nothing.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        projects = Allowance.objects.values_list("pk", flat=True)[:MOST_PROJECTS_LISTED]
+        projects = Allowance.objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED]
         self.fields["project"].choices = [("", "all of them"), *((key, key) for key in projects)]  # type: ignore[attr-defined]
 
 
@@ -115,11 +115,11 @@ def repair(model_admin: Any, request: HttpRequest) -> HttpResponse:
 def _bounded() -> Iterator[None]:
     """
     Raises:
-        LedgerTooLarge: A statement took longer than MOST_SECONDS; nothing was changed.
+        LedgerTooLarge: A statement took longer than MAX_CHECK_SECONDS; nothing was changed.
     """
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL statement_timeout = '{MOST_SECONDS}s'")
+            cursor.execute(f"SET LOCAL statement_timeout = '{MAX_CHECK_SECONDS}s'")
             yield
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
@@ -137,8 +137,8 @@ def _found(found: LedgerCheck, project: str) -> dict[str, Any]:
     return {
         "checked": f"{whole} with all their events and active reservations.",
         "verdict": verdict,
-        "differences": [_line(one) for one in found.differences[:MOST_DIFFERENCES_SHOWN]],
-        "unshown": max(0, count - MOST_DIFFERENCES_SHOWN),
+        "differences": [_line(one) for one in found.differences[:MAX_DIFFERENCES_SHOWN]],
+        "unshown": max(0, count - MAX_DIFFERENCES_SHOWN),
         "repair_href": f"{reverse('admin:ratelimits_allowance_repair')}?project={project}",
     }
 

@@ -12,8 +12,8 @@ from ratelimits.algorithms.spans import SpanMeter
 from ratelimits.costs import ENQUEUED_TOKENS
 
 BUCKETS = 60
-MOST_BUCKETS = 3600  # longer leases get wider buckets: the state would grow without end
-LONGEST_BATCH_SECONDS = 90 * 86_400.0
+MAX_BUCKETS = 3600  # longer leases get wider buckets: the state would grow without end
+MAX_BATCH_SECONDS = 90 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Concurrency(Algorithm):
             state,
             microseconds(now),
             capacity=cost_units(self.capacity),
-            width=max(min(MICRO, -(-lease // BUCKETS)), lease // MOST_BUCKETS),
+            width=max(min(MICRO, -(-lease // BUCKETS)), lease // MAX_BUCKETS),
             hold=lease,
         )
 
@@ -59,7 +59,7 @@ class Concurrency(Algorithm):
     def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
         lease = figures.lease_seconds
         if figures.unit == ENQUEUED_TOKENS:  # a batch holds it until it ends or its charge expires
-            lease = max(lease, LONGEST_BATCH_SECONDS)
+            lease = max(lease, MAX_BATCH_SECONDS)
         return cls(max(capacity * pressure, min(1.0, capacity)), lease, ceiling=capacity)
 
     @classmethod

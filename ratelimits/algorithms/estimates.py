@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from queueops.core.values.numbers import nearest_rank
 
 # As a part of the capacity: one guess must leave room for the calls beside it.
-LARGEST_GUESS = 0.5
+MAX_GUESS = 0.5
 
 
 def clamped(cost: float, known_cost: float | None, capacity: float) -> float:
@@ -24,7 +24,7 @@ def clamped(cost: float, known_cost: float | None, capacity: float) -> float:
     """
     if known_cost is None:
         return cost
-    return max(known_cost, min(cost, capacity * LARGEST_GUESS))
+    return max(known_cost, min(cost, capacity * MAX_GUESS))
 
 
 def p10(samples: Sequence[float]) -> float:

@@ -15,7 +15,7 @@ NOUNS: Mapping[str, str] = {
     "enqueued_tokens": "enqueued tokens",
     "in_flight": "calls in flight",
 }
-MOST_DIGITS = 12
+MAX_DIGITS = 12
 WHOLE_DAY_SECONDS = 24 * 3600
 MINUTE = 60.0
 
@@ -94,4 +94,4 @@ def cap_a_window(figures: Figures) -> str:
 def figure(value: float) -> str:
     """A figure as people write it: 300, 4.85, 30,000."""
     rounded = float(f"{value:.6g}") if abs(value) < 1e6 else value  # noqa: PLR2004 (six digits are enough below)
-    return f"{rounded:,.0f}" if rounded == int(rounded) else f"{rounded:,.{MOST_DIGITS}f}".rstrip("0").rstrip(".")
+    return f"{rounded:,.0f}" if rounded == int(rounded) else f"{rounded:,.{MAX_DIGITS}f}".rstrip("0").rstrip(".")

@@ -11,7 +11,7 @@ from ratelimits.algorithms.admission import STATE_VERSION, Algorithm, State, req
 from ratelimits.algorithms.figures import NOUNS, WHOLE_DAY_SECONDS, Figures, Findings, cap_a_window, check_cap, figure
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, require_amount
 
-SHORTEST_DAY_SECONDS = 23 * 3600.0  # a zone's day when its clocks go forward
+MIN_DAY_SECONDS = 23 * 3600.0  # a zone's day when its clocks go forward
 # The number of windows remembered for a clock that goes back; nothing is granted before the oldest.
 KEPT_WINDOWS = 8
 
@@ -89,7 +89,7 @@ class FixedWindow(Algorithm):
     @classmethod
     def check(cls, figures: Figures, found: Findings) -> None:
         if figures.reset_zone:
-            length: float = SHORTEST_DAY_SECONDS
+            length: float = MIN_DAY_SECONDS
             try:
                 ZoneInfo(figures.reset_zone)
             except (ZoneInfoNotFoundError, ValueError, OSError):  # it is no name at all, or it names a directory

@@ -1,7 +1,7 @@
 """
 Holds: a provider asks us to wait for longer than its quota's window explains, and may mean it or not.
 
-The limiter waits for up to LONGEST_UNPROVEN, or for the window where that is longer. During the rest of a longer delay
+The limiter waits for up to MAX_UNPROVEN, or for the window where that is longer. During the rest of a longer delay
 a single call goes each PROBE_SECONDS. Once such a call is not refused, the hold is over.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LONGEST_UNPROVEN = 900.0
+MAX_UNPROVEN = 900.0
 PROBE_SECONDS = 60.0
 
 
@@ -53,4 +53,4 @@ def hold_of(state: Mapping[str, Any], now: float) -> HeldDelay:
 
 def obeyed(delay: float, window_seconds: float) -> float:
     """Return how many seconds of a stated delay all calls wait before one tries whether the delay is meant."""
-    return min(delay, max(window_seconds, LONGEST_UNPROVEN))
+    return min(delay, max(window_seconds, MAX_UNPROVEN))

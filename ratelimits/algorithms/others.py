@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ratelimits.algorithms.admission import State
 
 # The part of a cap that we always use: without calls there are no answers, and nobody would see that others have gone.
-LEAST_LEFT = 0.05
+MIN_LEFT = 0.05
 FORGOTTEN_AFTER_WINDOWS = 2
 
 
@@ -54,7 +54,7 @@ class Others:
 
     def left(self, capacity: float) -> float:
         """Return the part of a cap that others leave to us."""
-        return max(LEAST_LEFT, 1 - self.held / capacity) if self.held and capacity > 0 else 1.0
+        return max(MIN_LEFT, 1 - self.held / capacity) if self.held and capacity > 0 else 1.0
 
     def state(self) -> list[float] | None:
         return [self.since, self.latest, self.before] if self.held else None

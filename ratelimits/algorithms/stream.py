@@ -10,13 +10,13 @@ from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 
 # No stream is needed for a smaller capacity, in the limit's unit, or for a longer window: bursts reach the provider
 # in time.
-LEAST_UNITS = 20
-LONGEST_WINDOW_SECONDS = 300
+MIN_UNITS = 20
+MAX_WINDOW_SECONDS = 300
 # In sub-buckets: how much a stream that was kept waiting catches up at once. Then how long it may rest before it starts
 # anew, and how long it waits at most after a large call.
 LATE_BUCKETS = 3
 REST_BUCKETS = 20
-LONGEST_WAIT_BUCKETS = 5
+MAX_WAIT_BUCKETS = 5
 # A little faster than the window, so that the window stays what binds. If it were much faster, each window would end
 # with a long gap.
 EXCESS_PERCENT = 102
@@ -56,7 +56,7 @@ class Stream:
         return seconds(self._step(MICRO))
 
     def latest(self, now: int) -> int:
-        return now + LONGEST_WAIT_BUCKETS * self.width
+        return now + MAX_WAIT_BUCKETS * self.width
 
     def _begins(self, now: int) -> int:
         if now - self.opens_at > REST_BUCKETS * self.width:
@@ -69,9 +69,9 @@ class Stream:
 
 def stream_of(algorithm: Algorithm, state: State, now: int) -> Stream | None:
     """Return a counter's stream at `now`, microseconds; None: its bursts do no harm, or it lets none through."""
-    if not isinstance(algorithm, SlidingWindow) or algorithm.capacity < LEAST_UNITS:
+    if not isinstance(algorithm, SlidingWindow) or algorithm.capacity < MIN_UNITS:
         return None
-    if algorithm.window_seconds > LONGEST_WINDOW_SECONDS:
+    if algorithm.window_seconds > MAX_WINDOW_SECONDS:
         return None
     width = -(-microseconds(algorithm.window_seconds) // BUCKETS)
     stream = Stream(cost_units(algorithm.capacity), width, state.get("stream", 0))

@@ -16,7 +16,7 @@ from ratelimits.costs import PER_CALL
 # A burst of 3 % and the slack leave 96.6 % of the quota to the rate: 9 + 4.83/s for 300 a minute.
 BURST_SHARE = 0.03
 SLACK_SECONDS = 0.25
-MOST_SLACK_SHARE = 1 / 8  # of a short window: the slack costs the same share of the quota
+MAX_SLACK_SHARE = 1 / 8  # of a short window: the slack costs the same share of the quota
 
 KEPT_BRIMS = 8
 
@@ -209,7 +209,7 @@ def safe_bucket(
             f"a quota of {quota:g} in {window_seconds:g} s has no room for a burst of {capacity:g} and a rate"
         )
     if slack_seconds is None:
-        slack_seconds = min(SLACK_SECONDS, window_seconds * MOST_SLACK_SHARE)
+        slack_seconds = min(SLACK_SECONDS, window_seconds * MAX_SLACK_SHARE)
     exact = (Fraction(quota) - Fraction(capacity)) / (Fraction(window_seconds) + Fraction(slack_seconds))
     rate = float(exact)
     while Fraction(rate) > exact:

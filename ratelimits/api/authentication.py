@@ -12,7 +12,7 @@ from queueops.tenancy.models import digest_of
 from ratelimits.services.limiter.combine import UNREACHABLE
 from ratelimits.services.limiter.outage import outage
 
-MOST_REMEMBERED = 10_000
+MAX_REMEMBERED = 10_000
 
 
 class RememberingKeyAuthentication(ProducerKeyAuthentication):
@@ -52,7 +52,7 @@ def _remember(digest: str, caller: Caller) -> None:
     with _lock:
         _known[digest] = caller
         _known.move_to_end(digest)
-        if len(_known) > MOST_REMEMBERED:
+        if len(_known) > MAX_REMEMBERED:
             _known.popitem(last=False)
 
 

@@ -10,21 +10,21 @@ from pydantic import ValidationError
 
 from queueops.rest.errors import InvalidInput
 from queueops.rest.parsers import parse_document
-from ratelimits.models.allowance import LONGEST_SERVICE
+from ratelimits.models.allowance import MAX_SERVICE_LENGTH
 from ratelimits.services.usage.ingest import Reported
 
-from .inputs import LARGEST_USE, MAX_EVENTS, UsedUnits
+from .inputs import MAX_EVENTS, MAX_USE, UsedUnits
 
-LONGEST_ECHO = 64
+MAX_ECHO_LENGTH = 64
 A_UUID = "must be a UUID"
 # We word the messages ourselves, because the parser's quote what was sent.
 RULES = {
     "event_id": A_UUID,
     "user_id": A_UUID,
     "reservation_id": A_UUID,
-    "tokens": f"must be a whole number from 0 to {LARGEST_USE:,}",
+    "tokens": f"must be a whole number from 0 to {MAX_USE:,}",
     "ts": "must be a time in ISO 8601 with a time zone",
-    "service": f"must be a text of at most {LONGEST_SERVICE} characters without NUL",
+    "service": f"must be a text of at most {MAX_SERVICE_LENGTH} characters without NUL",
 }
 NO_OBJECT = "an event must be an object"
 UNKNOWN_FIELDS = f"known fields are {', '.join(RULES)}"
@@ -78,7 +78,7 @@ def _is_event(given: dict[str, Any]) -> bool:
 
 def _given_id(event: Any) -> str | None:
     given = event.get("event_id") if isinstance(event, dict) else None
-    return given if isinstance(given, str) and len(given) <= LONGEST_ECHO else None
+    return given if isinstance(given, str) and len(given) <= MAX_ECHO_LENGTH else None
 
 
 def _read(event: Any, user_id: UUID | None) -> Reported | Malformed:

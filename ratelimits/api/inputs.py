@@ -22,25 +22,30 @@ from ratelimits.models import (
     LimitScope,
     Unit,
 )
-from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE, MAX_QUOTA, MAX_RESERVATION_SECONDS
-from ratelimits.models.money import MOST_MONEY
+from ratelimits.models.allowance import (
+    MAX_IDEMPOTENCY_KEY_LENGTH,
+    MAX_QUOTA,
+    MAX_RESERVATION_SECONDS,
+    MAX_SERVICE_LENGTH,
+)
+from ratelimits.models.money import MAX_MONEY
 from ratelimits.services.limiter.answers import MAX_CALLS_ASKED
-from ratelimits.services.limits.overrides import LONGEST_OVERRIDE
-from ratelimits.services.money.reports import MOST_REPORT_DAYS, Grouping
-from ratelimits.services.tuning.simulate import MOST_HOURS
-from ratelimits.subjects import LONGEST_KEY, LONGEST_NAME
+from ratelimits.services.limits.overrides import MAX_OVERRIDE
+from ratelimits.services.money.reports import MAX_REPORT_DAYS, Grouping
+from ratelimits.services.tuning.simulate import MAX_HOURS_PLAYED
+from ratelimits.subjects import MAX_KEY_LENGTH, MAX_NAME_LENGTH
 
-LARGEST_COST = 1e12
-LARGEST_USE = 1_000_000_000  # units of one call: a month's sum stays far below what a bigint holds
+MAX_COST = 1e12
+MAX_USE = 1_000_000_000  # units of one call: a month's sum stays far below what a bigint holds
 MAX_EVENTS = 1000
-LONGEST_HOLD_SECONDS = 86_400
+MAX_HOLD_SECONDS = 86_400
 
-Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
+Name = Annotated[str, StringConstraints(max_length=MAX_NAME_LENGTH)]
 Reason = Annotated[str, StringConstraints(max_length=500)]
 # Without `strict` Pydantic would accept the text "7" and truth values as numbers.
 Number = Annotated[float, Field(strict=True)]
 WholeNumber = Annotated[int, Field(strict=True, ge=0, le=2_000_000_000)]
-Amount = Annotated[Number, Field(ge=0, le=LARGEST_COST)]
+Amount = Annotated[Number, Field(ge=0, le=MAX_COST)]
 Truth = Annotated[bool, Field(strict=True)]
 
 
@@ -65,10 +70,10 @@ class AskedCall(Input):
     project: Name | None = Field(default=None, description="By default the key's own; it cannot be another.")
     user: Name = Field(default="", description="As the provider sees it. Empty: none.")
     model: Name = Field(default="", description="The service's model, where it has several.")
-    cost: Annotated[Number, Field(le=LARGEST_COST)] = Field(
+    cost: Annotated[Number, Field(le=MAX_COST)] = Field(
         default=1, description="Tokens, estimated. Of requests and of places in flight a call takes one each."
     )
-    known_cost: Annotated[Number, Field(le=LARGEST_COST)] | None = Field(
+    known_cost: Annotated[Number, Field(le=MAX_COST)] | None = Field(
         default=None, description="The part of the cost that is no guess. Null: all of it."
     )
     amounts: Amounts | None = Field(
@@ -82,7 +87,7 @@ class Decide(Input):
     """Calls that want to go now, in the order in which they may."""
 
     calls: list[AskedCall] = Field(min_length=1, max_length=MAX_CALLS_ASKED)
-    hold_seconds: Annotated[Number, Field(ge=1, le=LONGEST_HOLD_SECONDS)] = Field(
+    hold_seconds: Annotated[Number, Field(ge=1, le=MAX_HOLD_SECONDS)] = Field(
         default=600, description="What a call holds and nobody settles is given back after this."
     )
 
@@ -93,7 +98,7 @@ class Settle(Input):
     holder: Annotated[str, StringConstraints(min_length=1, max_length=300)] = Field(
         description="From the decision that let it go."
     )
-    actual: Annotated[Number, Field(ge=0, le=LARGEST_COST)] | None = Field(
+    actual: Annotated[Number, Field(ge=0, le=MAX_COST)] | None = Field(
         default=None, description="The tokens that it cost. Null: not known, the estimate stands."
     )
     amounts: Amounts | None = Field(
@@ -162,7 +167,7 @@ class NewBudget(Input):
     """Whose money it is, and how much; amounts in millionths of the currency."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=100)]
-    amount: Annotated[int, Field(strict=True, ge=0, le=MOST_MONEY)]
+    amount: Annotated[int, Field(strict=True, ge=0, le=MAX_MONEY)]
     policy: Budget.Policy = Budget.Policy.WAIT
     note: Reason = ""
     scope: BudgetScope = BudgetScope.PROJECT
@@ -189,7 +194,7 @@ class ChangeBudget(NewBudget):
     model_config = ConfigDict(json_schema_extra=as_changes)
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=100)] = ""
-    amount: Annotated[int, Field(strict=True, ge=0, le=MOST_MONEY)] = 0
+    amount: Annotated[int, Field(strict=True, ge=0, le=MAX_MONEY)] = 0
 
 
 class NewAllowance(Input):
@@ -237,7 +242,7 @@ class SetOverride(Input):
     ends_at: MomentInUTC | None = Field(
         default=None, description="From then on the key has again what it had. Null, and no `for_seconds`: it stays."
     )
-    for_seconds: Annotated[Number, Field(gt=0, le=LONGEST_OVERRIDE.total_seconds())] | None = Field(
+    for_seconds: Annotated[Number, Field(gt=0, le=MAX_OVERRIDE.total_seconds())] | None = Field(
         default=None, description="In place of `ends_at`: from now on for so long."
     )
     note: Reason = ""
@@ -255,7 +260,7 @@ class SetOverride(Input):
 
 class Simulate(Input):
     changes: ChangeLimit = Field(description="As for changing the limit.")
-    hours: Annotated[Number, Field(gt=0, le=MOST_HOURS)] = 1
+    hours: Annotated[Number, Field(gt=0, le=MAX_HOURS_PLAYED)] = 1
 
 
 class Reasoned(Input):
@@ -267,18 +272,18 @@ class Reasoned(Input):
 class OfOverride(Input):
     """Query parameters that name one key of a limit."""
 
-    key: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_KEY, pattern=NO_NUL)]
+    key: Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY_LENGTH, pattern=NO_NUL)]
     reason: Annotated[Reason, StringConstraints(pattern=NO_NUL)] = ""
 
 
 class ReserveUsage(Input):
     """Units of a user's allowance to hold before a call."""
 
-    amount: Annotated[int, Field(strict=True, ge=1, le=LARGEST_USE)] = Field(
+    amount: Annotated[int, Field(strict=True, ge=1, le=MAX_USE)] = Field(
         default=1, description="In the allowance's unit; with tokens, the most that the call may cost."
     )
-    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_IDEMPOTENCY_KEY)] | None = Field(
-        default=None, description="The same key again gets the same reservation. Or send it as Idempotency-Key."
+    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=MAX_IDEMPOTENCY_KEY_LENGTH)] | None = (
+        Field(default=None, description="The same key again gets the same reservation. Or send it as Idempotency-Key.")
     )
     user_id: UUID | None = Field(default=None, description="A server key names the user; a user's token is its own.")
 
@@ -288,12 +293,12 @@ class UsedUnits(Input):
 
     event_id: UUID = Field(description="Made by whoever made the call, once: it is counted once, however often sent.")
     user_id: UUID | None = Field(default=None, description="A server key names the user; a user's token is its own.")
-    tokens: Annotated[int, Field(strict=True, ge=0, le=LARGEST_USE)] = Field(
+    tokens: Annotated[int, Field(strict=True, ge=0, le=MAX_USE)] = Field(
         description="What the call cost. Where the allowance counts requests, every event is one."
     )
     ts: MomentInUTC = Field(description="When it was made: ISO 8601 with a time zone.")
     reservation_id: UUID | None = Field(default=None, description="Released, and confirmed, by the event.")
-    service: Annotated[str, StringConstraints(max_length=LONGEST_SERVICE, pattern=NO_NUL)] = ""
+    service: Annotated[str, StringConstraints(max_length=MAX_SERVICE_LENGTH, pattern=NO_NUL)] = ""
 
 
 Events = Annotated[list[UsedUnits], Field(min_length=1, max_length=MAX_EVENTS)]
@@ -339,6 +344,6 @@ class SpendAsked(Input):
     @classmethod
     def _is_a_span(cls, last: date, given: ValidationInfo) -> date:
         first = given.data.get("first")  # absent: its own fault is told already
-        if first is not None and not 0 <= (last - first).days <= MOST_REPORT_DAYS:
-            raise ValueError(f"must not be before from, nor more than {MOST_REPORT_DAYS} days after")
+        if first is not None and not 0 <= (last - first).days <= MAX_REPORT_DAYS:
+            raise ValueError(f"must not be before from, nor more than {MAX_REPORT_DAYS} days after")
         return last

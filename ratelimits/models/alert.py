@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from queueops.core import clock
 from queueops.tenancy.receivers import Receiver
-from ratelimits.subjects import LONGEST_ID
+from ratelimits.subjects import MAX_ID_LENGTH
 
 from .limit import Limit
 
@@ -63,7 +63,7 @@ class QuotaAlert(models.Model):
     kind = models.CharField(max_length=32, choices=Kind)
     severity = models.CharField(max_length=8, choices=Severity)
     limit = models.ForeignKey(Limit, models.CASCADE, null=True, blank=True, related_name="alerts")
-    subject = models.CharField(max_length=LONGEST_ID)
+    subject = models.CharField(max_length=MAX_ID_LENGTH)
     threshold = models.PositiveSmallIntegerField(default=0, help_text="Percent of the cap; 0 where there is none.")
     message = models.TextField()
     figures = models.JSONField(default=dict)

@@ -14,8 +14,8 @@ from queueops.tenancy.models import Project
 
 MAX_QUOTA = 10**15
 MAX_RESERVATION_SECONDS = 86_400
-LONGEST_SERVICE = 64
-LONGEST_IDEMPOTENCY_KEY = 200
+MAX_SERVICE_LENGTH = 64
+MAX_IDEMPOTENCY_KEY_LENGTH = 200
 LEVELS = (60, 80, 100)  # percent of a quota at which people are told
 NEAR = 80  # the level from which a user is called near the quota
 PASSED = 101  # the level once more than the whole quota was used
@@ -186,7 +186,7 @@ class UsageReservation(models.Model):
     amount = models.BigIntegerField(validators=[MinValueValidator(1)])
     expires_at = models.DateTimeField()
     status = models.CharField(max_length=9, choices=Status, default=Status.ACTIVE, db_default=Status.ACTIVE)
-    idempotency_key = models.CharField(max_length=LONGEST_IDEMPOTENCY_KEY, null=True)
+    idempotency_key = models.CharField(max_length=MAX_IDEMPOTENCY_KEY_LENGTH, null=True)
     remaining = models.BigIntegerField(help_text="What was left after it; below 0: it passed the quota.")
     created_at = models.DateTimeField(db_default=Now())
 
@@ -221,7 +221,7 @@ class UsageEvent(models.Model):
     )
     user_id = models.UUIDField()
     month_year = models.CharField(max_length=7, help_text="The month that it counts in.")
-    service = models.CharField(max_length=LONGEST_SERVICE, blank=True)
+    service = models.CharField(max_length=MAX_SERVICE_LENGTH, blank=True)
     tokens = models.BigIntegerField(default=0, db_default=0)
     amount = models.BigIntegerField(help_text="What it adds to `used`, in the allowance's unit of its time.")
     occurred_at = models.DateTimeField()

@@ -9,9 +9,9 @@ from django.db import models
 from django.db.models.functions import Now
 
 from queueops.tenancy.models import Project
-from ratelimits.subjects import LONGEST_NAME
+from ratelimits.subjects import MAX_NAME_LENGTH
 
-from .money import LONGEST_PROVIDER, MOST_MONEY, Via
+from .money import MAX_MONEY, MAX_PROVIDER_LENGTH, Via
 
 
 class BudgetScope(models.TextChoices):
@@ -40,7 +40,7 @@ class Budget(models.Model):
     scope = models.CharField(max_length=9, choices=Scope, default=Scope.PROJECT)
     user_id = models.UUIDField(null=True, blank=True, help_text="Of one user: who.")
     batch_id = models.UUIDField(null=True, blank=True, help_text="Of one batch: which.")
-    amount = models.BigIntegerField(validators=[MinValueValidator(0), MaxValueValidator(MOST_MONEY)])
+    amount = models.BigIntegerField(validators=[MinValueValidator(0), MaxValueValidator(MAX_MONEY)])
     period = models.CharField(max_length=5, choices=Period, default=Period.MONTH)
     time_zone = models.CharField(
         max_length=64, default="UTC", help_text="Where a day or month begins at midnight: Europe/Vienna."
@@ -59,7 +59,7 @@ class Budget(models.Model):
         ordering = ("project_id", "name")
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["project", "name"], name="budget_name_once"),
-            models.CheckConstraint(condition=models.Q(amount__range=(0, MOST_MONEY)), name="budget_amount_in_range"),
+            models.CheckConstraint(condition=models.Q(amount__range=(0, MAX_MONEY)), name="budget_amount_in_range"),
             models.CheckConstraint(
                 condition=models.Q(scope="user", user_id__isnull=False, batch_id=None)
                 | models.Q(scope="batch", batch_id__isnull=False, user_id=None)
@@ -118,8 +118,8 @@ class BudgetHold(models.Model):
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_constraint=False, db_index=False)
     user_id = models.UUIDField(null=True)
     batch_id = models.UUIDField(null=True)
-    provider = models.CharField(max_length=LONGEST_PROVIDER)
-    model = models.CharField(max_length=LONGEST_NAME, default="", db_default="")
+    provider = models.CharField(max_length=MAX_PROVIDER_LENGTH)
+    model = models.CharField(max_length=MAX_NAME_LENGTH, default="", db_default="")
     via = models.CharField(max_length=5, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
     at = models.DateTimeField(help_text="When it was claimed.")
     expires_at = models.DateTimeField(help_text="Lost after this: nobody can be at it any more.")

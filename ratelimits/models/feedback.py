@@ -7,13 +7,13 @@ from typing import ClassVar
 from django.db import models
 from django.db.models.functions import Now
 
-from ratelimits.subjects import LONGEST_ID
+from ratelimits.subjects import MAX_ID_LENGTH
 
 
 class CounterFeedback(models.Model):
     """One refusal that slowed a counter or closed it for longer; kept for a week."""
 
-    counter = models.CharField(max_length=LONGEST_ID, help_text="Its id. It may be gone.")
+    counter = models.CharField(max_length=MAX_ID_LENGTH, help_text="Its id. It may be gone.")
     at = models.DateTimeField(db_default=Now())
     actor = models.CharField(max_length=100, help_text="The executor, or who reported the refusal.")
     reason = models.CharField(max_length=200)

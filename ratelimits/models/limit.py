@@ -8,7 +8,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models.functions import Now
 
-from ratelimits.subjects import LONGEST_ID, LONGEST_KEY, LONGEST_NAME
+from ratelimits.subjects import MAX_ID_LENGTH, MAX_KEY_LENGTH, MAX_NAME_LENGTH
 
 
 class LimitCallType(models.TextChoices):
@@ -71,14 +71,14 @@ class Limit(models.Model):
     scope = models.CharField(max_length=12, choices=Scope, default=Scope.PROJECT)
     model = models.CharField(max_length=100, blank=True, help_text="Only calls of this model. Empty: of every model.")
     project = models.CharField(
-        max_length=LONGEST_NAME,
+        max_length=MAX_NAME_LENGTH,
         blank=True,
         default="",
         db_default="",
         help_text="Only calls of this project's jobs. Empty: of every project's.",
     )
     kind = models.CharField(
-        max_length=LONGEST_NAME,
+        max_length=MAX_NAME_LENGTH,
         blank=True,
         default="",
         db_default="",
@@ -191,7 +191,7 @@ class LimitOverride(models.Model):
 
     limit = models.ForeignKey(Limit, models.CASCADE, related_name="overrides")
     key = models.CharField(
-        max_length=LONGEST_KEY, help_text="As the counter shows it: project:acme, or project:acme/user:…"
+        max_length=MAX_KEY_LENGTH, help_text="As the counter shows it: project:acme, or project:acme/user:…"
     )
     capacity = models.FloatField(validators=[MinValueValidator(0)])
     refill_per_second = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.000001)])
@@ -217,9 +217,9 @@ class Counter(models.Model):
     `id` is `<limit>:<key>`. Every transaction locks counters in the order of their ids.
     """
 
-    id = models.CharField(primary_key=True, max_length=LONGEST_ID)
+    id = models.CharField(primary_key=True, max_length=MAX_ID_LENGTH)
     limit = models.ForeignKey(Limit, models.CASCADE, related_name="counters", db_constraint=False, db_index=False)
-    key = models.CharField(max_length=LONGEST_KEY)
+    key = models.CharField(max_length=MAX_KEY_LENGTH)
     state = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     blocked_until = models.DateTimeField(null=True, help_text="A cool-down after the provider pushed back, or by hand.")
     blocked_reason = models.CharField(max_length=200, default="", db_default="")

@@ -9,11 +9,11 @@ from django.db import models
 from django.db.models.functions import Now
 
 from queueops.tenancy.models import Project
-from ratelimits.subjects import LONGEST_NAME
+from ratelimits.subjects import MAX_NAME_LENGTH
 
 MILLION = 1_000_000
-LONGEST_PROVIDER = 64
-MOST_MONEY = 10**15  # of one price or budget: a thousand million units of the currency
+MAX_PROVIDER_LENGTH = 64
+MAX_MONEY = 10**15  # of one price or budget: a thousand million units of the currency
 
 
 class Via(models.TextChoices):
@@ -39,9 +39,9 @@ class Price(models.Model):
         REQUESTS = "requests", "requests"
 
     provider = models.CharField(
-        max_length=LONGEST_PROVIDER, help_text="The service of the jobs, as limits name it: openai, gemini."
+        max_length=MAX_PROVIDER_LENGTH, help_text="The service of the jobs, as limits name it: openai, gemini."
     )
-    model = models.CharField(max_length=LONGEST_NAME, help_text="As jobs name it.")
+    model = models.CharField(max_length=MAX_NAME_LENGTH, help_text="As jobs name it.")
     unit = models.CharField(max_length=16, choices=Unit)
     via = models.CharField(max_length=5, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
     above_tokens = models.PositiveIntegerField(
@@ -51,7 +51,7 @@ class Price(models.Model):
         help_text="Holds for calls with more input tokens than that, cached ones included; 0: whatever their input.",
     )
     amount = models.BigIntegerField(
-        validators=[MinValueValidator(0), MaxValueValidator(MOST_MONEY)],
+        validators=[MinValueValidator(0), MaxValueValidator(MAX_MONEY)],
         help_text="For a million, in millionths of the currency.",
     )
     most_tokens = models.PositiveIntegerField(
@@ -70,7 +70,7 @@ class Price(models.Model):
             models.UniqueConstraint(
                 fields=["provider", "model", "via", "unit", "above_tokens", "valid_from"], name="price_once_a_length"
             ),
-            models.CheckConstraint(condition=models.Q(amount__range=(0, MOST_MONEY)), name="price_amount_in_range"),
+            models.CheckConstraint(condition=models.Q(amount__range=(0, MAX_MONEY)), name="price_amount_in_range"),
         ]
 
     def __str__(self) -> str:
@@ -96,8 +96,8 @@ class Spend(models.Model):
     project = models.ForeignKey(Project, models.PROTECT, related_name="spends", db_constraint=False, db_index=False)
     user_id = models.UUIDField(null=True)
     batch_id = models.UUIDField(null=True)
-    provider = models.CharField(max_length=LONGEST_PROVIDER)
-    model = models.CharField(max_length=LONGEST_NAME, default="", db_default="")
+    provider = models.CharField(max_length=MAX_PROVIDER_LENGTH)
+    model = models.CharField(max_length=MAX_NAME_LENGTH, default="", db_default="")
     via = models.CharField(max_length=5, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
     at = models.DateTimeField(help_text="When the call was claimed: its prices are those of then.")
     input_tokens = models.BigIntegerField(null=True)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models.functions import Now
 
-from ratelimits.subjects import LONGEST_NAME
+from ratelimits.subjects import MAX_NAME_LENGTH
 
 
 class Charge(models.Model):
@@ -41,9 +41,9 @@ class CallTally(models.Model):
     at = models.DateTimeField(db_default=Now())
     service = models.CharField(max_length=64)
     call_type = models.CharField(max_length=5)
-    model = models.CharField(max_length=LONGEST_NAME, default="")
-    project = models.CharField(max_length=LONGEST_NAME, default="", help_text="As the provider sees it.")
-    user = models.CharField(max_length=LONGEST_NAME, default="", help_text="As the provider sees it.")
+    model = models.CharField(max_length=MAX_NAME_LENGTH, default="")
+    project = models.CharField(max_length=MAX_NAME_LENGTH, default="", help_text="As the provider sees it.")
+    user = models.CharField(max_length=MAX_NAME_LENGTH, default="", help_text="As the provider sees it.")
     kind = models.CharField(max_length=100, default="")
     calls = models.PositiveIntegerField()
     tokens = models.FloatField(help_text="The sum of the calls' costs.")

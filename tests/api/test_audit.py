@@ -145,7 +145,7 @@ def test_a_collector_goes_on_from_where_it_was(auditor: Api) -> None:
 
 @committed
 def test_a_collector_misses_no_entry_whose_transaction_is_open(auditor: Api, monkeypatch: Any) -> None:
-    monkeypatch.setattr(audit, "LONGEST_SETTLING_SECONDS", 0.3)
+    monkeypatch.setattr(audit, "MAX_SETTLING_SECONDS", 0.3)
     begun, may_commit = threading.Event(), threading.Event()
     write("first")
     _, cursor = collect(auditor)

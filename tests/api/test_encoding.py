@@ -14,7 +14,7 @@ from jobs.models import Batch, Job
 from queueops.core.values.sizes import MEGABYTE
 from queueops.core.web.asking import Patience, patience
 from queueops.rest import parsers
-from queueops.rest.encoding import MOST_MEMBERS
+from queueops.rest.encoding import MAX_MEMBERS
 from tests.api.conftest import SPEC, Api, error_of
 
 LINES = b"".join(json.dumps(SPEC).encode() + b"\n" for _ in range(20))
@@ -50,7 +50,7 @@ def test_the_same_request_again_is_known_however_it_was_compressed(api: Api):
         gzip.compress(LINES)[:40] + b"\xff" * 40 + gzip.compress(LINES)[80:],
         gzip.compress(LINES) + b"more",
         zlib.compress(LINES),
-        gzip.compress(b"") * (MOST_MEMBERS + 1),
+        gzip.compress(b"") * (MAX_MEMBERS + 1),
     ],
 )
 def test_broken_gzip_is_told_as_such_and_stores_nothing(api: Api, body: bytes):

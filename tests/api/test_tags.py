@@ -22,7 +22,7 @@ from jobs.services.submit.csv_jobs import jobs_of_csv
 from jobs.services.submit.submit import submit_batch
 from jobs.services.upkeep.retention import apply_retention
 from jobs.states import UNFINISHED, JobState
-from queueops.core.values.tags import MOST_TAGS
+from queueops.core.values.tags import MAX_TAGS
 from queueops.tenancy.scope import reading_for
 from tests.api.conftest import SPEC, Api, error_of, key_for
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project
@@ -97,7 +97,7 @@ NO_TAGS: list[tuple[object, str]] = [
     (["line\nbreak"], "tags.0"),
     (["tab\tbed"], "tags.0"),
     ([7], "tags.0"),
-    ([str(number) for number in range(MOST_TAGS + 1)], "tags"),
+    ([str(number) for number in range(MAX_TAGS + 1)], "tags"),
     ("nightly", "tags"),
 ]
 

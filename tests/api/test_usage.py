@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.utils import timezone
 
-from ratelimits.api.inputs import LARGEST_USE
+from ratelimits.api.inputs import MAX_USE
 from ratelimits.models import Allowance, UsageReservation, UsageTracking
 from tests.api.conftest import Api, error_of, key_for
 from tests.api.usage import OTHER, RESERVE, USER, reserve
@@ -90,7 +90,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"amount": 1.0}, "amount"),
     ({"amount": True}, "amount"),
     ({"amount": None}, "amount"),
-    ({"amount": LARGEST_USE + 1}, "amount"),
+    ({"amount": MAX_USE + 1}, "amount"),
     ({"amount": 10**30}, "amount"),
     ({"idempotency_key": ""}, "idempotency_key"),
     ({"idempotency_key": "x" * 201}, "idempotency_key"),

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from queueops.core.values.sizes import ENVELOPE_BYTES, MEGABYTE
-from ratelimits.api.events import LONGEST_ECHO
-from ratelimits.api.inputs import LARGEST_USE, MAX_EVENTS
+from ratelimits.api.events import MAX_ECHO_LENGTH
+from ratelimits.api.inputs import MAX_EVENTS, MAX_USE
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
 from tests.api.conftest import Api, error_of, key_for
 from tests.api.usage import OTHER, USER, reserve
@@ -110,7 +110,7 @@ MALFORMED: list[tuple[Any, str]] = [
     ({"tokens": "10"}, "tokens must"),
     ({"tokens": True}, "tokens must"),
     ({"tokens": None}, "tokens must"),
-    ({"tokens": LARGEST_USE + 1}, "tokens must"),
+    ({"tokens": MAX_USE + 1}, "tokens must"),
     ({"tokens": 10**400}, "tokens must"),
     ({"ts": "yesterday"}, "ts must"),
     ({"ts": "2026-11-22T10:00:00"}, "ts must"),
@@ -157,7 +157,7 @@ def test_an_answer_repeats_nothing_of_an_event_but_its_id(key: Api):
     secret = "<b>sk-live-7c1f</b>"
     for name in ("user_id", "tokens", "ts", "reservation_id", secret):
         assert secret not in key.post(INGEST, [an_event(**{name: secret})]).content.decode()
-    long = "7" * (LONGEST_ECHO + 1)
+    long = "7" * (MAX_ECHO_LENGTH + 1)
     assert [row["event_id"] for row in ingest(key, an_event(event_id=long), an_event(event_id=long[1:]))] == [
         None,
         long[1:],
@@ -186,7 +186,7 @@ def test_a_time_is_taken_with_any_offset(key: Api):
 def test_numbers_and_texts_are_taken_up_to_their_ends(key: Api):
     events = [
         an_event(tokens=0),
-        an_event(tokens=LARGEST_USE),
+        an_event(tokens=MAX_USE),
         an_event(service="\U0001f600" * 64),
         an_event(service=""),
     ]
@@ -237,7 +237,7 @@ def test_numbers_too_large_and_nul_characters_stay_their_events_own_fault(key: A
 def test_a_thousand_of_the_longest_events_fit_into_the_smallest_body_that_may_be_set(key: Api):
     ts = timezone.now().strftime("%Y-%m-%dT%H:%M:%S.%f+00:00")
     reservation = str(make_reservation(USER, amount=1).pk)
-    longest = {"tokens": LARGEST_USE, "ts": ts, "reservation_id": reservation, "service": "\U0001f600" * 64}
+    longest = {"tokens": MAX_USE, "ts": ts, "reservation_id": reservation, "service": "\U0001f600" * 64}
     body = json.dumps([an_event(**longest) for _ in range(MAX_EVENTS)], ensure_ascii=False, indent=1).encode()
     assert len(body) < MEGABYTE + ENVELOPE_BYTES
     response = key.send("POST", INGEST, body)

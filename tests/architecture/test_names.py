@@ -55,3 +55,15 @@ def test_no_public_figure_has_two_values(sources):
                 values[name].add(value.removesuffix(".0"))
     assert len(values) > 300  # the figures were found
     assert {name: found for name, found in values.items() if len(found) > 1} == {}
+
+
+BOUND = re.compile(r"^_?(?:MOST|LEAST|LONGEST|SHORTEST|LARGEST|SMALLEST|FEWEST|MAXIMUM|MINIMUM)_\w+", re.MULTILINE)
+
+
+def other_bounds(source: str) -> list[str]:
+    return BOUND.findall(source)
+
+
+def test_bounds_have_one_prefix(sources):
+    assert other_bounds("MOST_JOBS = 3\n_LONGEST_KEY = 4\nMAX_JOBS = 5") == ["MOST_JOBS", "_LONGEST_KEY"]
+    assert {str(path): found for path, source in sources.items() if (found := other_bounds(source))} == {}

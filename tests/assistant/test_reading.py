@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 
 from jobs.models import Job
 from queueops.assistant.catalogue import TOOLS
-from queueops.assistant.showing import LONGEST_ANSWER, ToolAnswer, as_texts
+from queueops.assistant.showing import MAX_ANSWER_LENGTH, ToolAnswer, as_texts
 from queueops.assistant.tools.changes import PLANS
 from queueops.tenancy.models import ProducerKey, Scope
 from ratelimits.services.alerts.alerts import open_alert
@@ -187,11 +187,11 @@ def test_an_order_in_a_payload_stays_between_marks_that_it_cannot_have_known():
 
 def test_an_answer_is_cut_to_a_size():
     rows = [{"row": number, "text": "x" * 3000} for number in range(100)]
-    job = make_job(payload=json.dumps({"one": "y" * 2 * LONGEST_ANSWER, "rows": rows}))
+    job = make_job(payload=json.dumps({"one": "y" * 2 * MAX_ANSWER_LENGTH, "rows": rows}))
     payload = assistant_of().call("look_at_job", job=str(job.pk)).data["job"]["payload"]
     assert payload["one"].endswith("characters more)")
-    assert len(json.dumps(payload)) < LONGEST_ANSWER
-    Job.objects.filter(pk=job.pk).update(payload={"rows": [{"n": number} for number in range(LONGEST_ANSWER // 10)]})
+    assert len(json.dumps(payload)) < MAX_ANSWER_LENGTH
+    Job.objects.filter(pk=job.pk).update(payload={"rows": [{"n": number} for number in range(MAX_ANSWER_LENGTH // 10)]})
     assert assistant_of().call("look_at_job", job=str(job.pk)).code == "answer_too_large"
 
 

@@ -66,7 +66,7 @@ def first_times(ids: list[int]) -> list[int]:
 
 
 def test_every_entry_arrives_once_in_order_and_the_next_time_what_is_new(collector, monkeypatch):
-    monkeypatch.setattr(stream, "MOST_ENTRIES", 50)
+    monkeypatch.setattr(stream, "MAX_ENTRIES", 50)
     write(123)
     assert stream.send_new(target_of(collector), seconds=60) == stream.Sent(123)
     write(2)
@@ -99,7 +99,7 @@ def test_an_entry_is_sent_as_it_is_kept_with_its_secrets_masked(tmp_path):
 
 
 def test_a_collector_that_is_killed_again_and_again_misses_none_and_gets_them_in_order(collector, monkeypatch):
-    monkeypatch.setattr(stream, "MOST_ENTRIES", 40)
+    monkeypatch.setattr(stream, "MAX_ENTRIES", 40)
     target, stop = target_of(collector), threading.Event()
 
     def keep_writing() -> None:
@@ -180,7 +180,7 @@ def test_a_transaction_has_its_id_before_an_entry_has_one():
 
 
 def test_one_process_sends_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "MOST_ENTRIES", 50)
+    monkeypatch.setattr(stream, "MAX_ENTRIES", 50)
     write(500)
     target = f"file://{tmp_path}/audit"
     sent = run_together(6, lambda _: stream.send_new(target, seconds=30))

@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from jobs.models import Job, JobEvent, ProviderBatchLine
 from jobs.services.provider_batches import step
-from jobs.services.provider_batches.again import MOST_FREE_LINES
+from jobs.services.provider_batches.again import MAX_FREE_LINES
 from tests.batch_lane.conftest import DEADLINE
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -47,7 +47,7 @@ def test_one_that_goes_round_too_often_spends_attempts_and_goes_live_by_its_retr
     sandbox.turn(batches=SOON | {"line_error_rates": {500: 1}})
     lane.credential()
     lane.submit(2)
-    for _ in range(MOST_FREE_LINES):
+    for _ in range(MAX_FREE_LINES):
         lane.tend_until_closed()
         assert set(Job.objects.values_list("retry_count", flat=True)) == {0}
     batch = lane.tend_until_closed()

@@ -22,7 +22,7 @@ from tests.support.provider_batches import make_round
 pytestmark = pytest.mark.django_db(transaction=True)
 
 FATES = ["well", "lost", "refused", "died before", "died after", "cut"]
-MOST_STEPS = 200
+MAX_STEPS = 200
 _round = count()
 
 
@@ -63,7 +63,7 @@ def test_whatever_becomes_of_the_calls_each_line_is_paid_for_once_and_each_job_i
     provider, given_fates = Provider(), list(fates)
     lane.credential_once()
     lane.submit(6, prompt=f"in round {next(_round)}")
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         ProviderBatch.objects.filter(closed_at=None).update(
             look_at=timezone.now(), create_before=timezone.now() - timedelta(hours=1)
         )

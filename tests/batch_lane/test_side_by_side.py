@@ -21,7 +21,14 @@ from jobs.services.provider_batches import calls as batch_calls
 from jobs.services.provider_batches.calls import ITEMS_AHEAD, UPLOADED_A_SECOND, CallLoop
 from jobs.services.provider_batches.collect import collect_waiting
 from jobs.services.provider_batches.late import hand_back_late
-from jobs.services.provider_batches.tend import LATE, LONGEST_DUTY, STEPS_AT_ONCE, Rounds, duty_of, kinds_with_batches
+from jobs.services.provider_batches.tend import (
+    LATE,
+    MAX_DUTY_LENGTH,
+    STEPS_AT_ONCE,
+    Rounds,
+    duty_of,
+    kinds_with_batches,
+)
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -324,4 +331,4 @@ def test_an_executor_that_stops_cuts_off_what_hangs_and_leaves_no_thread_behind(
 def test_the_duty_of_a_kind_with_a_long_name_has_a_name_that_can_be_kept():
     names = {duty_of(f"{'k' * 90}.{number}") for number in range(3)}
     assert len(names) == 3
-    assert max(map(len, names)) <= LONGEST_DUTY == DutyLease._meta.get_field("duty").max_length
+    assert max(map(len, names)) <= MAX_DUTY_LENGTH == DutyLease._meta.get_field("duty").max_length

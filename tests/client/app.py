@@ -25,8 +25,8 @@ from queueops_client import AsyncUsageTracker, QuotaExceeded, QuotaUnavailable, 
 
 MODEL = "gemini-2.5-flash"
 OUTPUT_TOKENS = 16  # of each answer: the sandbox's knob
-LONGEST_PROMPT = 40  # tokens
-ESTIMATE = LONGEST_PROMPT + OUTPUT_TOKENS
+MAX_PROMPT_LENGTH = 40  # tokens
+ESTIMATE = MAX_PROMPT_LENGTH + OUTPUT_TOKENS
 PAUSE_SECONDS = 0.05  # after a refusal
 
 
@@ -82,7 +82,7 @@ def request_of(user: str, event_id: str, dice: random.Random) -> dict[str, Any]:
     return {
         "url": f"/v1beta/models/{MODEL}:generateContent",
         "headers": {"x-goog-api-key": f"project:app/user:{user}", "Idempotency-Key": event_id},
-        "json": {"contents": [{"parts": [{"text": "word" * dice.randint(1, LONGEST_PROMPT)}]}]},
+        "json": {"contents": [{"parts": [{"text": "word" * dice.randint(1, MAX_PROMPT_LENGTH)}]}]},
     }
 
 

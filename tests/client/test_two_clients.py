@@ -30,7 +30,7 @@ from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
 from ratelimits.services.usage.allowances import set_allowance, set_override
 from ratelimits.services.usage.ledger import check_ledger
 from ratelimits.services.usage.release import expire_reservations
-from tests.client.app import ESTIMATE, LONGEST_PROMPT, OUTPUT_TOKENS, Order
+from tests.client.app import ESTIMATE, MAX_PROMPT_LENGTH, OUTPUT_TOKENS, Order
 from tests.client.commands import ENVIRON
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("transactional_db")
 PROJECT = "acme"
 STRICT, HYBRID, OPTIMISTIC = (str(UUID(int=number)) for number in (1, 2, 3))
 POLICIES = {STRICT: "strict", HYBRID: "hybrid", OPTIMISTIC: "optimistic"}
-MEAN_TOKENS = LONGEST_PROMPT // 2 + OUTPUT_TOKENS
+MEAN_TOKENS = MAX_PROMPT_LENGTH // 2 + OUTPUT_TOKENS
 WORKERS = 4
 
 Charges = dict[tuple[str, str], int]  # tokens by user and call

@@ -30,7 +30,7 @@ from tests.support.batch_provider import Provider
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.proves("R10")]
 
 LINES = 1
-MOST_STEPS = 20
+MAX_STEPS = 20
 
 
 class Wire(CallLoop):
@@ -83,7 +83,7 @@ class Lane(Queue):
         self.check_log()
         unfinished = ProviderBatch.objects.filter(state__in=ProviderBatch.UNFINISHED)
         margin = timedelta(seconds=django_settings.QUEUEOPS.batch_margin_seconds)
-        for _ in range(MOST_STEPS):
+        for _ in range(MAX_STEPS):
             if unfinished.update(look_at=timezone.now(), create_before=timezone.now() - timedelta(hours=1)):
                 self.step()
             elif Job.objects.unfinished().exists():

@@ -101,12 +101,12 @@ def test_a_kind_is_found_and_leads_to_its_page():
 
 
 def test_several_are_listed_and_each_sort_is_bounded():
-    for number in range(search.MOST_OF_A_SORT + 5):
+    for number in range(search.MAX_OF_A_SORT + 5):
         make_batch(name=f"import {number}")
     make_batch(name="export")
     found = titles(signed_in("viewer"), "import")
-    assert len(found) == search.MOST_OF_A_SORT
-    assert found[0] == f"Batches: import {search.MOST_OF_A_SORT + 4}"  # the newest first
+    assert len(found) == search.MAX_OF_A_SORT
+    assert found[0] == f"Batches: import {search.MAX_OF_A_SORT + 4}"  # the newest first
 
 
 def test_nobody_finds_what_they_may_not_see():

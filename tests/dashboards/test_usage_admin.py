@@ -588,7 +588,7 @@ def test_who_used_the_most_of_a_project_in_a_month(user, monkeypatch):
     assert "3 users used 150 tokens in all." in response.content.decode()
     assert client.get(f"{USAGE}top/?project=acme&month={month_before()}").context["users"] == []
     assert client.get(f"{USAGE}top/?project=nobody&month=x").status_code == 200
-    monkeypatch.setattr("ratelimits.services.usage.reports.MOST_USERS_READ", 2)
+    monkeypatch.setattr("ratelimits.services.usage.reports.MAX_USERS_READ", 2)
     assert client.get(f"{USAGE}top/?project=acme").context["partial"] is True
 
 
@@ -636,7 +636,7 @@ def test_what_differs_is_shown_and_repaired_with_a_reason(user):
 
 
 def test_a_page_shows_a_bounded_number_of_differences(user, monkeypatch):
-    monkeypatch.setattr("ratelimits.admin.ledger_check.MOST_DIFFERENCES_SHOWN", 2)
+    monkeypatch.setattr("ratelimits.admin.ledger_check.MAX_DIFFERENCES_SHOWN", 2)
     make_allowance()
     for _ in range(5):
         make_usage_month(uuid4(), used=1)

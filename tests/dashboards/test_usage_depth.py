@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from queueops.screens.paging import MOST_LISTED_COUNTED
+from queueops.screens.paging import MAX_LISTED_COUNTED
 from ratelimits.admin import ledger_check
 from ratelimits.services.usage.reports import months_until
 from tests.support.people import signed_in
@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled un
 MONTHS = 500_000
 EVENTS = 100_000
 PROJECTS = 5
-MOST_SECONDS = 1.0  # a half on a machine that does nothing else
-MOST_READ = 2_000  # rows of a page, where an index gives the order
+MAX_SECONDS = 1.0  # a half on a machine that does nothing else
+MAX_READ = 2_000  # rows of a page, where an index gives the order
 USAGE = "/admin/ratelimits/usagetracking/"
 EVENT_LIST = "/admin/ratelimits/usageevent/"
 RESERVATIONS = "/admin/ratelimits/usagereservation/"
@@ -120,8 +120,8 @@ def test_a_page_reads_little_more_than_it_shows(depth, address):
     response, took, about = statements(address)
     assert rows_of(response)
     # But for the number that stands above a list without filters: entries of an index, and at most so many.
-    assert max(rows_read(sql) for sql in about if f"LIMIT {MOST_LISTED_COUNTED + 1}" not in sql) < MOST_READ
-    assert took < MOST_SECONDS
+    assert max(rows_read(sql) for sql in about if f"LIMIT {MAX_LISTED_COUNTED + 1}" not in sql) < MAX_READ
+    assert took < MAX_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_page_reads_little_more_than_it_shows(depth, address):
 )
 def test_a_page_that_looks_for_its_rows_ends_in_time_and_counts_no_table(depth, address):
     _, took, about = statements(address)
-    assert took < 2 * MOST_SECONDS
+    assert took < 2 * MAX_SECONDS
     assert not [sql for sql in about if "COUNT(*)" in sql and " LIMIT " not in sql]
 
 
@@ -150,12 +150,12 @@ def test_the_page_of_a_month_is_quick(depth):
     [pk] = rows_of(client.get(f"{USAGE}?q={USER}"))
     response, took, _ = statements(f"{USAGE}{pk}/change/")
     assert response.context["events"]
-    assert took < MOST_SECONDS
+    assert took < MAX_SECONDS
 
 
 def test_a_filter_without_an_index_looks_back_and_says_how_far(depth, monkeypatch):
     monkeypatch.setattr("queueops.screens.paging.WINDOW", 100)
-    monkeypatch.setattr("queueops.screens.paging.MOST_WINDOWS_OF_A_PAGE", 2)
+    monkeypatch.setattr("queueops.screens.paging.MAX_WINDOWS_OF_A_PAGE", 2)
     client = signed_in("viewer")
     response = client.get(f"{USAGE}?month=any&project=nobody")
     assert f"looked back to {timezone.now():%Y-%m}-01" in response.content.decode()
@@ -164,7 +164,7 @@ def test_a_filter_without_an_index_looks_back_and_says_how_far(depth, monkeypatc
 
 
 def test_a_ledger_too_large_for_a_page_says_so_and_changes_nothing(depth, monkeypatch):
-    monkeypatch.setattr(ledger_check, "MOST_SECONDS", 0.005)
+    monkeypatch.setattr(ledger_check, "MAX_SECONDS", 0.005)
     client = signed_in("administrator")
     response = client.post("/admin/ratelimits/allowance/check-ledger/", {"project": ""})
     assert "longer than a page may" in response.content.decode()

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.proves("R5")
 
 HANG_SECONDS = 10.0
 # Through 1 kB/s a claim may take longer than a lease: then a neighbour with a better line kills the executor.
-MOST_SECONDS = {"narrow": 8.0}
+MAX_SECONDS = {"narrow": 8.0}
 LEASE = {"lease_seconds": 30, "renew_seconds": 10, "sweep_seconds": 5}
 FAULTS: dict[str, Callable[[BadLine], None]] = {
     "slow": lambda line: line.delay(0.5),
@@ -234,7 +234,7 @@ def test_a_bad_line_to_the_database_hangs_nobody_repeats_nothing_and_leaves_no_t
                 producers.wait_for_more(20)
                 producers.longest_seconds = 0.0
                 spoil(line)
-                time.sleep(min(seconds, MOST_SECONDS.get(name, seconds)))  # how long the line is bad
+                time.sleep(min(seconds, MAX_SECONDS.get(name, seconds)))  # how long the line is bad
                 line.mend()
                 line.reset()
                 begun = clock.now()

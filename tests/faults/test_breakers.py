@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from jobs.models import DeadLetter, Job, JobEvent, RetryPolicy, ServiceBreaker
-from jobs.services.finish.breaker import LEAST_CALLS, SECONDING, THRESHOLD
+from jobs.services.finish.breaker import MIN_CALLS, SECONDING, THRESHOLD
 from jobs.services.finish.outages import probe_now
 from jobs.services.submit.submit import submit_batch
 from jobs.services.upkeep import watch
@@ -77,7 +77,7 @@ def test_whoever_always_fails_ends_in_the_dead_letters_and_holds_up_nobody(
     with cluster(ledger, faults_probe_seconds=PROBE_SECONDS):
         put("eve", rows(sandbox, "eve", "broken", 2 * THRESHOLD), policy=hasty.name)
         put("eve", [sandbox.row_url("eve", "broken")] * THRESHOLD, policy=hasty.name)
-        put("eve", [f"{dead}/{number}" for number in range(LEAST_CALLS)], policy=hasty.name)
+        put("eve", [f"{dead}/{number}" for number in range(MIN_CALLS)], policy=hasty.name)
         while Job.objects.filter(project_id="eve").exclude(status__in=TERMINAL).exists():
             for project in ("ada", "bob"):
                 put(project, rows(sandbox, project, f"row-{sent}", 3))

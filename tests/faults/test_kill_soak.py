@@ -20,10 +20,10 @@ from tests.faults.ledger import Ledger
 from tests.faults.records import Crash, crashes, database_time, submit, wait_until_drained
 
 KINDS = {"write": 6, "write_in_thread": 2, "write_at_second_try": 1, "write_once": 1}
-LONGEST_WORK_SECONDS = 0.3
+MAX_WORK_SECONDS = 0.3
 CHUNK_SECONDS = 0.25
 FELT = timedelta(seconds=8)  # after a kill: until what the killed one had is rescued, and a new executor works
-LONGEST_LATENCY = timedelta(seconds=1)  # of a job that is under way when a kill comes
+MAX_LATENCY = timedelta(seconds=1)  # of a job that is under way when a kill comes
 STATEMENT_SECONDS = 0.5  # what a sweep itself may take on a busy machine
 
 
@@ -105,7 +105,7 @@ def _feed_and_kill(form: Form, running: Cluster, dice: random.Random) -> dict[UU
 def _mixed_work(count: int, dice: random.Random) -> Iterator[dict[str, Any]]:
     kinds = dice.choices(list(KINDS), weights=list(KINDS.values()), k=count)
     for kind in kinds:
-        yield {"kind": f"faults.{kind}", "payload": {"seconds": dice.uniform(0, LONGEST_WORK_SECONDS)}}
+        yield {"kind": f"faults.{kind}", "payload": {"seconds": dice.uniform(0, MAX_WORK_SECONDS)}}
 
 
 def _check_effects(ledger: Ledger, charged: list[Crash], killed_pids: set[int]) -> int:
@@ -149,7 +149,7 @@ def _median_seconds_apart_from_kills(kills: list[datetime]) -> tuple[float, floa
     def is_calm(at: datetime) -> bool:
         before = bisect(kills, at)
         is_over = not before or at - kills[before - 1] > FELT
-        return is_over and (before == len(kills) or kills[before] - at > LONGEST_LATENCY)
+        return is_over and (before == len(kills) or kills[before] - at > MAX_LATENCY)
 
     calm = [wait for at, wait in waits if is_calm(at)]
     return statistics.median(calm), statistics.median(wait for at, wait in waits if at >= kills[0])

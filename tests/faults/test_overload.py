@@ -26,8 +26,8 @@ MEASURED_SECONDS = 10.0  # less says nothing of goodput
 POLITE_PAUSE = 0.05
 OVER = 3  # times what is served
 # Measured on two quiet cores, which clients and database share: docs/adr/0027-requests-take-turns.md.
-LEAST_GOODPUT = {"three times": 0.5, "all at once": 0.25}
-MOST_OF_POLITE = 4  # times that at the peak
+MIN_GOODPUT = {"three times": 0.5, "all at once": 0.25}
+MAX_OF_POLITE = 4  # times that at the peak
 
 
 def beside(
@@ -80,7 +80,7 @@ def test_a_greedy_project_is_refused_with_a_time_to_come_back_and_others_are_ser
         assert set(flood.statuses) <= {HTTPStatus.CREATED, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
         assert flood.unmarked == 0
         if is_measured:
-            assert goodput >= LEAST_GOODPUT[name]
-            assert polite.most_seconds <= MOST_OF_POLITE * patient.most_seconds
+            assert goodput >= MIN_GOODPUT[name]
+            assert polite.most_seconds <= MAX_OF_POLITE * patient.most_seconds
     figures(f"{'; '.join(told)}; resident memory {grown / 2**20:+.0f} MiB")
     assert grown < GROWTH_BYTES

@@ -35,7 +35,7 @@ SELECT pg_stat_get_dead_tuples('jobs_job'::regclass), pg_indexes_size('jobs_job'
        (SELECT count(*) FROM jobs_job)
 """
 DAY = 86_400
-FEWEST_LOOKS = 8  # of which some are of the second half, also where a machine stood still for all of the time
+MIN_LOOKS = 8  # of which some are of the second half, also where a machine stood still for all of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def test_a_steady_load_with_pruning_makes_nothing_grow(form: Form, ledger: Ledge
 def watch(form: Form, processes: list[psutil.Process]) -> Iterator[Sizes]:
     """Prune, and say how large everything is, ten times a second at first and every second in the long run."""
     kept, until, looks = timedelta(seconds=form.kept_seconds), time.monotonic() + form.seconds, 0
-    while looks < FEWEST_LOOKS or time.monotonic() < until:
+    while looks < MIN_LOOKS or time.monotonic() < until:
         looks += 1
         due = list(Job.objects.filter(finished_at__lt=Now() - kept).values_list("pk", flat=True))
         apply_retention(seconds=0.5, share=1.0)

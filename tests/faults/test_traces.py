@@ -12,7 +12,7 @@ import pytest
 
 from jobs.models import Job, JobEvent
 from jobs.states import JobState
-from queueops.core.tracing import MOST_TRACED
+from queueops.core.tracing import MAX_TRACED
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 from tests.faults.clusters import cluster
@@ -121,11 +121,11 @@ def test_an_attempt_that_fails_is_told_apart_and_of_much_or_unsampled_work_no_mo
         ]
         assert [span.attributes["queueops.wait.reason"] for span in found["wait"]] == ["turn", "retry"]
 
-        submit(server, [WORK] * (MOST_TRACED + 5), **collector.environ)
+        submit(server, [WORK] * (MAX_TRACED + 5), **collector.environ)
         submit(server, [WORK], **collector.environ, OTEL_TRACES_SAMPLER="always_off")
         waiting = Job.objects.filter(status=JobState.QUEUED).values("pk")
         traced = JobEvent.objects.filter(job_id__in=waiting, data__has_key="traceparent").count()
-        assert (traced, waiting.count()) == (MOST_TRACED, MOST_TRACED + 6)
+        assert (traced, waiting.count()) == (MAX_TRACED, MAX_TRACED + 6)
 
 
 def test_a_collector_that_is_away_keeps_no_job_and_no_end_of_a_worker_waiting(ledger: Ledger):

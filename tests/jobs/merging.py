@@ -25,7 +25,7 @@ ALONE = "test.alone"
 SERVICE = "svc"
 EXECUTOR = UUID(int=9)
 MOST = 3
-MOST_BYTES = 400
+MAX_BYTES = 400
 
 
 class Piece(BaseModel):
@@ -44,7 +44,7 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> None:
         service=SERVICE,
         payload=Piece,
         idempotent=True,
-        coalesce=Coalesce(key=lambda p: f"{p.sheet}|{p.option}", max_items=MOST, max_bytes=MOST_BYTES),
+        coalesce=Coalesce(key=lambda p: f"{p.sheet}|{p.option}", max_items=MOST, max_bytes=MAX_BYTES),
     )
     async def merge(jobs: Sequence[RunningJob[Piece]]) -> Sequence[Done | Exception]:
         return [Done({"n": job.payload.n, "of": len(jobs)}) for job in jobs]

@@ -30,7 +30,7 @@ from tests.support.people import signed_in
 NOBODY = UUID(int=404)
 JOBS = "/admin/jobs/job/"
 LETTERS = "/admin/jobs/deadletter/"
-MOST_QUERIES = 18
+MAX_QUERIES = 18
 
 pytestmark = pytest.mark.django_db
 
@@ -78,7 +78,7 @@ def test_a_page_takes_as_many_queries_for_fifty_rows_as_for_one_and_counts_no_ta
         make_batch()
     many = queries_of(client, address)
     assert len(many) <= len(few) + 1  # the window's own query, once there are rows enough
-    assert len(many) <= MOST_QUERIES
+    assert len(many) <= MAX_QUERIES
     whole_table = re.compile(r'COUNT\(\*\).*FROM "jobs_(job|batch|jobevent)"', re.IGNORECASE)
     assert not [sql for sql in many if whole_table.search(sql) and "LIMIT" not in sql]
 
@@ -116,7 +116,7 @@ def test_a_list_says_how_much_there_is_exactly_where_it_can(monkeypatch):
     assert shown_of(client.get(f"{JOBS}?batch_id={batch.pk}")) == "50 shown of 200"
     assert shown_of(client.get(f"{JOBS}?state=completed")) == "50 shown"  # counters keep what retention deleted
     assert shown_of(client.get(f"{JOBS}?state=queued&kind=sandbox.call")).endswith("shown")
-    monkeypatch.setattr(paging, "MOST_LISTED_COUNTED", 300)
+    monkeypatch.setattr(paging, "MAX_LISTED_COUNTED", 300)
     assert shown_of(client.get(JOBS)) == "50 shown of more than 300"
 
 
@@ -163,7 +163,7 @@ def test_a_verb_on_a_batch_says_how_many_of_its_jobs_it_is_about():
 
 def test_a_filter_without_an_index_reads_a_bounded_number_of_rows_and_offers_to_look_further(monkeypatch):
     monkeypatch.setattr(paging, "WINDOW", 10)
-    monkeypatch.setattr(paging, "MOST_WINDOWS_OF_A_PAGE", 2)
+    monkeypatch.setattr(paging, "MAX_WINDOWS_OF_A_PAGE", 2)
     monkeypatch.setattr(paging, "SEARCH_SECONDS", 60.0)  # or a busy machine would stop before the last window
     wanted = make_job(priority="low")
     make_jobs(30)
@@ -179,7 +179,7 @@ def test_a_filter_without_an_index_reads_a_bounded_number_of_rows_and_offers_to_
 
 def test_states_that_an_index_holds_are_found_however_old(monkeypatch):
     monkeypatch.setattr(paging, "WINDOW", 10)
-    monkeypatch.setattr(paging, "MOST_WINDOWS_OF_A_PAGE", 1)
+    monkeypatch.setattr(paging, "MAX_WINDOWS_OF_A_PAGE", 1)
     old = {state: make_job(state=state).pk for state in (JobState.RETRIED, JobState.RATE_LIMITED, JobState.IN_PROGRESS)}
     make_jobs(30)
     client = signed_in("superuser")

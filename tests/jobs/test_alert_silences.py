@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from dashboards.services.ops import ops_snapshot
 from jobs.models import Executor, Job
-from jobs.services.upkeep.notify_alerts import MOST_SILENCED, send_unsent
+from jobs.services.upkeep.notify_alerts import MAX_SILENCED, send_unsent
 from queueops.audit.models import AuditEntry
 from ratelimits.models import AlertSilence, QuotaAlert
 from ratelimits.services.alerts import alerts
@@ -87,7 +87,7 @@ def test_silenced_alerts_do_not_keep_others_from_being_told():
     make_route()
     silence(kind="dead_letters")
     QuotaAlert.objects.bulk_create(
-        QuotaAlert(kind="dead_letters", severity="warning", subject=str(n), message="m") for n in range(MOST_SILENCED)
+        QuotaAlert(kind="dead_letters", severity="warning", subject=str(n), message="m") for n in range(MAX_SILENCED)
     )
     other = open_alert("outage", "http")
     assert told() == {other.pk}

@@ -121,7 +121,7 @@ def test_many_open_dead_letters_of_a_project_are_told_of_when_their_causes_were_
 
 
 def test_more_causes_than_are_told_one_by_one_are_one_alert_of_their_project(monkeypatch):
-    monkeypatch.setattr(watch_letters, "MOST_CAUSES_TOLD", 2)
+    monkeypatch.setattr(watch_letters, "MAX_CAUSES_TOLD", 2)
     for cause in range(5):
         make_dead_letters(1, fingerprint=f"{cause}" * 32)
     make_dead_letters(1, project="globex")
@@ -187,7 +187,7 @@ def test_many_causes_of_one_project_are_few_messages_and_none_is_lost():
     for cause in range(9):
         make_dead_letters(1, fingerprint=f"{cause}" * 32)
     watch_dead_letters()
-    assert len(told()) == alert_groups.MOST_CAUSES_APART
+    assert len(told()) == alert_groups.MAX_CAUSES_APART
     assert told() == []
     make_dead_letters(1, project="globex")
     watch_dead_letters()

@@ -85,7 +85,7 @@ def test_what_is_free_to_go_and_what_has_ended_is_held_by_nothing():
 
 
 def test_of_a_large_batch_every_lane_is_told_with_the_exact_number_of_its_jobs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("jobs.services.explain.forecast.MOST_OF_A_BATCH_SAMPLED", 10)
+    monkeypatch.setattr("jobs.services.explain.forecast.MAX_OF_A_BATCH_SAMPLED", 10)
     batch = make_batch()
     users = [str(uuid4()), str(uuid4())]
     for count, user in ((20, users[0]), (35, users[1])):
@@ -95,7 +95,7 @@ def test_of_a_large_batch_every_lane_is_told_with_the_exact_number_of_its_jobs(m
         (users[0], 20, False),
     ]
     assert "&gt; " not in page_of(batch)
-    monkeypatch.setattr(foresee, "MOST_OF_A_BATCH_COUNTED", 30)
+    monkeypatch.setattr(foresee, "MAX_OF_A_BATCH_COUNTED", 30)
     assert all(hold.more for hold in holds_of_batch(batch.pk))
 
 

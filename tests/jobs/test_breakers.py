@@ -22,7 +22,7 @@ from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish import outages
-from jobs.services.finish.breaker import LEAST_CALLS, SECONDING, THRESHOLD, tend_breakers
+from jobs.services.finish.breaker import MIN_CALLS, SECONDING, THRESHOLD, tend_breakers
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Failed, Succeeded
@@ -86,7 +86,7 @@ def probe() -> ClaimedJob:
 
 
 def test_one_bad_job_opens_nothing_however_often_it_fails_and_ends_with_its_attempts_spent():
-    jobs = make_jobs(LEAST_CALLS - 1, target=TARGET)
+    jobs = make_jobs(MIN_CALLS - 1, target=TARGET)
     for _ in range(3):
         fail(claim())
     assert not out()
@@ -95,7 +95,7 @@ def test_one_bad_job_opens_nothing_however_often_it_fails_and_ends_with_its_atte
 
 
 def test_few_calls_open_nothing_with_more_failures_than_it_takes():
-    make_jobs(LEAST_CALLS - 1, target=TARGET)
+    make_jobs(MIN_CALLS - 1, target=TARGET)
     patient = {"moderate": Policy(0.0, 1.0, 0.0, THRESHOLD, "none", None)}
     for _ in range(THRESHOLD):
         fail(claim(), policies=patient)

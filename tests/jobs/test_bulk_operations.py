@@ -183,9 +183,9 @@ def test_a_late_chunk_does_not_slow_an_operation_and_missed_time_comes_in_no_bur
 @pytest.mark.django_db
 def test_a_pace_has_a_ceiling_and_a_floor():
     make_dead_letters(3)
-    assert bulk.start_bulk_requeue({}, actor=ACTOR).rows_per_minute == bulk_run.MOST_ROWS_PER_MINUTE
+    assert bulk.start_bulk_requeue({}, actor=ACTOR).rows_per_minute == bulk_run.MAX_ROWS_PER_MINUTE
     greedy = bulk.start_bulk_discard({}, actor=ACTOR, reason="x", rows_per_minute=1e9)
-    assert greedy.rows_per_minute == bulk_run.MOST_ROWS_PER_MINUTE
+    assert greedy.rows_per_minute == bulk_run.MAX_ROWS_PER_MINUTE
     both = bulk.start_bulk_requeue({}, actor=ACTOR, spread_seconds=60, rows_per_minute=2)
     assert both.rows_per_minute == 2
     with pytest.raises(InvalidPace):
@@ -407,7 +407,7 @@ def test_only_an_operation_of_which_nothing_was_heard_is_handed_out_again(handed
 def test_an_operation_that_cannot_be_understood_ends_as_failed_after_a_few_tries(handed_out, action, parameters):
     make_job()
     operation = BulkOperation.objects.create(action=action, parameters=parameters, actor=ACTOR, total=1)
-    for tries in range(1, bulk_run.MOST_FAILURES_IN_A_ROW + 1):
+    for tries in range(1, bulk_run.MAX_FAILURES_IN_A_ROW + 1):
         operation.refresh_from_db()
         assert (operation.status, operation.failures) == ("running", tries - 1)
         BulkOperation.objects.update(updated_at=Now() - timedelta(hours=1))
@@ -415,7 +415,7 @@ def test_an_operation_that_cannot_be_understood_ends_as_failed_after_a_few_tries
         assert not bulk_run.run_bulk_chunk(operation.pk)
     operation.refresh_from_db()
     assert operation.status == "failed"
-    assert operation.error.startswith(f"Given up after {bulk_run.MOST_FAILURES_IN_A_ROW} tries: ")
+    assert operation.error.startswith(f"Given up after {bulk_run.MAX_FAILURES_IN_A_ROW} tries: ")
     assert bulk_run.restart_stalled_operations() == []
     assert AuditEntry.objects.get(after__operation="failed").actor == ACTOR
 
@@ -424,7 +424,7 @@ def test_an_operation_that_cannot_be_understood_ends_as_failed_after_a_few_tries
 def test_a_chunk_that_succeeds_forgets_the_failures_before_it(handed_out):
     make_dead_letters(25)
     operation = bulk.start_bulk_requeue({}, actor=ACTOR)
-    BulkOperation.objects.update(failures=bulk_run.MOST_FAILURES_IN_A_ROW - 1)
+    BulkOperation.objects.update(failures=bulk_run.MAX_FAILURES_IN_A_ROW - 1)
     assert bulk_run.run_bulk_chunk(operation.pk)
     operation.refresh_from_db()
     assert (operation.failures, operation.done) == (0, 10)

@@ -18,8 +18,8 @@ from sandbox.llm import count_tokens
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.support.documents import (
-    FEWEST_TOKENS,
-    MOST_TOKENS,
+    MAX_TOKENS_OF_A_CALL,
+    MIN_TOKENS,
     OUTPUT_TOKENS,
     PROJECT,
     TOKENS_PER_MINUTE,
@@ -76,7 +76,7 @@ def require_none_above_the_quota(sandbox: Sandbox, model: Model, *, calls: int) 
 def test_the_documents_are_real_text_of_the_sizes_they_claim():
     texts = documents(20)
     sizes = sorted(count_tokens(text) for text in texts)
-    assert (sizes[0], sizes[-1], len(set(texts))) == (FEWEST_TOKENS, MOST_TOKENS, 20)
+    assert (sizes[0], sizes[-1], len(set(texts))) == (MIN_TOKENS, MAX_TOKENS_OF_A_CALL, 20)
     assert len({word for text in texts for word in text.split()}) > 5_000
     assert count_tokens(document(35_000, seed=1)) == 35_000
     assert document(5_000, seed=3) == document(5_000, seed=3)

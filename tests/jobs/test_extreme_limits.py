@@ -17,29 +17,29 @@ from queueops.tenancy.models import Project
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning.limits import create_limit
-from ratelimits.validation import LARGEST, LONGEST_FIGURE_SECONDS
+from ratelimits.validation import LARGEST, MAX_FIGURE_SECONDS
 from tests.api.conftest import ALL_SCOPES, Api, key_for
 from tests.factories import SERVICE, make_batch, make_job, make_project
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LARGEST_COST_OF_A_JOB = 2_000_000_000
+MAX_COST_OF_A_JOB = 2_000_000_000
 SLOWEST = 0.000001  # calls or tokens a second, by the model's rule
 
 # The figures of a limit, and another project's own, which its key with the scope `limits` may set.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a window of requests": ({"capacity": 10, "window_seconds": 60}, {"capacity": LARGEST}),
-    "a year of requests": ({"capacity": LARGEST, "window_seconds": LONGEST_FIGURE_SECONDS}, {"capacity": 1}),
+    "a year of requests": ({"capacity": LARGEST, "window_seconds": MAX_FIGURE_SECONDS}, {"capacity": 1}),
     "a bucket that hardly fills": (
-        {"algorithm": "token_bucket", "unit": "tokens", "capacity": LARGEST_COST_OF_A_JOB, "refill_per_second": 1},
-        {"capacity": LARGEST_COST_OF_A_JOB, "refill_per_second": SLOWEST},
+        {"algorithm": "token_bucket", "unit": "tokens", "capacity": MAX_COST_OF_A_JOB, "refill_per_second": 1},
+        {"capacity": MAX_COST_OF_A_JOB, "refill_per_second": SLOWEST},
     ),
     "a bucket that fills at once": (
         {"algorithm": "token_bucket", "unit": "tokens", "capacity": LARGEST, "refill_per_second": LARGEST},
         {"capacity": LARGEST, "refill_per_second": SLOWEST},
     ),
     "calls in flight": (
-        {"algorithm": "concurrency", "unit": "in_flight", "capacity": LARGEST, "lease_seconds": LONGEST_FIGURE_SECONDS},
+        {"algorithm": "concurrency", "unit": "in_flight", "capacity": LARGEST, "lease_seconds": MAX_FIGURE_SECONDS},
         {"capacity": LARGEST},
     ),
 }
@@ -58,14 +58,14 @@ def test_figures_of_one_project_hold_up_no_other_and_every_page_can_be_read(case
     assert api.post(f"/limits/{saved.limit_id}/overrides/", {"key": "project:acme", **own}).status_code == 200
     catalogue.forget()
     batch = make_batch()
-    jobs = [make_job(cost=LARGEST_COST_OF_A_JOB, batch=batch) for _ in range(3)]
+    jobs = [make_job(cost=MAX_COST_OF_A_JOB, batch=batch) for _ in range(3)]
     other = make_job(project="globex")
     while claimed():
         pass
     assert Job.objects.get(pk=other.pk).status == "in_progress"
     tend_alerts()
     foresee_batches()
-    call = {"service": SERVICE, "call_type": "write", "cost": LARGEST_COST_OF_A_JOB}
+    call = {"service": SERVICE, "call_type": "write", "cost": MAX_COST_OF_A_JOB}
     assert api.post("/ratelimits/decide", {"calls": [call] * 3}).status_code == 200
     for path in ("/jobs/", *(f"/jobs/{job.pk}/" for job in jobs), f"/batches/{batch.pk}/", "/limits/"):
         assert api.get(path).status_code == 200, path

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jobs.firing import MISSED_AFTER, MOST_COUNTED, BadTimes, Missed, Times
+from jobs.firing import MAX_COUNTED, MISSED_AFTER, BadTimes, Missed, Times
 from tests.support.cases import every_case
 from tests.support.examples import examples
 
@@ -159,7 +159,7 @@ def test_months_away_cost_no_more_than_what_is_wanted():
     now = at("2026-06-01 12:00:30")
     due = Times("* * * * *").due(since=now - timedelta(days=90), now=now, missed=Missed.ALL, most=3)
     assert [f"{fire.due_at:%H:%M}" for fire in due.fires] == ["11:58", "11:59", "12:00"]
-    assert due.left_out == MOST_COUNTED
+    assert due.left_out == MAX_COUNTED
 
 
 def test_three_hours_down_over_the_night_in_which_clocks_go_forward():

@@ -242,7 +242,7 @@ def test_the_limiter_is_counted_by_the_limit_that_deferred():
 
 
 def test_more_services_than_there_is_room_for_share_a_name(monkeypatch):
-    monkeypatch.setattr(flow, "MOST_SERVICES_NAMED", 2)
+    monkeypatch.setattr(flow, "MAX_SERVICES_NAMED", 2)
     for name in ("a.example", "b.example", "c.example", "d.example"):
         make_jobs(1, service=f"http:{name}")
     count_all()
@@ -260,7 +260,7 @@ def test_a_series_has_no_gap_and_at_most_180_points():
     count_all()
     for span, seconds in ((timedelta(minutes=15), 10), (timedelta(hours=1), 20), (timedelta(hours=24), 600)):
         points = flow.series(span)
-        assert len(points) == span.total_seconds() // seconds <= flow.MOST_POINTS
+        assert len(points) == span.total_seconds() // seconds <= flow.MAX_POINTS
         assert {(later.at - sooner.at).total_seconds() for sooner, later in pairwise(points)} == {seconds}
         assert sum(point.completed for point in points) == 2
     assert flow.series(timedelta(minutes=15))[0].latency_p95_ms is None

@@ -21,13 +21,13 @@ from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import foreseen, make_batch, make_jobs
 from tests.ratelimits.one_counter import admit
-from tests.support.documents import FEWEST_TOKENS, MOST_TOKENS, TOKENS_PER_MINUTE
+from tests.support.documents import MAX_TOKENS_OF_A_CALL, MIN_TOKENS, TOKENS_PER_MINUTE
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
 
 CLOSE = 0.15
-SIZES = [FEWEST_TOKENS + round(number * (MOST_TOKENS - FEWEST_TOKENS) / 19) for number in range(20)]
+SIZES = [MIN_TOKENS + round(number * (MAX_TOKENS_OF_A_CALL - MIN_TOKENS) / 19) for number in range(20)]
 DOCUMENTS = [SIZES[number * 7 % 20] for number in range(20)]  # in no order
 SUBJECT = Subject("google-sheets", "write", "acme", "")
 LANE = lane_name(SUBJECT, project="acme", user="")

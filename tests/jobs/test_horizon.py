@@ -63,7 +63,7 @@ def test_a_short_one_is_nothing(somebody: psycopg.Connection, settings):
 
 
 def test_a_pile_of_dead_rows_is_told_of_and_measured(monkeypatch: pytest.MonkeyPatch, nobody_clears: None):
-    monkeypatch.setattr(watch, "MOST_DEAD_ROWS", 50)
+    monkeypatch.setattr(watch, "MAX_DEAD_ROWS", 50)
     jobs = make_jobs(40)
     for step in range(3):
         Job.objects.update(progress=step)

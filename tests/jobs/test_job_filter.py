@@ -29,7 +29,7 @@ def small_steps(monkeypatch) -> None:
     monkeypatch.setattr(bulk_run, "BULK_CHUNK", 4)
     monkeypatch.setattr(job_filter, "WINDOW", 5)
     monkeypatch.setattr(job_filter, "COUNT_SECONDS", 60.0)  # or a busy machine would say "at least"
-    monkeypatch.setattr(job_filter, "MOST_WINDOWS_OF_A_CHUNK", 2)
+    monkeypatch.setattr(job_filter, "MAX_WINDOWS_OF_A_CHUNK", 2)
 
 
 def run_to_the_end(operation: BulkOperation) -> BulkOperation:

@@ -98,7 +98,7 @@ def test_jobs_of_a_kind_that_nobody_knows_any_more_have_a_page():
 
 def test_failures_are_told_by_time_and_by_what_is_open_however_many_jobs_of_other_kinds_came_since(monkeypatch):
     """It said that none had failed, 0.0 %, with 842 of its dead letters open."""
-    monkeypatch.setattr(kinds, "MOST_LOOKED_AT", 4)
+    monkeypatch.setattr(kinds, "MAX_LOOKED_AT", 4)
     letters = make_dead_letters(3)
     make_jobs(9, kind="other.kind")
     page = page_of()
@@ -107,7 +107,7 @@ def test_failures_are_told_by_time_and_by_what_is_open_however_many_jobs_of_othe
     assert 'not_found</a></td><td class="qo-right">3</td>' in page
     assert "Of the newest 4 jobs of all kinds" in page
     # Those of last week that are open stay told, and are not of this hour's share.
-    monkeypatch.setattr(kinds, "MOST_LOOKED_AT", 100)
+    monkeypatch.setattr(kinds, "MAX_LOOKED_AT", 100)
     moved = DeadLetter.objects.filter(pk__in=[letter.pk for letter in letters])
     moved.update(created_at=timezone.now() - timedelta(days=3))
     make_jobs(1, state=JobState.COMPLETED)
@@ -121,7 +121,7 @@ def test_failures_are_told_by_time_and_by_what_is_open_however_many_jobs_of_othe
 
 
 def test_only_the_newest_jobs_are_looked_at(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kinds, "MOST_LOOKED_AT", 4)
+    monkeypatch.setattr(kinds, "MAX_LOOKED_AT", 4)
     make_jobs(9)
     assert '<dd class="qo-number">4</dd>' in page_of()
 

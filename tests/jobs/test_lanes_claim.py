@@ -347,7 +347,7 @@ def test_a_suspect_job_that_a_limit_put_back_is_claimed_when_its_time_has_come_a
 
 
 def test_lanes_of_a_paused_project_do_not_crowd_out_the_others(monkeypatch):
-    monkeypatch.setattr(lanes, "MOST_LANES_OPEN", 3)
+    monkeypatch.setattr(lanes, "MAX_LANES_OPEN", 3)
     for user in USERS:
         in_lane(project="paused", user_id=user, priority="urgent")
     PauseSwitch.objects.create(scope="project", key="paused", paused_by="user:1")
@@ -356,7 +356,7 @@ def test_lanes_of_a_paused_project_do_not_crowd_out_the_others(monkeypatch):
 
 
 def test_lanes_of_a_silent_service_do_not_crowd_out_the_others(monkeypatch):
-    monkeypatch.setattr(lanes, "MOST_LANES_OPEN", 3)
+    monkeypatch.setattr(lanes, "MAX_LANES_OPEN", 3)
     Limit.objects.create(name="silent", service="silent", call_type="any", scope="project", capacity=100)
     catalogue.forget()
     for user in USERS:
@@ -367,7 +367,7 @@ def test_lanes_of_a_silent_service_do_not_crowd_out_the_others(monkeypatch):
 
 
 def test_a_project_of_one_lane_is_not_crowded_out_by_one_of_many_lanes(monkeypatch):
-    monkeypatch.setattr(lanes, "MOST_LANES_OPEN", 3)
+    monkeypatch.setattr(lanes, "MAX_LANES_OPEN", 3)
     in_lane(20, project="one")
     claimer = Claimer()
     claimer.one_by_one(10)

@@ -9,8 +9,8 @@ import pytest
 from django.db import connection, transaction
 
 from jobs.models import Job
-from jobs.services.explain.forecast import MOST_OF_A_BATCH_SAMPLED, MOST_SHARERS_READ, limits_of_batch
-from jobs.services.explain.position import MOST_AHEAD_COUNTED
+from jobs.services.explain.forecast import MAX_OF_A_BATCH_SAMPLED, MAX_SHARERS_READ, limits_of_batch
+from jobs.services.explain.position import MAX_AHEAD_COUNTED
 from jobs.services.explain.waiting import explain_waiting
 from queueops.core.sql import load_sql
 from ratelimits.models import Limit
@@ -96,8 +96,8 @@ def test_a_list_of_lanes_reads_two_rows_a_lane(lanes):
 
 def test_lanes_that_share_a_limit_are_found_by_four_probes_a_lane(lanes):
     assert "ORDER BY lane LIMIT 1" in load_sql("jobs", "find_waiting_lanes")
-    plan = explain_file("jobs", "find_waiting_lanes", from_lane="google-sheets/", most=MOST_SHARERS_READ)
-    assert_bounded(plan, rows=MOST_SHARERS_READ + 10, blocks=4 * MOST_SHARERS_READ * BLOCKS_A_ROW * 2)
+    plan = explain_file("jobs", "find_waiting_lanes", from_lane="google-sheets/", most=MAX_SHARERS_READ)
+    assert_bounded(plan, rows=MAX_SHARERS_READ + 10, blocks=4 * MAX_SHARERS_READ * BLOCKS_A_ROW * 2)
 
 
 @pytest.mark.parametrize("page_cost", [1.1, 4, 100])  # from where an index is cheap to where sorting is
@@ -107,7 +107,7 @@ def test_a_position_at_the_end_of_a_deep_lane_reads_no_more_than_it_counts(lanes
         cursor.execute("SET LOCAL random_page_cost = %s", [page_cost])
     job = last_of(DEEP_LANE, priority=tier)
     for plan in explain_reads(lambda: explain_waiting(job)):
-        assert_bounded(plan, rows=MOST_AHEAD_COUNTED + 10, blocks=MOST_AHEAD_COUNTED * BLOCKS_A_ROW)
+        assert_bounded(plan, rows=MAX_AHEAD_COUNTED + 10, blocks=MAX_AHEAD_COUNTED * BLOCKS_A_ROW)
     waiting = explain_waiting(job)
     assert waiting is not None
     assert waiting.position is not None
@@ -132,4 +132,4 @@ def test_a_batchs_end_is_foreseen_from_a_sample_of_its_rows(lanes):
     counts = {"queued": JOBS // 4, "rate_limited": JOBS // 4}
     now = last_of(DEEP_LANE).eligible_since
     for plan in explain_reads(lambda: limits_of_batch(BATCH, counts, now=now)):
-        assert_bounded(plan, rows=MOST_OF_A_BATCH_SAMPLED, blocks=MOST_OF_A_BATCH_SAMPLED * BLOCKS_A_ROW)
+        assert_bounded(plan, rows=MAX_OF_A_BATCH_SAMPLED, blocks=MAX_OF_A_BATCH_SAMPLED * BLOCKS_A_ROW)

@@ -162,7 +162,7 @@ def limit(db: None) -> Iterator[Limit]:
 @pytest.mark.django_db(transaction=True)
 def test_where_every_call_is_late_work_goes_on_one_at_a_time(stage, limit, monkeypatch):
     """As where each commit takes longer than a call has time: nothing would ever be sent."""
-    monkeypatch.setattr(catalogue, "LEAST_SEND_SECONDS", 0.0)
+    monkeypatch.setattr(catalogue, "MIN_SEND_SECONDS", 0.0)
     Limit.objects.update(slack_seconds=0)
     catalogue.forget()
     monkeypatch.setattr(width, "CHANGE_SECONDS", 0.01)
@@ -181,7 +181,7 @@ def test_calls_that_a_stall_held_up_leave_with_a_later_claim_and_fewer_are_claim
         wait_for(stage.blocked.is_set, what="the loop's stall")
         jobs = make_jobs(3, kind="test.call", payload="{}", service="test")
         wait_for(lambda: Job.objects.filter(status=JobState.IN_PROGRESS).count() == 4, what="three calls granted")
-        late_at = time.monotonic() + catalogue.LEAST_SEND_SECONDS + 0.1
+        late_at = time.monotonic() + catalogue.MIN_SEND_SECONDS + 0.1
         wait_for(lambda: time.monotonic() > late_at, what="them to be late")
         let_go_at = time.monotonic()
         stage.let_go.set()

@@ -67,7 +67,7 @@ def test_rows_of_a_later_version_break_no_page_and_no_duty_and_stay(job: Job):
     waiting = explain_waiting(job)
     assert waiting
     assert "paused" not in {reason.code for reason in waiting.reasons}
-    for _ in range(bulk_run.MOST_FAILURES_IN_A_ROW + 1):
+    for _ in range(bulk_run.MAX_FAILURES_IN_A_ROW + 1):
         bulk_run.run_bulk_chunk(operation.pk)
     release_uncovered()
     tend_alerts()

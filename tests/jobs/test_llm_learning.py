@@ -17,16 +17,16 @@ from ratelimits.services.tuning.limits import create_limit
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model, document
 
 WORDS = "word " * 80  # 100 tokens
-LARGEST_OUTPUT = 2_000
+MAX_LEARNED_OUTPUT = 2_000
 
 
 @pytest.mark.django_db
 def test_the_output_of_the_next_call_is_taken_to_be_what_ten_needed(sandbox):
     model = Model("openai", 1, late_seconds=0.9)
     model.set_up(sandbox)
-    lines = [model.line(WORDS, max_output_tokens=LARGEST_OUTPUT) for _ in range(12)]
+    lines = [model.line(WORDS, max_output_tokens=MAX_LEARNED_OUTPUT) for _ in range(12)]
     submit_batch(lines, project_id=PROJECT, actor="key:test")
-    assert set(Job.objects.values_list("cost", "known_cost")) == {(100 + LARGEST_OUTPUT, 100)}
+    assert set(Job.objects.values_list("cost", "known_cost")) == {(100 + MAX_LEARNED_OUTPUT, 100)}
     drain()
     assert set(Job.objects.values_list("status", flat=True)) == {JobState.COMPLETED}
     submit_batch([model.line(WORDS * 45, split=True, split_tokens=1_000)], project_id=PROJECT, actor="key:test")
@@ -39,10 +39,10 @@ def test_the_output_of_the_next_call_is_taken_to_be_what_ten_needed(sandbox):
     )
     assert (set(row.outputs), row.output_p90) == ({OUTPUT_TOKENS}, OUTPUT_TOKENS)
     estimates.forget()
-    spec = JobSpec.model_validate(model.line(WORDS, max_output_tokens=LARGEST_OUTPUT))
+    spec = JobSpec.model_validate(model.line(WORDS, max_output_tokens=MAX_LEARNED_OUTPUT))
     taught = submit_job(spec, project_id=PROJECT, actor="key:test")
     job = Job.objects.get(pk=taught.id)
-    told = {"input_tokens": 100, "output_tokens": OUTPUT_TOKENS, "max_output_tokens": LARGEST_OUTPUT}
+    told = {"input_tokens": 100, "output_tokens": OUTPUT_TOKENS, "max_output_tokens": MAX_LEARNED_OUTPUT}
     assert (job.cost, job.costs) == (100 + OUTPUT_TOKENS, told)
 
 

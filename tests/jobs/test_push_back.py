@@ -91,7 +91,7 @@ def test_without_a_limit_a_refusal_spends_no_attempt_and_holds_its_lane(figures)
 
 
 def test_where_nothing_can_be_prepared_a_refused_job_waits_by_itself(monkeypatch):
-    monkeypatch.setattr(proposed_limits, "MOST_PROPOSED", 0)
+    monkeypatch.setattr(proposed_limits, "MAX_PROPOSED", 0)
     submit(kind=merging.ALONE)
     refuse(claim())
     job = Job.objects.get()

@@ -426,15 +426,15 @@ def test_a_store_that_hangs_keeps_few_of_the_threads_that_answer_requests(
 
     monkeypatch.setattr(DirectoryStore, "read", hangs)
     monkeypatch.setattr(read, "PLACE_SECONDS", 0.0)
-    with ThreadPoolExecutor(read.MOST_READERS) as threads, ThreadPoolExecutor(1) as beside:
-        waiting = beside.submit(run_together, read.MOST_READERS, get, threads=threads)
+    with ThreadPoolExecutor(read.MAX_READERS) as threads, ThreadPoolExecutor(1) as beside:
+        waiting = beside.submit(run_together, read.MAX_READERS, get, threads=threads)
         try:
-            assert all(reading.acquire(timeout=60) for _ in range(read.MOST_READERS))
+            assert all(reading.acquire(timeout=60) for _ in range(read.MAX_READERS))
             error = error_of(Api(key).get(address), 503)
             assert (error["code"], "try again" in error["message"]) == ("store_failed", True)
         finally:
             answers.set()
-        assert [json.loads(one)["text"] for one in waiting.result(60)] == ["x" * 2 * OVER] * read.MOST_READERS
+        assert [json.loads(one)["text"] for one in waiting.result(60)] == ["x" * 2 * OVER] * read.MAX_READERS
     assert json.loads(get(0))["text"] == "x" * 2 * OVER
 
 

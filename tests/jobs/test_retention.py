@@ -34,7 +34,7 @@ from jobs.services.explain.history import read_history
 from jobs.services.operate.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.services.upkeep import retention
 from jobs.services.upkeep.partitions import AUDIT, EVENTS, make_partitions
-from jobs.services.upkeep.retention import LONGEST_PERIOD, RULES, apply_retention, find_overdue
+from jobs.services.upkeep.retention import MAX_PERIOD, RULES, apply_retention, find_overdue
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
@@ -298,7 +298,7 @@ def lost_hold(days: float) -> Any:
 def past_period(days: float) -> Any:
     budget = Budget.objects.get_or_create(project=make_project(), name="b", amount=1)[0]
     made = BudgetPeriod.objects.create(budget=budget, project=make_project(), key=str(days), starts_at=Now())
-    return aged(made, "starts_at", days + LONGEST_PERIOD.days)
+    return aged(made, "starts_at", days + MAX_PERIOD.days)
 
 
 @every_case(

@@ -51,8 +51,8 @@ def test_of_a_batch_a_project_and_everybody_the_scheduled_are_counted_with_the_f
 
 
 def test_more_than_is_counted_is_told_as_more(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(scheduled_jobs, "MOST_SCHEDULED_COUNTED", 2)
-    monkeypatch.setattr(scheduled_jobs, "FEWEST_SCHEDULED_COUNTED", 2)
+    monkeypatch.setattr(scheduled_jobs, "MAX_SCHEDULED_COUNTED", 2)
+    monkeypatch.setattr(scheduled_jobs, "MIN_SCHEDULED_COUNTED", 2)
     make_jobs(3, scheduled_at=LATER)
     assert (count_scheduled().jobs, count_scheduled().more, count_scheduled().last) == (2, True, LATER)
 

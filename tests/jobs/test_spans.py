@@ -150,7 +150,7 @@ def test_a_job_that_ends_without_a_call_has_the_others(submission: SpanContext, 
 
 
 def test_what_stops_while_more_has_ended_than_there_is_room_for_makes_the_last_spans(monkeypatch):
-    monkeypatch.setattr(spans_module, "MOST_ATTEMPTS_WAITING", 1)
+    monkeypatch.setattr(spans_module, "MAX_ATTEMPTS_WAITING", 1)
     monkeypatch.setattr(spans_module, "ATTEMPTS_AT_ONCE", 1)
     busy, gate = threading.Event(), threading.Event()
     told: list[Any] = []

@@ -32,7 +32,7 @@ from jobs.services.results.keep import result_store
 from jobs.services.submit.dependencies import UnknownDependency
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import BatchRejected, submit_batch, submit_job
-from jobs.services.submit.takes import MOST_STEPS, MOST_TAKES
+from jobs.services.submit.takes import MAX_STEPS, MAX_TAKES
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.core.errors import IdempotencyKeyReused
@@ -218,9 +218,9 @@ OTHER = str(uuid4())
         (row(take("first", [True])), "payload.values.0.0", "path is a text"),
         (row(take("first", "a..b")), "payload.values.0.0", "empty step"),
         (row(take("first", ["a", -1])), "payload.values.0.0", "negative index"),
-        (row(take("first", ["a"] * (MOST_STEPS + 1))), "payload.values.0.0", "at most 32 steps"),
+        (row(take("first", ["a"] * (MAX_STEPS + 1))), "payload.values.0.0", "at most 32 steps"),
         (row(take("first", "a" * 501)), "payload.values.0.0", "500 characters"),
-        ({"values": [[1]], "note": [take("first")] * (MOST_TAKES + 1)}, "payload", "at most 100"),
+        ({"values": [[1]], "note": [take("first")] * (MAX_TAKES + 1)}, "payload", "at most 100"),
         (row(1, how=take("first")), "payload.how", "must be known when the job is submitted"),
         (row(take("first"), lines=1), "payload.lines", "Extra inputs"),
         (row(take("first"), count="many"), "payload.count", "valid integer"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.services.claim.turns import MOST_OWED, ClassTurns, LaneTurns, Turns
+from jobs.services.claim.turns import MAX_OWED, ClassTurns, LaneTurns, Turns
 from tests.support.cases import every_case
 from tests.support.examples import examples
 
@@ -170,9 +170,9 @@ def test_a_lane_without_room_is_owed_what_the_others_got_meanwhile():
 def test_a_lane_is_owed_no_more_than_a_bound_and_nothing_for_the_time_it_had_no_work():
     turns = LaneTurns()
     turns.wait(["busy", "blocked"])
-    turns.served({"busy": 10 * MOST_OWED})
+    turns.served({"busy": 10 * MAX_OWED})
     turns.wait(["busy", "blocked", "new"])
-    assert turns.passes == {"busy": turns.now + 1, "blocked": turns.now - MOST_OWED, "new": turns.now}
+    assert turns.passes == {"busy": turns.now + 1, "blocked": turns.now - MAX_OWED, "new": turns.now}
     turns.wait(["busy"])
     turns.wait(["busy", "blocked"])
     assert turns.passes["blocked"] == turns.now

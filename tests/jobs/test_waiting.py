@@ -347,7 +347,7 @@ def test_a_position_is_what_sorting_the_whole_lane_gives(seed):
 
 
 def test_a_lane_is_counted_up_to_a_bound(monkeypatch):
-    monkeypatch.setattr(positions, "MOST_AHEAD_COUNTED", 5)
+    monkeypatch.setattr(positions, "MAX_AHEAD_COUNTED", 5)
     jobs = in_lane(8)
     assert find(jobs[5]) == Position(5, True, {Priority.URGENT: 0, Priority.NORMAL: 5})
     found = find(jobs[7])
@@ -357,7 +357,7 @@ def test_a_lane_is_counted_up_to_a_bound(monkeypatch):
 
 
 def test_beyond_the_bound_the_higher_classes_are_counted_first(monkeypatch):
-    monkeypatch.setattr(positions, "MOST_AHEAD_COUNTED", 3)
+    monkeypatch.setattr(positions, "MAX_AHEAD_COUNTED", 3)
     young = in_lane(6, priority="low")
     in_lane(2, priority="low", age=3 * HOUR)
     found = find(young[5])
@@ -539,7 +539,7 @@ def test_limits_that_have_room_for_all_of_a_batch_do_not_delay_it():
 
 
 def test_a_large_batch_is_sampled_and_scaled_up(monkeypatch):
-    monkeypatch.setattr("jobs.services.explain.forecast.MOST_OF_A_BATCH_SAMPLED", 20)
+    monkeypatch.setattr("jobs.services.explain.forecast.MAX_OF_A_BATCH_SAMPLED", 20)
     paced()
     use_up(1)
     batch = make_batch()

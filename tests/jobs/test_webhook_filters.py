@@ -30,7 +30,7 @@ from jobs.services.erase.erase_user import erase_user
 from jobs.services.erase.proof import find_traces
 from jobs.services.explain import flow
 from jobs.services.finish import webhooks as sending
-from jobs.services.finish.webhooks import MOST_OPEN_MESSAGES, WebhooksDuty
+from jobs.services.finish.webhooks import MAX_OPEN_MESSAGES, WebhooksDuty
 from jobs.services.operate import webhooks
 from jobs.services.submit.webhook_messages import make_message
 from jobs.services.upkeep.batches import finish_batches
@@ -278,11 +278,11 @@ def test_many_ended_jobs_leave_in_few_messages_of_which_few_are_under_way():
     for _ in range(3):
         WebhooksDuty().do()
     first = list(WebhookDelivery.objects.order_by("pk"))
-    assert [one.jobs_told for one in first] == [10] * MOST_OPEN_MESSAGES
+    assert [one.jobs_told for one in first] == [10] * MAX_OPEN_MESSAGES
     assert WebhookJob.objects.filter(delivery_id=None).count() == 55
     end([one.job for one in first[:2]])  # two are through
     WebhooksDuty().do()
-    assert WebhookDelivery.objects.filter(is_open=True).count() == MOST_OPEN_MESSAGES
+    assert WebhookDelivery.objects.filter(is_open=True).count() == MAX_OPEN_MESSAGES
     while WebhookJob.objects.filter(delivery_id=None).exists():
         end(list(Job.objects.filter(kind="queueops.webhook_jobs", status="queued")))
         WebhooksDuty().do()
@@ -296,12 +296,12 @@ def test_one_that_does_not_take_its_messages_holds_up_no_other():
     end(make_jobs(20))
     count_all()
     WebhooksDuty().do()
-    assert WebhookDelivery.objects.filter(webhook=stuck).count() == MOST_OPEN_MESSAGES
+    assert WebhookDelivery.objects.filter(webhook=stuck).count() == MAX_OPEN_MESSAGES
     end(list(Job.objects.filter(webhookdelivery__webhook=other)))
     end(make_jobs(5))
     count_all()
     WebhooksDuty().do()
-    assert WebhookDelivery.objects.filter(webhook=stuck).count() == MOST_OPEN_MESSAGES
+    assert WebhookDelivery.objects.filter(webhook=stuck).count() == MAX_OPEN_MESSAGES
     assert sum(WebhookDelivery.objects.filter(webhook=other).values_list("jobs_told", flat=True)) == 25
     targets = set(Job.objects.filter(kind="queueops.webhook_jobs").values_list("target", flat=True))
     assert len(targets) == 2, "each has an outage of its own"
@@ -556,7 +556,7 @@ def test_what_no_webhook_can_mean_is_refused_at_its_field(case):
 @pytest.mark.django_db
 @pytest.mark.parametrize("of", [{}, {"hears_batches": True, "hears_jobs": False}], ids=["jobs", "batches"])
 def test_a_project_has_a_bounded_number_of_webhooks_that_are_looked_at_for_each_end(monkeypatch, of):
-    monkeypatch.setattr(webhooks, "MOST_HEARERS", 2)
+    monkeypatch.setattr(webhooks, "MAX_HEARERS", 2)
     one, _ = hear(**of), hear(**of)
     hear("globex", **of)
     with pytest.raises(BadWebhook) as refused:

@@ -279,7 +279,7 @@ def test_alerts_about_what_it_holds_are_told_when_it_is_over(scope: str, key: st
 
 
 def test_of_more_windows_than_are_looked_at_the_soonest_are(acme, monkeypatch) -> None:
-    monkeypatch.setattr(windows, "MOST_WINDOWS", 1)
+    monkeypatch.setattr(windows, "MAX_WINDOWS", 1)
     soon = once()
     once(begins_in=3 * HOUR)
     now = timezone.now()

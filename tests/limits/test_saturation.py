@@ -44,8 +44,8 @@ LATE_SECONDS = 0.5
 TRIES = 2  # three windows through which a busy machine is held up say nothing of use
 JOBS = 550  # a mode: more than the quota of what is looked at in all tries
 USERS = 20  # a mode: enough that a turn of them all takes as long as an executor may take to list its lanes
-LEAST_USE = 0.75  # of what the limits let through; a busy machine is late with the next claim
-MOST_TURNS = 5  # of each other user, until every executor has noticed a new one; JOBS / USERS would be the backlog
+MIN_USE = 0.75  # of what the limits let through; a busy machine is late with the next claim
+MAX_TURNS = 5  # of each other user, until every executor has noticed a new one; JOBS / USERS would be the backlog
 MANY = 20  # refusals, where the limits let none come about
 QUOTAS = {mode: Quota(mode, WINDOW_SECONDS, PER_PROJECT, PER_USER, LATE_SECONDS) for mode in MODES}
 
@@ -93,7 +93,7 @@ def test_a_flood_uses_a_quota_in_every_window_mode_and_never_passes_it(algorithm
         assert totals["retries"] == 0
         assert not jobs.filter(status=JobState.FAILED).exists()
         turns = turns_before(singles[mode], since=asked_at)
-        assert max(turns.values(), default=0) <= MOST_TURNS
+        assert max(turns.values(), default=0) <= MAX_TURNS
 
 
 def test_without_the_limiter_the_same_flood_is_refused_many_times(sandbox: Sandbox, ledger: Ledger, figures):
@@ -125,7 +125,7 @@ def use_between(since: float, until: float, sandbox: Sandbox, quota: Quota) -> f
 
 
 def least_use(quota: Quota, algorithm: Algorithm) -> float:
-    return LEAST_USE * min(1.0, quota.share(algorithm))
+    return MIN_USE * min(1.0, quota.share(algorithm))
 
 
 def turns_before(job: UUID, *, since: object) -> Counter[object]:

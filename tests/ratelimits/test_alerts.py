@@ -198,7 +198,7 @@ def test_what_leaves_the_window_slows_the_forecast():
 
 
 def test_a_forecast_reads_a_bounded_part_of_a_busy_service(monkeypatch):
-    monkeypatch.setattr(forecast, "MOST_TALLIES_FORECAST", 60)
+    monkeypatch.setattr(forecast, "MAX_TALLIES_FORECAST", 60)
     limit = make_limit()
     CallTally.objects.bulk_create(
         CallTally(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.services.claim.deferrals import LONGEST_DELAY_SECONDS, deferral_delay
+from jobs.services.claim.deferrals import MAX_DEFERRAL_SECONDS, deferral_delay
 from ratelimits.algorithms.admission import State
 from ratelimits.algorithms.measures import with_headroom
 from ratelimits.algorithms.pressure import Pressure, PressureRules, pressure_at, pushed_back
@@ -24,8 +24,8 @@ fullnesses = st.floats(0, 1)
 @given(deficit=deficits, fullness=fullnesses, chance=chances)
 def test_a_deferral_never_wakes_a_job_before_its_tokens_exist_nor_after_five_minutes(deficit, fullness, chance):
     delay = deferral_delay(deficit, fullness, chance)
-    assert min(deficit, LONGEST_DELAY_SECONDS * 0.8) <= delay <= LONGEST_DELAY_SECONDS
-    if deficit <= LONGEST_DELAY_SECONDS:
+    assert min(deficit, MAX_DEFERRAL_SECONDS * 0.8) <= delay <= MAX_DEFERRAL_SECONDS
+    if deficit <= MAX_DEFERRAL_SECONDS:
         assert delay >= deficit
 
 
@@ -33,7 +33,7 @@ def test_a_deferral_never_wakes_a_job_before_its_tokens_exist_nor_after_five_min
 def test_the_spread_stays_within_a_fifth_of_the_factored_deficit(deficit, fullness, chance):
     middle = deficit * 3**fullness
     assert deferral_delay(deficit, fullness, chance) <= middle * 1.2 * (1 + 1e-9)
-    if middle * 1.2 < LONGEST_DELAY_SECONDS:
+    if middle * 1.2 < MAX_DEFERRAL_SECONDS:
         assert deferral_delay(deficit, fullness, chance) >= middle * 0.8 * (1 - 1e-9)
 
 

@@ -226,11 +226,11 @@ def test_nothing_is_prepared_beyond_a_bound_or_against_an_operator_and_calls_wai
     catalogue.forget()
     at = now()
     assert round(refuse(subject=UNKNOWN).seconds) == 60
-    monkeypatch.setattr(proposed_limits, "MOST_PROPOSED", 1)
+    monkeypatch.setattr(proposed_limits, "MAX_PROPOSED", 1)
     cooling = refuse(subject=UNKNOWN._replace(service="other"), retry_after=86_000)
     assert (cooling.counters, round(cooling.until - at, -2)) == ((), 86_000)
     assert Limit.objects.count() == 1
-    monkeypatch.setattr(proposed_limits, "MOST_PROPOSED", 2)
+    monkeypatch.setattr(proposed_limits, "MAX_PROPOSED", 2)
     many = [UNKNOWN._replace(service=f"s{number}", owner=owner) for number in range(3) for owner in ("acme", "other")]
     push_backs([Refusal(one, PushBack(), now()) for one in many], actor=ACTOR)
     prepared = Limit.objects.filter(proposed_at__isnull=False).values_list("project", flat=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ratelimits.algorithms.admission import State
 from ratelimits.algorithms.measures import MICRO
-from ratelimits.algorithms.others import LEAST_LEFT, NO_OTHERS, Others, shown
+from ratelimits.algorithms.others import MIN_LEFT, NO_OTHERS, Others, shown
 from ratelimits.models import Limit
 from ratelimits.services.limiter.counters import open_counter
 from ratelimits.services.limits.catalogue import Rule, rule_of
@@ -54,7 +54,7 @@ def test_what_one_answer_shows_is_nothing_or_certain_and_at_most_twice_that(miss
     certain = missing - rounded - freed
     assert (found == 0) == (certain <= 0)
     assert max(certain, 0) <= found <= min(max(2 * certain, 0), missing + rounded)
-    assert LEAST_LEFT <= Others(BEGIN, found, 0).left(capacity) <= 1
+    assert MIN_LEFT <= Others(BEGIN, found, 0).left(capacity) <= 1
 
 
 def test_a_clock_that_goes_back_keeps_nothing_for_longer():
@@ -77,7 +77,7 @@ def test_no_answer_lets_more_through_than_the_limit_without_it(answers):
         room = plain.meter.available()
         if is_told:
             counter.hear(remaining)
-            assert counter.meter.available() <= max(remaining, LEAST_LEFT * CAPACITY) * MICRO
+            assert counter.meter.available() <= max(remaining, MIN_LEFT * CAPACITY) * MICRO
         assert counter.meter.available() <= room
         if counter.room_for(300 * MICRO):
             counter.take(300 * MICRO)

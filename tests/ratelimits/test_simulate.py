@@ -267,7 +267,7 @@ class TestTheLastHour:
         Limit.objects.update(capacity=600)
         self.burst(6_000)
         alone = simulate(limit.pk, {"capacity": 1_200})
-        monkeypatch.setattr(simulating, "MOST_CALLS_PLAYED", 600)
+        monkeypatch.setattr(simulating, "MAX_CALLS_PLAYED", 600)
         grouped = simulate(limit.pk, {"capacity": 1_200})
         assert (alone.played_in_groups_of, grouped.played_in_groups_of) == (1, 10)
         assert grouped.proposed.total_wait_seconds == pytest.approx(alone.proposed.total_wait_seconds, rel=0.02)
@@ -276,11 +276,11 @@ class TestTheLastHour:
     def test_the_oldest_calls_are_left_out_where_there_are_too_many_and_that_is_said(self, limit, monkeypatch):
         for minute in range(10):
             self.burst(10, seconds_ago=60 * minute + 1)
-        monkeypatch.setattr(simulating, "MOST_ROWS", 4)
+        monkeypatch.setattr(simulating, "MAX_ROWS_READ", 4)
         played = simulate(limit.pk, {})
         assert (played.calls, played.cut) == (40, True)
-        monkeypatch.setattr(simulating, "MOST_ROWS", 400)
-        monkeypatch.setattr(simulating, "MOST_GROUPS_PLAYED", 75)
+        monkeypatch.setattr(simulating, "MAX_ROWS_READ", 400)
+        monkeypatch.setattr(simulating, "MAX_GROUPS_PLAYED", 75)
         played = simulate(limit.pk, {})
         assert (played.calls, played.cut) == (70, True)
 

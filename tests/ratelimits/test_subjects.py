@@ -14,9 +14,11 @@ from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.overrides import set_override
 from ratelimits.services.limits.save_limit import project_of
-from ratelimits.subjects import LONGEST_NAME, Subject
+from ratelimits.subjects import MAX_NAME_LENGTH, Subject
 
-LONGEST = Subject("s" * 64, "write", "p" * LONGEST_NAME, "u" * LONGEST_NAME, "m" * LONGEST_NAME, "o" * 63, "k" * 100)
+LONGEST = Subject(
+    "s" * 64, "write", "p" * MAX_NAME_LENGTH, "u" * MAX_NAME_LENGTH, "m" * MAX_NAME_LENGTH, "o" * 63, "k" * 100
+)
 
 
 def length_of(model: type[Model], name: str) -> int:
@@ -30,7 +32,7 @@ def test_no_principal_or_model_is_longer_than_a_key_has_room_for():
         *((Credential, "quota_project"), (Credential, "quota_user")),
         *((Job, "model"), (Limit, "model"), (Project, "id")),
     ]
-    assert max(length_of(model, name) for model, name in named) == LONGEST_NAME
+    assert max(length_of(model, name) for model, name in named) == MAX_NAME_LENGTH
     assert (len(LONGEST.owner), len(LONGEST.kind)) == (length_of(Project, "id"), length_of(Job, "kind"))
 
 

@@ -16,7 +16,7 @@ from jobs.classify import Failure, clean, clean_json, fingerprint
 from jobs.handlers.google.group import with_missing_grid, with_unreadable
 from jobs.handlers.google.ranges import read_range
 from jobs.handlers.google.refusals import parse_google
-from jobs.handlers.http.answers import MOST_SECRETS, excerpt_of, json_of, one_line, secrets_in, storable
+from jobs.handlers.http.answers import MAX_SECRETS, excerpt_of, json_of, one_line, secrets_in, storable
 from jobs.handlers.http.payload import HttpRequest
 from jobs.handlers.llm.events import EventReader
 from jobs.handlers.llm.openai import parse_openai
@@ -32,8 +32,8 @@ from queueops.core.web.nul import NUL_ESCAPE
 from queueops.rest.parsers import parse_json
 
 SHORT, LONG = 100_000, 1_000_000
-MOST_TIMES = 40  # ten times the text; a quadratic scan takes a hundred times as long
-LEAST_SECONDS = 0.01  # below it the clock says little
+MAX_TIMES = 40  # ten times the text; a quadratic scan takes a hundred times as long
+MIN_SECONDS = 0.01  # below it the clock says little
 
 Text = Callable[[int], str]
 
@@ -51,7 +51,7 @@ def consume(items: Iterable[Any]) -> None:
         pass
 
 
-SECRETS = ("s" * 16_000, *(f"secret-{number:03}" for number in range(MOST_SECRETS - 1)))
+SECRETS = ("s" * 16_000, *(f"secret-{number:03}" for number in range(MAX_SECRETS - 1)))
 A_FAILURE = Failure("x", "E", "m")
 ANY_TARGET = OutboundPolicy(allow_loopback=True)
 
@@ -172,7 +172,7 @@ def test_ten_times_the_text_takes_about_ten_times_as_long(name):
         took: list[float] = []
         for size in (SHORT // 10, SHORT, LONG):
             text = text_of(size)
-            most = MOST_TIMES * (took[-1] if took else 1)
+            most = MAX_TIMES * (took[-1] if took else 1)
             seconds = seconds_of(scan, text)
             if seconds >= most:  # the machine may have stood still
                 seconds = min(seconds, seconds_of(scan, text))
@@ -187,7 +187,7 @@ def seconds_of(scan: Callable[[str], object], text: str) -> float:
         began = time.thread_time()
         with suppress(QueueOpsError, ValueError):
             scan(text)
-        return max(LEAST_SECONDS, time.thread_time() - began)
+        return max(MIN_SECONDS, time.thread_time() - began)
     finally:
         gc.enable()
 
@@ -206,6 +206,6 @@ def test_secrets_are_found_where_they_stand():
 
 
 def test_more_secrets_than_an_answer_is_searched_for_are_refused():
-    cookies = "; ".join(f"name{number}=secret-{number:04}" for number in range(MOST_SECRETS))
-    with pytest.raises(ValueError, match=f"at most {MOST_SECRETS} cookies and other secrets"):
+    cookies = "; ".join(f"name{number}=secret-{number:04}" for number in range(MAX_SECRETS))
+    with pytest.raises(ValueError, match=f"at most {MAX_SECRETS} cookies and other secrets"):
         HttpRequest(method="GET", url="https://example.com", headers={"Cookie": cookies})

@@ -56,7 +56,7 @@ def test_the_failure_that_locks_is_told_and_no_attempt_after_it(anna, client):
 
 
 def test_a_flood_of_failures_cannot_fill_the_trail_nor_show_what_was_mistyped(anna, client, monkeypatch):
-    monkeypatch.setattr(sign_ins, "MOST_FAILURES_TOLD", 3)
+    monkeypatch.setattr(sign_ins, "MAX_FAILURES_TOLD", 3)
     sign_ins._failures._until = 0.0
     for number in range(6):
         guarded(Purpose.PASSWORD, lambda: None, account=f"my secret {number}", address=ADDRESS)

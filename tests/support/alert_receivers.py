@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError
 
-MOST_TEAMS = 28 * 1024  # bytes
-MOST_PAGERDUTY = 512 * 1024
+MAX_TEAMS = 28 * 1024  # bytes
+MAX_PAGERDUTY = 512 * 1024
 
 
 class Strict(BaseModel):
@@ -132,11 +132,11 @@ def check(channel: str, body: bytes) -> None:
     if channel == "slack":
         SlackMessage.model_validate_json(body)
     elif channel == "teams":
-        if len(body) > MOST_TEAMS:
+        if len(body) > MAX_TEAMS:
             raise ValueError(f"{len(body)} bytes")
         TeamsMessage.model_validate_json(body)
     else:
-        if len(body) > MOST_PAGERDUTY:
+        if len(body) > MAX_PAGERDUTY:
             raise ValueError(f"{len(body)} bytes")
         action = json.loads(body).get("event_action")
         (PagerDutyTrigger if action == "trigger" else PagerDutyFollowUp).model_validate_json(body)

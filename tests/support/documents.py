@@ -17,7 +17,7 @@ TOKENS_PER_MINUTE = 30_000
 PROJECT = "acme"
 MODEL = "small-1"
 OUTPUT_TOKENS = 64
-FEWEST_TOKENS, MOST_TOKENS = 5_000, 28_000
+MIN_TOKENS, MAX_TOKENS_OF_A_CALL = 5_000, 28_000
 
 
 def document(tokens: int, *, seed: int) -> str:
@@ -33,9 +33,9 @@ def document(tokens: int, *, seed: int) -> str:
 
 
 def documents(count: int) -> list[str]:
-    """Return so many documents, their lengths spread over FEWEST_TOKENS to MOST_TOKENS, in no order."""
-    step = (MOST_TOKENS - FEWEST_TOKENS) / (count - 1)
-    sizes = [round(FEWEST_TOKENS + step * number) for number in range(count)]
+    """Return so many documents, their lengths spread over MIN_TOKENS to MAX_TOKENS_OF_A_CALL, in no order."""
+    step = (MAX_TOKENS_OF_A_CALL - MIN_TOKENS) / (count - 1)
+    sizes = [round(MIN_TOKENS + step * number) for number in range(count)]
     Random(count).shuffle(sizes)  # noqa: S311
     return [document(size, seed=number) for number, size in enumerate(sizes)]
 

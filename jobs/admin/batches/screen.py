@@ -47,8 +47,8 @@ from ratelimits.services.money.reports import saved_on_batch, spent_on_batch
 
 from .verbs import CANCEL, GO_ON, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 
-MOST_CAUSES_OF_A_BATCH = 5
-MOST_OPERATIONS = 50
+MAX_CAUSES_OF_A_BATCH = 5
+MAX_OPERATIONS = 50
 # The `state` filter of earlier releases, which is still in people's bookmarks, as verdicts.
 SAVED_BEFORE: dict[str, Sequence[str]] = {
     "paused": (BatchVerdict.HELD,),
@@ -106,7 +106,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         operations = BulkOperation.objects.filter(parameters__filter__batch_id=str(row.pk)).order_by("-pk")
         return [
             f"batch {row.pk}",
-            *(f"bulk operation {one}" for one in operations.values_list("pk", flat=True)[:MOST_OPERATIONS]),
+            *(f"bulk operation {one}" for one in operations.values_list("pk", flat=True)[:MAX_OPERATIONS]),
         ]
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         shown = _page_of(row)
         if request.user.has_perm("jobs.view_deadletter"):
             shown |= {
-                "groups": shown_causes({"batch_id": str(row.pk)}, most=MOST_CAUSES_OF_A_BATCH),
+                "groups": shown_causes({"batch_id": str(row.pk)}, most=MAX_CAUSES_OF_A_BATCH),
                 "may_requeue": request.user.has_perm("jobs.requeue_deadletter"),
                 "may_discard": request.user.has_perm("jobs.discard_deadletter"),
             }

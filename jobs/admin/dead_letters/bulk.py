@@ -28,7 +28,7 @@ from ratelimits.services.limits.catalogue import rules
 
 from . import verbs
 
-MOST_LETTERS_MATCHED = 100_000  # of a preview; beyond it the page says "at least"
+MAX_LETTERS_MATCHED = 100_000  # of a preview; beyond it the page says "at least"
 QUOTA_SHARE = 0.5  # of a service's slowest limit, proposed for a replay: the rest is for new work
 
 # the list's parameters, and the filter's
@@ -53,8 +53,8 @@ def wanted_by(request: HttpRequest) -> DeadLetterFilter:
 
 
 def count_letters(wanted: DeadLetterFilter) -> Counted:
-    counted = wanted.letters().order_by()[: MOST_LETTERS_MATCHED + 1].count()
-    return Counted(min(counted, MOST_LETTERS_MATCHED), is_least=counted > MOST_LETTERS_MATCHED)
+    counted = wanted.letters().order_by()[: MAX_LETTERS_MATCHED + 1].count()
+    return Counted(min(counted, MAX_LETTERS_MATCHED), is_least=counted > MAX_LETTERS_MATCHED)
 
 
 def gentle_spread(wanted: DeadLetterFilter, count: int) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from jobs.services.explain.causes import MOST_CAUSES, causes_of
+from jobs.services.explain.causes import MAX_CAUSES, causes_of
 from queueops.core.values.masking import masked_text
 from queueops.core.web.recent_writes import may_lag
 from queueops.screens import showing
@@ -34,7 +34,7 @@ def groups(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "title": "Dead letters by cause",
         "groups": shown_causes(narrowed),
         "narrowed": narrowed,
-        "most_groups": MOST_CAUSES,
+        "most_groups": MAX_CAUSES,
         "may_requeue": request.user.has_perm("jobs.requeue_deadletter"),
         "may_discard": request.user.has_perm("jobs.discard_deadletter"),
         "list_href": reverse("admin:jobs_deadletter_changelist"),
@@ -42,7 +42,7 @@ def groups(model_admin: Any, request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "admin/jobs/deadletter/groups.html", context)
 
 
-def shown_causes(narrowed: Mapping[str, str], *, most: int = MOST_CAUSES) -> list[dict[str, Any]]:
+def shown_causes(narrowed: Mapping[str, str], *, most: int = MAX_CAUSES) -> list[dict[str, Any]]:
     """
     The causes of open dead letters, as pages show them.
 

@@ -20,7 +20,7 @@ from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from jobs.admin.forecasts import forecast_of_job
-from jobs.admin.forms import MOST_EDITABLE
+from jobs.admin.forms import MAX_EDITABLE
 from jobs.handlers.registry import Handler, UnknownKind, all_handlers, find_handler
 from jobs.models import DeadLetter, Job, RetryPolicy
 from jobs.services.operate.again import kept_of, submit_by_hand
@@ -30,7 +30,7 @@ from jobs.services.submit.spec import JobSpec, parse_spec
 from jobs.states import TERMINAL
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.values.masking import MASK, masked, unmasked
-from queueops.screens.filters import MOST_PROJECTS_LISTED
+from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.forms import ReasonForm, optional_reason
 from queueops.screens.verbs import actor_of
 from queueops.tenancy.credentials import usable_by
@@ -39,7 +39,7 @@ from queueops.tenancy.models import Project
 from .drawn import DrawnField, JsonObjectField, MomentField, Schema, draw, inlined, with_code
 
 SUBMIT, AGAIN, REQUEUE = "jobs.add_upload", "jobs.run_again", "jobs.requeue_deadletter"
-MOST_UNFOLDED = 8  # fields of a payload that are shown without being asked for, where its kind does not say which
+MAX_UNFOLDED = 8  # fields of a payload that are shown without being asked for, where its kind does not say which
 MOMENTS = ("scheduled_at", "complete_by", "expires_at")
 SHOWN_FIRST = ("priority", "scheduled_at")
 FOLDED = (
@@ -78,7 +78,7 @@ class ChooseForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        projects = Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS_LISTED]
+        projects = Project.objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED]
         self.fields["project"].choices = [(key, key) for key in projects]  # type: ignore[attr-defined]
         kinds = [handler.kind for handler in all_handlers() if not handler.internal]
         self.fields["kind"].choices = [(kind, kind) for kind in kinds]  # type: ignore[attr-defined]
@@ -113,7 +113,7 @@ class JobForm(forms.Form):
             choices = _credentials(self, payload.get(name)) if self._is_credential(name) else None
             drawn = draw(name, properties[name], is_asked=name in required, choices=choices, value=shown.get(name))
             self._add(f"payload.{name}", drawn, shown.get(name))
-            if name in required or name in self.handler.shown_first or len(properties) <= MOST_UNFOLDED:
+            if name in required or name in self.handler.shown_first or len(properties) <= MAX_UNFOLDED:
                 self._first.append(f"payload.{name}")
         rest = {name: value for name, value in shown.items() if name not in properties}
         if rest or not properties or schema.get("additionalProperties"):
@@ -364,7 +364,7 @@ def _do_again(
         handler = find_handler(row.kind)
     except UnknownKind as error:
         return _refused(request, error.message, page)
-    if opened.payload is not None and len(json.dumps(opened.payload, ensure_ascii=False)) > MOST_EDITABLE:
+    if opened.payload is not None and len(json.dumps(opened.payload, ensure_ascii=False)) > MAX_EDITABLE:
         return _refused(request, "Its payload is too large to edit here; do it through the API.", page)
     form = JobForm(_sent(request), handler=handler, project_id=row.project_id, opened=opened, reason=reason)
     return _fill_in(

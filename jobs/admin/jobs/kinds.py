@@ -32,9 +32,9 @@ from queueops.screens.showing import NOTHING
 from .form import SUBMIT
 
 SPANS = {"hour": ("1 h", timedelta(hours=1)), "day": ("24 h", timedelta(days=1)), "week": ("7 d", timedelta(days=7))}
-MOST_LOOKED_AT = 100_000  # jobs of all kinds in the span, the newest; there is no index by kind: 0.1 s
-MOST_LETTERS = 100_000  # counted
-MOST_CODES = 20
+MAX_LOOKED_AT = 100_000  # jobs of all kinds in the span, the newest; there is no index by kind: 0.1 s
+MAX_LETTERS = 100_000  # counted
+MAX_CODES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def kind(model_admin: Any, request: HttpRequest, name: str) -> HttpResponse:
             "spans": [{"words": words, "name": key, "is_shown": key == span} for key, (words, _) in SPANS.items()],
             "since": showing.ago(since),
             "is_cut": is_cut,
-            "looked_at": f"{MOST_LOOKED_AT:,}",
+            "looked_at": f"{MAX_LOOKED_AT:,}",
             "figures": list(_figures(sums, letters)),
             "failures": _failures(name, since, sums, letters),
             "picture": picture_of(own, _starts(name)),
@@ -136,10 +136,10 @@ def _answer(model_admin: Any, request: HttpRequest, template: str, shown: dict[s
 
 
 def _first_looked_at(since: datetime) -> tuple[UUID, bool]:
-    """The first id of the span, or of the newest MOST_LOOKED_AT in it; and whether there are more."""
+    """The first id of the span, or of the newest MAX_LOOKED_AT in it; and whether there are more."""
     first = first_id_at(since)
     newest = Job.objects.filter(pk__gte=first).order_by("-pk").values_list("pk", flat=True)
-    cut = next(iter(newest[MOST_LOOKED_AT - 1 : MOST_LOOKED_AT]), None)
+    cut = next(iter(newest[MAX_LOOKED_AT - 1 : MAX_LOOKED_AT]), None)
     return (first, False) if cut is None else (cut, True)
 
 
@@ -147,8 +147,8 @@ def _letters(name: str, since: datetime) -> KindLetters:
     came = DeadLetter.objects.filter(kind=name, created_at__gte=since)
     open_ones = DeadLetter.objects.open().filter(kind=name)
     return KindLetters(
-        came=came.order_by()[:MOST_LETTERS].count(),
-        open=open_ones.order_by()[:MOST_LETTERS].count(),
+        came=came.order_by()[:MAX_LETTERS].count(),
+        open=open_ones.order_by()[:MAX_LETTERS].count(),
         oldest=open_ones.order_by("created_at").values_list("created_at", flat=True).first(),
     )
 
@@ -198,7 +198,7 @@ def _failures(name: str, since: datetime, sums: KindSums, letters: KindLetters) 
             "share": f"{came / ended:.1%}" if ended else NOTHING,
             "href": f"{page}?{urlencode({'kind': name, 'error_code': code})}",
         }
-        for code, came, open_ones in counted.order_by("-open", "-came", "error_code")[:MOST_CODES]
+        for code, came, open_ones in counted.order_by("-open", "-came", "error_code")[:MAX_CODES]
     ]
 
 

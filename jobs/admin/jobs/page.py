@@ -30,9 +30,9 @@ from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import users_shown
 from ratelimits.services.money.reports import spent_on_jobs
 
-from .timeline import MOST_EVENTS_SHOWN, attempts_of, happenings_of, path_of
+from .timeline import MAX_EVENTS_SHOWN, attempts_of, happenings_of, path_of
 
-MOST_RELATED = 50
+MAX_RELATED = 50
 GOES = {
     "batch": "by a batch of its provider",
     "live": "live, though it was to go by a batch of its provider",
@@ -45,7 +45,7 @@ WENT_ON = {
 
 
 def page_of(job: Job) -> dict[str, Any]:
-    history = read_history(job, most=MOST_EVENTS_SHOWN)
+    history = read_history(job, most=MAX_EVENTS_SHOWN)
     events = history.events
     snapshot = job_snapshot(job)
     payload, payload_cut = pretty(job.payload)
@@ -66,7 +66,7 @@ def page_of(job: Job) -> dict[str, Any]:
         "path": path_of(job, events),
         "happenings": happenings_of(events),
         "pruned": history.pruned,
-        "more_events": len(events) == MOST_EVENTS_SHOWN,
+        "more_events": len(events) == MAX_EVENTS_SHOWN,
         "attempts": attempts_of(events),
         "payload": payload,
         "payload_cut": payload_cut,
@@ -215,12 +215,12 @@ def _related(job: Job) -> list[tuple[str, SafeString]]:
         related.append(("Callback of", showing.link("jobs_batch", UUID(job.ended_batch["batch"]))))
     if job.origin_id:
         related.append(("Requeued from", showing.link("jobs_job", job.origin_id)))
-    requeues: list[UUID] = list(Job.objects.filter(origin_id=job.pk).order_by().ids()[:MOST_RELATED])
+    requeues: list[UUID] = list(Job.objects.filter(origin_id=job.pk).order_by().ids()[:MAX_RELATED])
     related += [("Requeued as", showing.link("jobs_job", newer)) for newer in sorted(requeues)]
-    waits = Dependency.objects.filter(owner_id=job.pk).order_by("on_id")[:MOST_RELATED]
+    waits = Dependency.objects.filter(owner_id=job.pk).order_by("on_id")[:MAX_RELATED]
     related += [("Waits for", _linked(one.on_id, is_batch=one.on_batch)) for one in waits]
-    related += [("Takes", _taken(one)) for one in shown_takes(job.takes)[:MOST_RELATED]]
-    others = Dependency.objects.filter(on_id=job.pk).order_by("owner_id")[:MOST_RELATED]
+    related += [("Takes", _taken(one)) for one in shown_takes(job.takes)[:MAX_RELATED]]
+    others = Dependency.objects.filter(on_id=job.pk).order_by("owner_id")[:MAX_RELATED]
     related += [("Waited for by", _linked(one.owner_id, is_batch=one.of_batch)) for one in others]
     related += _provider_batches(job)
     letter = DeadLetter.objects.filter(job_id=job.pk).only("pk", "resolution").first()
@@ -253,5 +253,5 @@ def _provider_batches(job: Job) -> list[tuple[str, SafeString]]:
                 f"{line.provider_batch}, line {line.number}: {line.get_state_display().lower()}",
             ),
         )
-        for line in lines[:MOST_RELATED]
+        for line in lines[:MAX_RELATED]
     ]

@@ -54,7 +54,7 @@ from .result import result_file
 from .verbs import AGAIN, CANCEL, GO_ON, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
 
 COUNTED_FILTERS = ("state", "project", "batch_id", "before")
-MOST_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
+MAX_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
 
 # The condition of the partial index that covers a state, so that the planner may use it.
 INDEXED_STATES: dict[str, dict[str, Any]] = {
@@ -203,7 +203,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         if not term:
             return queryset, False
         chosen, identifier = request.GET.get("project"), as_uuid(term)
-        projects = [chosen] if chosen else list(Project.objects.values_list("pk", flat=True)[:MOST_KEYED_PROJECTS])
+        projects = [chosen] if chosen else list(Project.objects.values_list("pk", flat=True)[:MAX_KEYED_PROJECTS])
         # The ids are read first: with the page's order the planner might walk the table for the key.
         ids = Job.objects.filter(project_id__in=projects, idempotency_key=term).order_by().ids()
         return queryset.filter(pk__in=[*ids, identifier] if identifier else ids), False

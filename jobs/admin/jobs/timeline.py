@@ -17,7 +17,7 @@ from jobs.tracebacks import without_diagnostics
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens.showing import duration
 
-MOST_EVENTS_SHOWN = 500
+MAX_EVENTS_SHOWN = 500
 
 
 @dataclass(frozen=True, slots=True)

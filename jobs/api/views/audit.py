@@ -21,7 +21,7 @@ from queueops.tenancy.callers.permissions import MissingPermission
 
 from .base import READ_AUDIT, ApiListView
 
-LONGEST_SETTLING_SECONDS = 1.0  # how long an answer waits for entries whose transactions are open
+MAX_SETTLING_SECONDS = 1.0  # how long an answer waits for entries whose transactions are open
 
 
 class TrailPages(LogPages):
@@ -62,7 +62,7 @@ class AuditList(ApiListView[ProjectAuditEntry]):
         super().initial(request, *args, **kwargs)
         if self.is_oldest_first and request.method in READS:
             # Before the confinement, which is a transaction.
-            self.settled_id = settled_id(time.monotonic() + LONGEST_SETTLING_SECONDS)
+            self.settled_id = settled_id(time.monotonic() + MAX_SETTLING_SECONDS)
 
     @operation(
         "List what people and keys changed, newest first",

@@ -16,7 +16,7 @@ from queueops.rest.schema import operation
 
 from .base import SUBMIT, ApiView
 
-MOST_LIMITS_TOLD = 10
+MAX_LIMITS_TOLD = 10
 
 
 class ForecastBatch(ApiView):
@@ -86,7 +86,7 @@ def _answer(told: SubmissionForecast) -> dict[str, Any]:
                 "seconds": one.seconds,
                 "share": round(one.share, 3),
             }
-            for one in told.binding[:MOST_LIMITS_TOLD]
+            for one in told.binding[:MAX_LIMITS_TOLD]
         ],
         "rejected": {"count": told.rejected_count, "jobs": [one.as_dict() for one in told.rejected]},
     }

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from jobs.api import answers, examples
 from jobs.models import Objective
 from jobs.services.explain.objectives import (
-    MOST_OBJECTIVES,
+    MAX_OBJECTIVES,
     ObjectiveStanding,
     span_words,
     standings_of,
@@ -32,12 +32,12 @@ class ObjectiveList(CallerView):
         answer=answers.Objectives,
         example=examples.OBJECTIVES,
         description=(
-            f"Those of the project, by name, at most {MOST_OBJECTIVES}. A job counts when its deadline has passed. "
+            f"Those of the project, by name, at most {MAX_OBJECTIVES}. A job counts when its deadline has passed. "
             "Operators make and change them in the admin."
         ),
     )
     def get(self, request: Request) -> Response:
-        rows = list(Objective.objects.filter(project_id=self.caller.project_id).order_by("name")[:MOST_OBJECTIVES])
+        rows = list(Objective.objects.filter(project_id=self.caller.project_id).order_by("name")[:MAX_OBJECTIVES])
         standings = standings_of(rows)
         return Response({"objectives": [_shown(standings[row.pk]) for row in rows]})
 

@@ -14,11 +14,11 @@ MAX_JSON_DEPTH = 100
 MASK = "[masked]"
 
 # Each secret is looked for in every text of an answer, and an answer may have a million texts.
-MOST_SECRETS = 64
+MAX_SECRETS = 64
 EXCERPT_CHARACTERS = 500
 
 # Shorter values would mask ordinary words.
-_SHORTEST_SECRET = 6
+_MIN_SECRET_LENGTH = 6
 # The length of a body's beginning from which an excerpt is made, and which is read for an error.
 _EXCERPT_BYTES = 20_000
 _ERROR_BYTES = 1_000_000
@@ -35,7 +35,7 @@ def secrets_in(headers: Mapping[str, str], texts: Iterable[str] = ()) -> tuple[s
         if is_secret_header(name):
             found |= {value.strip(), value.strip().rpartition(" ")[2]}
             found |= {pair.partition("=")[2].strip() for pair in value.split(";")}
-    return tuple(sorted((text for text in found if len(text) >= _SHORTEST_SECRET), key=len, reverse=True))
+    return tuple(sorted((text for text in found if len(text) >= _MIN_SECRET_LENGTH), key=len, reverse=True))
 
 
 def storable(value: Any, secrets: Iterable[str]) -> Any:
@@ -52,7 +52,7 @@ def _storable(value: Any, secrets: tuple[str, ...], *, depth: int) -> Any:
     if depth > MAX_JSON_DEPTH:
         raise ValueError("nested too deeply")
     if isinstance(value, str):
-        for secret in secrets if len(value) >= _SHORTEST_SECRET else ():
+        for secret in secrets if len(value) >= _MIN_SECRET_LENGTH else ():
             value = value.replace(secret, MASK)
         return _NOT_STORABLE.sub("\ufffd", value)
     if isinstance(value, list):

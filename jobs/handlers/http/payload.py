@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, m
 from queueops.core.outbound.client import RESERVED_HEADERS, checked_headers
 from queueops.core.outbound.policy import OutboundPolicy, OutboundRefused, parse_target
 
-from .answers import MOST_SECRETS, secrets_in
+from .answers import MAX_SECRETS, secrets_in
 
 MAX_HEADERS = 50
 MAX_HEADER_CHARACTERS = 16_384
@@ -75,8 +75,8 @@ class HttpRequest(BaseModel):
         if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADER_CHARACTERS:
             raise ValueError(f"at most {MAX_HEADER_CHARACTERS:,} characters of headers")
         _check_headers(headers)
-        if len(secrets_in(headers)) > MOST_SECRETS:
-            raise ValueError(f"at most {MOST_SECRETS} cookies and other secrets")
+        if len(secrets_in(headers)) > MAX_SECRETS:
+            raise ValueError(f"at most {MAX_SECRETS} cookies and other secrets")
         return headers
 
     @field_validator("idempotency_header")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ratelimits.costs import MOST_TOKENS, Usage
+from ratelimits.costs import MAX_TOKENS_OF_A_CALL, Usage
 from ratelimits.feedback import PushBack
 
 from .payload import LlmGenerate
@@ -115,7 +115,7 @@ class Generation:
             found = {ours: usage.get(theirs) for theirs, ours in names.items()}
             counts = {name: number for name, number in found.items() if type(number) is int}
             for name, number in counts.items():
-                if 0 <= number <= MOST_TOKENS:
+                if 0 <= number <= MAX_TOKENS_OF_A_CALL:
                     self.usage[name] = max(number, self.usage.get(name, 0))
 
     def used(self) -> Usage | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # By the beginning of the name: what follows it is a date or a variant. Read on 2026-11-28.
-MOST_OUTPUT = {
+MAX_OUTPUT = {
     "gpt-3.5-turbo": 4_096,
     "gpt-4-turbo": 4_096,
     "gpt-4o": 16_384,
@@ -30,5 +30,5 @@ _VARIANT = re.compile(r"(?:[-@:]|\Z)")
 def most_output_of(model: str) -> int | None:
     """Return what its provider documents; None: nobody knows such a model. A path before its name is left out."""
     name = model.rpartition("/")[2].lower()
-    known = [one for one in MOST_OUTPUT if name.startswith(one) and _VARIANT.match(name, len(one))]
-    return MOST_OUTPUT[max(known, key=len)] if known else None
+    known = [one for one in MAX_OUTPUT if name.startswith(one) and _VARIANT.match(name, len(one))]
+    return MAX_OUTPUT[max(known, key=len)] if known else None

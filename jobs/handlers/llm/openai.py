@@ -42,7 +42,7 @@ INSTEAD = {
     "stream_options": Takes.NO_STREAM_OPTIONS,
 }
 REFUSES_FIELDS = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
-MOST_READ = 20_000
+MAX_READ = 20_000
 _NOT_TAKEN = re.compile(
     r"unsupported[ _]parameter|not supported|extra[ _]inputs?|extra_forbidden|un(?:known|recognized|expected)[ _]"
     r"|not (?:permitted|allowed)|does not exist",
@@ -154,7 +154,7 @@ def learn(status: int, body: bytes, sent: Mapping[str, Any]) -> str:
 
     A field that is sent and of which a value is refused, such as a max_tokens that is too large, is taken.
     """
-    text = body[:MOST_READ].decode(errors="replace")
+    text = body[:MAX_READ].decode(errors="replace")
     if status not in REFUSES_FIELDS or not _NOT_TAKEN.search(text):
         return ""
     named = [field for field in INSTEAD if field in sent and re.search(rf"\b{field}\b", text)]

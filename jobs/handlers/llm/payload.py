@@ -26,7 +26,7 @@ TOKENS_AROUND_A_TURN = 32  # that a provider adds for its form; OpenAI states 3 
 MAX_OUTPUT_TOKENS = 1_000_000
 MAX_LLM_SECONDS = 590.0
 CALL_SECONDS = 300.0
-MOST_FALLBACKS = 5
+MAX_FALLBACKS = 5
 
 MAX_OPENAI_STOPS = 4
 # A picture takes at most so many, unless it is cut up; sources in docs/reference/wire-facts.md.
@@ -218,7 +218,7 @@ class LlmGenerate(ModelPayload):
     )
     bytes_per_token: BytesPerToken = BYTES_PER_TOKEN
     timeout_seconds: CallSeconds = CALL_SECONDS
-    fallback: Annotated[list[FallbackStep], Field(max_length=MOST_FALLBACKS)] = Field(
+    fallback: Annotated[list[FallbackStep], Field(max_length=MAX_FALLBACKS)] = Field(
         default_factory=list, description="Other models or providers, in order, and when to go on with each."
     )
 

@@ -9,7 +9,7 @@ from jobs.services.archive.archive import archive, count_archivable, stop_archiv
 from queueops.core.errors import QueueOpsError
 from queueops.core.stores.choose import store_at
 
-MOST_KEPT_DAYS = 36_500
+MAX_KEPT_DAYS = 36_500
 
 
 class Command(BaseCommand):
@@ -35,8 +35,8 @@ class Command(BaseCommand):
             still = " QUEUEOPS_ARCHIVE_DIR is still set: unset it, on every host." * bool(settings.QUEUEOPS.archive_dir)
             self.stdout.write(f"House-keeping deletes what is past its retention again.{still}")
             return
-        if older_than is not None and not 1 <= older_than <= MOST_KEPT_DAYS:
-            raise CommandError(f"--older-than is a number of days, 1 to {MOST_KEPT_DAYS:,}.")
+        if older_than is not None and not 1 <= older_than <= MAX_KEPT_DAYS:
+            raise CommandError(f"--older-than is a number of days, 1 to {MAX_KEPT_DAYS:,}.")
         if dry_run:
             found = ", ".join(f"{count:,} {what}" for what, count in count_archivable(older_than).items())
             self.stdout.write(f"Would archive {found}.")

@@ -16,7 +16,7 @@ from jobs.services.erase.proof import WHY_TRAIL, find_traces
 from queueops.core.errors import QueueOpsError
 from queueops.core.stores.choose import store_at
 
-MOST_ENTRIES_SHOWN = 20
+MAX_ENTRIES_SHOWN = 20
 
 
 class Command(BaseCommand):
@@ -69,10 +69,10 @@ class Command(BaseCommand):
         self.stdout.write(f"Counted rows are called {done.pseudonym} now. What stays:")
         self.stdout.writelines(f"  - {line}\n" for line in STAYS)
         self.stdout.write(f"{len(untouched):,} entries of the audit trail name the user, and stay: {WHY_TRAIL}.")
-        for one in untouched[:MOST_ENTRIES_SHOWN]:
+        for one in untouched[:MAX_ENTRIES_SHOWN]:
             self.stdout.write(f"  - entry {one['entry']}, {one['action']}: in {', '.join(one['fields']) or 'its row'}")
-        if len(untouched) > MOST_ENTRIES_SHOWN:
-            self.stdout.write(f"  - and {len(untouched) - MOST_ENTRIES_SHOWN:,} more; --report has all of them.")
+        if len(untouched) > MAX_ENTRIES_SHOWN:
+            self.stdout.write(f"  - and {len(untouched) - MAX_ENTRIES_SHOWN:,} more; --report has all of them.")
         if report:
             said = {
                 "project": project,

@@ -14,7 +14,7 @@ from queueops.core.stores.choose import store_at
 from queueops.core.stores.store import Store
 from queueops.core.values.masking import masked_text, pretty
 
-from .archive import MOST_KEPT_DAYS
+from .archive import MAX_KEPT_DAYS
 
 
 class Command(BaseCommand):
@@ -61,8 +61,8 @@ class Command(BaseCommand):
         project, day, job_ids, dry = (options[name] for name in ("project", "day", "job", "dry_run"))
         if not project or bool(day) == bool(job_ids):
             raise CommandError("Name a --project, and either --day or --job; or one job to --show.")
-        if not 1 <= options["keep"] <= MOST_KEPT_DAYS:
-            raise CommandError(f"--keep is a number of days, 1 to {MOST_KEPT_DAYS:,}.")
+        if not 1 <= options["keep"] <= MAX_KEPT_DAYS:
+            raise CommandError(f"--keep is a number of days, 1 to {MAX_KEPT_DAYS:,}.")
         done = restore_jobs(
             store,
             project_id=project,

@@ -13,8 +13,8 @@ from queueops.core.sql import run_sql
 
 Operation = Literal["rate_limit_check", "rate_limit_schedule"]
 
-LONGEST_DELAY_SECONDS = 300.0  # of a delay
-LARGEST_FACTOR = 3.0
+MAX_DEFERRAL_SECONDS = 300.0  # of a delay
+MAX_FACTOR = 3.0
 JITTER = 0.2
 
 
@@ -63,9 +63,9 @@ def deferral_delay(deficit_seconds: float, fullness: float, chance: float, *, un
     deficit = max(deficit_seconds, 0.0)
     if until_hard_reset:
         return deficit
-    middle = deficit * math.pow(LARGEST_FACTOR, min(max(fullness, 0.0), 1.0))
-    latest = min(middle * (1 + JITTER), LONGEST_DELAY_SECONDS)
-    earliest = max(deficit, min(middle, LONGEST_DELAY_SECONDS) * (1 - JITTER))
+    middle = deficit * math.pow(MAX_FACTOR, min(max(fullness, 0.0), 1.0))
+    latest = min(middle * (1 + JITTER), MAX_DEFERRAL_SECONDS)
+    earliest = max(deficit, min(middle, MAX_DEFERRAL_SECONDS) * (1 - JITTER))
     if earliest > latest:
         earliest = latest * (1 - JITTER)
     return min(earliest + chance * (latest - earliest), latest)

@@ -19,14 +19,14 @@ from ratelimits.subjects import Subject
 
 from .turns import LaneTurns
 
-MOST_LANES_CLAIMED = 2000  # lanes looked at together; more take turns
-MOST_LANES_OPEN = 500  # given to one claim
+MAX_LANES_CLAIMED = 2000  # lanes looked at together; more take turns
+MAX_LANES_OPEN = 500  # given to one claim
 CHOICE = 2  # a claim looks at this many times as many jobs as a limit admits
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 LIST_SECONDS = 1.0  # the list is made anew at least this often
 READING_SHARE = 0.05  # of an executor's time that lists, and looks at every lane, may take each
 CLOSED_LOOK_SECONDS = 0.25  # closed lanes are looked at this often, whatever they forecast: caps and room change
-LEAST_LOOK_SECONDS = 0.02
+MIN_LOOK_SECONDS = 0.02
 REST_SECONDS = 0.05
 PROBE_REST_SECONDS = 1.0  # longer than a claim takes, or a refused probe would be all that is claimed
 NOW = float("-inf")  # due at once
@@ -114,7 +114,7 @@ class LaneGate:
             self._look_at = now
         else:
             soonest = min((max(at, self._refused.get(name, at)) for name, at in self._opens_at.items()), default=now)
-            self._look_at = now + min(max(soonest - now, LEAST_LOOK_SECONDS), CLOSED_LOOK_SECONDS)
+            self._look_at = now + min(max(soonest - now, MIN_LOOK_SECONDS), CLOSED_LOOK_SECONDS)
         return self._offered(opened, wanted)
 
     @property
@@ -167,11 +167,11 @@ class LaneGate:
         self._look_at = time.monotonic() + REST_SECONDS
 
     def _list(self, now: float) -> None:
-        given = {"after": self._after, "most": MOST_LANES_CLAIMED, "pool": self._pool}
+        given = {"after": self._after, "most": MAX_LANES_CLAIMED, "pool": self._pool}
         rows = run_sql("jobs", "list_lanes", given, variant=POOLED if self._pool else "")
         self._listed = [(str(name), str(priority)) for name, priority in rows]
         # If there are more lanes, the next list begins where this one ended.
-        self._after = self._listed[-1][0] if len(rows) == MOST_LANES_CLAIMED else ""
+        self._after = self._listed[-1][0] if len(rows) == MAX_LANES_CLAIMED else ""
         self.crowded = crowded_lanes([name for name, _ in self._listed])
         took = time.monotonic() - now
         self._list_at, self._list_again_at = now + LIST_SECONDS, now + took / READING_SHARE
@@ -196,7 +196,7 @@ class LaneGate:
         waiting: dict[str, set[str]] = {}
         for name, one in self._lanes.items():
             waiting.setdefault(one.lane.project, set()).add(name)
-        if len(self._listed) == MOST_LANES_CLAIMED:  # lanes outside this list may wait, too
+        if len(self._listed) == MAX_LANES_CLAIMED:  # lanes outside this list may wait, too
             for project, turns in self._turns.items():
                 waiting.setdefault(project, set()).update(turns.passes)
         self._turns = {project: self._turns.get(project, LaneTurns()) for project in waiting}
@@ -244,7 +244,7 @@ class LaneGate:
             if heads > 0:
                 offered[one.name] = heads
                 left.update((counter, left[counter] - heads) for counter in one.room.counters)
-            if len(offered) == MOST_LANES_OPEN:
+            if len(offered) == MAX_LANES_OPEN:
                 break
         return OpenLanes(list(offered), list(offered.values()), [passes[name] for name in offered])
 
@@ -285,7 +285,7 @@ def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]
 
 
 def _opens_at(room: Headroom, now: float) -> float:
-    return now if room.calls else now + max(room.opens_at - room.now, LEAST_LOOK_SECONDS)
+    return now if room.calls else now + max(room.opens_at - room.now, MIN_LOOK_SECONDS)
 
 
 def _share(room: Headroom, sharing: Counter[str]) -> float | None:

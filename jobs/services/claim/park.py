@@ -37,9 +37,9 @@ PARKED_AT_ONCE = 25
 ADOPTED_AT_ONCE = 100
 FEW_ADOPTED_AT_ONCE = 50  # where a claim may have to wait for it
 PARKING_SHARE = 0.05  # of an executor's time; see docs/adr/0023
-LONGEST_REST_SECONDS = 1.0  # parking has to stay ahead of what leaves
+MAX_REST_SECONDS = 1.0  # parking has to stay ahead of what leaves
 LANES_AT_ONCE = 10
-MOST_TAILS = 10_000
+MAX_TAILS = 10_000
 TAIL_SECONDS = 10.0  # then the queue before a lane's next job is read anew
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 SOON_SECONDS = 1.0  # jobs that are expected to go within it are not parked
@@ -52,7 +52,7 @@ def rest_seconds(took_seconds: float) -> float:
     Nothing waits for parking, but everything waits for the database. The busier it is, the longer a part takes, and the
     longer the rest.
     """
-    return min(took_seconds * (1 / PARKING_SHARE - 1), LONGEST_REST_SECONDS)
+    return min(took_seconds * (1 / PARKING_SHARE - 1), MAX_REST_SECONDS)
 
 
 class Unparked(NamedTuple):
@@ -89,7 +89,7 @@ class Parking:
         Returns:
             How many were parked.
         """
-        narrow = {one.name: one for one in waiting if one.room.calls < MOST_TAILS and not _is_shut(one)}
+        narrow = {one.name: one for one in waiting if one.room.calls < MAX_TAILS and not _is_shut(one)}
         self._round = [name for name in self._round if name in narrow] or list(narrow)
         if not self._round:
             return 0
@@ -150,7 +150,7 @@ class Parking:
                 tail = tail._replace(at=tail.at + needed * tail.share)
             self._tails[job.lane, job.priority] = tail
             deferrals.append(Deferral(job.id, max(0.0, tail.at - now), "rate_limit_schedule", _met(limits)))
-        if len(self._tails) > MOST_TAILS:
+        if len(self._tails) > MAX_TAILS:
             self._tails.clear()
         return deferrals
 

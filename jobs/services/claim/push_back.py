@@ -22,7 +22,7 @@ from ratelimits.services.tuning.feedback import Cooling, Refusal, push_backs
 
 from .admit import REJECTED, subjects_of
 
-MOST_ACCEPTED_COUNTED = 10_000  # calls accepted before a refusal; finding so many takes milliseconds
+MAX_ACCEPTED_COUNTED = 10_000  # calls accepted before a refusal; finding so many takes milliseconds
 A_MINUTE = timedelta(minutes=1)
 
 Call = tuple[UUID, int]
@@ -94,4 +94,4 @@ def _accepted(job: ClaimedJob) -> int:
     """Count calls like this job's that were accepted in the last minute, for its project and user."""
     ended = Job.objects.filter(finished_at__gt=Now() - A_MINUTE, status=JobState.COMPLETED, service=job.service)
     alike = ended.filter(project_id=job.project, user_id=job.user_id, call_type=job.call_type, model=job.model)
-    return alike.order_by().values("pk")[:MOST_ACCEPTED_COUNTED].count()
+    return alike.order_by().values("pk")[:MAX_ACCEPTED_COUNTED].count()

@@ -17,11 +17,11 @@ from ratelimits.services.tuning.stated_caps import is_known_cap, note_stated_cap
 from .admit import subjects_of
 
 NOTED_SECONDS = 60.0
-MOST_NOTED = 10_000
+MAX_NOTED = 10_000
 ROUNDED_UP_SECONDS = 1.0  # a moment is stated to the second
 
 # Caps that this process has noted lately, by counter: answers repeat them.
-_noted: TTLCache[str, float] = TTLCache(MOST_NOTED, NOTED_SECONDS, timer=time.monotonic)
+_noted: TTLCache[str, float] = TTLCache(MAX_NOTED, NOTED_SECONDS, timer=time.monotonic)
 
 
 def statements_of(outcomes: Sequence[Outcome]) -> dict[UUID, Statement]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-MOST_OWED = 100  # turns owed to a lane without room: with more, a raised cap would stop its neighbours for long
+MAX_OWED = 100  # turns owed to a lane without room: with more, a raised cap would stop its neighbours for long
 
 
 class Turns:
@@ -57,7 +57,7 @@ class LaneTurns:
 
     def wait(self, lanes: Collection[str]) -> None:
         """Say which lanes have work: new ones begin at the common virtual time, all others are forgotten."""
-        self.passes = {lane: max(self.passes.get(lane, self.now), self.now - MOST_OWED) for lane in lanes}
+        self.passes = {lane: max(self.passes.get(lane, self.now), self.now - MAX_OWED) for lane in lanes}
 
     def served(self, claims: Mapping[str, int]) -> None:
         """Account for one claim: how many jobs each lane got."""

@@ -13,7 +13,7 @@ from django.db.models.fields.json import KeyTransform
 from jobs.models import DeadLetter
 from queueops.core.values.identifiers import time_of
 
-MOST_CAUSES = 200
+MAX_CAUSES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Cause:
     projects: Mapping[str, int]
 
 
-def causes_of(narrowed: Mapping[str, Any], *, most: int = MOST_CAUSES) -> list[Cause]:
+def causes_of(narrowed: Mapping[str, Any], *, most: int = MAX_CAUSES) -> list[Cause]:
     """
     The causes of open dead letters, the most frequent first.
 

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from queueops.core.sql import run_sql
 
-MOST_WAITING_COUNTED = 2000  # of one service and state
-MOST_SERVICES_COUNTED = 50
+MAX_WAITING_COUNTED = 2000  # of one service and state
+MAX_SERVICES_COUNTED = 50
 
 
 class Depth(NamedTuple):
-    """Waiting jobs, counted up to MOST_WAITING_COUNTED for a service and state."""
+    """Waiting jobs, counted up to MAX_WAITING_COUNTED for a service and state."""
 
     service: str
     state: str
@@ -21,5 +21,5 @@ class Depth(NamedTuple):
 
 def waiting_depths() -> list[Depth]:
     """Ready jobs, those that wait for their time, and those that a limit holds, by service and priority."""
-    rows = run_sql("jobs", "count_waiting", {"most": MOST_WAITING_COUNTED, "most_services": MOST_SERVICES_COUNTED})
+    rows = run_sql("jobs", "count_waiting", {"most": MAX_WAITING_COUNTED, "most_services": MAX_SERVICES_COUNTED})
     return [Depth(*row) for row in rows]

@@ -30,9 +30,9 @@ from .objectives import KEEP_FINE, count_objectives, forget_old_reckonings
 FINE_SECONDS = 10
 COARSE_SECONDS = 300
 KEEP_COARSE = timedelta(hours=48)
-MOST_POINTS = 180
-MOST_SERVICES_NAMED = 200  # by name; all others are one
-MOST_LETTERS = 100_000
+MAX_POINTS = 180
+MAX_SERVICES_NAMED = 200  # by name; all others are one
+MAX_LETTERS = 100_000
 EVENTS_AT_ONCE = 100_000
 SETTLE_SECONDS = 0.5
 COUNTING_SECONDS = 1.0  # after this time no further part is begun
@@ -180,7 +180,7 @@ class _Part(NamedTuple):
 
 def sample_backlog() -> None:
     """Note the backlog by state; the last sample of a span counts for it."""
-    run_sql("jobs", "sample_backlog", {"most_letters": MOST_LETTERS})
+    run_sql("jobs", "sample_backlog", {"most_letters": MAX_LETTERS})
 
 
 def forget_old_samples() -> int:
@@ -192,7 +192,7 @@ def forget_old_samples() -> int:
 
 def series(span: timedelta, *, service: str | None = None) -> list[FlowPoint]:
     """
-    Return the flow of the last `span` in equal points without a gap, the oldest first; at most MOST_POINTS.
+    Return the flow of the last `span` in equal points without a gap, the oldest first; at most MAX_POINTS.
 
     A span of up to an hour has points of ten seconds or a multiple; up to 48 hours, of five minutes or a multiple.
 
@@ -201,7 +201,7 @@ def series(span: timedelta, *, service: str | None = None) -> list[FlowPoint]:
     """
     base = FINE_SECONDS if span <= FINEST_SPAN else COARSE_SECONDS
     length = round(span.total_seconds())
-    step = base * max(1, -(-length // (base * MOST_POINTS)))
+    step = base * max(1, -(-length // (base * MAX_POINTS)))
     end = (_seconds_now() // step + 1) * step
     begin = end - max(1, length // step) * step
     found = {point.at: point for point in _read(base, step, begin, end, service=service)}
@@ -227,7 +227,7 @@ def rates(seconds: int = 60) -> FlowRates:
 
 
 def totals() -> FlowTotals:
-    """Counts since the first one, which never fall; at most MOST_SERVICES_NAMED services."""
+    """Counts since the first one, which never fall; at most MAX_SERVICES_NAMED services."""
     rows = FlowSample.objects.filter(span_seconds=SINCE_EVER).order_by("service")
     return FlowTotals(
         services={row.service: _point(row.at, SINCE_EVER, [getattr(row, name) for name in COLUMNS]) for row in rows},
@@ -250,7 +250,7 @@ def _count(log: str, statement: str, *, settle_seconds: float, most: int) -> _Pa
             part |= {
                 "duration_ms": list(DURATION_MS),
                 "size_bytes": list(SIZE_BYTES),
-                "most_services": MOST_SERVICES_NAMED,
+                "most_services": MAX_SERVICES_NAMED,
             }
         run_sql("jobs", statement, part)
         if log == EVENT_LOG:

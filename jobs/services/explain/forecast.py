@@ -45,12 +45,12 @@ from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_left
 from .position import Position, Rules, effective_priority_of, reached_by
 from .queues import crowded_lanes
 
-MOST_SHARERS_READ = 500  # lanes that are looked at for sharers; some milliseconds
+MAX_SHARERS_READ = 500  # lanes that are looked at for sharers; some milliseconds
 FULL_SHARE = 0.5
 COSTS = LineJob._fields.index("costs")
 ORDER = ("priority", "eligible_since", "pk")
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-MOST_OF_A_BATCH_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
+MAX_OF_A_BATCH_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
     Returns:
         None where no limit with a rate applies.
     """
-    given = {"batch": batch_id, "states": sorted(WAITING), "most": MOST_OF_A_BATCH_SAMPLED, "tiers": TIERS}
+    given = {"batch": batch_id, "states": sorted(WAITING), "most": MAX_OF_A_BATCH_SAMPLED, "tiers": TIERS}
     waiting = run_sql("jobs", "sample_batch", given)
     read = waiting[0][-1] if waiting else 0
     scale = max(1.0, sum(counts.get(state, 0) for state in WAITING) / max(1, read))
@@ -268,7 +268,7 @@ def _sharers(
     own_class = class_of(effective_priority_of(job, now=now, rules=rules), rules)
     cuts = {tier: reached_by(tier, rules[own_class].base, rules, now=now) for tier in Priority}
     service, _, _ = job.lane.partition("/")
-    rows = run_sql("jobs", "find_waiting_lanes", {"from_lane": f"{service}/", "most": MOST_SHARERS_READ})
+    rows = run_sql("jobs", "find_waiting_lanes", {"from_lane": f"{service}/", "most": MAX_SHARERS_READ})
     rivals = []
     for lane, *since in rows:
         oldest = zip(cuts.values(), since, strict=True)
@@ -277,7 +277,7 @@ def _sharers(
     return {
         limit.rule.id: (
             1 + sum(_counts(limit, rival) for rival in rivals),
-            len(rows) < MOST_SHARERS_READ,
+            len(rows) < MAX_SHARERS_READ,
         )
         for limit in limits
     }
@@ -297,10 +297,10 @@ def sample_of_batch(batch_id: UUID) -> list[tuple[str | None, UUID]]:
 def _coming_back(batch_id: UUID) -> list[tuple[Any, ...]]:
     """The same for running jobs that take several calls; a batch without any costs a look into an empty index."""
     jobs = Job.objects.filter(IN_SEVERAL_CALLS, batch_id=batch_id, status__in=sorted(RUNNING))
-    return list(jobs.values_list("lane", *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MOST_OF_A_BATCH_SAMPLED])
+    return list(jobs.values_list("lane", *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MAX_OF_A_BATCH_SAMPLED])
 
 
 def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
     """Lane and place in it of a state's first jobs; by the index, as in sample_batch.sql."""
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
-    return list(jobs.values_list("lane", *ORDER)[:MOST_OF_A_BATCH_SAMPLED])
+    return list(jobs.values_list("lane", *ORDER)[:MAX_OF_A_BATCH_SAMPLED])

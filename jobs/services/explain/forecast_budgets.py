@@ -12,7 +12,7 @@ from ratelimits.services.money.budgets import budgets_of
 from ratelimits.services.money.spend import Payer
 from ratelimits.services.money.standings import standing_of
 
-MOST_USERS_LOOKED_AT = 20  # those whose work costs most
+MAX_USERS_LOOKED_AT = 20  # those whose work costs most
 
 Prices = Mapping[UUID | None, int | None]
 """By user, what the work should cost in micro-units; None: a price is missing."""
@@ -45,7 +45,7 @@ def find_gaps(project_id: str, prices: Prices, *, only_user: UUID | None = None)
     rules = budgets_of(project_id)
     if not rules or not prices:
         return []
-    users = sorted(prices.items(), key=lambda one: (one[1] is not None, -(one[1] or 0)))[:MOST_USERS_LOOKED_AT]
+    users = sorted(prices.items(), key=lambda one: (one[1] is not None, -(one[1] or 0)))[:MAX_USERS_LOOKED_AT]
     found = Budget.objects.in_bulk([rule.id for rule in rules])
     gaps = []
     for rule in rules:

@@ -31,7 +31,7 @@ from ratelimits.services.money.prices import price_list
 from .line import LineJob
 
 UNITS = (INPUT_TOKENS, OUTPUT_TOKENS, TOKENS)
-LEAST_OUTPUT, MOST_OUTPUT, UNBOUNDED = "least_output", "most_output", "unbounded"
+MIN_OUTPUT, MAX_OUTPUT, UNBOUNDED = "least_output", "most_output", "unbounded"
 
 
 class Priced(NamedTuple):
@@ -131,8 +131,8 @@ class SubmissionCosts:
         above = max(price_list(job.service, model, via=via).length_below(round(entered)) for via in Via)
         used = self.used[Priced(job.service, model, job.spec.user_id, job.way.has_form, above)]
         between = {
-            LEAST_OUTPUT: 0.0 if is_guessed else answered,
-            MOST_OUTPUT: answered,
+            MIN_OUTPUT: 0.0 if is_guessed else answered,
+            MAX_OUTPUT: answered,
             UNBOUNDED: float(is_guessed and not details.is_bound),
         }
         for unit, amount in ({REQUESTS: 1.0} | amounts | between).items():
@@ -157,7 +157,7 @@ class SubmissionCosts:
                 _money(place, used, via if place.has_form else Via.LIVE, at, output=output) or 0
                 for place, used in self.used.items()
             )
-            for output in (LEAST_OUTPUT, MOST_OUTPUT)
+            for output in (MIN_OUTPUT, MAX_OUTPUT)
         )
         is_bound = not any(used[UNBOUNDED] for used in self.used.values())
         return PriceBounds(least, most if is_bound else None)

@@ -37,7 +37,7 @@ from ratelimits.subjects import Subject
 from .line import LineCall, LineJob, calls_of
 from .queues import LaneCount, count_lanes
 
-MOST_LANES_READ = 500  # other lanes that are looked at for sharers
+MAX_LANES_READ = 500  # other lanes that are looked at for sharers
 RECENT = timedelta(hours=1)  # calls of this span tell how long calls take; without any, all calls ever made
 RECENT_SPAN_SECONDS = 300
 
@@ -202,7 +202,7 @@ def _waiting(own: Mapping[str, object]) -> dict[str, LaneCount]:
     """Count the jobs that wait in all lanes of the services of these lanes."""
     names: dict[str, None] = {}
     for service in sorted({lane.partition("/")[0] for lane in own}):
-        rows = run_sql("jobs", "list_lanes", {"after": f"{service}/", "most": MOST_LANES_READ})
+        rows = run_sql("jobs", "list_lanes", {"after": f"{service}/", "most": MAX_LANES_READ})
         names |= dict.fromkeys(str(lane) for lane, _ in rows if str(lane).startswith(f"{service}/"))
     return {count.name: count for count in count_lanes(list(names)) if count.waiting} if names else {}
 

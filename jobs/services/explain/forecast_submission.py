@@ -35,7 +35,7 @@ from .forecast_costs import MissingPrice, PriceBounds, SubmissionCosts, TokenSum
 from .forecast_end import ForecastEnd, LimitNeed, Work, foresee_end
 from .line import LineJob, calls_left
 
-MOST_REJECTED_LISTED = 100
+MAX_REJECTED_LISTED = 100
 TIERS = [Priority.URGENT, Priority.NORMAL, Priority.LOW]
 
 
@@ -77,7 +77,7 @@ class SubmissionForecast:
         missing_prices: Services and models without a price; their way's price is not known then.
         budgets: The budgets that have less left than the work should cost live.
         binding: The limits that take a part of the time, the slowest first.
-        rejected: The first MOST_REJECTED_LISTED of `rejected_count` lines.
+        rejected: The first MAX_REJECTED_LISTED of `rejected_count` lines.
     """
 
     jobs: int
@@ -231,7 +231,7 @@ def _told(
         budgets=find_gaps(project_id, prices, only_user=checker.rules.only_user),
         binding=end.limits,
         rejected_count=checker.error_count,
-        rejected=checker.errors[:MOST_REJECTED_LISTED],
+        rejected=checker.errors[:MAX_REJECTED_LISTED],
     )
 
 

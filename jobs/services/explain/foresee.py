@@ -16,8 +16,8 @@ from jobs.states import WAITING, JobState, Priority
 from .forecast import sample_of_batch
 from .waiting import Reason, explain_waiting
 
-MOST_LANES_FORESEEN = 5
-MOST_OF_A_BATCH_COUNTED = 100_000  # waiting jobs
+MAX_LANES_FORESEEN = 5
+MAX_OF_A_BATCH_COUNTED = 100_000  # waiting jobs
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 
 
@@ -25,7 +25,7 @@ def foresee(jobs: Sequence[Job]) -> None:
     """
     Give parked jobs, in memory, the time at which their limits should let them go by now.
 
-    A job's row has the time that was foreseen when the job was parked. In the MOST_LANES_FORESEEN lanes with the most
+    A job's row has the time that was foreseen when the job was parked. In the MAX_LANES_FORESEEN lanes with the most
     of these jobs, the first and the last job are foreseen anew. The jobs between them get a time by their place. Jobs
     of other lanes keep the time of their row.
     """
@@ -33,7 +33,7 @@ def foresee(jobs: Sequence[Job]) -> None:
     for job in jobs:
         if job.status == JobState.RATE_LIMITED and job.lane is not None:
             lanes.setdefault(job.lane, []).append(job)
-    for parked in sorted(lanes.values(), key=len, reverse=True)[:MOST_LANES_FORESEEN]:
+    for parked in sorted(lanes.values(), key=len, reverse=True)[:MAX_LANES_FORESEEN]:
         parked.sort(key=lambda job: (TIERS.index(job.priority), job.eligible_since, job.pk))
         first, last = _starts_at(parked[0]), _starts_at(parked[-1])
         if first is None or last is None:
@@ -61,12 +61,12 @@ class HeldLane:
     last_starts_at: datetime | None
 
 
-def holds_of_batch(batch_id: UUID, *, most: int = MOST_LANES_FORESEEN) -> list[HeldLane]:
+def holds_of_batch(batch_id: UUID, *, most: int = MAX_LANES_FORESEEN) -> list[HeldLane]:
     """Return why the batch's waiting jobs wait, by lane, the lanes with most jobs first; at most `most` lanes."""
     sampled: dict[str | None, UUID] = dict(sample_of_batch(batch_id))  # the last job of each lane
-    read = _waiting_of(batch_id).values("pk")[:MOST_OF_A_BATCH_COUNTED]
+    read = _waiting_of(batch_id).values("pk")[:MAX_OF_A_BATCH_COUNTED]
     counts = dict(Job.objects.filter(pk__in=read).order_by().values_list("lane").annotate(jobs=Count("pk")))
-    more = sum(counts.values()) >= MOST_OF_A_BATCH_COUNTED
+    more = sum(counts.values()) >= MAX_OF_A_BATCH_COUNTED
     longest = sorted(counts.items(), key=lambda one: (-one[1], one[0] or ""))[:most]
     for lane in {lane for lane, _ in longest} - sampled.keys():
         if other := _waiting_of(batch_id).filter(lane=lane).first():

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from jobs.models import Objective, ObjectiveSample
-from jobs.models.objective import COUNTED_COARSE, COUNTED_FINE, MOST_WINDOW_DAYS
+from jobs.models.objective import COUNTED_COARSE, COUNTED_FINE, MAX_WINDOW_DAYS
 from queueops.core.clock import Now, database_now
 from queueops.core.sql import run_sql
 
 KEEP_FINE = timedelta(minutes=65)  # past their deadlines
-KEEP_RECKONINGS = timedelta(days=MOST_WINDOW_DAYS + 1)
-MOST_OBJECTIVES = 100
+KEEP_RECKONINGS = timedelta(days=MAX_WINDOW_DAYS + 1)
+MAX_OBJECTIVES = 100
 FIVE_MINUTES, HALF_AN_HOUR, AN_HOUR, SIX_HOURS, THREE_DAYS = 300, 1800, 3600, 6 * 3600, 3 * 86_400
 WINDOWS = (FIVE_MINUTES, HALF_AN_HOUR, AN_HOUR, SIX_HOURS, THREE_DAYS)  # of burn rates, in seconds
 _SIZES = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -132,8 +132,8 @@ def standings_of(objectives: Iterable[Objective], *, at: float | None = None) ->
 
 
 def standing_objectives(*, at: float | None = None) -> Sequence[ObjectiveStanding]:
-    """All of them, by name; at most MOST_OBJECTIVES."""
-    rows = list(Objective.objects.order_by("name")[:MOST_OBJECTIVES])
+    """All of them, by name; at most MAX_OBJECTIVES."""
+    rows = list(Objective.objects.order_by("name")[:MAX_OBJECTIVES])
     found = standings_of(rows, at=at) if rows else {}
     return [found[row.pk] for row in rows]
 

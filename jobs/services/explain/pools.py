@@ -10,8 +10,8 @@ from jobs.models import Executor, Pool
 from jobs.services.operate.pools import alive
 from queueops.core.sql import run_sql
 
-MOST_OF_A_POOL = 10_000  # ready or parked jobs of one pool, in lanes and outside of them
-MOST_HEADS = 5_000  # queues asked for their oldest job
+MAX_OF_A_POOL = 10_000  # ready or parked jobs of one pool, in lanes and outside of them
+MAX_HEADS = 5_000  # queues asked for their oldest job
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class PoolDepth:
     """
     Attributes:
         name: Empty: the jobs that no pool names.
-        ready: Jobs that could go at once; counted up to MOST_OF_A_POOL in lanes and outside of them.
+        ready: Jobs that could go at once; counted up to MAX_OF_A_POOL in lanes and outside of them.
         parked: Jobs that a limit keeps in their lanes, likewise.
         since: When the oldest that waits became eligible; None: none waits.
         clusters, executors: Live ones that serve this pool alone; under the empty name, those that serve all jobs.
@@ -38,7 +38,7 @@ class PoolDepth:
     @property
     def is_least(self) -> bool:
         """Whether there may be more than was counted."""
-        return self.ready + self.parked >= MOST_OF_A_POOL
+        return self.ready + self.parked >= MAX_OF_A_POOL
 
     @property
     def waiting(self) -> str:
@@ -65,7 +65,7 @@ def pool_depths() -> list[PoolDepth]:
             is_served=bool(executors[name] or executors[""]),
         )
         for name, ready, parked, running, since in run_sql(
-            "jobs", "count_pools", {"most": MOST_OF_A_POOL, "most_heads": MOST_HEADS}
+            "jobs", "count_pools", {"most": MAX_OF_A_POOL, "most_heads": MAX_HEADS}
         )
     ]
 

@@ -19,9 +19,9 @@ from ratelimits.costs import CALLS
 
 from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of, coming_back
 
-MOST_AHEAD_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
-MOST_WEIGHED = 4000  # jobs whose calls and costs are looked at
-MOST_COMING_BACK = 500  # running jobs that take more calls
+MAX_AHEAD_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
+MAX_WEIGHED = 4000  # jobs whose calls and costs are looked at
+MAX_COMING_BACK = 500  # running jobs that take more calls
 SUSPECT_CRASHES = 2  # from then on quarantine claims a job, not its lane
 
 Rules = Mapping[Priority, TierGrowth]
@@ -33,11 +33,11 @@ class Position:
     The jobs that go before a job in its own lane.
 
     Attributes:
-        ahead: Jobs; MOST_AHEAD_COUNTED where there are more.
+        ahead: Jobs; MAX_AHEAD_COUNTED where there are more.
         is_exact: False: there are more than `ahead`.
         by_class: Jobs ahead by the class that their scores have reached: its own class and those above.
         calls: In which they and the job leave, its own the last; fewer than jobs where some leave together. At most
-            MOST_WEIGHED jobs are read, which stand for the others. None: not asked for.
+            MAX_WEIGHED jobs are read, which stand for the others. None: not asked for.
     """
 
     ahead: int
@@ -72,7 +72,7 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
         if weighed:
             line += _coming_back(job, score=score, rules=rules, now=now)
         for rows in ahead_by_tier.values() if weighed else ():
-            if rows is not None and (most := MOST_WEIGHED - len(line)):
+            if rows is not None and (most := MAX_WEIGHED - len(line)):
                 line += [LineJob(*row) for row in rows[:most].values_list(*LINE_COLUMNS, *LINE_COST_COLUMNS)]
     for sums in sums_by_tier:
         above = 0
@@ -81,10 +81,10 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
             counted[of_class] += sums.get(of_class.value, 0) - above
             above = sums.get(of_class.value, 0)
         counted[own_class] += sums.get("everyone", 0) - above
-    ahead = min(sum(counted.values()), MOST_AHEAD_COUNTED)
+    ahead = min(sum(counted.values()), MAX_AHEAD_COUNTED)
     return Position(
         ahead=ahead,
-        is_exact=sum(counted.values()) <= MOST_AHEAD_COUNTED,
+        is_exact=sum(counted.values()) <= MAX_AHEAD_COUNTED,
         by_class=counted,
         calls=_calls(job, line, times=max(1.0, (ahead + 1) / (len(line) + 1))) if weighed else None,
     )
@@ -154,7 +154,7 @@ def _ahead(job: Job, tier: Priority, *, score: int, rules: Rules, now: datetime)
 def _coming_back(job: Job, *, score: int, rules: Rules, now: datetime) -> list[LineJob]:
     """Running jobs that take more calls after this one, and come back to the lane ahead of the job."""
     rows = Job.objects.filter(status__in=sorted(RUNNING), lane=job.lane, costs__has_key=CALLS)
-    older = rows.filter(eligible_since__lte=job.eligible_since).order_by("lease_expires_at")[:MOST_COMING_BACK]
+    older = rows.filter(eligible_since__lte=job.eligible_since).order_by("lease_expires_at")[:MAX_COMING_BACK]
     first = [_line_of(row) for row in older if effective_priority_of(row, now=now, rules=rules) >= score]
     return [back for one in first if (back := coming_back(one))]
 
@@ -169,7 +169,7 @@ def _sums(
     cuts = {of_class: reached_by(tier, rules[of_class].base, rules, now=now) for of_class in higher}
     sums: dict[str, Aggregate] = {"everyone": Count("pk")}
     sums |= {name.value: Count("pk", filter=Q(eligible_since__lte=cut)) for name, cut in cuts.items() if cut}
-    found: dict[str, int] = rows[: MOST_AHEAD_COUNTED + 1].aggregate(**sums)
+    found: dict[str, int] = rows[: MAX_AHEAD_COUNTED + 1].aggregate(**sums)
     return found
 
 

@@ -18,12 +18,12 @@ from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.services.limits.catalogue import Rule, windows_of
 from ratelimits.subjects import Subject
 
-MOST_LANES_COUNTED = 500
-MOST_QUEUED_COUNTED = 20_000  # jobs, shared out among the lanes
-MOST_COSTS_SAMPLED = 2000  # jobs whose costs are looked at
+MAX_LANES_COUNTED = 500
+MAX_QUEUED_COUNTED = 20_000  # jobs, shared out among the lanes
+MAX_COSTS_SAMPLED = 2000  # jobs whose costs are looked at
 FEWEST = 10  # of each lane
 DEEPEST = 2_000_000_000  # jobs of a window: more than can wait
-MOST_LANES_NAMED = 10
+MAX_LANES_NAMED = 10
 
 
 class LaneCount(NamedTuple):
@@ -51,9 +51,9 @@ class LaneCount(NamedTuple):
         return 1.0, self.waiting * self.calls
 
 
-def count_lanes(lanes: Sequence[str], *, sampled: int = MOST_COSTS_SAMPLED) -> list[LaneCount]:
-    """Count waiting jobs by lane: at most MOST_QUEUED_COUNTED together, but up to FEWEST of each lane in any case."""
-    most = max(FEWEST, MOST_QUEUED_COUNTED // len(lanes))
+def count_lanes(lanes: Sequence[str], *, sampled: int = MAX_COSTS_SAMPLED) -> list[LaneCount]:
+    """Count waiting jobs by lane: at most MAX_QUEUED_COUNTED together, but up to FEWEST of each lane in any case."""
+    most = max(FEWEST, MAX_QUEUED_COUNTED // len(lanes))
     parameters = {"lanes": list(lanes), "most": most, "sampled": max(FEWEST, sampled // len(lanes))}
     rows = run_sql("jobs", "count_lanes", parameters)
     return [
@@ -106,7 +106,7 @@ class Queue:
     Attributes:
         calls: About what they take of the limit, lane by lane, as `drain.passed_at` wants it.
         more: There are more jobs than were counted.
-        lanes: The longest first, at most MOST_LANES_NAMED.
+        lanes: The longest first, at most MAX_LANES_NAMED.
     """
 
     waiting: int = 0
@@ -127,11 +127,11 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
     """
     Return the queues behind these limits, by limit and by the key of the counter.
 
-    At most MOST_LANES_COUNTED lanes are looked at; where there are more, each queue says so.
+    At most MAX_LANES_COUNTED lanes are looked at; where there are more, each queue says so.
     """
     if not rules:
         return {}
-    rows = run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES_COUNTED})
+    rows = run_sql("jobs", "list_lanes", {"after": "", "most": MAX_LANES_COUNTED})
     away = projects_away()
     read = {str(lane): read_lane(str(lane)) for lane, _ in rows}
     here = {name: lane.subject for name, lane in read.items() if lane.project not in away}
@@ -147,11 +147,11 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
                 queue.waiting += count.waiting
                 amount, times = count.calls_for(rule)
                 queue.calls.append((amount, times / len(counted_as(lane.subject))))
-                queue.more |= count.more or len(rows) == MOST_LANES_COUNTED
+                queue.more |= count.more or len(rows) == MAX_LANES_COUNTED
                 queue.lanes.append(WaitingLane(count.name, lane.project, lane.user, count.waiting, more=count.more))
     for by_key in found.values():
         for queue in by_key.values():
-            queue.lanes = sorted(queue.lanes, key=lambda one: (-one.waiting, one.project, one.user))[:MOST_LANES_NAMED]
+            queue.lanes = sorted(queue.lanes, key=lambda one: (-one.waiting, one.project, one.user))[:MAX_LANES_NAMED]
     return found
 
 

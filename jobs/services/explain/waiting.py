@@ -51,10 +51,10 @@ Code = Literal[
     "credentials",
 ]
 
-MOST_OTHERS_TOLD = 5
+MAX_OTHERS_TOLD = 5
 RECHECK_PAUSED_SECONDS = 30.0
 RECHECK_TURN_SECONDS = 1.0
-LONGEST_RECHECK_SECONDS = 300.0
+MAX_RECHECK_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +192,12 @@ def _others(job: Job) -> list[Reason]:
     if not job.held:
         return []
     owners = [one for one in (job.pk, job.batch_id) if one is not None]
-    found = run_sql_as(_Other, "jobs", "explain_dependencies", {"owners": owners, "most": MOST_OTHERS_TOLD + 1})
+    found = run_sql_as(_Other, "jobs", "explain_dependencies", {"owners": owners, "most": MAX_OTHERS_TOLD + 1})
     takes = _taken_from(job)
     told = [
-        Reason("after", one.text + takes.get(one.on_id, "")) for one in found[:MOST_OTHERS_TOLD] if one.outcome != "met"
+        Reason("after", one.text + takes.get(one.on_id, "")) for one in found[:MAX_OTHERS_TOLD] if one.outcome != "met"
     ]
-    if len(found) > MOST_OTHERS_TOLD and len(told) == MOST_OTHERS_TOLD:
+    if len(found) > MAX_OTHERS_TOLD and len(told) == MAX_OTHERS_TOLD:
         told.append(Reason("after", "and for others"))
     if found and all(one.let_go for one in found):
         return [Reason("after", "it was told to go on all the same: in a moment")]
@@ -215,7 +215,7 @@ def _taken_from(job: Job) -> dict[UUID, str]:
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:MOST_OTHERS_TOLD]) + (", …" if len(names) > MOST_OTHERS_TOLD else "")
+    return ", ".join(names[:MAX_OTHERS_TOLD]) + (", …" if len(names) > MAX_OTHERS_TOLD else "")
 
 
 def _guard(job: Job) -> list[Reason]:
@@ -473,4 +473,4 @@ def _recheck_after(reasons: tuple[Reason, ...], forecast: Forecast | None, now: 
         times.append(forecast.starts_at)
     if not times:
         return RECHECK_TURN_SECONDS
-    return min(LONGEST_RECHECK_SECONDS, max(1.0, (max(times) - now).total_seconds()))
+    return min(MAX_RECHECK_SECONDS, max(1.0, (max(times) - now).total_seconds()))

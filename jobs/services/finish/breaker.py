@@ -25,15 +25,15 @@ from queueops.core.sql import run_sql
 
 THRESHOLD = 10
 SECONDING = 3  # failures that are enough where the target is out for another project
-LEAST_CALLS = 3  # with fewer, one bad job, tried again and again, would open it
+MIN_CALLS = 3  # with fewer, one bad job, tried again and again, would open it
 OUTWEIGHED = 9  # failures that one answer makes up for: more than nine in ten must fail
 MOVED_AT_ONCE = 2000  # jobs parked or released in one statement
 FIRST_PROBE_SECONDS = 2.0
-LONGEST_PROBE_SECONDS = 60.0
+MAX_PROBE_SECONDS = 60.0
 LAST_DOUBLING = 5  # 2 s doubled five times is past the longest; an outage of days would overflow
-MOST_PATHS = 500  # paths remembered for a breaker
-MOST_PROBED = 100  # probed jobs that are not sent again before others
-MOST_HELD_COUNTED = 10_000  # jobs that wait for a breaker
+MAX_PATHS = 500  # paths remembered for a breaker
+MAX_PROBED = 100  # probed jobs that are not sent again before others
+MAX_HELD_COUNTED = 10_000  # jobs that wait for a breaker
 # Otherwise each part would begin with a bitmap of all parked jobs, where the planner expects few.
 PART_BY_PART = "SET LOCAL enable_bitmapscan = off"
 CLOSED_KEPT_SECONDS = 600  # how long a closed breaker is remembered, while there are jobs
@@ -82,7 +82,7 @@ def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered
                 "services": [one.service for one in different],
                 "targets": [one.target for one in different],
                 "paths": [one.path for one in different],
-                "most_paths": MOST_PATHS,
+                "most_paths": MAX_PATHS,
             },
         )
     if not unanswered:
@@ -100,9 +100,9 @@ def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered
             "errors": [one.error for one in unanswered],
             "threshold": THRESHOLD,
             "seconding": SECONDING,
-            "least_calls": LEAST_CALLS,
+            "least_calls": MIN_CALLS,
             "most_calls": THRESHOLD,
-            "most_paths": MOST_PATHS,
+            "most_paths": MAX_PATHS,
             "first_probe": FIRST_PROBE_SECONDS,
         },
     )
@@ -160,10 +160,10 @@ def _probe() -> None:
         "choose_probes",
         {
             "first": FIRST_PROBE_SECONDS,
-            "longest": LONGEST_PROBE_SECONDS,
+            "longest": MAX_PROBE_SECONDS,
             "last_doubling": LAST_DOUBLING,
-            "most_probed": MOST_PROBED,
-            "most": MOST_HELD_COUNTED,
+            "most_probed": MAX_PROBED,
+            "most": MAX_HELD_COUNTED,
             "pools": None if (served := pools_served()) is None else sorted(served),
         },
     )
@@ -174,4 +174,4 @@ def _probe() -> None:
 
 def _count() -> None:
     """Note how many jobs wait for each breaker, for display."""
-    run_sql("jobs", "count_held_by_outages", {"most": MOST_HELD_COUNTED})
+    run_sql("jobs", "count_held_by_outages", {"most": MAX_HELD_COUNTED})

@@ -26,7 +26,7 @@ from .breaker import Answered, Unanswered, record_answers
 from .claimed import ClaimedJob
 from .kinds import INVALID_PAYLOAD, KEY_MISSING, REFUSED_BY, keep_closed, set_aside
 from .lost_claims import find_lost
-from .outcomes import GIVE_BACK_SECONDS, MOST_CALLS_LOGGED, Calls, Failed, GivenBack, Outcome, Progress, Succeeded
+from .outcomes import GIVE_BACK_SECONDS, MAX_CALLS_LOGGED, Calls, Failed, GivenBack, Outcome, Progress, Succeeded
 from .refused import note_accepted, note_refused
 from .reroute import move_another_way, ways_on
 from .sealed import data_of, message_of, outward, result_of
@@ -299,7 +299,7 @@ def _facts_of_part(outcome: GivenBack) -> str | None:
     # `has_part` tells jobs/fold.py that progress goes on from there.
     facts: dict[str, Any] = {"has_part": True} if outcome.partial is not None else {}
     if outcome.calls:
-        facts |= {"calls": outcome.calls[:MOST_CALLS_LOGGED]}
+        facts |= {"calls": outcome.calls[:MAX_CALLS_LOGGED]}
     if outcome.log:
         facts |= {"log": outcome.log}
     return clean_json(json.dumps(facts)) if facts else None
@@ -323,12 +323,12 @@ def _was_picked_up(job: ClaimedJob) -> bool:
 def _calls_of(outcome: Failed) -> list[tuple[int, int]]:
     """Return the noted calls. If none was noted, a job that leaves alone counts one call with its error's status."""
     if outcome.calls or outcome.failure.status is None or outcome.job.coalesce_key is not None:
-        return list(outcome.calls[:MOST_CALLS_LOGGED])
+        return list(outcome.calls[:MAX_CALLS_LOGGED])
     return [(outcome.failure.status, 0)]
 
 
 def _as_json(calls: Calls) -> str:
-    return json.dumps(calls[:MOST_CALLS_LOGGED])
+    return json.dumps(calls[:MAX_CALLS_LOGGED])
 
 
 def _answers(

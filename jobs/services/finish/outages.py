@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Sum
 
 from jobs.models import Batch, Job, ServiceBreaker
-from jobs.services.finish.breaker import MOST_HELD_COUNTED
+from jobs.services.finish.breaker import MAX_HELD_COUNTED
 from jobs.services.operate.job_filter import held_by_outage
 from jobs.services.operate.scheduled_jobs import is_scheduled
 from jobs.states import OUTAGE, SCHEDULED, JobState
@@ -35,7 +35,7 @@ def grouped(breakers: Iterable[ServiceBreaker]) -> dict[str, list[ServiceBreaker
 
 
 def count_held(project_id: str | None = None) -> int:
-    """How many jobs, of a project or of all, wait for an outage; counted each second, at most MOST_HELD_COUNTED."""
+    """How many jobs, of a project or of all, wait for an outage; counted each second, at most MAX_HELD_COUNTED."""
     out = ServiceBreaker.objects.exclude(opened_at=None)
     held: int = (out.filter(project_id=project_id) if project_id else out).aggregate(held=Sum("holds", default=0))[
         "held"
@@ -44,12 +44,12 @@ def count_held(project_id: str | None = None) -> int:
 
 
 def count_held_of(batches: Iterable[Batch]) -> dict[UUID, int]:
-    """How many jobs of each batch wait for an outage, at most MOST_HELD_COUNTED; batches without any are left out."""
+    """How many jobs of each batch wait for an outage, at most MAX_HELD_COUNTED; batches without any are left out."""
     out = ServiceBreaker.objects.exclude(opened_at=None)
     projects = set(out.values_list("project_id", flat=True))
     waiting = Job.objects.filter(held_by_outage()).order_by().values("pk")
     return {
-        batch.pk: waiting.filter(batch_id=batch.pk)[:MOST_HELD_COUNTED].count()
+        batch.pk: waiting.filter(batch_id=batch.pk)[:MAX_HELD_COUNTED].count()
         for batch in batches
         if batch.project_id in projects
     }

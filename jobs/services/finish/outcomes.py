@@ -17,7 +17,7 @@ UNCOOLED_SECONDS = 60.0
 
 # The answers to a job's calls: (status, bytes), a status of 0 where no answer came.
 Calls = Sequence[tuple[int, int]]
-MOST_CALLS_LOGGED = 100  # of one outcome, kept in the log
+MAX_CALLS_LOGGED = 100  # of one outcome, kept in the log
 # The lines that its handler logged: milliseconds since it began, level, text. Masked and bounded, see
 # executor/attempt_log.py.
 Lines = Sequence[tuple[int, str, str]]

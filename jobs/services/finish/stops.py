@@ -26,7 +26,7 @@ from jobs.classify import Failure
 from jobs.handlers.refusals import ACCOUNT_CLOSED
 from jobs.lanes import pool_of_lane
 from jobs.models import Job, PauseSwitch, RefusedCalls
-from jobs.models.refused_calls import LONGEST_NAME
+from jobs.models.refused_calls import MAX_NAME_LENGTH
 from jobs.services.operate import pauses
 from jobs.services.submit.ways import NAMED
 from jobs.states import WAITING, CallType, JobState
@@ -194,7 +194,7 @@ def _count(refusal: SharedRefusal, failed: Sequence[Failed]) -> set[UUID]:
 def _name_of(refusal: SharedRefusal) -> str:
     of_model = f", {refusal.model}" if refusal.model else ""
     name = f"{refusal.service}{of_model} with {refusal.credential or 'no credential'} of {refusal.project}"
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]} {zlib.crc32(name.encode()):08x}"
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 9]} {zlib.crc32(name.encode()):08x}"
 
 
 @cached(_known, lock=_lock)

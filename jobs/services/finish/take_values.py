@@ -33,7 +33,7 @@ from queueops.core.stores.store import StoreError
 
 from .finish import bury
 
-LARGEST_SOURCE_BYTES = 16_000_000  # a result of so many bytes takes ten times as much memory once it is parsed
+MAX_SOURCE_BYTES = 16_000_000  # a result of so many bytes takes ten times as much memory once it is parsed
 STORE_SECONDS = 5.0  # the caller renews leases, and must not stand still as long as a store may take
 
 # Nobody can say now: the job waits on, and is looked at again.
@@ -99,8 +99,8 @@ class _Sources:
         return result
 
     def _read(self, job: Job, stored: StoredResult) -> Any:
-        if stored.bytes > LARGEST_SOURCE_BYTES:
-            most = f"values are taken from results of at most {LARGEST_SOURCE_BYTES:,}"
+        if stored.bytes > MAX_SOURCE_BYTES:
+            most = f"values are taken from results of at most {MAX_SOURCE_BYTES:,}"
             raise _CannotTake(f"the result of job {job.pk} has {stored.bytes:,} bytes, and {most}")
         if self._silent is not None:
             raise self._silent

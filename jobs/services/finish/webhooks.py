@@ -24,7 +24,7 @@ from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 from queueops.tenancy.models import ProjectMove
 
-MOST_OPEN_MESSAGES = 4  # for one webhook
+MAX_OPEN_MESSAGES = 4  # for one webhook
 WEBHOOKS_AT_ONCE = 50
 Event = WebhookDelivery.Event
 
@@ -106,7 +106,7 @@ def _ready_webhooks() -> list[UUID]:
     hooks = Webhook.objects.filter(enabled=True, paused_at=None, project__move=ProjectMove.NONE)
     first = waiting.filter(webhook=OuterRef("pk")).order_by("id").values("id")[:1]
     counts = Counter(under_way.values_list("webhook_id", flat=True))
-    full = [webhook for webhook, count in counts.items() if count >= MOST_OPEN_MESSAGES]
+    full = [webhook for webhook, count in counts.items() if count >= MAX_OPEN_MESSAGES]
     ready = hooks.exclude(pk__in=full).annotate(first=Subquery(first)).filter(first__isnull=False).order_by("first")
     return list(ready.values_list("pk", flat=True))
 
@@ -118,7 +118,7 @@ def _send_waiting(webhook_id: UUID) -> None:
     webhook = rows.filter(pk=webhook_id, enabled=True, paused_at=None).first()
     if webhook is None:
         return
-    room = MOST_OPEN_MESSAGES - WebhookDelivery.objects.filter(webhook=webhook, is_open=True).count()
+    room = MAX_OPEN_MESSAGES - WebhookDelivery.objects.filter(webhook=webhook, is_open=True).count()
     if room <= 0:
         return
     waiting = WebhookJob.objects.filter(webhook=webhook, delivery_id=None).order_by("id")

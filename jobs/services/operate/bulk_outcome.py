@@ -13,9 +13,9 @@ from jobs.errors import InvalidPace
 from jobs.models import BulkOperation, CanaryState, DeadLetter, Job
 from jobs.states import TERMINAL, JobState
 
-LEAST_ENDED = 20  # with fewer ended jobs a share says little
+MIN_ENDED = 20  # with fewer ended jobs a share says little
 CANARY_PERCENT = 20
-MOST_CANARIES = 1_000
+MAX_CANARIES = 1_000
 NEWEST_REQUEUED = 2_000  # the newest requeued jobs make the share: the cause of older failures may be mended
 
 
@@ -57,7 +57,7 @@ class Canary(NamedTuple):
     """
     A part of a bulk operation that goes first; the rest follows once all its jobs have ended well enough.
 
-    `rows`: 1 to MOST_CANARIES. `percent`: the operation ends when this share of them fails with one code.
+    `rows`: 1 to MAX_CANARIES. `percent`: the operation ends when this share of them fails with one code.
     """
 
     rows: int
@@ -68,8 +68,8 @@ class Canary(NamedTuple):
         Raises:
             InvalidPace
         """
-        if not 1 <= self.rows <= MOST_CANARIES:
-            raise InvalidPace(fields={"canary": [f"from 1 to {MOST_CANARIES:,}"]})
+        if not 1 <= self.rows <= MAX_CANARIES:
+            raise InvalidPace(fields={"canary": [f"from 1 to {MAX_CANARIES:,}"]})
         if not 1 <= self.percent <= 100:  # noqa: PLR2004 - percent
             raise InvalidPace(fields={"canary_percent": ["from 1 to 100"]})
 
@@ -121,7 +121,7 @@ def failed_too_often(operation: BulkOperation) -> str:
     if operation.stop_at_failed_percent is None:
         return ""
     outcome = requeue_outcome(operation.pk)
-    if outcome.ended < LEAST_ENDED or outcome.failed_percent <= operation.stop_at_failed_percent:
+    if outcome.ended < MIN_ENDED or outcome.failed_percent <= operation.stop_at_failed_percent:
         return ""
     return (
         f"Stopped: {outcome.failed:,} of the {outcome.ended:,} requeued jobs that ended failed again"

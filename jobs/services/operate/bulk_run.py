@@ -33,10 +33,10 @@ from .bulk_outcome import Canary, canary_outcome, failed_too_often
 logger = logging.getLogger(__name__)
 
 BULK_CHUNK = 500
-MOST_FAILURES_IN_A_ROW = 5  # in a row, minutes apart: a newer version's worker may succeed where this one fails
-MOST_SAID = 500
+MAX_FAILURES_IN_A_ROW = 5  # in a row, minutes apart: a newer version's worker may succeed where this one fails
+MAX_SAID = 500
 PACE_SECONDS = 5.0  # of work in one chunk of a paced operation; a cancel may come so much too late
-MOST_ROWS_PER_MINUTE = 30_000  # unless told otherwise: executors claim in the same tables meanwhile
+MAX_ROWS_PER_MINUTE = 30_000  # unless told otherwise: executors claim in the same tables meanwhile
 CANARY_EVERY = timedelta(seconds=2)  # between two looks at the canary's jobs
 STALLED_AFTER = timedelta(seconds=90)  # beyond the longest a task queue keeps a chunk waiting in good health
 
@@ -74,7 +74,7 @@ def begin(
     Store an operation in the caller's transaction and hand it out once that is committed.
 
     Args:
-        rows_per_minute: At most MOST_ROWS_PER_MINUTE; None: as many.
+        rows_per_minute: At most MAX_ROWS_PER_MINUTE; None: as many.
         stop_at_failed_percent: Share of the ended requeued jobs that have failed; None: never stop.
         canary: How many rows go first. None: all rows go at once.
 
@@ -90,7 +90,7 @@ def begin(
         actor=actor,
         total=total,
         total_is_least=total_is_least,
-        rows_per_minute=min(rows_per_minute or MOST_ROWS_PER_MINUTE, MOST_ROWS_PER_MINUTE),
+        rows_per_minute=min(rows_per_minute or MAX_ROWS_PER_MINUTE, MAX_ROWS_PER_MINUTE),
         stop_at_failed_percent=stop_at_failed_percent,
         **(canary.columns() if canary else {}),
     )
@@ -107,7 +107,7 @@ def run_bulk_chunk(operation_id: UUID, *, turn: int | None = None) -> bool:
 
     An expected error, such as an edited payload that a kind's handler no longer takes, undoes the chunk and
     ends the operation as failed. Anything else, such as parameters that this version cannot read, leaves it as it was
-    before the chunk: `restart_stalled_operations` tries again, and the MOST_FAILURES_IN_A_ROW-th in a row ends it too.
+    before the chunk: `restart_stalled_operations` tries again, and the MAX_FAILURES_IN_A_ROW-th in a row ends it too.
     An action that only a later version knows is left to a worker of that version, however long it takes to come.
 
     Args:
@@ -261,10 +261,10 @@ def _count_failure(operation_id: UUID, turn: int | None, error: Exception) -> No
     if operation.status != Status.RUNNING or turn not in (None, operation.turn):
         return
     operation.failures += 1
-    if operation.failures < MOST_FAILURES_IN_A_ROW:
+    if operation.failures < MAX_FAILURES_IN_A_ROW:
         _save(operation)
         return
-    said = clean(f"{type(error).__name__}: {error}")[:MOST_SAID]
+    said = clean(f"{type(error).__name__}: {error}")[:MAX_SAID]
     fault = f"Given up after {operation.failures} tries: {said}. What was done stays done."
     _end(operation, Status.FAILED, error=fault)
 

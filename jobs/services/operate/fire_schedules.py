@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 FIRED_AT_ONCE = 200
 FIRING_SECONDS = 1.0
-MOST_MESSAGE = 500
+MAX_FIRE_MESSAGE = 500
 Outcome = ScheduleFire.Outcome
 
 
@@ -125,7 +125,7 @@ def _try(schedule: Schedule, due_at: datetime, left_out: int) -> None:
         if is_encrypted(schedule.project_id):
             message = WITHHELD
         schedule.refused_in_a_row += 1
-        told = {"error_code": code, "error_message": masked_text(message)[:MOST_MESSAGE]}
+        told = {"error_code": code, "error_message": masked_text(message)[:MAX_FIRE_MESSAGE]}
         _note(schedule, due_at, outcome=Outcome.REFUSED, left_out=left_out, **told)
     else:
         schedule.refused_in_a_row = 0

@@ -26,8 +26,8 @@ from queueops.core.values.tags import Tags, split_tags
 from .scheduled_jobs import scheduled, scheduled_of
 
 WINDOW = 50_000  # rows by id that are searched together: bounds what a chunk or a count reads at once
-MOST_WINDOWS_OF_A_CHUNK = 10  # of one chunk
-MOST_JOBS_MATCHED = 100_000
+MAX_WINDOWS_OF_A_CHUNK = 10  # of one chunk
+MAX_JOBS_MATCHED = 100_000
 COUNT_SECONDS = 0.4  # after which a preview says "at least"
 
 # An id is made by a web process's clock, created_at by the database's.
@@ -128,7 +128,7 @@ def parse_job_filter(given: JobFilter | Mapping[str, Any]) -> JobFilter:
 
 def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID | None, most: int) -> Chunk:
     """
-    The next jobs by id, at most `most`. There may be none although more follow, if MOST_WINDOWS_OF_A_CHUNK windows held
+    The next jobs by id, at most `most`. There may be none although more follow, if MAX_WINDOWS_OF_A_CHUNK windows held
     none.
 
     A batch's jobs are found by its index; others in windows over the primary key.
@@ -140,7 +140,7 @@ def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID |
         # If ordered by the bare key, the planner may walk its index past every other batch's rows.
         ids = list(jobs.order_by(Coalesce("pk", "pk")).values_list("pk", flat=True)[:most])
         return Chunk(ids, ids[-1] if ids else None, is_last=len(ids) < most)
-    for _ in range(MOST_WINDOWS_OF_A_CHUNK):
+    for _ in range(MAX_WINDOWS_OF_A_CHUNK):
         end = _window_end(wanted, after)
         within = jobs.filter(**wanted.bounds())
         if after is not None:
@@ -161,7 +161,7 @@ def count_jobs(wanted: JobFilter, states: frozenset[JobState]) -> Counted:
     Count without reading the whole of a big table; `states` are of jobs that have not ended.
 
     The kept counts answer where only project, batch and state narrow. Otherwise the newest windows are counted.
-    Counting ends at COUNT_SECONDS, at MOST_JOBS_MATCHED, or once as many jobs were found as there are in those states.
+    Counting ends at COUNT_SECONDS, at MAX_JOBS_MATCHED, or once as many jobs were found as there are in those states.
     """
     kept = _kept_count(wanted, states)
     if not kept or wanted.model_fields_set <= {"project_id", "batch_id", "state"}:
@@ -184,7 +184,7 @@ def count_jobs(wanted: JobFilter, states: frozenset[JobState]) -> Counted:
         count += (within.filter(pk__gte=end[0]) if end else within).count()
         if not end:
             break
-        if count >= MOST_JOBS_MATCHED or time.monotonic() > until:
+        if count >= MAX_JOBS_MATCHED or time.monotonic() > until:
             return Counted(count, is_least=count < kept)
         before = end[0]
     return Counted(count, is_least=False)

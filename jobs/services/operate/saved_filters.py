@@ -12,7 +12,7 @@ from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 
 MAX_QUERY_LENGTH = 2000  # of SavedFilter.query
-MOST_OF_ONE = 50  # of a person and a screen: a row of buttons, not a table
+MAX_FILTERS_OF_ONE = 50  # of a person and a screen: a row of buttons, not a table
 
 
 class InvalidSavedFilter(QueueOpsError):
@@ -43,8 +43,8 @@ def save_filter(*, user_id: int, screen: str, name: str, query: str, shared: boo
         )
     own = SavedFilter.objects.filter(owner_id=user_id, screen=screen)
     before = own.filter(name=name).first()
-    if before is None and own.count() >= MOST_OF_ONE:
-        raise InvalidSavedFilter(f"You have {MOST_OF_ONE} saved filters here; forget one first.")
+    if before is None and own.count() >= MAX_FILTERS_OF_ONE:
+        raise InvalidSavedFilter(f"You have {MAX_FILTERS_OF_ONE} saved filters here; forget one first.")
     saved, _ = SavedFilter.objects.update_or_create(
         owner_id=user_id, screen=screen, name=name, defaults={"query": kept, "shared": shared}
     )

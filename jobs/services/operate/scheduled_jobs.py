@@ -17,8 +17,8 @@ from queueops.core.clock import TransactionNow as Now
 from queueops.core.sql import run_sql
 
 # All of one batch are counted, for it has no more. A long list of batches may read no more than a single one by that.
-MOST_SCHEDULED_COUNTED = 100_000
-FEWEST_SCHEDULED_COUNTED = 10_000
+MAX_SCHEDULED_COUNTED = 100_000
+MIN_SCHEDULED_COUNTED = 10_000
 
 
 class Scheduled(NamedTuple):
@@ -52,7 +52,7 @@ def is_scheduled(job: Job) -> bool:
 
 def scheduled_of_batches(batch_ids: Collection[UUID]) -> dict[UUID, Scheduled]:
     """
-    Count each batch's by one read, at most MOST_SCHEDULED_COUNTED.
+    Count each batch's by one read, at most MAX_SCHEDULED_COUNTED.
 
     Many batches share that bound. Batches without any are left out.
     """
@@ -65,7 +65,7 @@ def scheduled_of_projects(project_ids: Collection[str]) -> dict[str, Scheduled]:
 
 
 def count_scheduled(project_id: str | None = None) -> Scheduled:
-    """Count a project's, or all; at most MOST_SCHEDULED_COUNTED."""
+    """Count a project's, or all; at most MAX_SCHEDULED_COUNTED."""
     if project_id is not None:
         return scheduled_of_projects([project_id]).get(project_id, NOTHING_SCHEDULED)
     return _count(everybody=True).get("", NOTHING_SCHEDULED)
@@ -81,7 +81,7 @@ def scheduled_of(*, project_id: str | None, batch_id: UUID | None) -> Scheduled:
 def _count(
     *, batches: Sequence[UUID] = (), projects: Sequence[str] = (), everybody: bool = False
 ) -> dict[str, Scheduled]:
-    most = max(FEWEST_SCHEDULED_COUNTED, MOST_SCHEDULED_COUNTED // max(1, len(batches) + len(projects)))
+    most = max(MIN_SCHEDULED_COUNTED, MAX_SCHEDULED_COUNTED // max(1, len(batches) + len(projects)))
     given = {"batches": list(batches), "projects": list(projects), "everybody": everybody, "most": most}
     rows = run_sql("jobs", "count_scheduled", given)
     return {whose: Scheduled(jobs, first, last, more=jobs == most) for whose, jobs, first, last in rows}

@@ -24,8 +24,8 @@ from .fire_schedules import jobs_now, submit_fire
 TIMES = ("cron", "time_zone", "jitter_seconds", "ends_at")
 FIGURES = ("name", *TIMES, "jobs", "missed", "most_missed")
 FORESEEN_FIRES = 5
-MOST_JOBS = 1000
-MOST_BYTES = 1_000_000  # of all jobs of one schedule, as JSON
+MAX_JOBS_OF_A_SCHEDULE = 1000
+MAX_BYTES = 1_000_000  # of all jobs of one schedule, as JSON
 # Each fire needs its own: a value written once would suit the first fire alone.
 OF_ONE_FIRE = ("scheduled_at", "expires_at", "complete_by", "idempotency_key", "after")
 
@@ -191,10 +191,10 @@ def locked(schedule_id: UUID, *, project_id: str) -> Schedule:
 def _faults_of_jobs(jobs: Any, project_id: str) -> dict[str, list[str]]:
     if not isinstance(jobs, list) or not jobs or not all(isinstance(job, dict) for job in jobs):
         return {"jobs": ["Write a list of jobs, each as in its submission."]}
-    if len(jobs) > MOST_JOBS:
-        return {"jobs": [f"At most {MOST_JOBS:,} jobs."]}
-    if len(json.dumps(jobs)) > MOST_BYTES:
-        return {"jobs": [f"At most {MOST_BYTES:,} bytes of JSON."]}
+    if len(jobs) > MAX_JOBS_OF_A_SCHEDULE:
+        return {"jobs": [f"At most {MAX_JOBS_OF_A_SCHEDULE:,} jobs."]}
+    if len(json.dumps(jobs)) > MAX_BYTES:
+        return {"jobs": [f"At most {MAX_BYTES:,} bytes of JSON."]}
     found: dict[str, list[str]] = {}
     checker = LineChecker(project_id, first_line=0)
     for _ in checker.with_files(checker.chunks(jobs)):

@@ -28,8 +28,8 @@ from queueops.tenancy.signing import WRITTEN_BY_ROTATION, new_signing_secret
 
 OF_JOBS = ("kinds", "tags", "any_tag", "outcomes", "user_id", "batch_id")
 FIGURES = ("url", "enabled", "hears_batches", "hears_jobs", *OF_JOBS, "most_jobs")
-MOST_KINDS = 50
-MOST_HEARERS = 50  # of a project, for jobs and for batches each: the transaction of an end reads or tells all
+MAX_KINDS = 50
+MAX_HEARERS = 50  # of a project, for jobs and for batches each: the transaction of an end reads or tells all
 HEARS = {"hears_batches": "batches", "hears_jobs": "jobs"}
 SCHEMES = ("http", "https")
 
@@ -109,8 +109,8 @@ def check_webhook(webhook: Webhook) -> None:
     elif webhook.enabled:
         others = Webhook.objects.filter(project=webhook.project_id, enabled=True).exclude(pk=webhook.pk)
         for name, what in HEARS.items():
-            if getattr(webhook, name) and others.filter(**{name: True}).count() >= MOST_HEARERS:
-                faults[name] = [f"At most {MOST_HEARERS} webhooks of a project hear of {what}: switch one off."]
+            if getattr(webhook, name) and others.filter(**{name: True}).count() >= MAX_HEARERS:
+                faults[name] = [f"At most {MAX_HEARERS} webhooks of a project hear of {what}: switch one off."]
     if faults := faults | _faults_of_filter(webhook):
         raise BadWebhook(fields=faults)
 
@@ -122,8 +122,8 @@ def _faults_of_filter(webhook: Webhook) -> Faults:
             _TAGS.validate_python(getattr(webhook, name))
         except ValidationError as error:
             faults[name] = [message for messages in fields_of(error).values() for message in messages]
-    if len(webhook.kinds) > MOST_KINDS:
-        faults["kinds"] = [f"At most {MOST_KINDS} kinds; leave them out to hear of all."]
+    if len(webhook.kinds) > MAX_KINDS:
+        faults["kinds"] = [f"At most {MAX_KINDS} kinds; leave them out to hear of all."]
     elif strange := unknown_kinds(webhook.kinds):
         faults["kinds"] = [_no_such_kind(kind) for kind in strange]
     if webhook.batch_id and not Batch.objects.filter(pk=webhook.batch_id, project=webhook.project_id).exists():

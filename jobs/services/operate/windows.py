@@ -32,7 +32,7 @@ from .pauses import HOLDING, hold, release_uncovered
 
 FIGURES = ("scope", "key", "reason", "begins_at", "ends_at", "weekdays", "since", "until", "time_zone")
 CHANGED_AT_ONCE = 50
-MOST_WINDOWS = 200  # that are looked at for coming times
+MAX_WINDOWS = 200  # that are looked at for coming times
 FORESEEN = timedelta(days=31)
 FORESEEN_SPANS = 5
 Scope = MaintenanceWindow.Scope
@@ -223,7 +223,7 @@ def next_spans(window: MaintenanceWindow, *, most: int = FORESEEN_SPANS) -> list
 
 def upcoming(*, now: datetime, within: timedelta, most: int) -> list[Upcoming]:
     """Windows that begin within a time, the soonest first."""
-    rows = MaintenanceWindow.objects.filter(next_change_at__isnull=False).order_by("next_change_at")[:MOST_WINDOWS]
+    rows = MaintenanceWindow.objects.filter(next_change_at__isnull=False).order_by("next_change_at")[:MAX_WINDOWS]
     found = [
         Upcoming(row, span)
         for row in rows
@@ -243,7 +243,7 @@ def spans_over(project: str, *, services: Collection[str], kinds: Collection[str
     return merged(
         [
             span
-            for row in rows[:MOST_WINDOWS]
+            for row in rows[:MAX_WINDOWS]
             for span in takewhile(lambda one: one.begins_at <= now + FORESEEN, row.spans(now))
         ]
     )

@@ -16,7 +16,7 @@ from jobs.services.finish.reroute import ways_on
 from jobs.services.submit.ways import NAMED
 from queueops.core.clock import database_now
 
-MOST_FREE_LINES = 3  # of a job, not carried out by its provider: one more spends an attempt, so the job ends one day
+MAX_FREE_LINES = 3  # of a job, not carried out by its provider: one more spends an attempt, so the job ends one day
 
 
 def seconds_to_next(batch: ProviderBatch, job_ids: Collection[UUID]) -> dict[UUID, float]:
@@ -41,7 +41,7 @@ def not_carried_out(batch: ProviderBatch, failed: Sequence[Failed]) -> Mapping[U
     Return, by job, which failures go again without an attempt: the provider was out, or took no more at that moment.
 
     Such a line is not billed. Failures are left out that go another way or must not be repeated, and jobs with
-    MOST_FREE_LINES such lines.
+    MAX_FREE_LINES such lines.
     """
     found = {o.job.id: o for o in failed if _is_providers_fault(o)}
     ways = ways_on([(o.job, o.failure, o.repeatable) for o in found.values() if NAMED in o.job.payload])
@@ -50,7 +50,7 @@ def not_carried_out(batch: ProviderBatch, failed: Sequence[Failed]) -> Mapping[U
         return {}
     before = ProviderBatchLine.objects.filter(job_id__in=found, state=ProviderBatchLine.State.UNAVAILABLE)
     times = dict(before.values_list("job_id").annotate(Count("pk")))
-    free = {job: outcome for job, outcome in found.items() if times.get(job, 0) < MOST_FREE_LINES}
+    free = {job: outcome for job, outcome in found.items() if times.get(job, 0) < MAX_FREE_LINES}
     waits = seconds_to_next(batch, free)
     return {
         job: GivenBack(

@@ -23,16 +23,16 @@ from queueops.core.outbound.policy import OutboundRefused
 T = TypeVar("T")
 
 FETCH_SECONDS = 1800.0
-MOST_KEPT_BYTES = 50_000_000  # of an answer that is kept
-MOST_FETCHED_BYTES = 2_000_000_000
-LONGEST_LINE = 25_000_000
+MAX_KEPT_BYTES = 50_000_000  # of an answer that is kept
+MAX_FETCHED_BYTES = 2_000_000_000
+MAX_LINE_BYTES_SENT = 25_000_000
 ITEMS_AHEAD = 500
 QUEUE_LOOK_SECONDS = 0.2
 ROOM_LOOK_SECONDS = 0.05
 CLOSE_SECONDS = 3.0
 UPLOADED_A_SECOND = 200_000  # bytes, at least; gives a call that sends much more time
-SPEED_SECONDS = 60.0  # of waiting for results, in which at least LEAST_BYTES must come
-LEAST_BYTES = 60_000
+SPEED_SECONDS = 60.0  # of waiting for results, in which at least MIN_BYTES must come
+MIN_BYTES = 60_000
 
 # Waits until the received part of this context's call has been taken. None: nobody takes it as it comes.
 _room: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("_room", default=None)
@@ -129,7 +129,7 @@ class CallLoop:
                 headers=headers,
                 body=body,
                 timeout_seconds=call_seconds(len(body or b"")) if lines is None else FETCH_SECONDS,
-                max_response_bytes=MOST_KEPT_BYTES if lines is None else MOST_FETCHED_BYTES,
+                max_response_bytes=MAX_KEPT_BYTES if lines is None else MAX_FETCHED_BYTES,
                 piece_seconds=None if lines is None else settings.QUEUEOPS.batch_call_seconds,
                 on_piece=None if lines is None else lines.take,
                 keeps_body=lines is None,
@@ -180,7 +180,7 @@ class _Lines:
         self._came += size
         if self._waited < SPEED_SECONDS:
             return
-        if self._came < LEAST_BYTES:
+        if self._came < MIN_BYTES:
             raise ProviderError(None, "its results come too slowly", code="timeout", outcome="unknown")
         self._waited, self._came = 0.0, 0
 
@@ -189,7 +189,7 @@ class _Lines:
         for part in whole:
             self._rest += part
             self._give()
-        if len(self._rest) + len(rest) > LONGEST_LINE:
+        if len(self._rest) + len(rest) > MAX_LINE_BYTES_SENT:
             self._is_too_long = True
             self._rest.clear()
         else:

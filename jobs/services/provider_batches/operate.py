@@ -16,7 +16,7 @@ from ratelimits.services.money.reports import SpendSum, total
 
 from .settle import settle_unanswered
 
-MOST_REASON = 200
+MAX_REASON_TOLD = 200
 
 
 @transaction.atomic
@@ -33,7 +33,7 @@ def cancel_provider_batches(ids: Collection[UUID], *, actor: str, reason: str = 
         pk__in=ids, state__in=ProviderBatch.UNFINISHED, cancel_requested_at__isnull=True
     ).select_for_update()
     found = list(rows.order_by("pk"))
-    words = (reason or "an operator cancelled it")[:MOST_REASON]
+    words = (reason or "an operator cancelled it")[:MAX_REASON_TOLD]
     ProviderBatch.objects.filter(pk__in=[one.pk for one in found]).update(
         cancel_requested_at=Now(), cancel_reason=words, look_at=Now()
     )

@@ -46,11 +46,11 @@ logger = logging.getLogger(__name__)
 
 BEGIN_CALL_SECONDS = 10.0  # how long after its note the call that makes a batch may begin
 LOOK_SHARE = 0.1  # of a batch's age, until the next look
-LONGEST_FAULT = 2000
+MAX_FAULT_LENGTH = 2000
 GONE_AFTER_LOOKS = 5  # in a row, over so long: a batch just made, or just ended, may not be shown at once
 GONE_AFTER_SECONDS = 180.0
 TRIED_SECONDS = 3 * 86_400.0  # how long files left at the provider are tried to be deleted
-MOST_UPLOADS = 1_000  # counted
+MAX_UPLOADS = 1_000  # counted
 NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 501})
 NO_SUCH_CALL = frozenset({404, 405, 501})
 NO_BATCHES_HERE = re.compile(
@@ -167,7 +167,7 @@ class Step:
         if not batch.files:
             # Noted first: otherwise nobody would know of a file whose upload is not answered.
             noted = ProviderBatch.objects.filter(pk=batch.pk)
-            noted.update(uploads=Least(F("uploads") + 1, MOST_UPLOADS), is_kept=True)
+            noted.update(uploads=Least(F("uploads") + 1, MAX_UPLOADS), is_kept=True)
             try:
                 batch.files = dict(self.calls.run(spoken.api.prepare(self.calls.send, access, intent)))
             except ProviderError as error:
@@ -266,7 +266,7 @@ class Step:
             faults=0,
             missing=0,
             missing_since=None,
-            error=clean(remote.error)[:LONGEST_FAULT],
+            error=clean(remote.error)[:MAX_FAULT_LENGTH],
             **({"progressed_at": Now()} if has_moved else {}),
         )
         if remote.ending is None:
@@ -288,7 +288,7 @@ class Step:
         A look that finds them begins the count anew. A look that fails otherwise does not count.
         """
         rows = ProviderBatch.objects.filter(pk=self.batch.pk)
-        rows.update(missing=Least(F("missing") + 1, MOST_UPLOADS), missing_since=Coalesce("missing_since", Now()))
+        rows.update(missing=Least(F("missing") + 1, MAX_UPLOADS), missing_since=Coalesce("missing_since", Now()))
         self.batch.refresh_from_db(fields=["missing", "missing_since"])
         since = self.batch.missing_since
         over = database_now() - since.timestamp() if since else 0.0
@@ -425,7 +425,7 @@ class Step:
         # them.
         named = _numbers_of(batch, remote) if remote else frozenset[int]()
         live = named if named or is_full else None
-        hand_back_rest(batch, reason=f"its batch was refused: {error}"[:LONGEST_FAULT], live=live)
+        hand_back_rest(batch, reason=f"its batch was refused: {error}"[:MAX_FAULT_LENGTH], live=live)
         ProviderBatch.objects.filter(pk=batch.pk).update(error=error, found_no_room=is_full, ended_at=Now())
         close_batch(batch, State.FAILED)
 

@@ -46,7 +46,7 @@ STEPS_AT_ONCE = 8  # steps side by side, each with a connection to the database
 PLACES_OF_FAULTY = 4  # of them, at most, for credentials whose last call failed, so that these never fill all
 LATE = ""  # in place of a kind: the duty to hand back late lines of every kind
 DUTY = "batch lane"
-LONGEST_DUTY = 40
+MAX_DUTY_LENGTH = 40
 Due = BatchSearch | ProviderBatch
 
 
@@ -68,7 +68,7 @@ def duty_of(kind: str) -> str:
     LATE has a duty of its own.
     """
     name = f"{DUTY} {kind}".strip()
-    return name if len(name) <= LONGEST_DUTY else f"{DUTY} {hashlib.sha256(kind.encode()).hexdigest()[:16]}"
+    return name if len(name) <= MAX_DUTY_LENGTH else f"{DUTY} {hashlib.sha256(kind.encode()).hexdigest()[:16]}"
 
 
 class StepQueue(NamedTuple):

@@ -18,10 +18,10 @@ from .keep import result_store
 from .reference import StoredResult, stored_in
 
 PIECE_OF_RESULT_BYTES = 1 << 18
-MOST_READERS = 4
+MAX_READERS = 4
 PLACE_SECONDS = 2.0  # how long a further reader waits
 
-_readers = BoundedSemaphore(MOST_READERS)
+_readers = BoundedSemaphore(MAX_READERS)
 
 
 class ResultMissing(QueueOpsError):
@@ -47,7 +47,7 @@ def whole_result(job: Job) -> Any:
 @contextmanager
 def among_few() -> Iterator[None]:
     """
-    Within the block this process reads the store for somebody who waits; at most MOST_READERS do at once.
+    Within the block this process reads the store for somebody who waits; at most MAX_READERS do at once.
 
     Otherwise a store that hangs would keep every thread that answers requests, and large results would take all memory.
 

@@ -17,7 +17,7 @@ from ratelimits.services.limits.catalogue import counted
 
 from .prepare import PreparedJob
 
-LONGEST_KEY = 400  # of the column's 500 characters: bisecting adds to it
+MAX_KEY_LENGTH = 400  # of the column's 500 characters: bisecting adds to it
 
 
 class ChosenLane(NamedTuple):
@@ -94,7 +94,7 @@ def _coalesce_key(job: PreparedJob, lane: str | None, *, hides: bool) -> str | N
     if job.details.coalesce is None:
         return None
     key = f"{job.handler.kind}|{job.details.credential or ''}|{lane}|{job.details.coalesce}"
-    if not hides and len(key) <= LONGEST_KEY and "#" not in key:
+    if not hides and len(key) <= MAX_KEY_LENGTH and "#" not in key:
         return key
     return f"{job.handler.kind}|{hashlib.sha256(key.encode()).hexdigest()}"
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from jobs.handlers.registry import Handler
 from jobs.models import BatchPace, BatchPolicy, Way
-from jobs.models.provider_batch import MOST_DEADLINE_HOURS
+from jobs.models.provider_batch import MAX_DEADLINE_HOURS
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.credentials import without_batches
 
@@ -77,7 +77,7 @@ class WayRules:
             if row.project_id == project_id or (row.project_id is None and row.kind not in policies):
                 hours = row.complete_within_hours
                 # A value that was saved before there was a bound would fail every submit.
-                policies[row.kind] = (row.via, None if hours is None else min(hours, MOST_DEADLINE_HOURS) * 3600.0)
+                policies[row.kind] = (row.via, None if hours is None else min(hours, MAX_DEADLINE_HOURS) * 3600.0)
         known = BatchPace.objects.exclude(p95_seconds=None).values_list("service", "p95_seconds")
         paces = {service: seconds for service, seconds in known if seconds is not None}
         without = without_batches(project_id)
@@ -147,8 +147,8 @@ def _check_deadline(complete_by: datetime | None, now: datetime) -> None:
         return
     if complete_by <= now:
         raise BadDeadline("The deadline is over.", fields={"complete_by": ["must be in the future"]})
-    if complete_by - now > timedelta(hours=MOST_DEADLINE_HOURS):
-        furthest = f"must be at most {MOST_DEADLINE_HOURS // 24} days away"
+    if complete_by - now > timedelta(hours=MAX_DEADLINE_HOURS):
+        furthest = f"must be at most {MAX_DEADLINE_HOURS // 24} days away"
         raise BadDeadline("The deadline is too far away.", fields={"complete_by": [furthest]})
 
 

@@ -30,8 +30,8 @@ SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)
 BOOLEANS = {"TRUE": True, "FALSE": False}
 JSON_MARK = ":json"
 FIRST_ROW = 2  # as spreadsheets number them: the header is 1
-MOST_COLUMNS_NAMED = 10  # columns in one error
-LONGEST_NAMED = 100
+MAX_COLUMNS_NAMED = 10  # columns in one error
+MAX_NAMED_LENGTH = 100
 MAX_CELL = 20_000_000  # characters; the csv module's own limit is below a payload's
 
 PLAIN_COLUMNS = frozenset(JobSpec.model_fields) - {"payload"}
@@ -154,8 +154,8 @@ def _check_header(header: Sequence[str], default_kind: str) -> None:
 
 
 def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_COLUMNS_NAMED:,} more" if len(names) > MOST_COLUMNS_NAMED else ""
-    return ", ".join(repr(name[:LONGEST_NAMED]) for name in names[:MOST_COLUMNS_NAMED]) + more
+    more = f" and {len(names) - MAX_COLUMNS_NAMED:,} more" if len(names) > MAX_COLUMNS_NAMED else ""
+    return ", ".join(repr(name[:MAX_NAMED_LENGTH]) for name in names[:MAX_COLUMNS_NAMED]) + more
 
 
 def _is_payload(name: str) -> bool:

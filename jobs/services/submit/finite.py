@@ -10,7 +10,7 @@ from .spec import InvalidJob
 
 # As pydantic writes them; it may stand in a text as well.
 _WRITTEN = re.compile(rb"NaN|Infinity")
-MOST_NAMED = 20  # fields in one error
+MAX_NAMED = 20  # fields in one error
 
 
 def refuse_endless(payload: Any, text: bytes) -> None:
@@ -31,7 +31,7 @@ def refuse_endless(payload: Any, text: bytes) -> None:
 def _found(payload: Any) -> list[str]:
     found: list[str] = []
     waiting: list[tuple[str, Any]] = [("payload", payload)]
-    while waiting and len(found) < MOST_NAMED:
+    while waiting and len(found) < MAX_NAMED:
         path, value = waiting.pop()
         if isinstance(value, float) and not math.isfinite(value):
             found.append(path)

@@ -21,7 +21,7 @@ from queueops.core.sealing import MARK
 from queueops.core.web.nul import NUL_ESCAPE
 from queueops.tenancy.credentials import CredentialNotAllowed, UsableCredential, usable_by
 from ratelimits.costs import CALLS
-from ratelimits.subjects import LONGEST_NAME
+from ratelimits.subjects import MAX_NAME_LENGTH
 
 from . import files
 from .choose_way import GOES_LIVE, ChosenWay, WayRules, choose_way
@@ -207,8 +207,8 @@ def prepare_job(
     if spec.retry_policy is not None and spec.retry_policy not in rules.retry_policies:
         raise InvalidJob("Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]})
     details, cost = describe(handler, payload, spec)
-    if len(escaped(details.model or "")) > LONGEST_NAME:  # a lane's name contains it, and has to fit its column
-        fault = f"at most {LONGEST_NAME} characters, percent-encoded"
+    if len(escaped(details.model or "")) > MAX_NAME_LENGTH:  # a lane's name contains it, and has to fit its column
+        fault = f"at most {MAX_NAME_LENGTH} characters, percent-encoded"
         raise InvalidJob("The model's name is too long.", fields={"model": [fault]})
     service = handler.service_of(payload)
     _check_project(handler, payload, rules)

@@ -31,21 +31,21 @@ from queueops.core.values.moments import PATTERN, Moment
 from queueops.core.values.tags import Tags
 from queueops.core.values.written import member
 from queueops.core.web.nul import NO_NUL
-from queueops.tenancy.models import LONGEST_LABEL
+from queueops.tenancy.models import MAX_LABEL_LENGTH
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 DEBOUNCES = 10  # the longest wait of a debounced job, where it is not given
-MOST_WAITED_FOR = 100  # dependencies of one job or batch
-UserLabelText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_LABEL, strip_whitespace=True)]
-LONGEST_IDEMPOTENCY_KEY = 200
-IdempotencyKey = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_IDEMPOTENCY_KEY, pattern=NO_NUL)]
+MAX_WAITED_FOR = 100  # dependencies of one job or batch
+UserLabelText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LABEL_LENGTH, strip_whitespace=True)]
+MAX_IDEMPOTENCY_KEY_LENGTH = 200
+IdempotencyKey = Annotated[str, StringConstraints(min_length=1, max_length=MAX_IDEMPOTENCY_KEY_LENGTH, pattern=NO_NUL)]
 
 
 def name_in(given: object) -> UUID | str:
     """The name of a job in `after`: an id, or an idempotency key."""
     if isinstance(given, UUID):
         return given
-    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_IDEMPOTENCY_KEY or "\0" in given:
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_IDEMPOTENCY_KEY_LENGTH or "\0" in given:
         raise PydanticCustomError("name_of_job", "Write an id, or an idempotency key of 1 to 200 characters")
     with suppress(ValueError):
         return UUID(given)
@@ -55,14 +55,14 @@ def name_in(given: object) -> UUID | str:
 NameOfJob = Annotated[
     UUID | str,
     PlainValidator(name_in),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_IDEMPOTENCY_KEY}),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_IDEMPOTENCY_KEY_LENGTH}),
 ]
 After = Annotated[
     tuple[NameOfJob, ...],
     Field(
-        max_length=MOST_WAITED_FOR,
+        max_length=MAX_WAITED_FOR,
         description="Jobs and batches of the project that must end first, by their ids, and jobs by their idempotency "
-        f"keys, also of earlier lines of the same batch; at most {MOST_WAITED_FOR}.",
+        f"keys, also of earlier lines of the same batch; at most {MAX_WAITED_FOR}.",
     ),
     AfterValidator(lambda ids: tuple(dict.fromkeys(ids))),
 ]

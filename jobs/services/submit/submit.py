@@ -36,8 +36,8 @@ from .takes import as_submitted, note_takes
 from .unique import Insert, SettledKeys, lock_keys, replace_work, settle_keys, stored_key
 from .ways import watch_ways
 
-MOST_KNOWN_LISTED = 1_000
-MOST_KNOWN_BATCHES = 20
+MAX_KNOWN_LISTED = 1_000
+MAX_KNOWN_BATCHES = 20
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class KnownLine:
 
 @dataclass(frozen=True, slots=True)
 class BatchReceipt:
-    """`known`: the first MOST_KNOWN_LISTED of them. `known_batches`: the first MOST_KNOWN_BATCHES that have such."""
+    """`known`: the first MAX_KNOWN_LISTED of them. `known_batches`: the first MAX_KNOWN_BATCHES that have such."""
 
     id: UUID
     accepted: int
@@ -301,10 +301,10 @@ class _Intake:
         for begin in range(0, len(ids), JOBS_OF_AN_INSERT):
             of |= dict(Job.objects.filter(pk__in=ids[begin : begin + JOBS_OF_AN_INSERT]).values_list("pk", "batch_id"))
         listed = sorted((self._lines[job], outcome, other) for job, (other, outcome) in found.items())
-        lines = [KnownLine(line, outcome, other, of.get(other)) for line, outcome, other in listed[:MOST_KNOWN_LISTED]]
+        lines = [KnownLine(line, outcome, other, of.get(other)) for line, outcome, other in listed[:MAX_KNOWN_LISTED]]
         batches = dict.fromkeys(of.get(other) for _, _, other in listed)
         others = [batch for batch in batches if batch is not None and batch != self.batch.pk]
-        return lines, others[:MOST_KNOWN_BATCHES]
+        return lines, others[:MAX_KNOWN_BATCHES]
 
     def _insert(self, jobs: list[PreparedJob]) -> set[UUID]:
         project_id = self.batch.project_id

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from jobs.handlers.registry import all_handlers
 from jobs.models import Tag
-from queueops.core.values.tags import LONGEST_TAG, field_tag
+from queueops.core.values.tags import MAX_TAG_LENGTH, field_tag
 from queueops.tenancy.encryption import is_encrypted
 
 from .prepare import PreparedJob
@@ -41,7 +41,7 @@ def tags_of_jobs(jobs: Sequence[PreparedJob], project_id: str) -> dict[UUID, Col
 def tags_meant(text: str) -> list[str]:
     """The tags that a search for `text` may mean: the text itself, and the text as the value of a searchable field."""
     fields = {field for handler in all_handlers() for field in handler.searchable}
-    return [text[:LONGEST_TAG], *sorted(field_tag(field, text) for field in fields)]
+    return [text[:MAX_TAG_LENGTH], *sorted(field_tag(field, text) for field in fields)]
 
 
 def _field_tags(job: PreparedJob) -> Iterator[str]:

@@ -18,13 +18,13 @@ from jobs.handlers.registry import Handler
 from queueops.core.errors import fields_of
 from queueops.core.sql import run_sql
 
-from .spec import LONGEST_IDEMPOTENCY_KEY, InvalidJob, JobSpec, name_in
+from .spec import MAX_IDEMPOTENCY_KEY_LENGTH, InvalidJob, JobSpec, name_in
 
 FROM = "$from"
 IN_JSON = b'{"$from":'  # in JSON without spaces
-MOST_TAKES = 100
-MOST_STEPS = 32
-LONGEST_PATH = 500
+MAX_TAKES = 100
+MAX_STEPS = 32
+MAX_PATH_LENGTH = 500
 # A schema is tried with each in turn in the place of a value that is not known yet.
 STAND_INS: tuple[Any, ...] = (
     "text",
@@ -91,8 +91,8 @@ def takes_of(payload: Any, after: Sequence[UUID | str]) -> tuple[Take, ...]:
             faults[field_of(place)] = [fault]
         elif take is not None:
             takes.append(take)
-    if len(takes) > MOST_TAKES:
-        faults["payload"] = [f"takes {len(takes):,} values of other jobs; at most {MOST_TAKES}"]
+    if len(takes) > MAX_TAKES:
+        faults["payload"] = [f"takes {len(takes):,} values of other jobs; at most {MAX_TAKES}"]
     if faults:
         raise InvalidJob("What the payload takes from other jobs is not valid.", fields=faults)
     return tuple(takes)
@@ -261,13 +261,13 @@ def _read(place: tuple[Step, ...], given: Any) -> tuple[Take | None, str]:
     take = Take(place, given["job"], path)
     if any(one == "" or (type(one) is int and one < 0) for one in take.steps):
         return take, f"{FROM}: path has an empty step or a negative index"
-    if len(take.steps) > MOST_STEPS or sum(len(str(one)) for one in take.steps) > LONGEST_PATH:
-        return take, f"{FROM}: path has at most {MOST_STEPS} steps and {LONGEST_PATH} characters"
+    if len(take.steps) > MAX_STEPS or sum(len(str(one)) for one in take.steps) > MAX_PATH_LENGTH:
+        return take, f"{FROM}: path has at most {MAX_STEPS} steps and {MAX_PATH_LENGTH} characters"
     return take, ""
 
 
 def _is_a_name(given: Any) -> bool:
-    return isinstance(given, str) and 0 < len(given) <= LONGEST_IDEMPOTENCY_KEY and "\0" not in given
+    return isinstance(given, str) and 0 < len(given) <= MAX_IDEMPOTENCY_KEY_LENGTH and "\0" not in given
 
 
 def _below(field: str, fields: Iterable[str]) -> list[str]:

@@ -24,7 +24,7 @@ from .ways import watch_ways
 
 Insert = Callable[[list[PreparedJob]], set[UUID]]
 
-MOST_ROUNDS = 20  # each but the first because a job of the key ended or began between two statements
+MAX_ROUNDS = 20  # each but the first because a job of the key ended or began between two statements
 
 
 class UniqueKeyTaken(QueueOpsError):
@@ -84,7 +84,7 @@ def settle_keys(jobs: Sequence[PreparedJob], done: SettledKeys, *, project_id: s
         insert: Tries to insert some once more; returns the ids inserted.
     """
     left = list(jobs)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         left = _meet(left, done, project_id)
         if not left:
             return
@@ -96,7 +96,7 @@ def settle_keys(jobs: Sequence[PreparedJob], done: SettledKeys, *, project_id: s
 
 def replace_work(done: SettledKeys, *, project_id: str, actor: str, insert: Insert) -> None:
     """Give waiting jobs the work of the last job that replaces it, after all insertions of the batch."""
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         replacing, done.replacing = done.replacing, {}
         if not replacing:
             return

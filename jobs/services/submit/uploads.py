@@ -39,7 +39,7 @@ from .submit import EmptyBatch, refuse_when_full, submit_batch
 
 MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
 KEPT = timedelta(days=1)
-MOST_LINES_SAMPLED = 5
+MAX_LINES_SAMPLED = 5
 BEGIN = 1_000  # bytes at the beginning that show the file's form
 _BEGINS_A_DOCUMENT = re.compile(rb"\{\s*(?:\"jobs\"|\"(?:name|tags|partial)\"|\Z)")
 
@@ -203,7 +203,7 @@ def check_lines(lines: Iterable[Line], *, project_id: str, first_line: int = 1) 
     for some in good_jobs(checker, lines, project_id):
         good += len(some)
         duplicates += sum(one.is_duplicate for one in some)
-        sample += [_shown(one.line, one.job) for one in some[: MOST_LINES_SAMPLED - len(sample)]]
+        sample += [_shown(one.line, one.job) for one in some[: MAX_LINES_SAMPLED - len(sample)]]
     if not checker.seen:
         raise EmptyBatch("The file holds no jobs.")
     refuse_when_full(project_id, good - duplicates)

@@ -22,7 +22,7 @@ from queueops.tenancy.moves import projects_away
 from ratelimits.models import QuotaAlert
 
 TOGETHER = timedelta(seconds=60)  # after the first of a cause opened
-MOST_CAUSES_APART = 5  # messages about a project's dead letters in CAUSES_WAIT; later causes wait and share one message
+MAX_CAUSES_APART = 5  # messages about a project's dead letters in CAUSES_WAIT; later causes wait and share one message
 CAUSES_WAIT = timedelta(minutes=10)
 
 Group = list[QuotaAlert]
@@ -73,7 +73,7 @@ def _few_a_project(groups: Sequence[Group], now: datetime) -> list[Group]:
     late: dict[str, Group] = defaultdict(list)
     for group in of_letters:
         name = min(group[0].projects, default="")
-        if told[name] < MOST_CAUSES_APART:
+        if told[name] < MAX_CAUSES_APART:
             told[name] += 1
         else:
             late[name] += group

@@ -27,9 +27,9 @@ from queueops.core.processes.one_by_one import one_by_one
 CLOSE_AT_ONCE = 20
 RATE_MEMORY_SECONDS = 10.0
 # One sample never replaces a larger share of the rate: it may cover little but the silent part of a limit's window.
-MOST_OF_RATE = 0.5
+MAX_OF_RATE = 0.5
 FORESEEN_AT_ONCE = 50
-MOST_KINDS_READ = 100  # jobs of a batch that tell its services and kinds
+MAX_KINDS_READ = 100  # jobs of a batch that tell its services and kinds
 FORESEE_SECONDS = 0.05  # an executor claims nothing meanwhile
 RANGE_FACTOR = 1.5  # what past speed and the limits say may differ by it before both are told
 
@@ -102,7 +102,7 @@ def _sample_rate(batch: Batch, finished: int) -> None:
     if batch.sampled_at is not None:
         seconds = max(0.001, (now - batch.sampled_at).total_seconds())
         latest = max(0, finished - batch.sampled_finished) / seconds
-        share = min(MOST_OF_RATE, seconds / RATE_MEMORY_SECONDS)
+        share = min(MAX_OF_RATE, seconds / RATE_MEMORY_SECONDS)
         rate = latest if rate is None else rate + share * (latest - rate)
     batch.rate_per_second, batch.sampled_at, batch.sampled_finished = rate, now, finished
 
@@ -128,11 +128,11 @@ def _last_begins(batch: Batch, counts: Counts, now: datetime) -> float:
 
 
 def _windows_over(batch: Batch, now: datetime) -> Sequence[Span]:
-    """Maintenance windows that hold some of the batch's jobs, as far as MOST_KINDS_READ waiting jobs tell."""
+    """Maintenance windows that hold some of the batch's jobs, as far as MAX_KINDS_READ waiting jobs tell."""
     if not MaintenanceWindow.objects.filter(next_change_at__isnull=False).exists():
         return []
     waiting = batch.jobs.filter(status__in=sorted(WAITING)).order_by()
-    kinds = list(waiting.values_list("service", "kind")[:MOST_KINDS_READ])
+    kinds = list(waiting.values_list("service", "kind")[:MAX_KINDS_READ])
     services, kinds_of = {service for service, _ in kinds}, {kind for _, kind in kinds}
     return spans_over(batch.project_id, services=services, kinds=kinds_of, now=now)
 

@@ -8,23 +8,23 @@ from jobs.models import Job
 from jobs.services.operate.job_filter import Counted
 from queueops.core.values.numbers import numbered
 
-MOST_HELD_READ = 5000  # jobs of one look
-MOST_LOOKS = 10  # each leaves out the projects that are known already
+MAX_HELD_READ = 5000  # jobs of one look
+MAX_LOOKS = 10  # each leaves out the projects that are known already
 
 
 def count_by_project(jobs: QuerySet[Job]) -> dict[str, Counted]:
     """
     Count jobs by project, in bounded statements; the largest first.
 
-    A project whose jobs come after MOST_HELD_READ of others is found by the next look. Projects that MOST_LOOKS do not
+    A project whose jobs come after MAX_HELD_READ of others is found by the next look. Projects that MAX_LOOKS do not
     reach are left out; they are found once others have gone.
     """
     found: dict[str, Counted] = {}
-    for _ in range(MOST_LOOKS):
-        read = jobs.exclude(project_id__in=list(found)).order_by().values("pk")[:MOST_HELD_READ]
+    for _ in range(MAX_LOOKS):
+        read = jobs.exclude(project_id__in=list(found)).order_by().values("pk")[:MAX_HELD_READ]
         rows = Job.objects.filter(pk__in=read).order_by().values_list("project_id").annotate(jobs=Count("pk"))
         counts = dict(rows)
-        is_full = sum(counts.values()) >= MOST_HELD_READ
+        is_full = sum(counts.values()) >= MAX_HELD_READ
         found |= {project: Counted(count, is_least=is_full) for project, count in counts.items()}
         if not is_full:
             break

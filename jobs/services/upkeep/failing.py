@@ -18,13 +18,13 @@ from ratelimits.models import CounterFeedback, QuotaAlert
 from ratelimits.services.alerts.alerts import lasting
 
 SECONDS = 60  # looked back
-LEAST_ATTEMPTS = 20  # in that time
-MOST_SHARE, SERIOUS_SHARE = 0.5, 0.9  # of the attempts
+MIN_ATTEMPTS = 20  # in that time
+MAX_SHARE, SERIOUS_SHARE = 0.5, 0.9  # of the attempts
 KEPT_SHARE = 0.25  # an alert stays open down to it
 FAILURES_LOOKED_AT = 2000  # newest events, for the commonest error
 NO_JOB_THROUGH = timedelta(minutes=15)  # until then a provider's refusals are the limits' business alone
 REFUSALS = (QuotaAlert.Kind.EXCEEDED, QuotaAlert.Kind.UNLIMITED)
-MOST_REFUSALS = 500  # alerts looked at, the oldest
+MAX_REFUSALS = 500  # alerts looked at, the oldest
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def refusing_services() -> list[Refusing]:
     """The services that have refused for NO_JOB_THROUGH and had no successful job since, the longest first."""
     told = QuotaAlert.objects.filter(kind__in=REFUSALS, resolved_at=None, opened_at__lt=Now() - NO_JOB_THROUGH)
     first: dict[str, QuotaAlert] = {}
-    for alert in told.exclude(limit=None).select_related("limit").order_by("opened_at")[:MOST_REFUSALS]:
+    for alert in told.exclude(limit=None).select_related("limit").order_by("opened_at")[:MAX_REFUSALS]:
         assert alert.limit is not None  # noqa: S101 - by the filter
         first.setdefault(alert.limit.service, alert)
     now = timezone.now()
@@ -106,7 +106,7 @@ def troubled_services() -> list[Failing | Refusing]:
     return [*refusing_services(), *failing_services()]
 
 
-def failing_services(*, share: float = MOST_SHARE) -> list[Failing]:
+def failing_services(*, share: float = MAX_SHARE) -> list[Failing]:
     """The services with at least `share` of their attempts failed in the last minute, the worst first."""
     since = Now() - timedelta(seconds=SECONDS + LATE_SECONDS)
     rows = (
@@ -119,7 +119,7 @@ def failing_services(*, share: float = MOST_SHARE) -> list[Failing]:
     found = [
         Failing(row["service"], row["bad"] + row["good"], row["bad"] / (row["bad"] + row["good"]))
         for row in rows
-        if row["bad"] + row["good"] >= LEAST_ATTEMPTS and row["bad"] >= share * (row["bad"] + row["good"])
+        if row["bad"] + row["good"] >= MIN_ATTEMPTS and row["bad"] >= share * (row["bad"] + row["good"])
     ]
     codes = _codes() if found else {}
     named = [Failing(one.service, one.attempts, one.share, codes.get(one.service, "")) for one in found]

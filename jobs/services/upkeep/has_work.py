@@ -12,7 +12,7 @@ from jobs.states import WAITING, CallType, JobState
 from .retention import BY_INDEX
 from .unserved import waiting_for
 
-MOST_OF_A_PROJECT = 1_000
+MAX_OF_A_PROJECT = 1_000
 
 Scope = PauseSwitch.Scope
 
@@ -26,7 +26,7 @@ def calls_service(project_id: str, service: str) -> bool:
     alike = Job.objects.filter(project_id=project_id, service=service, call_type__in=CallType.values, held=False)
     ready = alike.filter(status=JobState.QUEUED, scheduled_at=None)
     parked = alike.filter(status=JobState.RATE_LIMITED)
-    newest = Job.objects.filter(project_id=project_id).order_by("-id")[:MOST_OF_A_PROJECT]
+    newest = Job.objects.filter(project_id=project_id).order_by("-id")[:MAX_OF_A_PROJECT]
     others = Job.objects.filter(pk__in=newest.values("pk"), service=service, status__in=WAITING)
     return any(rows.order_by().exists() for rows in (ready, parked, others))
 
@@ -45,7 +45,7 @@ def is_held_by(switch: PauseSwitch, project_id: str) -> bool:
         case Scope.REFUSED:
             return RefusedCalls.objects.filter(name=switch.key, project_id=project_id).exists()
         case scope if scope in UNSERVED:
-            of_kind = held.filter(kind=switch.key).values_list("pk", flat=True)[:MOST_OF_A_PROJECT]
+            of_kind = held.filter(kind=switch.key).values_list("pk", flat=True)[:MAX_OF_A_PROJECT]
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute(BY_INDEX)  # PostgreSQL 15 would read the whole table for the few that are looked at
                 return Job.objects.filter(waiting_for(switch), pk__in=list(of_kind)).order_by().exists()

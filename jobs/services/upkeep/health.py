@@ -32,9 +32,9 @@ Page = Literal[
 Health = Literal["alive", "draining", "silent"]
 Change = Literal["ends", "clears", "asks"]
 
-MOST_NAMED_IN_A_SENTENCE = 3  # in one sentence
-MOST_LETTERS_COUNTED = 10_000  # dead letters; beyond it "more than"
-MOST_LETTERS_READ = 200
+MAX_NAMED_IN_A_SENTENCE = 3  # in one sentence
+MAX_LETTERS_COUNTED = 10_000  # dead letters; beyond it "more than"
+MAX_LETTERS_READ = 200
 LATELY = timedelta(hours=1)  # what failed longer ago is no news, however much of it is open
 TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING, QuotaAlert.Kind.NO_EXECUTOR}  # by findings of their own
 HELD_SECONDS = 10  # a queue behind a limit that clears sooner holds nothing back
@@ -83,7 +83,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class OpenLetters:
-    """Open dead letters: how many, at most MOST_LETTERS_COUNTED, and the commonest cause among the newest."""
+    """Open dead letters: how many, at most MAX_LETTERS_COUNTED, and the commonest cause among the newest."""
 
     count: int
     more: bool = False
@@ -169,11 +169,11 @@ def health_of(executor: Executor) -> Health:
 def open_letters(project_id: str | None = None) -> OpenLetters:
     """Read how many dead letters, of a project or of all, are open and why, in bounded reads."""
     letters = DeadLetter.objects.all() if project_id is None else DeadLetter.objects.of_project(project_id)
-    count = letters.open().order_by().values("pk")[: MOST_LETTERS_COUNTED + 1].count()
+    count = letters.open().order_by().values("pk")[: MAX_LETTERS_COUNTED + 1].count()
     if not count:
         return OpenLetters(0)
     newest = letters.order_by("-created_at").values_list("resolution", "created_at", "error_code", "kind", "project_id")
-    read = [row[1:] for row in newest[:MOST_LETTERS_READ] if row[0] is None]
+    read = [row[1:] for row in newest[:MAX_LETTERS_READ] if row[0] is None]
     since = timezone.now() - LATELY
     causes = Counter(row[1:] for row in read if row[0] > since)
     cause = ""
@@ -183,7 +183,7 @@ def open_letters(project_id: str | None = None) -> OpenLetters:
     elif read:
         at, code, kind, project = read[0]
         cause = f"The newest, of {at:%Y-%m-%d %H:%M} UTC: {code} of {kind}, project {project}."
-    return OpenLetters(min(count, MOST_LETTERS_COUNTED), more=count > MOST_LETTERS_COUNTED, cause=cause)
+    return OpenLetters(min(count, MAX_LETTERS_COUNTED), more=count > MAX_LETTERS_COUNTED, cause=cause)
 
 
 def _nobody_works(situation: Situation) -> list[Finding]:
@@ -261,7 +261,7 @@ def _failing(situation: Situation) -> list[Finding]:
         Finding("bad", f"{one.words}.", one.cause, "failing", one.service)
         for one in situation.failing
         if one.service not in out
-    ][:MOST_NAMED_IN_A_SENTENCE]
+    ][:MAX_NAMED_IN_A_SENTENCE]
 
 
 def _critical(situation: Situation) -> list[Finding]:
@@ -272,7 +272,7 @@ def _critical(situation: Situation) -> list[Finding]:
         if alert.severity == QuotaAlert.Severity.CRITICAL
         and alert.kind in OF_THE_QUEUE
         and alert.kind not in TOLD_APART
-    ][:MOST_NAMED_IN_A_SENTENCE]
+    ][:MAX_NAMED_IN_A_SENTENCE]
 
 
 def _held_back(situation: Situation) -> list[Finding]:
@@ -291,7 +291,7 @@ def _held_back(situation: Situation) -> list[Finding]:
             one.clears_at,
             change="clears",
         )
-        for one in holding[:MOST_NAMED_IN_A_SENTENCE]
+        for one in holding[:MAX_NAMED_IN_A_SENTENCE]
     ]
 
 
@@ -308,14 +308,14 @@ def _pauses(situation: Situation) -> list[Finding]:
     partial = [one for one in situation.pauses if one.switch.scope not in {PauseSwitch.Scope.GLOBAL, *UNSERVED}]
     partial.sort(key=lambda one: (-(one.waiting or 0), one.switch.created_at))
     found = []
-    for one in partial[:MOST_NAMED_IN_A_SENTENCE]:
+    for one in partial[:MAX_NAMED_IN_A_SENTENCE]:
         is_batch = one.switch.scope == PauseSwitch.Scope.BATCH
         waits = f"; {_jobs(f'{one.waiting:,}')}" if one.waiting else ""
         page: Page = "batch" if is_batch else "pauses"
         key = one.switch.key if is_batch else ""
         text = f"{_stopped(one.switch, one.name)}{waits}."
         found.append(Finding("warn", text, by_whom(one), page, key, until=one.switch.until))
-    more = [one.name for one in partial[MOST_NAMED_IN_A_SENTENCE:]]
+    more = [one.name for one in partial[MAX_NAMED_IN_A_SENTENCE:]]
     return [*found, Finding("warn", f"Paused besides: {_named(more)}.", page="pauses")] if more else found
 
 
@@ -350,12 +350,12 @@ def _other_alerts(situation: Situation) -> list[Finding]:
         if alert.kind == kinds.EXCEEDED and alert.severity != QuotaAlert.Severity.CRITICAL
     ]
     return (
-        caps[:MOST_NAMED_IN_A_SENTENCE]
+        caps[:MAX_NAMED_IN_A_SENTENCE]
         + [
             Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))
             for alert in situation.alerts
             if alert.kind in told and alert.severity != QuotaAlert.Severity.CRITICAL
-        ][:MOST_NAMED_IN_A_SENTENCE]
+        ][:MAX_NAMED_IN_A_SENTENCE]
     )
 
 
@@ -386,5 +386,5 @@ def _jobs(words: str) -> str:
 
 
 def _named(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED_IN_A_SENTENCE
-    return ", ".join(names[:MOST_NAMED_IN_A_SENTENCE]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MAX_NAMED_IN_A_SENTENCE
+    return ", ".join(names[:MAX_NAMED_IN_A_SENTENCE]) + (f" and {more} more" if more > 0 else "")

@@ -38,10 +38,10 @@ logger = logging.getLogger(__name__)
 
 NOBODY_SECONDS = 120.0  # without an executor, before it is told
 EVERYBODY = "*"
-MOST_DELIVERED = 20  # messages of one look
-MOST_ALERTS_SENT = 20  # alerts
+MAX_DELIVERED = 20  # messages of one look
+MAX_ALERTS_SENT = 20  # alerts
 REFUSED_AGAIN_SECONDS = 60.0  # before a message that was not accepted is tried once more
-MOST_DELAYED = 10_000  # jobs whose time is to come
+MAX_DELAYED = 10_000  # jobs whose time is to come
 ACTOR = "system:web"
 
 
@@ -78,7 +78,7 @@ def nobody_works() -> NobodyWorks | None:
     )
     if waiting:
         delayed = Job.objects.filter(status=JobState.QUEUED, scheduled_at__gt=Now()).exclude(project__in=away)
-        waiting -= delayed.exclude(project=PROJECT).order_by().values("pk")[:MOST_DELAYED].count()
+        waiting -= delayed.exclude(project=PROJECT).order_by().values("pk")[:MAX_DELAYED].count()
     if waiting <= 0:
         return None
     return NobodyWorks(waiting, Executor.objects.aggregate(last=Max("heartbeat_at"))["last"])
@@ -116,14 +116,14 @@ class NobodyWatch:
                 "last_seen": found.last_seen.isoformat(timespec="seconds") if found.last_seen else None,
             },
         )
-        send_unsent(MOST_ALERTS_SENT)
+        send_unsent(MAX_ALERTS_SENT)
         deliver_waiting()
 
 
 def deliver_waiting() -> int:
     """Carry out the deliveries of alerts that wait for an executor; returns how many messages were accepted."""
     accepted = 0
-    for _ in range(MOST_DELIVERED):
+    for _ in range(MAX_DELIVERED):
         sent = _deliver_next()
         if sent is None:
             break

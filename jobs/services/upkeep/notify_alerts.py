@@ -52,13 +52,13 @@ PROJECT = PauseSwitch.EXEMPT  # whose jobs deliveries are; made at the first
 SEVERITIES: list[str] = [QuotaAlert.Severity.NOTICE, QuotaAlert.Severity.WARNING, QuotaAlert.Severity.CRITICAL]
 CRITICAL = QuotaAlert.Severity.CRITICAL
 DIGEST_EVERY = timedelta(minutes=10)  # at least so long between two digests of a group; critical ones do not wait
-MOST_IN_DIGEST = 10_000
+MAX_IN_DIGEST = 10_000
 PASSING = timedelta(seconds=60)  # how long alerts that come and go must last before they are told
-MOST_SILENCED = 1_000  # silenced alerts, which wait here, that are looked past
+MAX_SILENCED = 1_000  # silenced alerts, which wait here, that are looked past
 EXAMPLES = 5  # alerts that a digest shows
 ACKNOWLEDGED_LATELY = timedelta(days=1)  # earlier acknowledgements are not looked at any more
-MOST_ACKNOWLEDGED = 100  # the newest
-MOST_BEFORE = 20  # messages that a later one waits for
+MAX_ACKNOWLEDGED = 100  # the newest
+MAX_BEFORE = 20  # messages that a later one waits for
 
 Event = Literal["opened", "acknowledged", "resolved", "test"]
 
@@ -69,7 +69,7 @@ def send_unsent(most: int) -> int:
     Submit a delivery job for each route that wants an alert not sent yet, and mark the alert in the same transaction.
 
     Returns:
-        How many jobs were submitted. At most `most` alerts are looked at, and MOST_IN_DIGEST of each group of users;
+        How many jobs were submitted. At most `most` alerts are looked at, and MAX_IN_DIGEST of each group of users;
         the rest is for the next call.
     """
     # Alerts that come and go are told once they have lasted. An alert that ends before that is told if it comes back
@@ -91,7 +91,7 @@ def send_unsent(most: int) -> int:
     windows = list(PauseSwitch.objects.filter(window__isnull=False))
     audible = [
         alert
-        for alert in found[: MOST_SILENCED + most]
+        for alert in found[: MAX_SILENCED + most]
         if not silence_of(alert, silences) and not is_quiet(alert, windows)
     ]
     unsent = told_now(_once_a_limit(audible))[:most]
@@ -209,7 +209,7 @@ def _send_acknowledged(routes: Sequence[AlertRoute]) -> int:
     """Tell PagerDuty which of the open alerts that it knows somebody looks after now."""
     pagers = [route for route in routes if route.channel == AlertRoute.Channel.PAGERDUTY]
     open_ones = QuotaAlert.objects.filter(resolved_at=None, acknowledged_at__gt=Now() - ACKNOWLEDGED_LATELY)
-    alerts = list(open_ones.order_by("-acknowledged_at")[:MOST_ACKNOWLEDGED]) if pagers else []
+    alerts = list(open_ones.order_by("-acknowledged_at")[:MAX_ACKNOWLEDGED]) if pagers else []
     pairs = [(alert, route) for alert in alerts for route in pagers]
     asked = [key for alert, route in pairs for key in _keys(alert.pk, route, "opened", "acknowledged")]
     known = set(
@@ -248,7 +248,7 @@ def _send_digests(routes: Sequence[AlertRoute]) -> int:
         if not (is_critical or is_over) and (kind, severity, group["project"]) in recent:
             continue
         rows = unsent.filter(**group).order_by("pk").select_for_update(skip_locked=True)
-        ids = list(rows.values_list("pk", flat=True)[:MOST_IN_DIGEST])
+        ids = list(rows.values_list("pk", flat=True)[:MAX_IN_DIGEST])
         _mark(ids)
         if ids and (is_critical or not is_over):  # what ended before it was told need not be told
             about = {"project": group["project"], "kind": kind, "severity": severity}
@@ -302,7 +302,7 @@ def _on_their_way(route: AlertRoute, content: Mapping[str, Any]) -> list[UUID]:
     else:
         about = {name: content["digest"][name] for name in ("project", "kind", "severity")}
         told = unfinished.filter(service=service_of(route), payload__digest__contains=about)
-    return list(told.order_by("pk").values_list("pk", flat=True)[:MOST_BEFORE])
+    return list(told.order_by("pk").values_list("pk", flat=True)[:MAX_BEFORE])
 
 
 def _make_project() -> None:

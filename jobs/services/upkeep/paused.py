@@ -25,8 +25,8 @@ from ratelimits.services.alerts.alerts import Opening, reconcile
 
 from .by_project import count_by_project, jobs_wait
 
-MOST_WATCHED = 50  # the oldest
-MOST_PROJECTS_OF_A_PAUSE = 100  # of one pause; those with the most waiting jobs
+MAX_WATCHED = 50  # the oldest
+MAX_PROJECTS_OF_A_PAUSE = 100  # of one pause; those with the most waiting jobs
 
 Scope = PauseSwitch.Scope
 QUIET = frozenset(  # kinds that tell of work that stands still, or of a provider
@@ -119,7 +119,7 @@ def watch_paused() -> None:
     old = PauseSwitch.objects.filter(is_old | Q(reason=PUT_BACK_REASON)).filter(window=None).exclude(scope__in=OURS)
     # Another alert tells of a batch that has stopped itself.
     old = old.exclude(scope=Scope.BATCH, paused_by=guards.SYSTEM)
-    switches = list(old.order_by("created_at")[:MOST_WATCHED])
+    switches = list(old.order_by("created_at")[:MAX_WATCHED])
     shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
     gone = set(Project.objects.filter(move=ProjectMove.MOVED).values_list("pk", flat=True))  # paused here for good
     openings = [opening for one in shown if one.project not in gone for opening in _forgotten(one)]
@@ -141,7 +141,7 @@ def _forgotten(paused: ShownPause) -> list[Opening]:
     name = "everything" if switch.scope == Scope.GLOBAL else paused.name
     covered = f"{switch.scope} {switch.key}".strip()
     found = []
-    for project, counted in list(counts.items())[:MOST_PROJECTS_OF_A_PAUSE]:
+    for project, counted in list(counts.items())[:MAX_PROJECTS_OF_A_PAUSE]:
         waits = numbered(counted.count, "job waits", "jobs wait", before="at least " * counted.is_least)
         if not paused.project:
             waits = jobs_wait(counted, project)

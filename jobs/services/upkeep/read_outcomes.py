@@ -18,7 +18,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import open_json
 
 FOREIGN_NAMED = 5  # of each file
-MOST_FIELD_BYTES = 100_000_000  # of a .csv
+MAX_FIELD_BYTES = 100_000_000  # of a .csv
 COLUMNS = ("job_id", "effect_key", "outcome", "result")
 
 
@@ -203,7 +203,7 @@ def _take_line(known: Any, place: Place, outcomes: Outcomes) -> bool:
 
 
 def _read_csv(path: Path, outcomes: Outcomes) -> None:
-    csv.field_size_limit(MOST_FIELD_BYTES)
+    csv.field_size_limit(MAX_FIELD_BYTES)
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.DictReader(file)
         names = rows.fieldnames or ()

@@ -46,7 +46,7 @@ DELETING_SHARE = 0.25
 ROWS_OF_A_DELETE = 1000
 LATE = timedelta(days=1)
 ARCHIVING = "archive"  # the duty of manage.py archive
-LONGEST_PERIOD = timedelta(days=32)  # of a budget, but for those that never end
+MAX_PERIOD = timedelta(days=32)  # of a budget, but for those that never end
 CLOCKS_DIFFER = timedelta(days=1)  # at most: clocks of the makers of job ids, and the database's
 
 Forget = Callable[[datetime, int], int]
@@ -238,7 +238,7 @@ def _past_periods(before: datetime) -> QuerySet[BudgetPeriod]:
     """
     Periods that have ended. Periods that never end are kept: the ledger that they could be summed up from is deleted.
     """
-    began = BudgetPeriod.objects.filter(starts_at__gt=BEGINNING, starts_at__lt=before - LONGEST_PERIOD)
+    began = BudgetPeriod.objects.filter(starts_at__gt=BEGINNING, starts_at__lt=before - MAX_PERIOD)
     return began.filter(held=0, alerted_level=0).order_by("starts_at")
 
 
@@ -253,7 +253,7 @@ def _forget_periods(before: datetime, most: int) -> int:
 
 def _oldest_period(before: datetime) -> datetime | None:
     began = _past_periods(before).values_list("starts_at", flat=True).first()
-    return began and began + LONGEST_PERIOD
+    return began and began + MAX_PERIOD
 
 
 def _forget_restored(before: datetime, most: int) -> int:

@@ -23,19 +23,19 @@ from ratelimits.models import AlertRoute
 from .notify_alerts import KIND as KIND_OF_ALERTS
 from .notify_alerts import PROJECT, service_of
 
-MOST_SENT_AGAIN = 1_000  # messages of one call
+MAX_SENT_AGAIN = 1_000  # messages of one call
 
 
 @dataclass(frozen=True, slots=True)
 class FailedMessages:
-    """`count`: at most MOST_SENT_AGAIN are counted. `first_at`: when the oldest was given up."""
+    """`count`: at most MAX_SENT_AGAIN are counted. `first_at`: when the oldest was given up."""
 
     count: int
     first_at: datetime | None = None
 
     @property
     def words(self) -> str:
-        more = "at least " if self.count == MOST_SENT_AGAIN else ""
+        more = "at least " if self.count == MAX_SENT_AGAIN else ""
         return numbered(self.count, "message failed", "messages failed", before=more)
 
 
@@ -69,7 +69,7 @@ def count_failed(receiver: Webhook | AlertRoute) -> FailedMessages:
     """Count the messages that are to be sent again."""
     letters = failed_messages(receiver)
     first = letters.values_list("created_at", flat=True).first()
-    return FailedMessages(letters.order_by().values("pk")[:MOST_SENT_AGAIN].count(), first)
+    return FailedMessages(letters.order_by().values("pk")[:MAX_SENT_AGAIN].count(), first)
 
 
 @transaction.atomic
@@ -115,7 +115,7 @@ def _send_again(
     receiver.go_on()
     receiver.save(update_fields=[*Receiver.NOT_FAILING])
     letters = failed_messages(receiver, since)
-    ids = list(letters.values_list("pk", flat=True)[:MOST_SENT_AGAIN])
+    ids = list(letters.values_list("pk", flat=True)[:MAX_SENT_AGAIN])
     # The requeue's own audit entry tells which messages went; this one tells of the receiver.
     sent = len(requeue_dead_letters(ids, actor=actor, note=reason).moved)
     found = SentAgain(sent, letters.count())

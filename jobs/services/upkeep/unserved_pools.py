@@ -16,11 +16,11 @@ from queueops.core.sql import run_sql
 from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening
-from ratelimits.subjects import LONGEST_ID
+from ratelimits.subjects import MAX_ID_LENGTH
 
 from .by_project import count_by_project, jobs_wait
 
-MOST_POOLLESS = 5_000  # jobs looked at, in lanes and outside of them
+MAX_POOLLESS = 5_000  # jobs looked at, in lanes and outside of them
 
 
 def unserved_pools() -> list[Opening]:
@@ -42,8 +42,8 @@ def unserved_pools() -> list[Opening]:
         if depth.since and depth.name not in served | restarting
         for opening in _of_pool(depth)
     ]
-    for kind, count, since, projects in run_sql("jobs", "find_poolless", {"most": MOST_POOLLESS}):
-        jobs = numbered(count, "job waits", "jobs wait", before="at least " * (count >= MOST_POOLLESS))
+    for kind, count, since, projects in run_sql("jobs", "find_poolless", {"most": MAX_POOLLESS}):
+        jobs = numbered(count, "job waits", "jobs wait", before="at least " * (count >= MAX_POOLLESS))
         message = f"No pool names kind {kind}, and every live cluster serves a pool: {jobs}"
         figures = {"jobs": count, "since": since.isoformat(), "projects": projects}
         found.append(_opening(f"no pool {kind}", message, figures))
@@ -63,4 +63,4 @@ def _of_pool(depth: PoolDepth) -> list[Opening]:
 
 
 def _opening(subject: str, message: str, figures: dict[str, object]) -> Opening:
-    return Opening(QuotaAlert.Kind.UNSERVED, subject[:LONGEST_ID], QuotaAlert.Severity.WARNING, message, figures)
+    return Opening(QuotaAlert.Kind.UNSERVED, subject[:MAX_ID_LENGTH], QuotaAlert.Severity.WARNING, message, figures)

@@ -35,9 +35,9 @@ from ratelimits.services.money.budget_alerts import tend_budget_alerts
 from ratelimits.services.money.spend import resolve_priced
 from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.services.tuning.watch_overrides import watch_overrides
-from ratelimits.subjects import LONGEST_ID
+from ratelimits.subjects import MAX_ID_LENGTH
 
-from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, Failing, failing_services, refusing_services
+from .failing import KEPT_SHARE, MAX_SHARE, SERIOUS_SHARE, Failing, failing_services, refusing_services
 from .notify_alerts import send_unsent
 from .paused import watch_paused
 from .watch_audit import watch_audit
@@ -57,17 +57,17 @@ from .worker_deaths import watch_worker_deaths
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
 EVERYWHERE = "*"
-MOST_PROJECTS_WATCHED = 200  # asked for their oldest ready job, those with the most queued first
+MAX_PROJECTS_WATCHED = 200  # asked for their oldest ready job, those with the most queued first
 LATE_LOOP_MS = 10_000  # a loop that is late by three times as much gets its process killed
-MOST_BREAKERS = 1000
-MOST_PROJECTS_NAMED = 20  # projects of an outage
+MAX_BREAKERS = 1000
+MAX_PROJECTS_NAMED = 20  # projects of an outage
 CALM = timedelta(seconds=60)  # how long a target must have answered
 HELD_TOLD_FOR = timedelta(minutes=1)  # after the last job that held its loop, or after its end
 LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
-MOST_LEAKS = 1000
+MAX_LEAKS = 1000
 SENT_AT_ONCE = 50
 TRANSACTION, DEAD_ROWS = "transaction", "dead rows"  # subjects of the alerts about what the database cannot clear
-MOST_DEAD_ROWS = 1_000_000  # of one table, and more than live in it
+MAX_DEAD_ROWS = 1_000_000  # of one table, and more than live in it
 
 
 def tend_alerts() -> None:
@@ -142,23 +142,23 @@ def watch_executors() -> None:
     stuck = Executor.objects.filter(Q(heartbeat_at__lt=silent) | late).order_by("pk")
     killed = QuotaAlert.objects.filter(figures__killed=True, opened_at__gt=Now() - HELD_TOLD_FOR, resolved_at=None)
     keep = set(killed.filter(kind=Kind.STUCK_EXECUTOR).values_list("subject", flat=True))
-    reconcile(Kind.STUCK_EXECUTOR, [_stuck(executor) for executor in stuck[:MOST_PROJECTS_WATCHED]], keep=keep)
+    reconcile(Kind.STUCK_EXECUTOR, [_stuck(executor) for executor in stuck[:MAX_PROJECTS_WATCHED]], keep=keep)
 
 
 def watch_outages() -> None:
     """Tell of targets that do not answer, once for all projects. It ends when they have answered for a while."""
     found = []
-    for name, out in grouped(open_breakers(MOST_BREAKERS)).items():
+    for name, out in grouped(open_breakers(MAX_BREAKERS)).items():
         projects, held = {one.project_id for one in out}, sum(one.holds for one in out)
         who = f"{len(projects)} projects" if len(projects) > 1 else next(iter(projects))
         found.append(
             Opening(
                 Kind.OUTAGE,
-                name[:LONGEST_ID],
+                name[:MAX_ID_LENGTH],
                 Severity.CRITICAL if len(projects) > 1 else Severity.WARNING,
                 f"{name} does not answer {who}; {numbered(held, 'job waits', 'jobs wait')} unharmed",
                 {
-                    "projects": sorted(projects)[:MOST_PROJECTS_NAMED],
+                    "projects": sorted(projects)[:MAX_PROJECTS_NAMED],
                     "held": held,
                     "since": min(one.opened_at for one in out if one.opened_at).isoformat(),
                     "probes": sum(one.probes for one in out),
@@ -166,8 +166,8 @@ def watch_outages() -> None:
             )
         )
     # A target that fails on and off counts as one outage.
-    lately = ServiceBreaker.objects.filter(opened_at=None, closed_at__gt=Now() - CALM)[:MOST_BREAKERS]
-    reconcile(Kind.OUTAGE, found, keep={name[:LONGEST_ID] for name in grouped(lately)})
+    lately = ServiceBreaker.objects.filter(opened_at=None, closed_at__gt=Now() - CALM)[:MAX_BREAKERS]
+    reconcile(Kind.OUTAGE, found, keep={name[:MAX_ID_LENGTH] for name in grouped(lately)})
 
 
 def watch_failing() -> None:
@@ -190,7 +190,7 @@ def watch_failing() -> None:
             {"attempts": one.attempts, "share": round(one.share, 3), "error_code": one.code},
         )
         for one in failing
-        if one.share >= MOST_SHARE and not _is_told_by_letters(one)
+        if one.share >= MAX_SHARE and not _is_told_by_letters(one)
     ]
     told = {one.subject for one in found}
     found += [
@@ -220,8 +220,8 @@ def _is_told_by_letters(failing: Failing) -> bool:
 def watch_charges() -> None:
     """Tell when estimates of crashed calls are not taken back: a part of the quota is lost until they are."""
     expired = Charge.objects.filter(expires_at__lt=Now() - LEAK_AFTER).order_by()
-    count = _at_most(expired, MOST_LEAKS)
-    calls = numbered(count, "call", before="at least " * (count == MOST_LEAKS))
+    count = _at_most(expired, MAX_LEAKS)
+    calls = numbered(count, "call", before="at least " * (count == MAX_LEAKS))
     message = f"{calls} ended without settling, and no estimate was taken back; that quota is lost"
     leak = Opening(Kind.CHARGE_LEAK, EVERYWHERE, Severity.WARNING, message, {"charges": count})
     reconcile(Kind.CHARGE_LEAK, [leak] if count else [])
@@ -238,7 +238,7 @@ def watch_horizon() -> None:
         )
         found.append(Opening(Kind.HORIZON, TRANSACTION, Severity.WARNING, message, {"seconds": round(oldest.seconds)}))
     for table, dead, live in most_dead_rows(1):
-        if dead > max(MOST_DEAD_ROWS, live):
+        if dead > max(MAX_DEAD_ROWS, live):
             message = f"{table} has {dead:,} dead rows beside {live:,} that live: claims and lists slow down"
             found.append(Opening(Kind.HORIZON, DEAD_ROWS, Severity.WARNING, message, {"dead": dead, "live": live}))
     reconcile(Kind.HORIZON, found)
@@ -257,7 +257,7 @@ def _busiest_projects() -> list[str]:
         .filter(total__gt=0)
         .order_by("-total")
     )
-    return [row["project_id"] for row in counted[:MOST_PROJECTS_WATCHED]]
+    return [row["project_id"] for row in counted[:MAX_PROJECTS_WATCHED]]
 
 
 def _stuck(executor: Executor) -> Opening:

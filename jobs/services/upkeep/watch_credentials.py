@@ -12,7 +12,7 @@ from queueops.tenancy.refusals import Absence, absences
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
-MOST_CREDENTIALS_WATCHED = 200  # credentials that are out
+MAX_CREDENTIALS_WATCHED = 200  # credentials that are out
 COUNTED_FOR = timedelta(days=1)  # after the last refusal; then counts of calls that have not stopped are dropped
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
@@ -31,10 +31,10 @@ def watch_credentials() -> None:
     for absence in absences():
         found[absence.credential].append(absence)
     openings = [
-        opening for name in list(found)[:MOST_CREDENTIALS_WATCHED] if (opening := _opening(name, found[name], found))
+        opening for name in list(found)[:MAX_CREDENTIALS_WATCHED] if (opening := _opening(name, found[name], found))
     ]
     RefusedCalls.objects.filter(stopped_at=None, updated_at__lt=Now() - COUNTED_FOR).delete()
-    stopped = RefusedCalls.objects.filter(stopped_at__isnull=False).order_by("pk")[:MOST_CREDENTIALS_WATCHED]
+    stopped = RefusedCalls.objects.filter(stopped_at__isnull=False).order_by("pk")[:MAX_CREDENTIALS_WATCHED]
     openings += [_of_stopped(row) for row in stopped]
     reconcile(Kind.CREDENTIAL_REFUSED, openings)
     warned = [opening.subject for opening in openings if opening.severity == Severity.WARNING]

@@ -10,13 +10,13 @@ from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
-MOST_STOPPED = 100  # told of at once
+MAX_STOPPED = 100  # told of at once
 
 
 def watch_guards() -> None:
     """An alert a batch."""
     stopped = Batch.objects.filter(finished_at=None, paused=True, guard_state=GuardState.STOPPED)
-    stopped = stopped.order_by("pk")[:MOST_STOPPED]
+    stopped = stopped.order_by("pk")[:MAX_STOPPED]
     counts = batch_counts(batch.pk for batch in stopped)
     found = []
     for batch in stopped:

@@ -21,8 +21,8 @@ from ratelimits.services.limiter.headroom import Headroom, read_headroom
 from ratelimits.services.limits.catalogue import Rule, rule_of_ramp, rules
 from ratelimits.subjects import counter_id
 
-MOST_LANES_WATCHED = 1000
-MOST_COSTS_WATCHED = 5000  # jobs of which costs are looked at
+MAX_LANES_WATCHED = 1000
+MAX_COSTS_WATCHED = 5000  # jobs of which costs are looked at
 SATURATED_SECONDS = 10  # a queue that clears sooner is no news
 
 
@@ -59,7 +59,7 @@ def watch_lanes() -> list[StaleLane]:
         The lanes where work waits though it could go.
     """
     away = projects_away()
-    listed = [lane for lane, _ in run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES_WATCHED})]
+    listed = [lane for lane, _ in run_sql("jobs", "list_lanes", {"after": "", "most": MAX_LANES_WATCHED})]
     lanes = [lane for lane in listed if read_lane(lane).project not in away]
     if not lanes:
         reconcile(QuotaAlert.Kind.SATURATED, [])
@@ -72,7 +72,7 @@ def watch_lanes() -> list[StaleLane]:
     behind: dict[str, _Behind] = {}
     held_up: set[str] = set()
     stale = []
-    for count in count_lanes(lanes, sampled=MOST_COSTS_WATCHED):
+    for count in count_lanes(lanes, sampled=MAX_COSTS_WATCHED):
         lane = read[count.name]
         room = open_rooms[lane.subject]
         if count.waiting * count.calls > room.calls:
@@ -89,7 +89,7 @@ def watch_lanes() -> list[StaleLane]:
     now = next(iter(open_rooms.values())).now
     counters = Counter.objects.in_bulk(list(behind)) if behind else {}
     found = [opening for name, one in behind.items() if (opening := _opening(one, counters.get(name), now))]
-    complete = len(listed) < MOST_LANES_WATCHED
+    complete = len(listed) < MAX_LANES_WATCHED
     known = held_up if complete else {*held_up, *_open_subjects()}
     reconcile(QuotaAlert.Kind.SATURATED, found, keep=known)
     _end_usage({one.subject for one in found})

@@ -20,7 +20,7 @@ from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
-from ratelimits.subjects import LONGEST_ID
+from ratelimits.subjects import MAX_ID_LENGTH
 
 from .failing import SERIOUS_SHARE, failing_services
 
@@ -32,9 +32,9 @@ CAUSE, GROWTH, SIZE, MORE = "cause:", "grows:", "size:", "more:"
 FINGERPRINT = 32  # characters
 GROWTH_MINUTES = 15
 # When letters come faster, only the newest are read. A cause is still seen if it comes within so many letters.
-MOST_LETTERS_LOOKED_AT = 5_000
-MOST_OPEN_READ = 5_000  # open letters counted by project
-MOST_CAUSES_TOLD = 50  # of a project, open at once, each an alert of its own; the others share one
+MAX_LETTERS_LOOKED_AT = 5_000
+MAX_OPEN_READ = 5_000  # open letters counted by project
+MAX_CAUSES_TOLD = 50  # of a project, open at once, each an alert of its own; the others share one
 DECIDED_IN = timedelta(minutes=1)  # whether a cause stops its batch or its credential
 SIZE_RESTS_FOR = timedelta(days=1)  # how long a told cause does not count for a project's size
 
@@ -127,14 +127,14 @@ def _growth_of(cause: CauseOf) -> str:
 def _recent() -> tuple[dict[CauseOf, _Recent], bool]:
     """The letters of the last two windows by their cause, the latest first, and whether all were read."""
     found, total = {}, 0
-    rows = run_sql("jobs", "list_recent_causes", {"seconds": 60.0 * GROWTH_MINUTES, "most": MOST_LETTERS_LOOKED_AT})
+    rows = run_sql("jobs", "list_recent_causes", {"seconds": 60.0 * GROWTH_MINUTES, "most": MAX_LETTERS_LOOKED_AT})
     for fingerprint, project, last, both, open_ones, seconds, service, kind, code, remediation, batch in rows:
         cause, words = CauseOf(fingerprint, project), f"{code} ({kind}, {project})"
         found[cause] = _Recent(
             cause, last, both - last, open_ones > 0, seconds, service, kind, code, words, remediation, batch
         )
         total += both
-    return found, total < MOST_LETTERS_LOOKED_AT
+    return found, total < MAX_LETTERS_LOOKED_AT
 
 
 def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
@@ -191,7 +191,7 @@ def _grown(recent: Mapping[CauseOf, _Recent], fast: int) -> list[CauseOf]:
 def _within_bounds(fresh: Iterable[CauseOf], told: Collection[CauseOf]) -> list[CauseOf]:
     counts, chosen = Counter(cause.project for cause in told), []
     for cause in fresh:
-        if counts[cause.project] < MOST_CAUSES_TOLD:
+        if counts[cause.project] < MAX_CAUSES_TOLD:
             counts[cause.project] += 1
             chosen.append(cause)
     return chosen
@@ -199,9 +199,9 @@ def _within_bounds(fresh: Iterable[CauseOf], told: Collection[CauseOf]) -> list[
 
 def _left_open(many: int, fresh: Collection[CauseOf]) -> dict[str, int]:
     """
-    Count open letters by project, but for causes told within SIZE_RESTS_FOR; reads at most MOST_OPEN_READ letters.
+    Count open letters by project, but for causes told within SIZE_RESTS_FOR; reads at most MAX_OPEN_READ letters.
     """
-    counted = run_sql("jobs", "count_open_causes", {"most": MOST_OPEN_READ})
+    counted = run_sql("jobs", "count_open_causes", {"most": MAX_OPEN_READ})
     if sum(count for _, _, count in counted) * 2 <= many:
         return {}
     lately = QuotaAlert.objects.filter(
@@ -223,7 +223,7 @@ def _severity(one: _Recent, serious: Collection[tuple[str, str]]) -> QuotaAlert.
 def _of_cause(one: _Recent, serious: Collection[tuple[str, str]]) -> Opening:
     return Opening(
         Kind.DEAD_LETTERS,
-        one.cause.subject[:LONGEST_ID],
+        one.cause.subject[:MAX_ID_LENGTH],
         _severity(one, serious),
         f"failed for good: {one.words}; {one.remediation}",
         {
@@ -238,7 +238,7 @@ def _of_cause(one: _Recent, serious: Collection[tuple[str, str]]) -> Opening:
 def _of_growth(one: _Recent, fast: int, serious: Collection[tuple[str, str]]) -> Opening:
     return Opening(
         Kind.DEAD_LETTERS,
-        _growth_of(one.cause)[:LONGEST_ID],
+        _growth_of(one.cause)[:MAX_ID_LENGTH],
         _severity(one, serious),
         f"{fast:,} or more dead letters in {GROWTH_MINUTES} minutes of a cause told before: {one.words}",
         {
@@ -251,7 +251,7 @@ def _of_growth(one: _Recent, fast: int, serious: Collection[tuple[str, str]]) ->
 
 
 def _of_more(project: str, count: int) -> Opening:
-    message = f"{project}: jobs fail for good of {count:,} causes besides the {MOST_CAUSES_TOLD:,} told one by one"
+    message = f"{project}: jobs fail for good of {count:,} causes besides the {MAX_CAUSES_TOLD:,} told one by one"
     return Opening(Kind.DEAD_LETTERS, f"{MORE}{project}", Severity.WARNING, message, {"projects": [project]})
 
 

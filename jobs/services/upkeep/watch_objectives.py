@@ -28,9 +28,9 @@ from ratelimits.services.alerts.alerts import Opening, reconcile
 
 Severity = QuotaAlert.Severity
 
-MOST_RECALLED = 200_000  # jobs that were there before an objective was
+MAX_RECALLED = 200_000  # jobs that were there before an objective was
 RECALL_SETTLES_SECONDS = 5.0
-LEAST_MISSED = 5  # in the longer window: among few jobs a single miss shows no pace
+MIN_MISSED = 5  # in the longer window: among few jobs a single miss shows no pace
 KEPT_BURN = 0.5  # of a pace that opens an alert; it stays open down to it
 KEPT_BUDGET = 0.05  # an alert of a budget that is gone stays open until as much is left
 
@@ -56,7 +56,7 @@ class BurnRule:
     def is_met(self, standing: ObjectiveStanding, *, part: float = 1.0) -> bool:
         wanted = part * min(self.factor, self.share / budget_of(standing.objective))
         burns = min(standing.burn(self.long), standing.burn(self.short))
-        return burns >= wanted and standing.recent[self.long].missed >= LEAST_MISSED
+        return burns >= wanted and standing.recent[self.long].missed >= MIN_MISSED
 
 
 BURN_RULES = (
@@ -83,7 +83,7 @@ def watch_objectives(*, at: float | None = None) -> None:
 @transaction.atomic
 def begin_objectives() -> int:
     """
-    Begin to count new objectives, with the newest MOST_RECALLED jobs that were there before them.
+    Begin to count new objectives, with the newest MAX_RECALLED jobs that were there before them.
 
     Nobody counts the log meanwhile, so that no job submitted from then on is counted before the objective is seen.
 
@@ -96,7 +96,7 @@ def begin_objectives() -> int:
     for pk in new:
         Objective.objects.filter(pk=pk).update(counts_from=Now())
         ObjectiveSample.objects.filter(objective_id=pk).delete()  # counts written while the objective was changed
-        run_sql("jobs", "recall_objective", {"objective": pk, "most": MOST_RECALLED, "settle": RECALL_SETTLES_SECONDS})
+        run_sql("jobs", "recall_objective", {"objective": pk, "most": MAX_RECALLED, "settle": RECALL_SETTLES_SECONDS})
     return len(new)
 
 

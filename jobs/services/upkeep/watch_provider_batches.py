@@ -15,7 +15,7 @@ from ratelimits.models import QuotaAlert
 from ratelimits.money import shown
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
-MOST_BATCHES_WATCHED = 200
+MAX_BATCHES_WATCHED = 200
 REFUSED_FOR = timedelta(hours=1)  # how long a refusal is told
 CREATING_FOR = timedelta(minutes=15)
 SEARCHED_FOR = timedelta(minutes=15)
@@ -31,11 +31,11 @@ def watch_provider_batches() -> None:
     settled = Q(state=ProviderBatch.State.FAILED, closed_at__gt=Now() - REFUSED_FOR)
     stuck = Q(state=ProviderBatch.State.CREATING, created_at__lt=Now() - CREATING_FOR)
     unanswered = Q(closed_at__gt=Now() - LEFT_FOR, unanswered__gt=0)
-    rows = list(ProviderBatch.objects.filter(settled | stuck | unanswered).order_by("-id")[:MOST_BATCHES_WATCHED])
+    rows = list(ProviderBatch.objects.filter(settled | stuck | unanswered).order_by("-id")[:MAX_BATCHES_WATCHED])
     rows += _without_progress()
     waits = Q(closed_at=None, created_at__lt=Now() - SEARCHED_FOR)
     told = Q(left_alone__gt=0, created_at__gt=Now() - LEFT_FOR)
-    searches = BatchSearch.objects.filter(waits | told)[:MOST_BATCHES_WATCHED]
+    searches = BatchSearch.objects.filter(waits | told)[:MAX_BATCHES_WATCHED]
     openings = [_opening(batch) for batch in {row.pk: row for row in rows}.values()]
     reconcile(QuotaAlert.Kind.PROVIDER_BATCH, openings + [_of_search(row) for row in searches])
 
@@ -50,9 +50,7 @@ def _without_progress() -> list[ProviderBatch]:
     found: list[ProviderBatch] = []
     for service in open_ones.order_by().values_list("service", flat=True).distinct():
         allowed = timedelta(seconds=(paces.get(service) or own.batch_window_seconds) + own.batch_margin_seconds)
-        found += open_ones.filter(service=service, progressed_at__lt=now - allowed).order_by("id")[
-            :MOST_BATCHES_WATCHED
-        ]
+        found += open_ones.filter(service=service, progressed_at__lt=now - allowed).order_by("id")[:MAX_BATCHES_WATCHED]
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.models import Webhook
-from queueops.tenancy.receivers import MOST_PAUSED, Receiver, pause_silent
+from queueops.tenancy.receivers import MAX_PAUSED, Receiver, pause_silent
 from queueops.tenancy.signing import WRITTEN_BY_ROTATION
 from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
@@ -23,10 +23,10 @@ def watch_receivers() -> None:
     routes = AlertRoute.objects.filter(paused_at__isnull=False).order_by("paused_at").defer(*WRITTEN_BY_ROTATION)
     found = [
         _opening(f"webhook/{one.pk}", f"The webhook {one.url} of {one.project_id}", one, one.project_id)
-        for one in hooks[:MOST_PAUSED]
+        for one in hooks[:MAX_PAUSED]
     ]
     found += [
-        _opening(f"route/{one.pk}", f"The alert route {one.name}", one, one.project) for one in routes[:MOST_PAUSED]
+        _opening(f"route/{one.pk}", f"The alert route {one.name}", one, one.project) for one in routes[:MAX_PAUSED]
     ]
     reconcile(QuotaAlert.Kind.RECEIVER, found)
 

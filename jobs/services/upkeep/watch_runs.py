@@ -15,7 +15,7 @@ from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
-MOST_RUNS_NAMED = 200  # the oldest; no more run at once than there are slots
+MAX_RUNS_NAMED = 200  # the oldest; no more run at once than there are slots
 
 
 def running_here() -> QuerySet[Job]:
@@ -29,7 +29,7 @@ def watch_runs() -> None:
     late = Now() - timedelta(minutes=settings.QUEUEOPS.alert_running_minutes)
     running = running_here().filter(started_at__lt=late)
     by_kind: dict[tuple[str, str], list[Job]] = {}
-    for job in running.only("kind", "project_id", "started_at").order_by("started_at", "pk")[:MOST_RUNS_NAMED]:
+    for job in running.only("kind", "project_id", "started_at").order_by("started_at", "pk")[:MAX_RUNS_NAMED]:
         by_kind.setdefault((job.kind, job.project_id), []).append(job)
     reconcile(
         QuotaAlert.Kind.LONG_RUNNING, [_opening(kind, project, jobs) for (kind, project), jobs in by_kind.items()]

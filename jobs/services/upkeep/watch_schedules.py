@@ -7,7 +7,7 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
 REFUSALS_TOLD = 2  # in a row: one may be a full queue at a bad moment
-MOST_TOLD = 200
+MAX_TOLD = 200
 
 
 def watch_schedules() -> None:
@@ -16,7 +16,7 @@ def watch_schedules() -> None:
     paused.
     """
     rows = Schedule.objects.filter(refused_in_a_row__gte=REFUSALS_TOLD, next_due_at__isnull=False)
-    reconcile(QuotaAlert.Kind.SCHEDULE, [_opening(row) for row in rows.order_by("-refused_in_a_row")[:MOST_TOLD]])
+    reconcile(QuotaAlert.Kind.SCHEDULE, [_opening(row) for row in rows.order_by("-refused_in_a_row")[:MAX_TOLD]])
 
 
 def _opening(row: Schedule) -> Opening:

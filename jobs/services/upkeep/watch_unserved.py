@@ -10,13 +10,13 @@ from jobs.models import Job, PauseSwitch
 from jobs.services.finish.kinds import UNSERVED
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
-from ratelimits.subjects import LONGEST_ID
+from ratelimits.subjects import MAX_ID_LENGTH
 
 from .by_project import count_by_project, jobs_wait
 from .unserved import waiting_for
 from .unserved_pools import unserved_pools
 
-MOST_MISSING = 200  # things that are missing
+MAX_MISSING = 200  # things that are missing
 
 
 def watch_unserved() -> None:
@@ -25,7 +25,7 @@ def watch_unserved() -> None:
 
     The alert ends when a worker does, or when no such job is left.
     """
-    switches = PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MOST_MISSING]
+    switches = PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MAX_MISSING]
     reconcile(QuotaAlert.Kind.UNSERVED, unserved_pools() + [opening for one in switches for opening in _openings(one)])
 
 
@@ -38,7 +38,7 @@ def _openings(switch: PauseSwitch) -> Iterator[Opening]:
         message = f"{switch}: {jobs_wait(counted, project)} for one; {late}"
         yield Opening(
             QuotaAlert.Kind.UNSERVED,
-            f"{cause}/{project}"[:LONGEST_ID],
+            f"{cause}/{project}"[:MAX_ID_LENGTH],
             QuotaAlert.Severity.WARNING,
             f"{message[:1].upper()}{message[1:]}",
             {"jobs": counted.count, "projects": [project], "cause": cause},

@@ -27,7 +27,7 @@ from queueops.core.sql import run_sql
 from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, open_all, reconcile
-from ratelimits.subjects import LONGEST_ID
+from ratelimits.subjects import MAX_ID_LENGTH
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 COUNTED = timedelta(hours=1)  # deaths that a kind is charged with
 TOLD_FOR = timedelta(minutes=10)  # after the last one
 KILLED_TWICE = 2
-MOST_PROJECTS_NAMED = 20
+MAX_PROJECTS_NAMED = 20
 
 
 class _Carried(NamedTuple):
@@ -72,7 +72,7 @@ class _Death:
     def projects(self) -> list[str]:
         if self.suspect:
             return [self.suspect.project_id]
-        return sorted({job.project_id for job in self.carried})[:MOST_PROJECTS_NAMED]
+        return sorted({job.project_id for job in self.carried})[:MAX_PROJECTS_NAMED]
 
 
 def tell_worker_deaths(pulses: Pulses) -> int:
@@ -136,7 +136,7 @@ def _suspected(carried: Sequence[_Carried], at_work: UUID | None) -> _Death:
 
 
 def _open(executor: Executor, death: _Death) -> None:
-    subject = (death.kind or str(executor.pk))[:LONGEST_ID]
+    subject = (death.kind or str(executor.pk))[:MAX_ID_LENGTH]
     with connection.cursor() as cursor:  # two that die at once are two of one kind
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('queueops worker deaths', 0))")
     now = timezone.now()

@@ -29,7 +29,7 @@ from .trail import tell_failure
 Purpose = SignInCount.Purpose
 Found = TypeVar("Found")
 
-MOST_FORGOTTEN = 100  # counts cleared away with each attempt
+MAX_FORGOTTEN = 100  # counts cleared away with each attempt
 UNKNOWN = "unknown:"
 KNOWN_BROWSER = "browser "
 
@@ -73,7 +73,7 @@ def guarded(
     rows = _rows(purpose, known_name(account), address or "unknown", browser)
     with transaction.atomic(durable=True):
         attempts = [_count(purpose, *row) for row in rows]
-    run_sql("queueops.access", "forget_sign_ins", {"most": MOST_FORGOTTEN})
+    run_sql("queueops.access", "forget_sign_ins", {"most": MAX_FORGOTTEN})
     found = check()
     if found:
         for row_account, row_address, _ in rows:

@@ -32,7 +32,7 @@ from queueops.core.errors import QueueOpsError
 from . import second_factor
 
 NAME = "QueueOps"
-MOST_PASSKEYS = 10  # of one person
+MAX_PASSKEYS = 10  # of one person
 ADDING, SHOWING = "passkey_being_added", "passkey_asked_for"  # in the session
 # The library raises these for an answer that is none.
 BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, AssertionError, NotImplementedError)
@@ -66,7 +66,7 @@ def begin_adding(request: HttpRequest, user: User, name: str) -> None:
     Raises:
         TooManyPasskeys
     """
-    if Passkey.objects.filter(user=user).count() >= MOST_PASSKEYS:
+    if Passkey.objects.filter(user=user).count() >= MAX_PASSKEYS:
         raise TooManyPasskeys
     options, state = _server(request).register_begin(
         PublicKeyCredentialUserEntity(
@@ -106,7 +106,7 @@ def add(request: HttpRequest, user: User, answer: Any, *, actor: str) -> Passkey
     except BROKEN as error:
         raise WrongPasskey from error
     second_factor.lock(user)
-    if Passkey.objects.filter(user=user).count() >= MOST_PASSKEYS:
+    if Passkey.objects.filter(user=user).count() >= MAX_PASSKEYS:
         raise TooManyPasskeys
     try:
         with transaction.atomic():

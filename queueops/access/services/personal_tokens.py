@@ -19,7 +19,7 @@ from queueops.tenancy.models import digest_of
 
 PREFIX = "qp_"  # no producer's key begins so
 TOKEN_CHARACTERS_SHOWN = len(PREFIX) + 8
-LONGEST_DAYS = 90
+MAX_TOKEN_DAYS = 90
 
 
 class BadExpiry(QueueOpsError):
@@ -45,8 +45,8 @@ def issue_token(
     Raises:
         BadExpiry: Past, or too far ahead. Nothing was issued.
     """
-    if not timezone.now() < expires_at <= timezone.now() + timedelta(days=LONGEST_DAYS, minutes=1):
-        raise BadExpiry(fields={"expires_at": [f"In the future, and at most {LONGEST_DAYS} days ahead."]})
+    if not timezone.now() < expires_at <= timezone.now() + timedelta(days=MAX_TOKEN_DAYS, minutes=1):
+        raise BadExpiry(fields={"expires_at": [f"In the future, and at most {MAX_TOKEN_DAYS} days ahead."]})
     secret = PREFIX + secrets.token_urlsafe(32)
     token = PersonalToken.objects.create(
         user=user,

@@ -17,7 +17,7 @@ from queueops.core.errors import QueueOpsError
 from .provider import at
 
 ACTOR = "system:provider"
-MOST_NAME = 120  # characters of the 150 that an account's name may have
+MAX_NAME = 120  # characters of the 150 that an account's name may have
 NO_NAME = re.compile(r"[^\w.@+-]+")
 
 
@@ -118,7 +118,7 @@ def _same_address(claims: dict[str, Any]) -> User | None:
 
 def _free_name(claims: dict[str, Any], *, issuer: str, subject: str) -> str:
     told = next((claims[name] for name in ("preferred_username", "email") if isinstance(claims.get(name), str)), "")
-    name = NO_NAME.sub("-", told).strip("-")[:MOST_NAME] or "person"
+    name = NO_NAME.sub("-", told).strip("-")[:MAX_NAME] or "person"
     if not User.objects.filter(username__iexact=name).exists():
         return name
     return f"{name}-{hashlib.sha256(f'{issuer} {subject}'.encode()).hexdigest()[:8]}"

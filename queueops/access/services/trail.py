@@ -10,12 +10,12 @@ from queueops.audit import trail
 from queueops.core.web.asking import asking_person
 
 ANYBODY = "anonymous"
-MOST_FAILURES_TOLD = 100  # told by one web process in FAILURE_SECONDS: a flood fills no table
+MAX_FAILURES_TOLD = 100  # told by one web process in FAILURE_SECONDS: a flood fills no table
 FAILURE_SECONDS = 3600.0
 
 
 class FailureBudget:
-    """Allow MOST_FAILURES_TOLD of something in FAILURE_SECONDS, which begin with the first."""
+    """Allow MAX_FAILURES_TOLD of something in FAILURE_SECONDS, which begin with the first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +24,7 @@ class FailureBudget:
     def take(self) -> bool:
         with self._lock:
             if (now := time.monotonic()) >= self._until:
-                self._left, self._until = MOST_FAILURES_TOLD, now + FAILURE_SECONDS
+                self._left, self._until = MAX_FAILURES_TOLD, now + FAILURE_SECONDS
             self._left -= 1
             return self._left >= 0
 
@@ -34,7 +34,7 @@ _failures = FailureBudget()
 
 def tell_failure(what: str, name: str, *, attempt: int, locks: bool) -> None:
     """
-    Note that somebody failed, until MOST_FAILURES_TOLD were told.
+    Note that somebody failed, until MAX_FAILURES_TOLD were told.
 
     Args:
         what: `password`, `code` or `key`.

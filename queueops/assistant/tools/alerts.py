@@ -23,7 +23,7 @@ from ratelimits.models import AlertSilence, QuotaAlert
 from ratelimits.services.alerts.silences import silence_of
 
 READ = Need(Scope.READ, "ratelimits.view_quotaalert")
-MOST_ALERTS_TOLD = 50
+MAX_ALERTS_TOLD = 50
 WITHHELD = "It is about other projects, too: operators read it in the admin."
 
 
@@ -34,7 +34,7 @@ class OfAlert(Input):
 @tool(READ)
 def alerts(caller: Caller, given: Any) -> ToolAnswer:
     """Open alerts about the project, or about the whole installation, the newest first."""
-    found = alerts_of(caller.project_id)[:MOST_ALERTS_TOLD]
+    found = alerts_of(caller.project_id)[:MAX_ALERTS_TOLD]
     silences = list(AlertSilence.objects.standing())
     rows = [alert_row(one, caller, silence_of(one, silences)) for one in found]
     return ToolAnswer(f"{numbered(len(rows), 'open alert')}. The tool `runbook` says what to do about one.", rows)

@@ -16,12 +16,12 @@ from queueops.tenancy.callers.authentication import Caller
 from ratelimits.api.views.limits import CHANGE, READ, LimitList, SimulateLimit
 from ratelimits.models import Limit
 from ratelimits.services.limiter.gauges import top_users
-from ratelimits.services.tuning.simulate import MOST_HOURS
+from ratelimits.services.tuning.simulate import MAX_HOURS_PLAYED
 
 from .work import Text
 
-MOST_LIMITS = 50
-MOST_USERS = 5
+MAX_LIMITS = 50
+MAX_USERS = 5
 Cap = Annotated[float, Field(gt=0, le=1e12, strict=True)]
 
 
@@ -32,7 +32,7 @@ class OfLimits(Input):
 class TriedCap(Input):
     limit: Text = Field(description="Its name or id.")
     capacity: Cap = Field(description="The cap to try, in the limit's unit a window.")
-    hours: float = Field(default=1, gt=0, le=MOST_HOURS, description="So many of the last hours are played.")
+    hours: float = Field(default=1, gt=0, le=MAX_HOURS_PLAYED, description="So many of the last hours are played.")
 
 
 @tool(READ, OfLimits)
@@ -41,7 +41,7 @@ def limits(caller: Caller, given: OfLimits) -> ToolAnswer:
     The limits with their room as it is now: used, available, capacity, when more comes free, cooled down and why. Only
     the counters that count the project or everybody together; with who used them most in the last hour.
     """
-    rows = ask(caller, LimitList, query={"service": given.service, "page_size": MOST_LIMITS})["results"]
+    rows = ask(caller, LimitList, query={"service": given.service, "page_size": MAX_LIMITS})["results"]
     by_id = Limit.objects.in_bulk([row["id"] for row in rows])
     for row in rows:
         row["used_most_by"] = _users(by_id[row["id"]], caller) if row["counters"] else []
@@ -63,5 +63,5 @@ def simulate_cap(caller: Caller, given: TriedCap) -> ToolAnswer:
 
 
 def _users(limit: Limit, caller: Caller) -> list[dict[str, Any]]:
-    found = top_users(limit, f"project:{caller.project_id}", most=MOST_USERS).users
+    found = top_users(limit, f"project:{caller.project_id}", most=MAX_USERS).users
     return [{"user": one.name, "calls": one.calls, "used": round(one.amount)} for one in found]

@@ -18,7 +18,7 @@ from ratelimits.api.views.budgets import BudgetList
 from ratelimits.api.views.money import SEE, SpendReport
 from ratelimits.services.money.reports import Grouping
 
-MOST_BUDGETS = 200
+MAX_BUDGETS = 200
 
 
 class OfSpend(Input):
@@ -42,5 +42,5 @@ def spend(caller: Caller, given: OfSpend) -> ToolAnswer:
 @tool(SEE_BUDGETS)
 def budgets(caller: Caller, given: Any) -> ToolAnswer:
     """The project's budgets: spent, held by calls under way, left, in millionths of the currency, and when they end."""
-    told = ask(caller, BudgetList, query={"page_size": MOST_BUDGETS})
+    told = ask(caller, BudgetList, query={"page_size": MAX_BUDGETS})
     return ToolAnswer(f"{numbered(len(told['results']), 'budget')}.", told, masks=False)

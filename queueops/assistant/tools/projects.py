@@ -12,7 +12,7 @@ from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Project, Scope
 
 READ = Need(Scope.READ, "tenancy.view_project")
-MOST_PROJECTS_TOLD = 200
+MAX_PROJECTS_TOLD = 200
 
 
 @tool(READ, for_people=True)
@@ -21,6 +21,6 @@ def projects(caller: Caller, given: Any) -> ToolAnswer:
     rows = Project.objects.order_by("pk")
     if caller.confined:
         rows = rows.filter(pk=caller.project_id)
-    found = list(rows.values("id", "name")[: MOST_PROJECTS_TOLD + 1])
-    more = " There are more." if len(found) > MOST_PROJECTS_TOLD else ""
-    return ToolAnswer(f"{numbered(len(found[:MOST_PROJECTS_TOLD]), 'project')}.{more}", found[:MOST_PROJECTS_TOLD])
+    found = list(rows.values("id", "name")[: MAX_PROJECTS_TOLD + 1])
+    more = " There are more." if len(found) > MAX_PROJECTS_TOLD else ""
+    return ToolAnswer(f"{numbered(len(found[:MAX_PROJECTS_TOLD]), 'project')}.{more}", found[:MAX_PROJECTS_TOLD])

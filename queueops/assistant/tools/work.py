@@ -10,7 +10,7 @@ from django.utils import timezone
 from pydantic import Field, StringConstraints
 
 from dashboards.services.find import SEARCHED
-from dashboards.services.overview import MOST_EXECUTORS
+from dashboards.services.overview import MAX_EXECUTORS
 from dashboards.services.project import read_project
 from jobs.api import inputs
 from jobs.api.views.base import READ, READ_DEAD_LETTERS, READ_OPERATIONS, SUBMIT
@@ -31,8 +31,8 @@ from queueops.core.values.numbers import numbered
 from queueops.rest.inputs import Input
 from queueops.tenancy.callers.authentication import Caller
 
-MOST_EVENTS = 30
-MOST_CAUSES_TOLD_AN_ASSISTANT = 20
+MAX_EVENTS_TOLD = 30
+MAX_CAUSES_TOLD_AN_ASSISTANT = 20
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
 
@@ -103,7 +103,7 @@ def look_at_job(caller: Caller, given: OfJob) -> ToolAnswer:
     """One job with payload, result and error, secrets masked, and what happened to it, newest first."""
     pk = job_id(caller, given.job)
     job = ask(caller, JobDetail, pk=pk)
-    events = ask(caller, JobEvents, query={"page_size": MOST_EVENTS}, pk=pk)["results"]
+    events = ask(caller, JobEvents, query={"page_size": MAX_EVENTS_TOLD}, pk=pk)["results"]
     return ToolAnswer(f"Job {pk} is {job['state']}.", {"job": job, "events": events})
 
 
@@ -116,7 +116,7 @@ def look_at_batch(caller: Caller, given: OfBatch) -> ToolAnswer:
         "batch": batch,
         "held_by": ask(caller, BatchWaiting, pk=pk)["results"],
         "causes": _causes({"project_id": caller.project_id, "batch_id": pk}),
-        "events": ask(caller, EventList, query={"batch": pk, "page_size": MOST_EVENTS})["results"],
+        "events": ask(caller, EventList, query={"batch": pk, "page_size": MAX_EVENTS_TOLD})["results"],
     }
     is_so = batch["verdict"].replace("_", " ") + (f" by {batch['held_by']}" if batch["held_by"] else "")
     return ToolAnswer(f"Batch {pk}: {is_so}, {batch['progress']} % has ended.", data)
@@ -160,7 +160,7 @@ def causes_of_dead_letters(caller: Caller, given: OfCauses) -> ToolAnswer:
 @tool(READ)
 def executors(caller: Caller, given: Any) -> ToolAnswer:
     """List who carries out jobs: health, slots, what runs, which pool, how late their loops answer, kinds served."""
-    found = list(Executor.objects.order_by("host", "pid")[:MOST_EXECUTORS])
+    found = list(Executor.objects.order_by("host", "pid")[:MAX_EXECUTORS])
     rows = [
         {
             "executor": f"…{str(one.pk)[-8:]}",
@@ -203,5 +203,5 @@ def _causes(narrowed: dict[str, Any]) -> list[dict[str, Any]]:
             "last_at": cause.newest.created_at,
             "newest_job": str(cause.newest.job_id),
         }
-        for cause in causes_of(narrowed, most=MOST_CAUSES_TOLD_AN_ASSISTANT)
+        for cause in causes_of(narrowed, most=MAX_CAUSES_TOLD_AN_ASSISTANT)
     ]

@@ -11,7 +11,7 @@ from typing import Any
 
 MASK = "••••••"
 _NAMES_A_PAIR = ("name", "key", "header", "field")  # `{"name": "Authorization", "value": …}`
-MOST_CHARACTERS_SHOWN = 20_000  # characters of one JSON document on a page
+MAX_CHARACTERS_SHOWN = 20_000  # characters of one JSON document on a page
 
 # Each alternative begins with letters, or the search would try all of them at every place. A condition on the text
 # before it therefore stands behind it.
@@ -149,7 +149,7 @@ def masked_or_hidden(edited: str, original: Any) -> str:
     return MASK if edited == MASK or not isinstance(original, str) else masked_text(original)
 
 
-def pretty(value: Any, *, most: int = MOST_CHARACTERS_SHOWN) -> tuple[str, int]:
+def pretty(value: Any, *, most: int = MAX_CHARACTERS_SHOWN) -> tuple[str, int]:
     """The masked document as indented text, cut to `most` characters, and how many characters were cut."""
     text = json.dumps(masked(value), indent=2, ensure_ascii=False, default=str)
     return text[:most], max(0, len(text) - most)

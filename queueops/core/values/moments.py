@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 from pydantic_core import PydanticCustomError
 
 # ISO 8601 knows offsets of up to 23:59. PostgreSQL refuses longer ones: MAX_TZDISP_HOUR in datatype/timestamp.h.
-LONGEST_OFFSET = timedelta(hours=15, minutes=59)
+MAX_OFFSET = timedelta(hours=15, minutes=59)
 RULE = "Write a date, a time and its offset of at most 15:59 hours, such as 2026-03-02T09:00:00Z"
 PATTERN = r"^\d{4}-\d{2}-\d{2}[Tt ].*([Zz]|[+-](0\d|1[0-5]):?[0-5]\d)$"  # of the offset; the format says the rest
 
@@ -34,7 +34,7 @@ def with_storable_offset(moment: datetime) -> datetime:
     Raises:
         ValueError: PostgreSQL would not read its offset; says the rule.
     """
-    if abs(moment.utcoffset() or timedelta(0)) > LONGEST_OFFSET:
+    if abs(moment.utcoffset() or timedelta(0)) > MAX_OFFSET:
         raise PydanticCustomError("time_offset", RULE)
     return moment
 

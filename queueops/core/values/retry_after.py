@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 _SECONDS = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,40})?) ?(?:s|sec|secs|seconds)?")
 _HEADERS = frozenset({"retry-after-ms", "retry-after", "date"})
-MOST_SPREAD_SECONDS = 60.0
+MAX_SPREAD_SECONDS = 60.0
 
 
 def spread(seconds: float, chance: float) -> float:
@@ -30,7 +30,7 @@ def spread(seconds: float, chance: float) -> float:
     Args:
         chance: Uniform in [0, 1), drawn by the caller.
     """
-    return seconds + chance * min(seconds, max(1.0, seconds / 10), MOST_SPREAD_SECONDS)
+    return seconds + chance * min(seconds, max(1.0, seconds / 10), MAX_SPREAD_SECONDS)
 
 
 def told_delay(headers: Mapping[str, str]) -> float | None:

@@ -10,10 +10,10 @@ from django.core.exceptions import ValidationError
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-MOST_TAGS = 20  # of one job or batch
-LONGEST_TAG = 100  # characters
+MAX_TAGS = 20  # of one job or batch
+MAX_TAG_LENGTH = 100  # characters
 SEPARATOR = ","  # between tags in one text: a query parameter, a cell, a form's field
-RULE = f"1 to {LONGEST_TAG} printable characters, without commas and without spaces at its ends"
+RULE = f"1 to {MAX_TAG_LENGTH} printable characters, without commas and without spaces at its ends"
 
 _UNFIT = re.compile(r"[^\S ]|[,\x00-\x1f\x7f]")
 
@@ -23,7 +23,7 @@ def checked_tag(text: str) -> str:
     Raises:
         PydanticCustomError: It is no tag.
     """
-    if not 0 < len(text) <= LONGEST_TAG or text != text.strip() or SEPARATOR in text or not text.isprintable():
+    if not 0 < len(text) <= MAX_TAG_LENGTH or text != text.strip() or SEPARATOR in text or not text.isprintable():
         raise PydanticCustomError("tag", RULE)
     return text
 
@@ -54,7 +54,7 @@ def field_tag(field: str, value: object) -> str:
     Return the tag of a payload's field: `order_id=A-17`. Characters that no tag may have become spaces. A long tag's
     end is cut.
     """
-    return _UNFIT.sub(" ", f"{field}={value}")[:LONGEST_TAG].strip()
+    return _UNFIT.sub(" ", f"{field}={value}")[:MAX_TAG_LENGTH].strip()
 
 
 def _each_once(tags: Iterable[str]) -> tuple[str, ...]:
@@ -62,4 +62,4 @@ def _each_once(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 TagText = Annotated[str, AfterValidator(checked_tag)]
-Tags = Annotated[tuple[TagText, ...], Field(max_length=MOST_TAGS), AfterValidator(_each_once)]
+Tags = Annotated[tuple[TagText, ...], Field(max_length=MAX_TAGS), AfterValidator(_each_once)]

@@ -21,7 +21,7 @@ from .request_queue import Overloaded, RequestQueue
 
 logger = logging.getLogger(__name__)
 
-MOST_ASKERS_KNOWN = 10_000
+MAX_ASKERS_KNOWN = 10_000
 ASKER_KNOWN_SECONDS = 60.0  # so long a key that was revoked counts as its project's; nothing is opened by that
 DOOR_THREADS = 2  # a look-up takes a millisecond, and is made once in ASKER_KNOWN_SECONDS for each credential
 
@@ -137,7 +137,7 @@ class Askers:
         if name is None:
             return None
         self._known[digest] = (Asker(name), time.monotonic())
-        if len(self._known) > MOST_ASKERS_KNOWN:
+        if len(self._known) > MAX_ASKERS_KNOWN:
             del self._known[next(iter(self._known))]
         return Asker(name)
 

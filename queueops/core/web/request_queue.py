@@ -15,7 +15,7 @@ from .asking import ClientLeft
 
 REASONS = ("full", "late", "left")
 
-MOST_WAITING = 200  # each may keep a megabyte of its body in memory
+MAX_WAITING = 200  # each may keep a megabyte of its body in memory
 WAIT_SECONDS = 4.0  # with the wait for a connection (POOL_SECONDS) less than ten; then clients leave and ask again
 HEAVY_COST = 3.0  # a page of more than 150 rows
 HEAVY_AT_ONCE = 2  # they hold the interpreter's lock most of their time, so more of them only slow each other
@@ -73,7 +73,7 @@ class RequestQueue:
         dropped: How many requests were not carried out, by REASONS: no room, no turn in time, client gone.
     """
 
-    def __init__(self, at_once: int, *, most_waiting: int = MOST_WAITING, wait_seconds: float = WAIT_SECONDS) -> None:
+    def __init__(self, at_once: int, *, most_waiting: int = MAX_WAITING, wait_seconds: float = WAIT_SECONDS) -> None:
         self.dropped: Counter[str] = Counter()
         self.waiting = 0
         self._free = at_once

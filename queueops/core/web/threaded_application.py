@@ -24,7 +24,7 @@ from .request_queue import Overloaded, RequestQueue
 # As many as the pool has connections by default: a request that runs need not wait for one.
 THREADS = 10
 PROBE_THREADS = 2
-MOST_REQUEST_SECONDS = 120.0
+MAX_REQUEST_SECONDS = 120.0
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -50,7 +50,7 @@ class ThreadedApplication(ASGIHandler):
         probes: Collection[str] = (),
         cross_origin: CrossOrigin = NO_ORIGIN,
         askers: Askers | None = None,
-        request_seconds: float = MOST_REQUEST_SECONDS,
+        request_seconds: float = MAX_REQUEST_SECONDS,
     ) -> None:
         """
         Args:

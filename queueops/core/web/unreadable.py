@@ -21,7 +21,7 @@ OF_EVERY_LIST = frozenset({"q", "p", "o", "e", "all", "_popup", "_to_field", "_f
 
 OF_A_ROW = ("_change", "_history", "_delete")  # Django's own; verbs answer themselves that no such row is there
 
-LONGEST_TOLD = 100
+MAX_TOLD_LENGTH = 100
 
 
 class Unreadable(SuspiciousOperation):
@@ -48,13 +48,13 @@ class RefuseUnreadable:
         name = str(place.url_name)
         if name.endswith(OF_A_ROW) and "object_id" in parts and not _is_key(screen, parts["object_id"]):
             leads_back: HttpResponseBase = screen._get_obj_does_not_exist_redirect(  # noqa: SLF001 (as of a missing row)
-                request, screen.opts, parts["object_id"][:LONGEST_TOLD]
+                request, screen.opts, parts["object_id"][:MAX_TOLD_LENGTH]
             )
             return leads_back
         if name.endswith("_changelist"):
             unknown = set(request.GET) - set(_known_to(screen, request)) - OF_EVERY_LIST
             if unknown:
-                raise Unreadable(f"not parameters of this list: {', '.join(sorted(unknown))[:LONGEST_TOLD]}")
+                raise Unreadable(f"not parameters of this list: {', '.join(sorted(unknown))[:MAX_TOLD_LENGTH]}")
         return None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> None:

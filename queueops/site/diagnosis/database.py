@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from django.conf import settings
 from django.db import connection
 
-from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase, connect_directly
+from queueops.core.database import MIN_POSTGRES, UnsuitableDatabase, connect_directly
 from queueops.core.pooler import POOLED, are_sessions_shared
 from queueops.core.postgres.conditions import standing_condition, try_to_write
 from queueops.core.postgres.horizon import DeadRows, most_dead_rows, oldest_transaction
@@ -29,10 +29,8 @@ def examine_database() -> DoctorFinding:
         return DoctorFinding("database", DoctorVerdict.FAIL, reason, "Start PostgreSQL or correct DATABASE_URL.")
     version = connection.connection.info.server_version
     shown = f"PostgreSQL {version // 10_000}.{version % 10_000}"
-    if version < MINIMUM_POSTGRES * 10_000:
-        return DoctorFinding(
-            "database", DoctorVerdict.FAIL, shown, f"Upgrade to PostgreSQL {MINIMUM_POSTGRES} or newer."
-        )
+    if version < MIN_POSTGRES * 10_000:
+        return DoctorFinding("database", DoctorVerdict.FAIL, shown, f"Upgrade to PostgreSQL {MIN_POSTGRES} or newer.")
     if condition := standing_condition() or try_to_write():
         return DoctorFinding("database", DoctorVerdict.FAIL, f"{shown}; {condition.reason}", condition.advice)
     return DoctorFinding("database", DoctorVerdict.OK, shown)

@@ -25,7 +25,7 @@ from .finding import DoctorFinding, DoctorVerdict, scalar
 LATE_SUMS_SECONDS = 60.0
 LATE_STREAM_SECONDS = 300.0  # a minute between two runs, and a transaction that lasts
 RECENT_FAILURE_SECONDS = 3600.0
-MOST_TASKS_NAMED = 5
+MAX_TASKS_NAMED = 5
 LATE_SWEEP_SECONDS = 6 * 3600.0  # an hour between two, and a large store takes its time
 
 
@@ -89,14 +89,14 @@ def examine_tasks() -> DoctorFinding:
     lately = Now() - timedelta(seconds=RECENT_FAILURE_SECONDS)
     failed = apps.get_model("django_q", "Task").objects.filter(success=False, stopped__gt=lately)
     refused = failed.exclude(func__in=ALLOWED_TASKS).order_by("func").values_list("func", flat=True).distinct()
-    names = list(refused[: MOST_TASKS_NAMED + 1])
+    names = list(refused[: MAX_TASKS_NAMED + 1])
     if not names:
         return DoctorFinding("tasks", DoctorVerdict.OK, "workers refused none in the last hour")
-    more = " and others" * (len(names) > MOST_TASKS_NAMED)
+    more = " and others" * (len(names) > MAX_TASKS_NAMED)
     return DoctorFinding(
         "tasks",
         DoctorVerdict.WARN,
-        f"workers refused {', '.join(names[:MOST_TASKS_NAMED])}{more} in the last hour: not of this version",
+        f"workers refused {', '.join(names[:MAX_TASKS_NAMED])}{more} in the last hour: not of this version",
         "A later version's duty waits for its workers: finish the upgrade. After a way back delete its schedule in the "
         "admin, under Schedules; nobody else's should be there.",
     )

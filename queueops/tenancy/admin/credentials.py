@@ -26,7 +26,7 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import actor_of
 from queueops.tenancy import pools, refusals
 from queueops.tenancy.credentials import CHECKS, CredentialKeysMissing, parse_secret, seal, unseal
-from queueops.tenancy.http_use import MOST_HOSTS, is_among, read_host, why_not_shown
+from queueops.tenancy.http_use import MAX_HOSTS, is_among, read_host, why_not_shown
 from queueops.tenancy.models import Credential, CredentialPool, CredentialSetting
 
 HTTP_USE = ("hosts", "placement", "placement_name", "oauth_scopes")
@@ -50,8 +50,8 @@ def cleaned_hosts(given: list[str]) -> list[str]:
     Raises:
         ValidationError: One is no host, or there are too many.
     """
-    if len(given) > MOST_HOSTS:
-        raise ValidationError(f"At most {MOST_HOSTS} hosts.")
+    if len(given) > MAX_HOSTS:
+        raise ValidationError(f"At most {MAX_HOSTS} hosts.")
     try:
         return list(dict.fromkeys(read_host(host) for host in given))
     except ValueError as error:

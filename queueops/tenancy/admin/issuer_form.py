@@ -13,7 +13,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminT
 from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.outbound.policy import OutboundPolicy, parse_target
-from queueops.tenancy.callers.tokens import LEAST_SECRET_BYTES, SECRET_ENTRY
+from queueops.tenancy.callers.tokens import MIN_SECRET_BYTES, SECRET_ENTRY
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import USER_SCOPES, Issuer, default_user_scopes
 
@@ -73,8 +73,8 @@ class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
         given: str = self.cleaned_data["new_secret"]
         if not given:
             return None
-        if len(given.encode()) < LEAST_SECRET_BYTES:
-            raise ValidationError(f"At least {LEAST_SECRET_BYTES} bytes: shorter ones can be guessed from a token.")
+        if len(given.encode()) < MIN_SECRET_BYTES:
+            raise ValidationError(f"At least {MIN_SECRET_BYTES} bytes: shorter ones can be guessed from a token.")
         try:
             return seal({SECRET_ENTRY: given})
         except QueueOpsError as error:

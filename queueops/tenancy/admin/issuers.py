@@ -39,7 +39,7 @@ from .issuer_form import IssuerForm
 
 AUDITED = ("project_id", "name", "issuer", "audiences", "jwks_url", "leeway_seconds", "scopes", "enabled")
 SHOWN_CLAIMS = ("iss", "aud", "sub", "exp", "nbf", "iat")
-LONGEST_CLAIM = 200
+MAX_CLAIM_LENGTH = 200
 
 
 class TokenForm(ConfirmForm):
@@ -85,7 +85,7 @@ def _told(token: str) -> str:
     except InvalidToken:
         return ""
     said = {name: header.get(name) for name in ("alg", "kid")} | {name: claims.get(name) for name in SHOWN_CLAIMS}
-    parts = [f"{name} {json.dumps(value)[:LONGEST_CLAIM]}" for name, value in said.items() if value is not None]
+    parts = [f"{name} {json.dumps(value)[:MAX_CLAIM_LENGTH]}" for name, value in said.items() if value is not None]
     return f" It says: {', '.join(parts)}. Now it is {int(time.time())}."
 
 

@@ -37,13 +37,13 @@ USABLE_SECONDS = 86_400  # so long the last keys are used while the endpoint is 
 FETCH_TIMEOUT_SECONDS = 5.0
 MAX_JWKS_BYTES = 256_000
 MAX_PUBLISHED_KEYS = 50
-LEAST_RSA_BITS, MOST_RSA_BITS = 2048, 8192  # below: broken; above: each check takes milliseconds
+MIN_RSA_BITS, MAX_RSA_BITS = 2048, 8192  # below: broken; above: each check takes milliseconds
 
 # The parts of a published key that are kept, by its type. Anything else, a private part above all, is left out.
 PUBLIC_PARTS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y")}
 ALGORITHMS = {"RSA": "RS256", "EC": "ES256"}
 
-LONGEST_WAIT_SECONDS = FETCH_TIMEOUT_SECONDS + 1
+MAX_FETCH_SECONDS = FETCH_TIMEOUT_SECONDS + 1
 RETRY_SECONDS = 2
 
 _fetching: dict[int, threading.Lock] = {}
@@ -174,7 +174,7 @@ def _can_check(jwk: dict[str, str]) -> bool:
     except (jwt.PyJWTError, ValueError, KeyError):
         return False
     if isinstance(key, RSAPublicKey):
-        return LEAST_RSA_BITS <= key.key_size <= MOST_RSA_BITS
+        return MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS
     return jwk["crv"] == "P-256"
 
 
@@ -232,7 +232,7 @@ def _refreshed(issuer: KnownIssuer, *, may_wait: bool) -> KnownIssuer:
     lock = _fetching.setdefault(issuer.id, threading.Lock())
     with _seat():
         give_connection_back()
-        if not lock.acquire(timeout=LONGEST_WAIT_SECONDS if may_wait else 0):
+        if not lock.acquire(timeout=MAX_FETCH_SECONDS if may_wait else 0):
             raise IssuerKeysUnavailable(retry_after=RETRY_SECONDS)
         try:
             if _claim_fetch(issuer):
@@ -249,7 +249,7 @@ def _refreshed(issuer: KnownIssuer, *, may_wait: bool) -> KnownIssuer:
 def _is_being_fetched(issuer: KnownIssuer) -> bool:
     """By another process, perhaps: it has tried, and neither succeeded nor failed yet."""
     is_open = issuer.tried_seconds_ago < issuer.fetched_seconds_ago and not issuer.has_failed
-    return is_open and issuer.tried_seconds_ago < LONGEST_WAIT_SECONDS
+    return is_open and issuer.tried_seconds_ago < MAX_FETCH_SECONDS
 
 
 @contextmanager

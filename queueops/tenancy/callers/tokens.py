@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 MAX_TOKEN_CHARACTERS = 8_192
 MAX_SUBJECT_CHARACTERS = 255  # OpenID Connect allows no more
 UNREADABLE_SECONDS = 60  # a person has to help
-LEAST_SECRET_BYTES = 32  # RFC 7518: as long as the digest
+MIN_SECRET_BYTES = 32  # RFC 7518: as long as the digest
 SECRET_ENTRY = "hs256"  # noqa: S105 - in the sealed object
 
 CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)

@@ -12,9 +12,9 @@ from queueops.core.values.masking import masked
 from queueops.screens import showing
 from queueops.tenancy.people import name_of
 
-MOST_SHOWN = 20
-MOST_FIELDS = 4
-LONGEST_VALUE = 60
+MAX_SHOWN = 20
+MAX_FIELDS = 4
+MAX_VALUE_LENGTH = 60
 
 register = template.Library()
 
@@ -27,10 +27,10 @@ def history(context: template.Context) -> dict[str, Any]:
     if row is None or form is None or request is None or not request.user.has_perm("audit.view_auditentry"):
         return {"entries": []}
     targets = form.model_admin.audit_targets(row)
-    entries = list(AuditEntry.objects.filter(target__in=targets).order_by("-pk")[: MOST_SHOWN + 1])
+    entries = list(AuditEntry.objects.filter(target__in=targets).order_by("-pk")[: MAX_SHOWN + 1])
     return {
-        "entries": [_shown(entry) for entry in entries[:MOST_SHOWN]],
-        "more": len(entries) > MOST_SHOWN,
+        "entries": [_shown(entry) for entry in entries[:MAX_SHOWN]],
+        "more": len(entries) > MAX_SHOWN,
         "trail_href": reverse("admin:audit_auditentry_changelist"),
     }
 
@@ -52,12 +52,12 @@ def _changes(entry: AuditEntry) -> list[str]:
     changed = [name for name in after if name not in before or before[name] != after[name]]
     said = [
         f"{name}: {_text(before[name])} → {_text(after[name])}" if name in before else f"{name}: {_text(after[name])}"
-        for name in changed[:MOST_FIELDS]
+        for name in changed[:MAX_FIELDS]
         if after[name] not in ("", None, [], {}) or before.get(name) not in ("", None, [], {})
     ]
-    return [*said, "…"] if len(changed) > MOST_FIELDS else said
+    return [*said, "…"] if len(changed) > MAX_FIELDS else said
 
 
 def _text(value: Any) -> str:
     text = "none" if value in ("", None) else str(value)
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
+    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…"

@@ -24,7 +24,7 @@ from queueops.tenancy.user_labels import in_words
 from ratelimits.admin.allowance_form import zones
 from ratelimits.admin.usage.parts import narrowed
 from ratelimits.models import Budget
-from ratelimits.models.money import MOST_MONEY
+from ratelimits.models.money import MAX_MONEY
 from ratelimits.money import MICRO, MONEY_PLACES, shown
 from ratelimits.services.money.save_budget import (
     FIGURES,
@@ -61,7 +61,7 @@ DELETE = Verb(
 class BudgetForm(forms.ModelForm):  # type: ignore[type-arg]
     money = forms.DecimalField(
         min_value=0,
-        max_value=Decimal(MOST_MONEY) / MICRO,
+        max_value=Decimal(MAX_MONEY) / MICRO,
         decimal_places=MONEY_PLACES,
         widget=UnfoldAdminDecimalFieldWidget,
         label="Amount",

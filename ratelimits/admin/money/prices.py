@@ -17,7 +17,7 @@ from queueops.audit.audited import AuditedMixin
 from queueops.screens import showing
 from queueops.screens.filters import Choice
 from ratelimits.models import Price, Via
-from ratelimits.models.money import MOST_MONEY
+from ratelimits.models.money import MAX_MONEY
 from ratelimits.money import MICRO, MONEY_PLACES, shown
 from ratelimits.services.money import prices
 from ratelimits.services.money.spend import resolve_priced
@@ -26,7 +26,7 @@ from ratelimits.services.money.spend import resolve_priced
 class PriceForm(forms.ModelForm):  # type: ignore[type-arg]
     a_million = forms.DecimalField(
         min_value=0,
-        max_value=Decimal(MOST_MONEY) / MICRO,
+        max_value=Decimal(MAX_MONEY) / MICRO,
         decimal_places=MONEY_PLACES,
         widget=UnfoldAdminDecimalFieldWidget,
         label="For a million",

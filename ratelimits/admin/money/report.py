@@ -20,7 +20,7 @@ from django.utils.http import urlencode
 from queueops.audit import trail
 from queueops.core.values.csv_lines import csv_line
 from queueops.core.values.numbers import numbered
-from queueops.screens.filters import MOST_PROJECTS_LISTED
+from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.verbs import actor_of
 from queueops.tenancy.models import Project
 from queueops.tenancy.user_labels import in_words
@@ -29,8 +29,8 @@ from ratelimits.models import Spend, Via
 from ratelimits.money import MICRO, shown
 from ratelimits.services.money.reports import (
     GROUPINGS,
-    MOST_GROUPS,
-    MOST_REPORT_DAYS,
+    MAX_GROUPS,
+    MAX_REPORT_DAYS,
     Grouping,
     SpendGroup,
     SpendSum,
@@ -77,7 +77,7 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "opts": model_admin.opts,
         "title": "What was spent",
         "asked": asked,
-        "projects": Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS_LISTED],
+        "projects": Project.objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED],
         "groupings": GROUPINGS,
         "sum": _money(whole.money),
         "calls": numbered(whole.calls, "call"),
@@ -95,8 +95,8 @@ def page(model_admin: Any, request: HttpRequest) -> HttpResponse:
             }
             for one in groups
         ],
-        "partial": len(groups) == MOST_GROUPS,
-        "most_groups": f"{MOST_GROUPS:,}",
+        "partial": len(groups) == MAX_GROUPS,
+        "most_groups": f"{MAX_GROUPS:,}",
         "list_href": reverse("admin:ratelimits_spend_changelist"),
         "export_href": f"{reverse('admin:ratelimits_spend_export')}?{asked.query}",
         "may_export": request.user.has_perm(EXPORT),
@@ -150,7 +150,7 @@ def _asked(request: HttpRequest) -> _Asked:
     """Read the parameters of the address; a wrong one counts as left out."""
     last = _day(request.GET.get("to", "")) or timezone.now().date()
     first = _day(request.GET.get("from", "")) or last - timedelta(days=DAYS_AT_FIRST - 1)
-    first = max(min(first, last), last - timedelta(days=MOST_REPORT_DAYS))
+    first = max(min(first, last), last - timedelta(days=MAX_REPORT_DAYS))
     by = request.GET.get("by", "model")
     return _Asked(first, last, cast("Grouping", by if by in GROUPINGS else "model"), request.GET.get("project", ""))
 

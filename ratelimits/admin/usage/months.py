@@ -32,7 +32,7 @@ from .parts import amount, remaining_of, units_of, usage_bar, usage_marks
 from .verbs import REMOVE_QUOTA, SET_QUOTA
 
 MONTHS_AT_HAND = 3
-MOST_OF_A_USER = 1_000  # months that a search shows
+MAX_OF_A_USER = 1_000  # months that a search shows
 
 
 class UsageChangeList(BoundedChangeList):
@@ -113,7 +113,7 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
         if not search_term.strip():
             return queryset, False
         # The rows are read by id in a query of their own: with the page's order the planner might walk the table.
-        ids = months_of(search_term).values_list("pk", flat=True)[:MOST_OF_A_USER]
+        ids = months_of(search_term).values_list("pk", flat=True)[:MAX_OF_A_USER]
         return queryset.filter(pk__in=list(ids)), False
 
     def get_urls(self) -> list[Any]:

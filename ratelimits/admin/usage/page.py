@@ -14,15 +14,15 @@ from queueops.tenancy.user_labels import users_shown
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.months import month_end
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES
-from ratelimits.services.usage.reports import MOST_USES_SUMMED, Days, Month, days_of_month, months_of_user
+from ratelimits.services.usage.reports import MAX_USES_SUMMED, Days, Month, days_of_month, months_of_user
 
 from .charts import chart_of_days, chart_of_months
 from .parts import amount, event_marks, narrowed, remaining_of, units_of, usage_bar, usage_marks
 from .verbs import CANCEL
 
-MOST_USES_SHOWN = 20
-MOST_RESERVATIONS = 10
-MOST_CORRECTIONS = 10
+MAX_USES_SHOWN = 20
+MAX_RESERVATIONS = 10
+MAX_CORRECTIONS = 10
 
 
 def page_of(row: UsageTracking, person: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _note(days: Days, zone: ZoneInfo) -> str:
     if days.corrected:
         found.append(f"Corrections, {days.corrected:+,} in all, are of no day.")
     if days.partial:
-        found.append(f"Of the newest {MOST_USES_SUMMED:,} events only: there were too many to sum up.")
+        found.append(f"Of the newest {MAX_USES_SUMMED:,} events only: there were too many to sum up.")
     return " ".join(found)
 
 
@@ -112,7 +112,7 @@ def _reservations(row: UsageTracking, unit: str, person: Any) -> list[dict[str, 
         project_id=row.project_id,
         user_id=row.user_id,
         month_year=row.month_year,
-    ).order_by("expires_at")[:MOST_RESERVATIONS]
+    ).order_by("expires_at")[:MAX_RESERVATIONS]
     may_cancel = person.has_perm(CANCEL.permission)
     return [
         {
@@ -137,7 +137,7 @@ def _events(row: UsageTracking, unit: str) -> list[dict[str, object]]:
             "service": one.service or showing.NOTHING,
             "marks": event_marks(one),
         }
-        for one in newest.order_by("-pk")[:MOST_USES_SHOWN]
+        for one in newest.order_by("-pk")[:MAX_USES_SHOWN]
     ]
 
 

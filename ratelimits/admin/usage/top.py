@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from queueops.screens import showing
-from queueops.screens.filters import MOST_PROJECTS_LISTED
+from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.tenancy.user_labels import labels_of
 from ratelimits.models import Allowance
-from ratelimits.services.usage.reports import MOST_USERS_READ, months_until, top_users_of_month
+from ratelimits.services.usage.reports import MAX_USERS_READ, months_until, top_users_of_month
 
 from .parts import UNITS, amount, is_month, usage_marks
 
@@ -24,7 +24,7 @@ MONTHS_OF_TOP_USERS = 12
 def top_users(model_admin: Any, request: HttpRequest) -> HttpResponse:
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
-    known = dict(Allowance.objects.values_list("pk", "unit")[:MOST_PROJECTS_LISTED])
+    known = dict(Allowance.objects.values_list("pk", "unit")[:MAX_PROJECTS_LISTED])
     chosen = request.GET.get("project", "")
     project = chosen if chosen in known else next(iter(known), "")
     asked = request.GET.get("month", "")
@@ -61,5 +61,5 @@ def _found(project: str, month: str, unit: str) -> dict[str, Any]:
         "count": f"{top.count:,}",
         "used": amount(top.used, unit),
         "partial": top.partial,
-        "most_read": f"{MOST_USERS_READ:,}",
+        "most_read": f"{MAX_USERS_READ:,}",
     }

@@ -17,7 +17,7 @@ from ratelimits.services.usage import allowances, release
 
 from .parts import units_of
 
-LONGEST_NOTE = 2000
+MAX_NOTE_LENGTH = 2000
 
 
 class QuotaForm(OptionalReasonForm):
@@ -31,7 +31,7 @@ class QuotaForm(OptionalReasonForm):
     )
     note = forms.CharField(
         required=False,
-        max_length=LONGEST_NOTE,
+        max_length=MAX_NOTE_LENGTH,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
         help_text="Optional; stays with the quota, for whoever looks later.",
     )

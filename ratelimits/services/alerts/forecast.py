@@ -11,9 +11,9 @@ from ratelimits.services.limits.catalogue import Rule
 from ratelimits.subjects import Subject
 
 SHARE_OF_WINDOW = 0.25  # of a window: the time whose calls give the pace, 15 s of a minute
-SHORTEST_SPAN, LONGEST_SPAN = 5.0, 900.0
-SHORTEST_HISTORY = 1.0  # seconds; calls of a shorter time give no pace
-MOST_TALLIES_FORECAST = 2000  # of a span; bounded, as counters are locked during a forecast
+MIN_SPAN, MAX_SPAN = 5.0, 900.0
+MIN_HISTORY = 1.0  # seconds; calls of a shorter time give no pace
+MAX_TALLIES_FORECAST = 2000  # of a span; bounded, as counters are locked during a forecast
 
 
 class CounterFlow(NamedTuple):
@@ -65,15 +65,15 @@ def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: f
     """
     Measure a counter's pace from its calls of the last quarter of a window; None: they began only a moment ago.
 
-    If the service has more tallies than MOST_TALLIES_FORECAST in that time, only the newest count.
+    If the service has more tallies than MAX_TALLIES_FORECAST in that time, only the newest count.
 
     Args:
         window_seconds: None: nothing leaves before the reset.
     """
-    span = min(LONGEST_SPAN, max(SHORTEST_SPAN, (window_seconds or LONGEST_SPAN / SHARE_OF_WINDOW) * SHARE_OF_WINDOW))
+    span = min(MAX_SPAN, max(MIN_SPAN, (window_seconds or MAX_SPAN / SHARE_OF_WINDOW) * SHARE_OF_WINDOW))
     came = _seen(rule, key, after=now - span, until=now)
     seconds_seen = now - max(came.after, came.first or now)
-    if seconds_seen < SHORTEST_HISTORY:
+    if seconds_seen < MIN_HISTORY:
         return None
     leaving = 0.0
     if window_seconds:
@@ -95,12 +95,12 @@ def _seen(rule: Rule, key: str, *, after: float, until: float) -> _Seen:
         "service": rule.service,
         "after": after,
         "until": until,
-        "most": MOST_TALLIES_FORECAST,
+        "most": MAX_TALLIES_FORECAST,
         "unit": rule.unit,
         "free": rule.unit == INPUT_TOKENS and not rule.counts_cached,
     }
     rows = run_sql("ratelimits", "sum_tallies", wanted)
-    if sum(row[-1] for row in rows) == MOST_TALLIES_FORECAST:
+    if sum(row[-1] for row in rows) == MAX_TALLIES_FORECAST:
         after = min(row[-2] for row in rows)
     amount, first = 0.0, None
     for call_type, project, user, model, calls, taken, oldest, _ in rows:

@@ -12,7 +12,7 @@ from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from ratelimits.models import AlertSilence, Limit, QuotaAlert
 
-LONGEST_HOURS = 30 * 24
+MAX_HOURS = 30 * 24
 
 
 class BadSilence(QueueOpsError):
@@ -30,15 +30,15 @@ def silence_alerts(
     Silence the alerts that fit everything named here.
 
     Args:
-        hours: From now, by the database's clock; more than 0, at most LONGEST_HOURS.
+        hours: From now, by the database's clock; more than 0, at most MAX_HOURS.
 
     Raises:
         BadSilence
     """
     if not (limit or kind or project):
         raise BadSilence("Name a limit, a kind or a project: nothing silences every alert.")
-    if not 0 < hours <= LONGEST_HOURS:
-        raise BadSilence(f"A silence lasts for more than 0 and at most {LONGEST_HOURS:,} hours.", hours=hours)
+    if not 0 < hours <= MAX_HOURS:
+        raise BadSilence(f"A silence lasts for more than 0 and at most {MAX_HOURS:,} hours.", hours=hours)
     silence = AlertSilence.objects.create(
         limit=limit,
         kind=kind,

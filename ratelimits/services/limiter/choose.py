@@ -9,7 +9,7 @@ from ratelimits.algorithms.measures import MICRO
 
 from .counters import OpenCounter
 
-MOST_REMEMBERED = 10_000
+MAX_REMEMBERED = 10_000
 
 Needs = Sequence[tuple[OpenCounter, int]]
 
@@ -42,7 +42,7 @@ class MemberTurns:
     def served(self, member: str, weight: float) -> None:
         with self._lock:
             start = self.standing(member)
-            if len(self._passes) > MOST_REMEMBERED:
+            if len(self._passes) > MAX_REMEMBERED:
                 self._passes.clear()
             self._passes[member] = start + 1 / weight
             # `_now` never waits for the slowest pass: with many pools that one would hold it back for ever. A pass

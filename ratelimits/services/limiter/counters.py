@@ -299,7 +299,7 @@ def write_counters(counters: Iterable[OpenCounter]) -> None:
 
 # Ids of counters that this process knows to exist: adding them each time would cost a statement.
 _known: set[str] = set()
-MOST_COUNTERS_KNOWN = 200_000
+MAX_COUNTERS_KNOWN = 200_000
 
 
 def _add(ids: list[str], wanted: Mapping[str, Place]) -> None:
@@ -314,7 +314,7 @@ def _add(ids: list[str], wanted: Mapping[str, Place]) -> None:
 
 
 def _remember(ids: list[str]) -> None:
-    if len(_known) > MOST_COUNTERS_KNOWN:
+    if len(_known) > MAX_COUNTERS_KNOWN:
         _known.clear()
     _known.update(ids)
 

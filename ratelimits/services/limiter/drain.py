@@ -11,7 +11,7 @@ from ratelimits.algorithms.measures import cost_units, seconds
 from .counters import OpenCounter
 
 LARGE_SHARE = 0.05  # of a limit: smaller calls fill it in any order
-MOST_LINED = 2000
+MAX_LINED = 2000
 
 Calls = Sequence[tuple[float, float]]
 """In order, what each takes, in the limit's unit, and how many like it there are."""
@@ -22,7 +22,7 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
     Return when the last of the calls has gone through, if nothing else comes; None: no rate is known.
 
     The calls are lined up as the limiter would admit them. Large calls are lined up one by one, because each leaves
-    room into which the next does not fit; small calls in pieces of LARGE_SHARE. At most MOST_LINED are lined up, and
+    room into which the next does not fit; small calls in pieces of LARGE_SHARE. At most MAX_LINED are lined up, and
     the rest go at the pace of these. In a stream (docs/adr/0018) a piece follows the one before it no sooner than the
     stream allows. A cool-down comes before all.
 
@@ -39,7 +39,7 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
     meter = counter.algorithm.open(counter.stored, begins)
     if max(amount for amount, _ in calls) > LARGE_SHARE * capacity:
         copies = chain.from_iterable(repeat(amount, max(1, int(times))) for amount, times in calls)
-        lined, stream = list(islice(copies, MOST_LINED)), None
+        lined, stream = list(islice(copies, MAX_LINED)), None
     else:
         whole = sum(_share_of(capacity, amount) * times for amount, times in calls)
         lined, stream = _pieces(whole, LARGE_SHARE * capacity), counter.stream
@@ -64,5 +64,5 @@ def _share_of(capacity: float, amount: float) -> float:
 
 
 def _pieces(whole: float, piece: float) -> list[float]:
-    full = min(MOST_LINED, math.ceil(whole / piece)) - 1
+    full = min(MAX_LINED, math.ceil(whole / piece)) - 1
     return [*repeat(piece, full), min(piece, whole - full * piece)]

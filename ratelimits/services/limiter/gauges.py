@@ -21,9 +21,9 @@ from ratelimits.subjects import NOBODY
 from .counters import OpenCounter, counter_of, usage
 from .tallies import amount_of
 
-MOST_GAUGES = 200  # of one limit: the counters that changed last
-MOST_TALLIES_SUMMED = 100_000  # summed up for one list of users
-MOST_USERS_GAUGED = 10
+MAX_GAUGES = 200  # of one limit: the counters that changed last
+MAX_TALLIES_SUMMED = 100_000  # summed up for one list of users
+MAX_USERS_GAUGED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class TopUsersOfLimit:
     Attributes:
         users: `project / user` as the provider sees them, the most first.
         kinds: Of handlers.
-        partial: There were more than MOST_TALLIES_SUMMED tallies, and the oldest are left out.
+        partial: There were more than MAX_TALLIES_SUMMED tallies, and the oldest are left out.
     """
 
     users: tuple[Used, ...]
@@ -107,7 +107,7 @@ def gauges(
     limit: Limit | None = None,
     service: str | None = None,
     counter_ids: Collection[str] | None = None,
-    most: int = MOST_GAUGES,
+    most: int = MAX_GAUGES,
 ) -> list[CounterGauge]:
     """
     Return the gauges of counters, the fullest of each limit first.
@@ -180,7 +180,7 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
 
 
 def top_users(
-    limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MOST_USERS_GAUGED
+    limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MAX_USERS_GAUGED
 ) -> TopUsersOfLimit:
     """
     Return who used a limit most, in its unit, by the calls granted in the time `since`.
@@ -192,7 +192,7 @@ def top_users(
     rows = tallies_of(limit, since=since)
     if key is not None:
         rows = rows.filter(**_conditions_of(key))
-    newest = rows.order_by("-at").values("pk")[:MOST_TALLIES_SUMMED]
+    newest = rows.order_by("-at").values("pk")[:MAX_TALLIES_SUMMED]
     looked_at = CallTally.objects.filter(pk__in=newest)
     by_user = _sums(looked_at, limit, ("project", "user"), most)
     by_kind = _sums(looked_at, limit, ("kind",), most)
@@ -202,7 +202,7 @@ def top_users(
             for row in by_user
         ),
         kinds=tuple(Used(row["kind"] or NOBODY, row["n"], row["sum"]) for row in by_kind),
-        partial=rows.order_by()[MOST_TALLIES_SUMMED : MOST_TALLIES_SUMMED + 1].exists(),
+        partial=rows.order_by()[MAX_TALLIES_SUMMED : MAX_TALLIES_SUMMED + 1].exists(),
     )
 
 

@@ -27,7 +27,7 @@ from ratelimits.services.limits.alternatives import counted_as, is_pooled
 from ratelimits.subjects import OF_SERVICE, Subject, counter_id, counter_key
 
 LIMITS_KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
-LEAST_SEND_SECONDS = 0.5  # no worker on a busy machine is sure to be quicker, however short the slack
+MIN_SEND_SECONDS = 0.5  # no worker on a busy machine is sure to be quicker, however short the slack
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Rule:
         algorithm = self.algorithm("")
         if algorithm.counts_in_flight or algorithm.recovers_by_day:
             return None
-        return max(LEAST_SEND_SECONDS, algorithm.late_seconds / 2)
+        return max(MIN_SEND_SECONDS, algorithm.late_seconds / 2)
 
     def applies_to(self, subject: Subject) -> bool:
         return (
@@ -243,7 +243,7 @@ class _Kept:
 
 
 _kept = _Kept()
-MOST_SUBJECTS = 50_000  # remembered between two reads; users may be many
+MAX_SUBJECTS = 50_000  # remembered between two reads; users may be many
 
 
 def rules() -> tuple[Rule, ...]:
@@ -253,7 +253,7 @@ def rules() -> tuple[Rule, ...]:
     read_at = time.monotonic()
     found, ramp = _read()
     with _kept.lock:
-        if found != _kept.rules or len(_kept.by_subject) > MOST_SUBJECTS:
+        if found != _kept.rules or len(_kept.by_subject) > MAX_SUBJECTS:
             _kept.rules, _kept.by_subject = found, {}
         _kept.of_ramp = ramp
         _kept.read_at = read_at

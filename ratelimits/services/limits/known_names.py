@@ -13,7 +13,7 @@ from queueops.core.values.near_names import nearest
 from queueops.tenancy.models import Credential, Project
 from ratelimits.models import Price
 
-MOST_SUGGESTED = 200
+MAX_SUGGESTED = 200
 
 
 class KnownName(StrEnum):
@@ -47,8 +47,8 @@ def names_known(what: KnownName) -> set[str]:
 
 
 def suggested(*wanted: KnownName) -> list[str]:
-    """The names of all these kinds that a field offers, at most MOST_SUGGESTED."""
-    return sorted({name for what in wanted for name in names_known(what)})[:MOST_SUGGESTED]
+    """The names of all these kinds that a field offers, at most MAX_SUGGESTED."""
+    return sorted({name for what in wanted for name in names_known(what)})[:MAX_SUGGESTED]
 
 
 def unheard_of(what: KnownName, name: str) -> list[str]:

@@ -16,7 +16,7 @@ from ratelimits.validation import check_override
 
 from .save_limit import SavedLimit, announce_change, find_limit, project_of, require_sound
 
-LONGEST_OVERRIDE = timedelta(days=31)
+MAX_OVERRIDE = timedelta(days=31)
 ENDED_AT_ONCE = 100
 LASTING = ("capacity", "refill_per_second", "note")
 
@@ -107,11 +107,7 @@ def fault_of_end(ends_at: datetime) -> str:
     now = database_moment()
     if ends_at <= now:
         return f"{ends_at:%Y-%m-%d %H:%M %Z} is over: it is {now:%Y-%m-%d %H:%M %Z}."
-    return (
-        ""
-        if ends_at <= now + LONGEST_OVERRIDE
-        else f"At most {LONGEST_OVERRIDE.days} days ahead; without an end it stays."
-    )
+    return "" if ends_at <= now + MAX_OVERRIDE else f"At most {MAX_OVERRIDE.days} days ahead; without an end it stays."
 
 
 def _record(action: str, limit: Limit, key: str, *, before: Any, after: Any, actor: str, reason: str) -> None:

@@ -25,7 +25,7 @@ from ratelimits.models.ramp import read_ramp
 from .catalogue import RAMP_ID, rule_of_ramp
 from .save_limit import announce_change
 
-SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 7 * 86_400.0
+MIN_SECONDS, MAX_SECONDS = 1.0, 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def prepare_ramp(*, over_seconds: float, slots: int, actor: str) -> None:
     Raises:
         InvalidRamp: It is too short or too long.
     """
-    if not SHORTEST_SECONDS <= over_seconds <= LONGEST_SECONDS:
+    if not MIN_SECONDS <= over_seconds <= MAX_SECONDS:
         raise InvalidRamp(f"A ramp takes from a second to a week, not {over_seconds:g} seconds.")
     figures = {"started_at": None, "over_seconds": over_seconds, "held_share": None, "slots": max(1, slots)}
     ResumeRamp.objects.update_or_create(pk=ResumeRamp.ONLY, defaults={**figures, "started_by": actor})

@@ -21,9 +21,9 @@ from django.db import transaction
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from ratelimits.models import Price, Via
-from ratelimits.models.money import LONGEST_PROVIDER, MOST_MONEY
+from ratelimits.models.money import MAX_MONEY, MAX_PROVIDER_LENGTH
 from ratelimits.money import per_million
-from ratelimits.subjects import LONGEST_NAME
+from ratelimits.subjects import MAX_NAME_LENGTH
 
 from . import prices
 
@@ -39,7 +39,7 @@ FIELDS: Mapping[str, str] = {
 # fields. No job asks for them.
 FIELD = re.compile(rf"(?P<base>{'|'.join(FIELDS)})(_above_(?P<length>[^_]+)_tokens)?(?P<batches>_batches)?")
 LENGTH = re.compile(r"(\d{1,9})(k?)")
-MOST_MAP_BYTES = 100_000_000
+MAX_MAP_BYTES = 100_000_000
 
 
 class BadPriceMap(QueueOpsError):
@@ -199,7 +199,7 @@ def _take(read: ReadMap, name: str, entry: Mapping[str, Any], services: Sequence
     if not fields:
         read.left_out[name] = "it has no price by token or request"
         return
-    if len(model) > LONGEST_NAME or any(len(service) > LONGEST_PROVIDER for service in services):
+    if len(model) > MAX_NAME_LENGTH or any(len(service) > MAX_PROVIDER_LENGTH for service in services):
         read.left_out[name] = "its name is too long"
         return
     if not model or not all(text.isprintable() for text in (model, *services)):
@@ -278,7 +278,7 @@ def _amount(value: Any, dollars: Decimal) -> int | str:
         amount = per_million(Decimal(value) * dollars)
     except ArithmeticError:
         return "too high"
-    return amount if amount <= MOST_MONEY else "too high"
+    return amount if amount <= MAX_MONEY else "too high"
 
 
 def _length(text: str | None) -> int | None:
@@ -292,8 +292,8 @@ def _length(text: str | None) -> int | None:
 
 def _parsed(path: Path) -> Mapping[str, Any]:
     try:
-        if path.stat().st_size > MOST_MAP_BYTES:
-            raise BadPriceMap(f"{path} has more than {MOST_MAP_BYTES:,} bytes.")
+        if path.stat().st_size > MAX_MAP_BYTES:
+            raise BadPriceMap(f"{path} has more than {MAX_MAP_BYTES:,} bytes.")
         given = json.loads(path.read_text(encoding="utf-8-sig"), parse_float=Decimal)
     except OSError as error:
         raise BadPriceMap(f"{path} cannot be read: {error.strerror}.") from error

@@ -18,7 +18,7 @@ from ratelimits.models import Price, QuotaAlert, Via
 from ratelimits.money import cost_of
 
 PRICES_KEPT_SECONDS = 5.0  # a price that another process stored is used at most this late
-MOST_MODELS_KEPT = 5_000
+MAX_MODELS_KEPT = 5_000
 
 
 class DatedPrice(NamedTuple):
@@ -65,7 +65,7 @@ class PriceList:
 
 
 _lock = threading.Lock()
-_kept: TTLCache[object, PriceList] = TTLCache(MOST_MODELS_KEPT, PRICES_KEPT_SECONDS)
+_kept: TTLCache[object, PriceList] = TTLCache(MAX_MODELS_KEPT, PRICES_KEPT_SECONDS)
 _kept_billing: TTLCache[object, frozenset[str]] = TTLCache(1, PRICES_KEPT_SECONDS)
 
 

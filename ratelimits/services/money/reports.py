@@ -19,8 +19,8 @@ from .prices import price_list
 
 Grouping = Literal["day", "project", "user", "batch", "model"]
 GROUPINGS: Sequence[Grouping] = ("day", "project", "user", "batch", "model")
-MOST_GROUPS = 1_000
-MOST_REPORT_DAYS = 400
+MAX_GROUPS = 1_000
+MAX_REPORT_DAYS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def total(rows: QuerySet[Spend]) -> SpendSum:
 
 
 def grouped(rows: QuerySet[Spend], by: Grouping, zone: tzinfo = UTC) -> list[SpendGroup]:
-    """Sum up by day, the earliest first; or by something else, the dearest first, at most MOST_GROUPS."""
+    """Sum up by day, the earliest first; or by something else, the dearest first, at most MAX_GROUPS."""
     rows = rows.order_by()
     if by == "day":
         days = rows.annotate(day=TruncDate("at", tzinfo=zone)).values("day").annotate(**_SUMS).order_by("day")
@@ -82,18 +82,18 @@ def grouped(rows: QuerySet[Spend], by: Grouping, zone: tzinfo = UTC) -> list[Spe
         of_model = rows.values("provider", "model", "via").annotate(**_SUMS).order_by(*_DEAREST, "provider", "model")
         return [
             SpendGroup(f"{row['provider']}/{row['model']}", _sum_of(row), row["provider"], row["model"], row["via"])
-            for row in of_model[:MOST_GROUPS]
+            for row in of_model[:MAX_GROUPS]
         ]
     column = {"project": "project_id", "user": "user_id", "batch": "batch_id"}[by]
     groups = rows.values(column).annotate(**_SUMS).order_by(*_DEAREST, column)
-    return [SpendGroup(str(row[column] or ""), _sum_of(row)) for row in groups[:MOST_GROUPS]]
+    return [SpendGroup(str(row[column] or ""), _sum_of(row)) for row in groups[:MAX_GROUPS]]
 
 
 def spent_today_by_project() -> list[tuple[str, str, SpendSum]]:
-    """The spend by project and provider since midnight in UTC; at most MOST_GROUPS, the dearest first."""
+    """The spend by project and provider since midnight in UTC; at most MAX_GROUPS, the dearest first."""
     today = datetime.now(UTC).date()
     rows = spent_between(today, today).order_by().values("project_id", "provider").annotate(**_SUMS)
-    return [(row["project_id"], row["provider"], _sum_of(row)) for row in rows.order_by(*_DEAREST)[:MOST_GROUPS]]
+    return [(row["project_id"], row["provider"], _sum_of(row)) for row in rows.order_by(*_DEAREST)[:MAX_GROUPS]]
 
 
 def spent_on_jobs(job_ids: Collection[UUID]) -> dict[UUID, SpendSum]:

@@ -18,7 +18,7 @@ from ratelimits.services.limits.save_limit import SavedLimit
 
 from .limits import create_limit, delete_limit, update_limit
 
-MOST_CALLS_AT_ONCE = 1_000_000
+MAX_CALLS_AT_ONCE = 1_000_000
 LEASE_SECONDS = 86_400.0  # longer than any job runs; the job's own lease gives back what a dead worker held
 
 
@@ -87,8 +87,8 @@ def set_at_once(
     Raises:
         InvalidLimit: Nothing was changed.
     """
-    if isinstance(at_most, bool) or not 1 <= at_most <= MOST_CALLS_AT_ONCE:
-        raise InvalidLimit(fields={"at_most": [f"From 1 to {MOST_CALLS_AT_ONCE:,}. To let none go, pause the work."]})
+    if isinstance(at_most, bool) or not 1 <= at_most <= MAX_CALLS_AT_ONCE:
+        raise InvalidLimit(fields={"at_most": [f"From 1 to {MAX_CALLS_AT_ONCE:,}. To let none go, pause the work."]})
     if not Project.objects.select_for_update(no_key=True).filter(pk=project_id).exists():
         raise InvalidLimit(fields={"project": ["There is no such project."]})
     scope = Limit.Scope.USER if each_user else Limit.Scope.GLOBAL

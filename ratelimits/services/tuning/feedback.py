@@ -30,8 +30,8 @@ from .proposed_limits import Accepted, heed_accepted, propose_limits
 from .reserved_whole import REFUSALS_THAT_TELL, propose_whole, speaks_for_whole
 from .stated_caps import known_cap, note_stated_cap
 
-MOST_WINDOWS_COOLED = 2  # the longest cool-down after a refusal without a stated delay
-MOST_DOUBLINGS = 5  # of the wait of a call that is refused again and again: from a minute to half an hour
+MAX_WINDOWS_COOLED = 2  # the longest cool-down after a refusal without a stated delay
+MAX_DOUBLINGS = 5  # of the wait of a call that is refused again and again: from a minute to half an hour
 MUCH_ROOM = 0.1  # of a limit: if more was free, the provider counts otherwise, or somebody else uses it too
 # If a burst's later refusals prolong a block by less than this, it is no news for the log.
 NEWS_SECONDS = 1.0
@@ -314,7 +314,7 @@ def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, 
         reset = counter.algorithm.reset_after(microseconds(now)) if rule.hard_reset else None
         if reset is not None:
             return reset / MICRO + rule.guard_seconds
-        return now + max(found.retry_after or 0.0, MOST_WINDOWS_COOLED * window)  # no limit here counts the day
+        return now + max(found.retry_after or 0.0, MAX_WINDOWS_COOLED * window)  # no limit here counts the day
     if found.retry_after is not None:
         is_proven = violation.per_day
         return now + (
@@ -326,7 +326,7 @@ def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, 
         return now + window
     factor = pressure_at(pressure, now)
     room_at = rule.algorithm(counter.key, factor).open(counter.stored, now).line_up(MICRO) / MICRO
-    return min(max(room_at, now + (1 - factor) * window), now + MOST_WINDOWS_COOLED * window)
+    return min(max(room_at, now + (1 - factor) * window), now + MAX_WINDOWS_COOLED * window)
 
 
 def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) -> None:
@@ -423,7 +423,7 @@ def _figures(cooled: _Cooled, after: dict[str, Any]) -> dict[str, Any]:
 
 def _by_itself(refusal: Refusal) -> float:
     """How long a call waits if no counter holds it: longer each time, for it may be too large for ever."""
-    seconds = (refusal.push_back.retry_after or MINUTE) * 2 ** min(refusal.times_before, MOST_DOUBLINGS)
+    seconds = (refusal.push_back.retry_after or MINUTE) * 2 ** min(refusal.times_before, MAX_DOUBLINGS)
     return spread(seconds, random.random())  # noqa: S311 - protects nothing
 
 

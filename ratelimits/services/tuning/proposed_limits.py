@@ -22,9 +22,9 @@ from ratelimits.subjects import Subject
 from .limits import delete_limit
 
 # For each project: services come from payloads, and prepared limits must not grow with names that producers make up.
-MOST_PROPOSED = 100
+MAX_PROPOSED = 100
 KEEP_PROPOSED = timedelta(days=7)
-MOST_OF_A_NAME = 80
+MAX_OF_A_NAME = 80
 
 Accepted = Callable[[Subject], int]
 """How many calls such as this one a provider has accepted in the last minute."""
@@ -41,7 +41,7 @@ def propose_limits(refused: Iterable[tuple[Subject, PushBack]], *, accepted: Acc
     changes it, it is deleted after KEEP_PROPOSED without a refusal.
 
     Returns:
-        Whether there is a new limit. None is added beyond MOST_PROPOSED of a project, nor where an operator has
+        Whether there is a new limit. None is added beyond MAX_PROPOSED of a project, nor where an operator has
         switched it off.
     """
     wanted = {_name(subject): (subject, found) for subject, found in refused}
@@ -88,7 +88,7 @@ def _with_room(owners: Mapping[str, str]) -> Iterator[str]:
     counted = _prepared().filter(project__in=projects).order_by().values_list("project").annotate(Count("pk"))
     taken = Counter(dict(counted))
     for name, owner in owners.items():
-        if taken[owner] < MOST_PROPOSED:
+        if taken[owner] < MAX_PROPOSED:
             taken[owner] += 1
             yield name
 
@@ -145,4 +145,4 @@ def _name(subject: Subject) -> str:
     parts = (subject.owner, subject.service, subject.call_type, scope, "model" if subject.model else "")
     legible = re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
     digest = blake2b("/".join(parts).encode(errors="replace"), digest_size=3).hexdigest()
-    return f"{legible[:MOST_OF_A_NAME]}-{digest}"
+    return f"{legible[:MAX_OF_A_NAME]}-{digest}"

@@ -23,11 +23,11 @@ from ratelimits.subjects import Subject
 
 from .review_limit import propose_limit
 
-MOST_HOURS = 24  # tallies are kept no longer
-MOST_ROWS = 50_000  # the newest sums of a second are read
-MOST_CALLS_PLAYED = 20_000  # one by one; more calls are played in groups of equal size
-MOST_GROUPS_PLAYED = 30_000  # in all, if the cap is too small for large groups: about 2 s for both sets of figures
-SMALLEST_SHARE = 0.02  # of a cap: the largest group; a larger one would not fit as its calls do
+MAX_HOURS_PLAYED = 24  # tallies are kept no longer
+MAX_ROWS_READ = 50_000  # the newest sums of a second are read
+MAX_CALLS_PLAYED = 20_000  # one by one; more calls are played in groups of equal size
+MAX_GROUPS_PLAYED = 30_000  # in all, if the cap is too small for large groups: about 2 s for both sets of figures
+MIN_SHARE = 0.02  # of a cap: the largest group; a larger one would not fit as its calls do
 
 
 class Measure(NamedTuple):
@@ -130,11 +130,11 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     today = Limit.objects.get(pk=limit_id)
     if UNTIL_THE_END & {today.unit, proposed.unit}:
         raise NotSimulable
-    since = timedelta(hours=min(max(hours, 0.01), MOST_HOURS))
+    since = timedelta(hours=min(max(hours, 0.01), MAX_HOURS_PLAYED))
     # Read once for both: calls that only one of the two counts must not look like an effect of the other's figures.
     rows = _read(today, proposed, since)
     group = _group_size(rows, (today, proposed))
-    kept = _newest(rows[:MOST_ROWS], calls=MOST_GROUPS_PLAYED * group)
+    kept = _newest(rows[:MAX_ROWS_READ], calls=MAX_GROUPS_PLAYED * group)
     cut, rows = len(kept) < len(rows), kept
     overrides = overrides_of([today.pk]).get(today.pk, {})
     end = database_now()
@@ -192,7 +192,7 @@ def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
         )
         .values(*names, "asked_at", *counted)
         .annotate(number=Sum("calls"), waited=Sum("waited_seconds"))
-        .order_by("-asked_at", *names, *counted)[: MOST_ROWS + 1]
+        .order_by("-asked_at", *names, *counted)[: MAX_ROWS_READ + 1]
     )
     return [
         Tallied(
@@ -275,11 +275,11 @@ def _newest(rows: Sequence[Tallied], *, calls: int) -> list[Tallied]:
 def _group_size(rows: Sequence[Tallied], limits: Sequence[Limit]) -> int:
     calls = sum(row.calls for row in rows)
     fits = min(_share_of_cap(rows, limit, calls) for limit in limits)
-    return max(1, min(-(-calls // MOST_CALLS_PLAYED), fits))
+    return max(1, min(-(-calls // MAX_CALLS_PLAYED), fits))
 
 
 def _share_of_cap(rows: Sequence[Tallied], limit: Limit, calls: int) -> int:
-    """How many mean calls make up SMALLEST_SHARE of a limit's cap."""
+    """How many mean calls make up MIN_SHARE of a limit's cap."""
     cost = sum(row.costs[_counted_by(limit)] * row.calls for row in rows)
     each = cost / calls if calls and limit.unit not in PER_CALL else 1.0
-    return int(limit.capacity * (100 - limit.headroom_percent) / 100 * SMALLEST_SHARE / max(each, 1e-6))
+    return int(limit.capacity * (100 - limit.headroom_percent) / 100 * MIN_SHARE / max(each, 1e-6))

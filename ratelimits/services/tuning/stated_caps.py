@@ -22,7 +22,7 @@ from ratelimits.validation import figure, safe_figures
 
 from .limits import update_limit
 
-MOST_PROPOSALS_SHOWN = 200
+MAX_PROPOSALS_SHOWN = 200
 
 
 def note_stated_cap(rule: Rule, key: str, cap: float, *, actor: str) -> bool:
@@ -111,7 +111,7 @@ def proposals_of(limits: Sequence[Limit]) -> dict[int, list[Counter]]:
     """Return, by limit, the counters with a stated cap that waits for an operator."""
     found: dict[int, list[Counter]] = {}
     rows = Counter.objects.filter(limit__in=limits, proposed_capacity__isnull=False).order_by("-proposed_at")
-    for counter in rows[:MOST_PROPOSALS_SHOWN]:
+    for counter in rows[:MAX_PROPOSALS_SHOWN]:
         found.setdefault(counter.limit_id, []).append(counter)
     return found
 

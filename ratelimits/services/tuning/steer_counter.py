@@ -16,8 +16,8 @@ from ratelimits.services.limiter.gauges import gauge_of
 from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.services.limits.save_limit import announce_change, project_of
 
-LONGEST_COOL_DOWN_SECONDS = 31 * 86_400
-MOST_OF_A_REASON = 200
+MAX_COOL_DOWN_SECONDS = 31 * 86_400
+MAX_OF_A_REASON = 200
 
 
 @transaction.atomic
@@ -54,16 +54,16 @@ def cool_down_counter(counter_id: str, seconds: float, *, actor: str, reason: st
         UnknownCounter, InvalidCoolDown, ReasonRequired: Nothing was changed.
     """
     reason = required_reason(reason)
-    if isinstance(seconds, bool) or not 0 <= seconds <= LONGEST_COOL_DOWN_SECONDS:
+    if isinstance(seconds, bool) or not 0 <= seconds <= MAX_COOL_DOWN_SECONDS:
         raise InvalidCoolDown(
-            f"From 0 to {LONGEST_COOL_DOWN_SECONDS:,} seconds.",
-            fields={"seconds": [f"from 0 to {LONGEST_COOL_DOWN_SECONDS:,}"]},
+            f"From 0 to {MAX_COOL_DOWN_SECONDS:,} seconds.",
+            fields={"seconds": [f"from 0 to {MAX_COOL_DOWN_SECONDS:,}"]},
         )
     counter, limit = _locked(counter_id)
     before = _kept(counter, limit)
     counter.blocked_until = Now() + timedelta(seconds=seconds) if seconds else None
     counter.state = {name: value for name, value in counter.state.items() if name != "held"}
-    counter.blocked_reason = f"by hand: {reason}"[:MOST_OF_A_REASON] if seconds else ""
+    counter.blocked_reason = f"by hand: {reason}"[:MAX_OF_A_REASON] if seconds else ""
     counter.updated_at = Now()
     counter.save(update_fields=["state", "blocked_until", "blocked_reason", "updated_at"])
     _record("cool_down_counter", counter, before, actor=actor, reason=reason)

@@ -18,7 +18,7 @@ from .proposed_limits import forget_proposed
 KEEP_TALLIES = timedelta(days=1)
 KEEP_IDLE_COUNTERS = timedelta(days=7)
 KEEP_FEEDBACK = timedelta(days=7)
-LONGEST_IDLE_SECONDS = 10 * 365 * 86_400.0
+MAX_IDLE_SECONDS = 10 * 365 * 86_400.0
 DELETED_AT_ONCE = 50_000
 
 
@@ -77,6 +77,4 @@ def _worthless() -> QuerySet[Counter]:
 def _remembers(limit: Limit, capacity: float) -> timedelta:
     """How long a use counts at most: until its window is over, its place is freed or its bucket is full again."""
     filled = capacity / limit.refill_per_second if limit.refill_per_second else 0.0
-    return timedelta(
-        seconds=min(LONGEST_IDLE_SECONDS, max(2 * (limit.window_seconds or 0), limit.lease_seconds, filled))
-    )
+    return timedelta(seconds=min(MAX_IDLE_SECONDS, max(2 * (limit.window_seconds or 0), limit.lease_seconds, filled)))

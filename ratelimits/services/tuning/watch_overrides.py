@@ -15,7 +15,7 @@ from ratelimits.subjects import counter_id
 from ratelimits.validation import NOUNS, figure
 
 TOLD_BEFORE = timedelta(minutes=15)
-MOST_ENDING_WATCHED = 200
+MAX_ENDING_WATCHED = 200
 HOUSE_KEEPING = "system"
 WHOLE = 100.0
 
@@ -29,7 +29,7 @@ def watch_overrides() -> None:
     soon = LimitOverride.objects.filter(ends_at__lte=Now() + TOLD_BEFORE, limit__enabled=True, limit__shadow=False)
     found = [
         opening
-        for row in soon.select_related("limit").order_by("ends_at")[:MOST_ENDING_WATCHED]
+        for row in soon.select_related("limit").order_by("ends_at")[:MAX_ENDING_WATCHED]
         if (opening := _of(row))
     ]
     reconcile(QuotaAlert.Kind.OVERRIDE, found)

@@ -20,7 +20,7 @@ from queueops.tenancy.moves import hold_projects
 from ratelimits.errors import AllowanceExists, AllowanceInUse, InvalidAllowance, NoAllowance, OperatorsAllowance
 from ratelimits.models import Allowance, AllowanceOverride
 
-from .reports import MOST_USERS_COUNTED, current_month, users_beyond, was_used
+from .reports import MAX_USERS_COUNTED, current_month, users_beyond, was_used
 
 FIGURES = ("unit", "quota", "policy", "time_zone", "reservation_seconds")
 
@@ -189,7 +189,7 @@ def changes_that_bite(before: Allowance, after: dict[str, Any]) -> list[str]:
             " beginning of a month, or correct the users afterwards."
         )
     if after["quota"] < before.quota and (beyond := users_beyond(before.pk, month, after["quota"])):
-        words = f"More than {MOST_USERS_COUNTED:,}" if beyond > MOST_USERS_COUNTED else f"{beyond:,}"
+        words = f"More than {MAX_USERS_COUNTED:,}" if beyond > MAX_USERS_COUNTED else f"{beyond:,}"
         found.append(
             f"{words} of the users without a quota of their own have used or reserved more than"
             f" {after['quota']:,} {after['unit']} in {month} already: nothing more can be reserved for them."

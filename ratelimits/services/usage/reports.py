@@ -18,11 +18,11 @@ from django.utils import timezone
 from ratelimits.models import Allowance, AllowanceOverride, UsageEvent, UsageTracking
 from ratelimits.models.allowance import NEAR, PASSED
 
-MOST_USES_SUMMED = 100_000  # summed up for the days of a month
-MOST_USERS_READ = 200_000  # of a month; the top users are looked for among these
-MOST_USERS_LISTED = 20
-MOST_USERS_COUNTED = 10_000  # users of a project; beyond it a page says "more than"
-MOST_NEAR = 100_000  # users near their quota, of all projects
+MAX_USES_SUMMED = 100_000  # summed up for the days of a month
+MAX_USERS_READ = 200_000  # of a month; the top users are looked for among these
+MAX_USERS_LISTED = 20
+MAX_USERS_COUNTED = 10_000  # users of a project; beyond it a page says "more than"
+MAX_NEAR = 100_000  # users near their quota, of all projects
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Days:
     """
     Attributes:
         corrected: The amount that operators added or took back; it counts on no day.
-        partial: There were more than MOST_USES_SUMMED events, and the oldest are left out.
+        partial: There were more than MAX_USES_SUMMED events, and the oldest are left out.
     """
 
     days: tuple[Day, ...]
@@ -64,7 +64,7 @@ class TopUsersOfMonth:
     Attributes:
         users: The users with the most use, in order.
         count, used: Of all users that were looked at.
-        partial: There were more than MOST_USERS_READ users; the latest are left out.
+        partial: There were more than MAX_USERS_READ users; the latest are left out.
     """
 
     users: tuple[UsageTracking, ...]
@@ -75,7 +75,7 @@ class TopUsersOfMonth:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """Users of one project in a month; `users` is at most one above MOST_USERS_COUNTED."""
+    """Users of one project in a month; `users` is at most one above MAX_USERS_COUNTED."""
 
     month: str
     users: int
@@ -101,7 +101,7 @@ def days_of_month(project_id: str, user_id: UUID, month: str, zone: ZoneInfo) ->
     first = date.fromisoformat(f"{month}-01")
     days = [first + timedelta(days=place) for place in range(monthrange(first.year, first.month)[1])]
     rows = UsageEvent.objects.filter(project_id=project_id, user_id=user_id, month_year=month)
-    newest, partial = _first(rows, MOST_USES_SUMMED, newest=True)
+    newest, partial = _first(rows, MAX_USES_SUMMED, newest=True)
     by_day = newest.filter(correction=False).values(day=TruncDate("occurred_at", tzinfo=zone))
     found = {day: Day(day) for day in days}
     for row in by_day.annotate(
@@ -117,10 +117,10 @@ def days_of_month(project_id: str, user_id: UUID, month: str, zone: ZoneInfo) ->
     )
 
 
-def top_users_of_month(project_id: str, month: str, *, most: int = MOST_USERS_LISTED) -> TopUsersOfMonth:
+def top_users_of_month(project_id: str, month: str, *, most: int = MAX_USERS_LISTED) -> TopUsersOfMonth:
     """Return the users who used the most of a project's allowance in a month."""
     rows = UsageTracking.objects.filter(project_id=project_id, month_year=month)
-    read, partial = _first(rows, MOST_USERS_READ)
+    read, partial = _first(rows, MAX_USERS_READ)
     summed = read.aggregate(count=Count("pk"), used=Sum("used", default=0))
     return TopUsersOfMonth(
         users=tuple(read.filter(used__gt=0).order_by("-used", "pk")[:most]),
@@ -148,11 +148,11 @@ def was_used(project_id: str, month: str) -> bool:
 
 
 def users_beyond(project_id: str, month: str, quota: int) -> int:
-    """How many users with the project's quota use and reserve more than `quota`; at most MOST_USERS_COUNTED + 1."""
+    """How many users with the project's quota use and reserve more than `quota`; at most MAX_USERS_COUNTED + 1."""
     own = AllowanceOverride.objects.filter(project_id=project_id, user_id=OuterRef("user_id"))
     rows = UsageTracking.objects.filter(project_id=project_id, month_year=month)
     beyond = rows.annotate(taken=F("used") + F("reserved")).filter(~Exists(own), taken__gt=quota).order_by()
-    return beyond[: MOST_USERS_COUNTED + 1].count()
+    return beyond[: MAX_USERS_COUNTED + 1].count()
 
 
 def users_of_allowances(allowances: Sequence[Allowance]) -> dict[str, Users]:
@@ -180,14 +180,14 @@ def _first(rows: QuerySet[Any], most: int, *, newest: bool = False) -> tuple[Que
 def _some_users(month: str, projects: Sequence[str]) -> Iterable[tuple[str, int]]:
     rows = UsageTracking.objects.filter(project_id=OuterRef("pk"), month_year=month).order_by()
     count = Func(
-        ArraySubquery(rows.values("pk")[: MOST_USERS_COUNTED + 1]), function="cardinality", output_field=IntegerField()
+        ArraySubquery(rows.values("pk")[: MAX_USERS_COUNTED + 1]), function="cardinality", output_field=IntegerField()
     )
     return Allowance.objects.filter(pk__in=projects).annotate(users=count).values_list("pk", "users")
 
 
 def _near(month: str) -> dict[tuple[str, bool], int]:
-    """Count users near their quota, by project and whether they are over it; reads at most MOST_NEAR of them."""
-    read, _ = _first(UsageTracking.objects.filter(month_year=month, level__gte=NEAR), MOST_NEAR)
+    """Count users near their quota, by project and whether they are over it; reads at most MAX_NEAR of them."""
+    read, _ = _first(UsageTracking.objects.filter(month_year=month, level__gte=NEAR), MAX_NEAR)
     over = Case(When(level=PASSED, then=True), default=False)
     counted = read.annotate(over=over).values_list("project_id", "over").annotate(count=Count("pk"))
     return {(project_id, is_over): count for project_id, is_over, count in counted}

@@ -11,7 +11,7 @@ import pytest
 from dashboards.live.hub import MAX_OF_ONE, MAX_SOCKETS
 from dashboards.live.messages import MAX_CLIENT_BYTES, MAX_DATA_BYTES, CloseCode
 from dashboards.live.socket import MESSAGE_WINDOW
-from dashboards.live.strangers import MOST_OF_ADDRESS, MOST_STRANGERS
+from dashboards.live.strangers import MAX_OF_ADDRESS, MAX_STRANGERS
 from dashboards.live.subjects import MAX_MISSED, MAX_MISSED_IDS
 from jobs.models import JobEvent
 from jobs.states import JobState
@@ -182,8 +182,8 @@ def test_the_documentation_names_every_close_code():
         MAX_CLIENT_BYTES,
         MAX_SOCKETS,
         MAX_OF_ONE,
-        MOST_STRANGERS,
-        MOST_OF_ADDRESS,
+        MAX_STRANGERS,
+        MAX_OF_ADDRESS,
         MAX_DATA_BYTES,
     ):
         assert f"{bound:,}" in page

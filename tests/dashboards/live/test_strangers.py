@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dashboards.live.hub import MAX_OF_ONE, MAX_OF_USER, MAX_SOCKETS, Hub
-from dashboards.live.strangers import MOST_OF_ADDRESS, MOST_STRANGERS, Strangers
+from dashboards.live.strangers import MAX_OF_ADDRESS, MAX_STRANGERS, Strangers
 from dashboards.live.subjects import Refused
 from dashboards.live.viewer import Viewer
 from queueops.tenancy.models import ProducerKey
@@ -30,18 +30,18 @@ def test_where_strangers_have_no_room_the_oldest_of_the_address_with_the_most_go
         return put_out
 
     first = come("a", 0)
-    for number in range(1, MOST_OF_ADDRESS + 2):
+    for number in range(1, MAX_OF_ADDRESS + 2):
         come("a", number)
     assert gone == [("a", 0), ("a", 1)]
     strangers.leave("a", first)  # it was told already
-    assert len(strangers) == MOST_OF_ADDRESS
-    others = [come(f"b{number}", 0) for number in range(MOST_STRANGERS - MOST_OF_ADDRESS)]
+    assert len(strangers) == MAX_OF_ADDRESS
+    others = [come(f"b{number}", 0) for number in range(MAX_STRANGERS - MAX_OF_ADDRESS)]
     assert len(gone) == 2
     come("c", 0)
     assert gone[2:] == [("a", 2)], "one that had no more than its share had to go"
     for number, other in enumerate(others):
         strangers.leave(f"b{number}", other)
-    assert len(strangers) == MOST_OF_ADDRESS
+    assert len(strangers) == MAX_OF_ADDRESS
 
 
 def viewer(project: str | None, identity: str, *, expires_at: float | None = None) -> Viewer:

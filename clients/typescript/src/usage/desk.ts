@@ -16,8 +16,8 @@ const RESERVE = "/api/v1/usage/reserve/";
 const ME = "/api/v1/usage/me/";
 const ASK_TIMEOUT_SECONDS = 5;
 const ASK_RETRY = new Retry({ budgetSeconds: 1, baseSeconds: 0.1, capSeconds: 0.5 }); // somebody waits
-const MOST_TOKENS = 10 ** 9;
-const MOST_SERVICE_CHARACTERS = 64;
+const MAX_TOKENS_OF_A_CALL = 10 ** 9;
+const MAX_SERVICE_CHARACTERS = 64;
 const PRINTABLE = /^[^\p{C}\p{Zl}\p{Zp}]*$/u;
 
 /** A user's allowance as the server knows it; what waits in outboxes is not contained. */
@@ -99,8 +99,8 @@ export class Desk {
 
   /** A use to be admitted. */
   usage({ estimate, service = "", userId }: UseOptions): Usage {
-    if (service.length > MOST_SERVICE_CHARACTERS || !PRINTABLE.test(service)) {
-      throw new BadConfiguration(`service is at most ${MOST_SERVICE_CHARACTERS} printable characters.`);
+    if (service.length > MAX_SERVICE_CHARACTERS || !PRINTABLE.test(service)) {
+      throw new BadConfiguration(`service is at most ${MAX_SERVICE_CHARACTERS} printable characters.`);
     }
     if (estimate !== undefined) checked("estimate", estimate);
     const eventId = crypto.randomUUID();
@@ -273,8 +273,8 @@ function unlessOurs(error: unknown, otherwise: () => Error): unknown {
 }
 
 function checked(name: string, value: number): number {
-  if (!Number.isInteger(value) || value < 0 || value > MOST_TOKENS) {
-    throw new RangeError(`${name} is a whole number from 0 to ${MOST_TOKENS.toLocaleString("en")}, not ${value}`);
+  if (!Number.isInteger(value) || value < 0 || value > MAX_TOKENS_OF_A_CALL) {
+    throw new RangeError(`${name} is a whole number from 0 to ${MAX_TOKENS_OF_A_CALL.toLocaleString("en")}, not ${value}`);
   }
   return value;
 }

@@ -1,7 +1,7 @@
 // The newest events: from the socket one by one, and from every snapshot, put together by their ids.
 
-const MOST_KEPT = 200;
-const MOST_SHOWN = 60;
+const MAX_KEPT = 200;
+const MAX_SHOWN = 60;
 
 export class Feed {
     constructor(form, address, { onChange, onFilter }) {
@@ -50,8 +50,8 @@ export class Feed {
         for (const event of events) {
             if (this.fits(event)) this.known.set(event.id, { ...this.known.get(event.id), ...event });
         }
-        if (this.known.size > MOST_KEPT) {
-            for (const id of [...this.known.keys()].sort((a, b) => a - b).slice(0, this.known.size - MOST_KEPT)) this.known.delete(id);
+        if (this.known.size > MAX_KEPT) {
+            for (const id of [...this.known.keys()].sort((a, b) => a - b).slice(0, this.known.size - MAX_KEPT)) this.known.delete(id);
         }
         if (!this.isHeld) this.onChange();
     }
@@ -64,6 +64,6 @@ export class Feed {
     }
 
     rows() {
-        return [...this.known.values()].sort((a, b) => b.id - a.id).slice(0, MOST_SHOWN);
+        return [...this.known.values()].sort((a, b) => b.id - a.id).slice(0, MAX_SHOWN);
     }
 }

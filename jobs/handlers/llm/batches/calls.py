@@ -17,7 +17,7 @@ MARK = "queueops_batch"  # the name under which a provider keeps our id, where i
 JSON = {"Content-Type": "application/json"}
 _LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 LIST_SLACK = timedelta(minutes=2)
-MOST_PAGES_LISTED = 20
+MAX_PAGES_LISTED = 20
 
 
 async def ask(send: Send, access: Access, method: str, path: str, *, body: Any = None) -> dict[str, Any]:
@@ -31,7 +31,7 @@ async def listed_objects(
     send: Send, access: Access, path: str, *, limit: int, after: str = "after"
 ) -> AsyncIterator[dict[str, Any]]:
     """
-    Yield what a list tells, of at most MOST_PAGES_LISTED pages.
+    Yield what a list tells, of at most MAX_PAGES_LISTED pages.
 
     Args:
         path: Of the list, up to where the parameters of a page follow: it ends in `?` or `&`.
@@ -39,7 +39,7 @@ async def listed_objects(
         after: The parameter that names the last object of the page before.
     """
     last = ""
-    for _ in range(MOST_PAGES_LISTED):
+    for _ in range(MAX_PAGES_LISTED):
         page = await ask(send, access, "GET", f"{path}limit={limit}{last and f'&{after}={last}'}")
         found = objects(page.get("data"))
         for one in found:

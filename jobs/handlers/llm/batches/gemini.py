@@ -19,7 +19,7 @@ from queueops.tenancy.credentials import OpenCredential
 from .calls import JSON, LIST_SLACK, ask, compact, delete, marked, moment, number, objects, part, read_object, word
 
 PAGE_OF_BATCHES = 100
-MOST_PAGES_LISTED = 20
+MAX_PAGES_LISTED = 20
 
 _ENDINGS: Mapping[str, Ending] = {
     "SUCCEEDED": "completed",
@@ -64,7 +64,7 @@ class GeminiBatches:
 
     async def listed(self, send: Send, access: Access, *, since: datetime) -> AsyncIterator[Remote]:
         token = ""
-        for _ in range(MOST_PAGES_LISTED):
+        for _ in range(MAX_PAGES_LISTED):
             page = await ask(
                 send, access, "GET", f"/batches?pageSize={PAGE_OF_BATCHES}{token and f'&pageToken={token}'}"
             )

@@ -14,8 +14,8 @@ from jobs.handlers.llm.most_output import most_output_of
 from jobs.handlers.llm.payload import (
     CALL_SECONDS,
     DEFAULT_OUTPUT_TOKENS,
+    MAX_FALLBACKS,
     MAX_OUTPUT_TOKENS,
-    MOST_FALLBACKS,
     PICTURE_TOKENS,
     TOKENS_AROUND_A_TURN,
     BytesPerToken,
@@ -64,7 +64,7 @@ class LlmCall(ModelPayload):
     )
     bytes_per_token: BytesPerToken = BYTES_PER_TOKEN
     timeout_seconds: CallSeconds = CALL_SECONDS
-    fallback: Annotated[list[FallbackStep], Field(max_length=MOST_FALLBACKS)] = Field(
+    fallback: Annotated[list[FallbackStep], Field(max_length=MAX_FALLBACKS)] = Field(
         default_factory=list, description="Other models of the same provider, in order, and when to go on with each."
     )
 

@@ -3,7 +3,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from queueops.audit.backups import LONGEST_NAME, note_backup
+from queueops.audit.backups import MAX_NAME_LENGTH, note_backup
 
 
 class Command(BaseCommand):
@@ -13,8 +13,10 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("by", help=f"What made it, such as 'pgBackRest, full'; at most {LONGEST_NAME} characters.")
+        parser.add_argument(
+            "by", help=f"What made it, such as 'pgBackRest, full'; at most {MAX_NAME_LENGTH} characters."
+        )
 
     def handle(self, *args: Any, by: str, **options: Any) -> None:
         note_backup(by)
-        self.stdout.write(f"Noted: a backup by {by[:LONGEST_NAME]}.")
+        self.stdout.write(f"Noted: a backup by {by[:MAX_NAME_LENGTH]}.")

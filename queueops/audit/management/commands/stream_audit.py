@@ -14,7 +14,7 @@ from queueops.core.values.parse import AUDIT_TARGET
 
 TURN_SECONDS = 30.0
 PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 30.0  # while the collector is away
+MAX_PAUSE_SECONDS = 30.0  # while the collector is away
 
 
 class Command(BaseCommand):
@@ -57,6 +57,6 @@ class Command(BaseCommand):
                 told = trouble
             if is_once and not sent.entries:
                 return
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS) if sent.fault else PAUSE_SECONDS
+            pause = min(2 * pause, MAX_PAUSE_SECONDS) if sent.fault else PAUSE_SECONDS
             if trouble or not sent.entries:
                 stopped.wait(pause)

@@ -9,7 +9,7 @@ from queueops.tenancy.issuing import faults_told, issue_key, told_name
 from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
 from queueops.tenancy.moves import ProjectMoved, refuse_moved
 
-MOST_DAYS = 3650
+MAX_KEY_DAYS = 3650
 
 
 class Command(BaseCommand):
@@ -29,7 +29,7 @@ class Command(BaseCommand):
             help="What requests with it may do; once for each. Without: read and submit.",
         )
         parser.add_argument("--requests-per-minute", type=int, help="To one web process. Without: as set for all keys.")
-        parser.add_argument("--days", type=int, help=f"After which it expires, 1 to {MOST_DAYS:,}. Without: never.")
+        parser.add_argument("--days", type=int, help=f"After which it expires, 1 to {MAX_KEY_DAYS:,}. Without: never.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         project = Project.objects.filter(pk=options["project"]).first()
@@ -40,8 +40,8 @@ class Command(BaseCommand):
         except ProjectMoved as error:
             raise CommandError(f"{error.message} Issue it there.") from error
         days = options["days"]
-        if days is not None and not 1 <= days <= MOST_DAYS:
-            raise CommandError(f"--days {days}: give 1 to {MOST_DAYS:,}.")
+        if days is not None and not 1 <= days <= MAX_KEY_DAYS:
+            raise CommandError(f"--days {days}: give 1 to {MAX_KEY_DAYS:,}.")
         given = {
             "scopes": sorted(set(options["scopes"] or default_scopes())),
             "requests_per_minute": options["requests_per_minute"],

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from queueops_client.cli.session import MOST_LISTED, Session, command
+from queueops_client.cli.session import MAX_LISTED, Session, command
 from queueops_client.cli.words import clean
 from queueops_client.producer import QueueOps
 from queueops_client.records import AuditEntry
@@ -26,7 +26,7 @@ PAGE = 500  # the server's longest
 @click.option("--before", "created_before", metavar="TIME", help="Until then.")
 @click.option("--oldest", is_flag=True, help="The oldest first, and none that comes later is missed by going on.")
 @click.option("--cursor", help="With --oldest: go on from there; the last line of --json has it.")
-@click.option("--limit", type=click.IntRange(1, MOST_LISTED), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, MAX_LISTED), default=50, show_default=True)
 @click.option("--all", "everything", is_flag=True, help="Without a limit.")
 @command
 def audit(session: Session, *, oldest: bool, limit: int, everything: bool, **where: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 from rich.table import Table
 
-from queueops_client.cli.session import MOST_LISTED, Seconds, Session, command
+from queueops_client.cli.session import MAX_LISTED, Seconds, Session, command
 from queueops_client.cli.watch import operation_line
 from queueops_client.cli.words import clean, plural
 from queueops_client.producer import QueueOps
@@ -51,7 +51,7 @@ def letters() -> None:
 @letters.command("list")
 @narrowed
 @click.option("--all", "with_closed", is_flag=True, help="Also those requeued or discarded.")
-@click.option("--limit", type=click.IntRange(1, MOST_LISTED), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, MAX_LISTED), default=50, show_default=True)
 @command
 def list_letters(session: Session, *, where: dict[str, str], with_closed: bool, limit: int) -> None:
     """List dead letters, newest first. With --json one a line, with payloads."""

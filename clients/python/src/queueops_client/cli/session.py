@@ -26,7 +26,7 @@ TOLD_OF = 3  # the repeat of a request that is worth a word: the first two come 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-MOST_LISTED = 10**9
+MAX_LISTED = 10**9
 
 
 class Seconds(click.FloatRange):

@@ -25,8 +25,8 @@ RESERVE = "/api/v1/usage/reserve/"
 ME = "/api/v1/usage/me/"
 ASK_TIMEOUT_SECONDS = 5.0
 ASK_RETRY = Retry(budget_seconds=1.0, base_seconds=0.1, cap_seconds=0.5)  # somebody waits
-MOST_TOKENS = 10**9
-MOST_SERVICE_CHARACTERS = 64
+MAX_TOKENS_OF_A_CALL = 10**9
+MAX_SERVICE_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ class Desk:
 
     def usage(self, *, estimate: int | None, service: str, user_id: UUID | str | None) -> Usage:
         """A use to be admitted."""
-        if len(service) > MOST_SERVICE_CHARACTERS or not service.isprintable():
-            raise BadConfiguration(f"service is at most {MOST_SERVICE_CHARACTERS} printable characters.")
+        if len(service) > MAX_SERVICE_CHARACTERS or not service.isprintable():
+            raise BadConfiguration(f"service is at most {MAX_SERVICE_CHARACTERS} printable characters.")
         if estimate is not None:
             _checked("estimate", estimate)
         return Usage(Intent(str(uuid4()), self.user(user_id), service, estimate))
@@ -260,6 +260,6 @@ def _not_understood(answer: Answer, error: Exception) -> ServerError:
 
 
 def _checked(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_TOKENS:
-        raise ValueError(f"{name} is a whole number from 0 to {MOST_TOKENS:,}, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TOKENS_OF_A_CALL:
+        raise ValueError(f"{name} is a whole number from 0 to {MAX_TOKENS_OF_A_CALL:,}, not {value!r}")
     return value
