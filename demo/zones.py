@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 import zoneinfo
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -157,17 +157,17 @@ def job_lines(base: str, names: Iterable[str], *, at: datetime) -> Iterator[dict
         }
 
 
-def prepare_sandbox(base: str) -> None:
+def prepare_sandbox(base: str, knobs: Mapping[str, Any] = KNOBS) -> None:
     """
-    Wait until the sandbox answers, and make it as slow and unreliable as the demo wants.
+    Wait until the sandbox answers, and turn its knobs; by default as slow and unreliable as the demo wants it.
 
     Raises:
         SandboxSilent: It does not answer, or is something else.
     """
-    asyncio.run(_turn_knobs(base))
+    asyncio.run(_turn_knobs(base, knobs))
 
 
-async def _turn_knobs(base: str) -> None:
+async def _turn_knobs(base: str, knobs: Mapping[str, Any]) -> None:
     client = OutboundClient()
     deadline = time.monotonic() + SANDBOX_START_SECONDS
     try:
@@ -177,7 +177,7 @@ async def _turn_knobs(base: str) -> None:
                     "PATCH",
                     f"{base}/_sandbox/knobs",
                     policy=OutboundPolicy.of(allow_loopback=True),
-                    body=json.dumps(KNOBS).encode(),
+                    body=json.dumps(knobs).encode(),
                     timeout_seconds=5,
                     max_response_bytes=10_000,
                 )
