@@ -8,7 +8,7 @@ from queueops.tenancy.models import Project
 
 from .credentials import point_at
 
-# As many as OpenAI's entry tier has, like the limits that are shipped for it: a file of 200 rows takes half a minute.
+# As many as OpenAI's entry tier has, like the limits that are shipped for it: a file of 200 rows takes seconds.
 KNOBS = {"openai": {"requests_per_minute": 500, "tokens_per_minute": 200_000}}
 SERVICES = {"openai": REST, "anthropic": f"claude-{REST}"}  # and the models that go there
 

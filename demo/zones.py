@@ -157,9 +157,9 @@ def job_lines(base: str, names: Iterable[str], *, at: datetime) -> Iterator[dict
         }
 
 
-def prepare_sandbox(base: str, knobs: Mapping[str, Any] = KNOBS) -> None:
+def prepare_sandbox(base: str, knobs: Mapping[str, Any]) -> None:
     """
-    Wait until the sandbox answers, and turn its knobs; by default as slow and unreliable as the demo wants it.
+    Wait until the sandbox answers, and turn its knobs.
 
     Raises:
         SandboxSilent: It does not answer, or is something else.

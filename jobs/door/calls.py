@@ -54,24 +54,13 @@ def submit_call(
         lock_request(project_id, digest)
         made = _made_lately(project_id, digest) if is_repeated else None
         if made is None:
-            made = _submit(
-                body, text, endpoint=endpoint, provider=provider, project_id=project_id, actor=actor, key=key
-            )
+            payload = call_payload(routes_of(project_id), provider, body, text, endpoint=endpoint, where="")
+            made = _submit(payload, project_id=project_id, actor=actor, key=key)
             DoorCall.objects.create(project_id=project_id, digest=digest, job_id=made)
         return made
 
 
-def _submit(
-    body: dict[str, Any],
-    text: str,
-    *,
-    endpoint: str,
-    provider: Protocol,
-    project_id: str,
-    actor: str,
-    key: str | None,
-) -> UUID:
-    payload = call_payload(routes_of(project_id), provider, body, text, endpoint=endpoint, where="")
+def _submit(payload: str, *, project_id: str, actor: str, key: str | None) -> UUID:
     job: dict[str, Any] = {"kind": "llm.call", "via": "live"}
     if key is not None:
         job["idempotency_key"] = KEY_PREFIX + digest_of(key)

@@ -8,17 +8,19 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
+from jobs.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES
+
 SINCE_EVER = 0  # the span of a service's totals
 # In the order of FlowSample.backlog, whose older rows are shorter: new entries are added at the end.
 BACKLOG = ("queued", "rate_limited", "dispatched", "in_progress", "retried", "dead_letters")
 
 
-# The numbers of each histogram's bins; jobs/services/explain/flow_bins.py bounds them.
+# The column of count_flow.sql that has the number of a histogram's bin, and these numbers.
 BINS = {
-    "answers": ("answer", range(1, 11)),
-    "sizes": ("size_bin", range(9)),
-    "latencies": ("latency_bin", range(16)),
-    "delays": ("delay_bin", range(16)),
+    "answers": ("answer", range(1, len(ANSWERS) + 1)),
+    "sizes": ("size_bin", range(len(SIZE_BYTES) + 1)),
+    "latencies": ("latency_bin", range(len(DURATION_MS) + 1)),
+    "delays": ("delay_bin", range(len(DURATION_MS) + 1)),
 }
 SUMS = (
     *("submitted", "completed", "failed", "retried", "deferred", "cancelled", "crashed", "leases_lost"),
@@ -31,7 +33,7 @@ class FlowSample(models.Model):
     The log's sums for one service in one span of time. Written by jobs/sql/count_flow.sql alone.
 
     Spans are 10 seconds, 5 minutes, and all since the first count. The histograms' bins are bounded in
-    jobs/services/explain/flow_bins.py. The row of the empty service also holds the backlog, as it was at the span's
+    jobs/flow_bins.py. The row of the empty service also holds the backlog, as it was at the span's
     last sample.
     """
 

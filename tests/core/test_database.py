@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 from django.db.utils import ConnectionHandler
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 
 from queueops.core.database import database_settings
 from queueops.core.values import parse
+from queueops.tenancy.models import Project
 from tests.support.processes import database_url
 
 
@@ -41,3 +44,12 @@ def test_what_libpq_cannot_read_is_refused():
     for url in ("mysql://h/name", *(f"postgresql://{host}" for host in hosts)):
         with pytest.raises(ValueError, match=r".*"):
             parse.POSTGRES_URL.parse(url)
+
+
+def test_a_debugging_process_keeps_no_text_of_queries(db: None):
+    with override_settings(DEBUG=True):
+        Project.objects.exists()
+        assert not connection.queries
+        with CaptureQueriesContext(connection) as kept:
+            Project.objects.exists()
+    assert len(kept) == 1

@@ -13,9 +13,11 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db.models.functions import Now
 
 from jobs.door.models import DoorFile
-from jobs.models import Job
+from jobs.models import Job, ScheduleFire
+from jobs.services.operate.fire_schedules import fire_schedules
 from jobs.services.submit.prepare import Rules, prepare_job
 from jobs.services.submit.spec import InvalidJob, JobSpec
+from tests.factories import make_schedule
 
 from .within import Door, door_of
 
@@ -100,6 +102,19 @@ def test_the_same_file_again_is_the_same_work(door: Door):
     name = file_with(door, TEXT.encode())
     codes = [submit(door, {**asked(given), "idempotency_key": "k"}).status_code for given in ({"$file": name}, TEXT)]
     assert codes == [201, 200]
+
+
+def test_a_schedule_reads_its_file_at_each_fire(door: Door):
+    name = file_with(door, b"one")
+    schedule = make_schedule(jobs=[asked({"$file": name})])
+    assert fire_schedules(at=schedule.next_due_at) == 1
+    assert Job.objects.get().payload["prompt"] == "one"
+    door.send("DELETE", f"files/{name}")
+    schedule.refresh_from_db()
+    fire_schedules(at=schedule.next_due_at)
+    failed = ScheduleFire.objects.latest("due_at")
+    assert (failed.job_id, Job.objects.count()) == (None, 1)
+    assert failed.error_code
 
 
 BAD = {

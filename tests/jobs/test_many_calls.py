@@ -173,6 +173,16 @@ def test_a_batch_of_running_documents_ends_once_their_other_parts_have_passed():
     assert seconds == pytest.approx(told.seconds, abs=1)
 
 
+def test_what_waits_outside_lanes_is_known_not_to_be_counted():
+    batch = make_batch()
+    running(batch, progress=50)
+    assert limits_of_batch(batch.pk, {}, now=timezone.now()).is_whole
+    make_job(batch=batch)
+    told = limits_of_batch(batch.pk, {JobState.QUEUED: 1}, now=timezone.now())
+    assert told is not None
+    assert not told.is_whole
+
+
 def test_a_cost_that_its_producer_states_is_that_of_each_call():
     project = make_project()
     secret = seal({"api_key": "x"})

@@ -13,9 +13,9 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from dashboards.services import cache
+from jobs.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES
 from jobs.lanes import lane_name
 from jobs.models import BACKLOG, Executor, FlowSample
-from jobs.services.explain.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES
 from jobs.states import JobState
 from ratelimits.models import Counter, QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert

@@ -43,13 +43,13 @@ class Command(BaseCommand):
             found = {} if again else {name: batch for name in parts if (batch := self._newest(name))}
             unfinished = [batch for batch in found.values() if not self._is_done(batch)]
             is_done = len(found) == len(parts) and not unfinished
-            with suppress(zones.SandboxSilent) if is_done else nullcontext():  # it forgets its knobs when it stops
-                zones.prepare_sandbox(self.sandbox, language_model.KNOBS)
+            # Each time: a sandbox that was stopped has forgotten its knobs.
+            with suppress(zones.SandboxSilent) if is_done else nullcontext():
+                zones.prepare_sandbox(self.sandbox, language_model.KNOBS | ({} if is_done else zones.KNOBS))
             if is_done:
                 self.stdout.write("the demo was submitted before and is done; once more:")
                 self.stdout.write(f"  {ONCE_MORE}")
                 return
-            zones.prepare_sandbox(self.sandbox)
             watched = []
             for name, submit in parts.items():
                 if name not in found:

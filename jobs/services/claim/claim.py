@@ -59,7 +59,7 @@ def claim_jobs(
         settlements: Of calls that have ended; settled here, where the counters are locked anyway.
 
     Returns:
-        The jobs claimed. Those that leave in another's call have it as their `group`: there may be more than `wanted`.
+        The jobs claimed, perhaps more than `wanted`: jobs that leave in one call name its first job as their `group`.
     """
     if wanted < 1:
         settle(settlements)
@@ -152,11 +152,8 @@ def _start(
     calls = [job for job in claimed if job.group in (None, job.id)]
     turns.served(Counter((job.tier_class, job.project) for job in calls), {job.project: job.weight for job in calls})
     gate.served((job.project, job.lane or "") for job in calls)
-    if len(calls) < len(chosen):
-        taken = {job.id for job in claimed}
-        left = [job for job in chosen if job.id not in taken]
-    else:
-        left = []
+    taken = {job.id for job in claimed} if len(calls) < len(chosen) else None  # else all are: most claims
+    left = [] if taken is None else [job for job in chosen if job.id not in taken]
     if left:
         # A probe's lane is not among the open ones, and no look at its room would close it.
         gate.refused(delays, probes=[job.lane for job in left if job.lane and job.lane not in opened_lanes])

@@ -182,12 +182,12 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
         None where no limit with a rate applies.
     """
     given = {"batch": batch_id, "states": sorted(WAITING), "most": MAX_OF_A_BATCH_SAMPLED, "tiers": TIERS}
-    waiting = run_sql("jobs", "sample_batch", given)
-    read = waiting[0][-1] if waiting else 0
+    sample = run_sql("jobs", "sample_batch", given)
+    read, waiting = sample[0][0], [row[1:] for row in sample if row[1] is not None]
     scale = max(1.0, sum(counts.get(state, 0) for state in WAITING) / max(1, read))
     lines: dict[str, list[LineJob]] = defaultdict(list)
     is_whole = len(waiting) == read
-    for lane, *standing, _ in waiting:
+    for lane, *standing in waiting:
         standing[COSTS] = standing[COSTS] and json.loads(standing[COSTS])
         lines[lane].append(LineJob(*standing))
     calls = {lane: calls_of(line, times=scale)[0] for lane, line in lines.items()}
