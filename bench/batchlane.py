@@ -19,7 +19,7 @@ from bench.harness.processes import cluster
 from bench.harness.seeding import PROJECT, one_project
 from bench.harness.session import Session, run
 from jobs.models import DutyLease, Executor, Job, ProviderBatch
-from jobs.services.provider_batches.tend import duty_of
+from jobs.services.provider_batches.scheduler import duty_of
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from queueops.tenancy.credentials import seal

@@ -22,8 +22,8 @@ from bench.harness.seeding import one_batch, sampled_batches
 from bench.harness.session import Session, run
 from jobs.executor.spans import JobSpans
 from jobs.services.claim.claim import claim_jobs
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
-from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Succeeded
 from queueops.core import tracing

@@ -17,7 +17,7 @@ from bench.harness.report import percentile
 from bench.harness.seeding import PROJECT, issue_key, one_project
 from bench.harness.session import Session, run
 from jobs.models import Job
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.models import ProducerKey, Project
 

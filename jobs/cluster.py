@@ -43,7 +43,8 @@ from jobs.forking import FORKING
 from jobs.models import Executor
 from jobs.services.operate import bulk_run, pauses
 from jobs.services.operate.pools import alive, ensure_pool
-from jobs.services.results import keep, sweep
+from jobs.services.results import garbage_collect
+from jobs.services.results.store import result_store
 from jobs.services.submit import uploads
 from jobs.services.upkeep import executors, partitions, retention, upkeep
 from queueops.audit import stream
@@ -523,16 +524,16 @@ def sweep_result_store(after: str = "", holder: str = "") -> int:
         after: The place that the task before reached.
         holder: Of the duty, as with apply_retention.
     """
-    store = keep.result_store()
+    store = result_store()
     own = UUID(holder) if holder else uuid4()
     if store is None or not executors.take_duty("results", holder=own, term_seconds=6 * RESULT_SWEEP_SECONDS):
         return 0
     try:
-        sweep.ensure_own_store(store)
-    except sweep.ForeignStore as error:
+        garbage_collect.ensure_own_store(store)
+    except garbage_collect.ForeignStore as error:
         logger.warning("%s", error.message)
         return 0
-    swept = sweep.sweep_results(store, after=after, seconds=RESULT_SWEEP_SECONDS)
+    swept = garbage_collect.sweep_results(store, after=after, seconds=RESULT_SWEEP_SECONDS)
     if swept.after:
         async_task("jobs.cluster.sweep_result_store", swept.after, str(own))
     return swept.removed

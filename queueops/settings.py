@@ -75,7 +75,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "queueops.access.middleware.SessionLimits",
     "queueops.tenancy.encryption.Concealing",
-    "queueops.core.web.recent_writes.RecentWrites",
+    "queueops.core.web.read_your_writes.RecentWrites",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "queueops.core.web.unreadable.RefuseUnreadable",

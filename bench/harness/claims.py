@@ -8,8 +8,8 @@ from uuid import uuid4
 from django.db import connection
 
 from jobs.services.claim.claim import claim_jobs
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
-from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Succeeded
 

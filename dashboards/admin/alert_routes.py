@@ -23,7 +23,7 @@ from jobs.services.upkeep.send_again import count_failed, send_route_again
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
 from queueops.core.errors import QueueOpsError
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again, takes
@@ -201,7 +201,7 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
 
     @admin.display(description="only")
     def only(self, route: AlertRoute) -> str:
-        return "; ".join([*([route.project] if route.project else []), *route.kinds]) or showing.NOTHING
+        return "; ".join([*([route.project] if route.project else []), *route.kinds]) or formatting.NOTHING
 
     @admin.display(description="its messages")
     def takes(self, route: AlertRoute) -> SafeString | str:
@@ -209,10 +209,10 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
 
     @admin.display(description="last sent")
     def last_sent(self, route: AlertRoute) -> SafeString | str:
-        return showing.ago(route.last_sent_at)
+        return formatting.ago(route.last_sent_at)
 
     @admin.display(description="last error")
     def error(self, route: AlertRoute) -> SafeString | str:
         if not route.last_error:
-            return showing.NOTHING
+            return formatting.NOTHING
         return format_html('<span class="qo-error">{}</span>', route.last_error)

@@ -12,11 +12,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.services.explain.queues import clears_at, queue_of, queues_behind
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice
+from queueops.screens.formatting import list_of
 from queueops.screens.one_page import OnePage
-from queueops.screens.showing import list_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from ratelimits.models import Counter, CounterFeedback, Limit
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
@@ -107,7 +107,7 @@ class CounterAdmin(ReadOnlyMixin, PageAdmin):
 
     @admin.display(description="limit")
     def of_limit(self, counter: Counter) -> SafeString:
-        return showing.link("ratelimits_limit", counter.limit_id, counter.limit.name)
+        return formatting.link("ratelimits_limit", counter.limit_id, counter.limit.name)
 
     @admin.display(description="used")
     def gauge(self, counter: Counter) -> SafeString:
@@ -119,7 +119,7 @@ class CounterAdmin(ReadOnlyMixin, PageAdmin):
 
     @admin.display(description="changed")
     def changed(self, counter: Counter) -> SafeString | str:
-        return showing.ago(counter.updated_at)
+        return formatting.ago(counter.updated_at)
 
 
 def _gauge(counter: Counter) -> CounterGauge:
@@ -129,7 +129,7 @@ def _gauge(counter: Counter) -> CounterGauge:
 def _proposed(gauge: CounterGauge) -> SafeString | None:
     if gauge.proposed_capacity is None:
         return None
-    return format_html("{}, read from a refusal {}", figure(gauge.proposed_capacity), showing.ago(gauge.proposed_at))
+    return format_html("{}, read from a refusal {}", figure(gauge.proposed_capacity), formatting.ago(gauge.proposed_at))
 
 
 def _own_cap(gauge: CounterGauge, limit: Limit) -> SafeString | str | None:
@@ -137,7 +137,7 @@ def _own_cap(gauge: CounterGauge, limit: Limit) -> SafeString | str | None:
     if gauge.override_ends_at is None:
         return cap if gauge.capacity != limit.capacity else None
     end = f"{gauge.override_ends_at:%Y-%m-%d %H:%M} UTC"
-    return format_html("{} until {}, and then what it was before; {}", cap, end, showing.ago(gauge.override_ends_at))
+    return format_html("{} until {}, and then what it was before; {}", cap, end, formatting.ago(gauge.override_ends_at))
 
 
 def _page_of(counter: Counter) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _page_of(counter: Counter) -> dict[str, Any]:
         "marks": marks(gauge),
         "facts": list_of(
             (
-                ("Limit", showing.link("ratelimits_limit", limit.pk, limit.name)),
+                ("Limit", formatting.link("ratelimits_limit", limit.pk, limit.name)),
                 ("The limit's cap", cap_in_words(limit)),
                 ("Its own cap", _own_cap(gauge, limit)),
                 ("The provider says its cap is", _proposed(gauge)),
@@ -161,14 +161,14 @@ def _page_of(counter: Counter) -> dict[str, Any]:
                 ("Slowed to", f"{gauge.pressure:.0%} of the cap" if gauge.pressure < 1 else None),
                 ("Paced by the ramp", f"{gauge.share:.0%} of the cap" if gauge.share < 1 else None),
                 ("Would have held, were it no shadow", f"{gauge.shadow_denials:,}" if gauge.shadow else None),
-                ("Last changed", showing.ago(gauge.updated_at)),
+                ("Last changed", formatting.ago(gauge.updated_at)),
             )
         ),
         "queue": queue,
         "refusals": [
-            (showing.ago(one.at), one.reason, one.call, f"{one.pressure:.0%}", showing.ago(one.blocked_until))
+            (formatting.ago(one.at), one.reason, one.call, f"{one.pressure:.0%}", formatting.ago(one.blocked_until))
             for one in CounterFeedback.objects.filter(counter=counter.pk).order_by("-pk")[:MAX_REFUSALS_SHOWN]
         ],
-        "clears": showing.ago(clears_at(queue, gauge)),
+        "clears": formatting.ago(clears_at(queue, gauge)),
         **users_of(limit, counter.key),
     }

@@ -17,7 +17,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from jobs.services.operate.credential_pools import put_back_members
 from jobs.states import CallType
 from queueops.audit import trail
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
@@ -76,12 +76,12 @@ class MemberInline(TabularInline):  # type: ignore[misc]
     @admin.display(description="stands")
     def stands(self, member: CredentialPoolMember) -> SafeString | str:
         if not member.pk:
-            return showing.NOTHING
+            return formatting.NOTHING
         return _stands(member)
 
     @admin.display(description="room now")
     def room(self, member: CredentialPoolMember) -> str:
-        return _room(member) if member.pk else showing.NOTHING
+        return _room(member) if member.pk else formatting.NOTHING
 
 
 @admin.register(CredentialPool)
@@ -151,13 +151,13 @@ class CredentialPoolAdmin(QueueAdmin):
         names = [
             member.credential.name for member in pool.members.all() if not pools.absences_of(member.credential.name)
         ]
-        return ", ".join(names) or showing.badge("red", "key_off", "none: its jobs wait")
+        return ", ".join(names) or formatting.badge("red", "key_off", "none: its jobs wait")
 
     @admin.display(description="taken out")
     def members_out(self, pool: CredentialPool) -> SafeString | str:
         out = {member.credential.name: pools.absences_of(member.credential.name) for member in pool.members.all()}
         said = [f"{name} for {_for_whom(absent)}" for name, absent in out.items() if absent]
-        return showing.badge("amber", "key_off", ", ".join(said)) if said else showing.NOTHING
+        return formatting.badge("amber", "key_off", ", ".join(said)) if said else formatting.NOTHING
 
 
 def _for_whom(absent: Iterable[Absence]) -> str:
@@ -171,8 +171,8 @@ def _target(pool: CredentialPool) -> str:
 def _stands(member: CredentialPoolMember) -> SafeString | str:
     absent = pools.absences_of(member.credential.name)
     if not absent:
-        return showing.badge("green", "check", "in use")
-    out = showing.badge("red", "key_off", f"taken out for {_for_whom(absent)}")
+        return formatting.badge("green", "check", "in use")
+    out = formatting.badge("red", "key_off", f"taken out for {_for_whom(absent)}")
     return format_html(
         '{}<br><span class="qo-told">after {}: {}</span>', out, absent[0].evidence, absent[0].reason[:200]
     )
@@ -199,4 +199,4 @@ def _words(found: dict[Subject, Headroom]) -> Iterable[str]:
         elif room.calls or room.opens_at == math.inf:
             yield f"{what}: {room.calls:,}"
         else:
-            yield f"{what}: none for {showing.duration(room.opens_at - room.now)}"
+            yield f"{what}: none for {formatting.duration(room.opens_at - room.now)}"

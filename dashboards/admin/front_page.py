@@ -14,7 +14,7 @@ from jobs.services.operate.scheduled_jobs import NOTHING_SCHEDULED, scheduled_of
 from jobs.services.upkeep.health import health_of
 from jobs.states import OUTAGE, SCHEDULED, SHOWN, JobState, told_apart
 from queueops.core.postgres.replica import replica_standing
-from queueops.screens import showing
+from queueops.screens import formatting
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
@@ -47,8 +47,8 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
                 "sign": SIGNS[one.tone],
                 "text": one.text,
                 "cause": one.cause,
-                "begins": showing.ago(one.begins_at) if one.begins_at else "",
-                "ends": showing.ahead(one.until) if one.until else "",
+                "begins": formatting.ago(one.begins_at) if one.begins_at else "",
+                "ends": formatting.ahead(one.until) if one.until else "",
                 "change": CHANGES[one.change],
                 "href": address_of(one),
             }
@@ -56,14 +56,15 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         ],
         "replica": replica_standing(),
         "projects": [
-            {**row, "oldest": showing.ago(row["oldest"]) if row["oldest"] else showing.NOTHING} for row in projects
+            {**row, "oldest": formatting.ago(row["oldest"]) if row["oldest"] else formatting.NOTHING}
+            for row in projects
         ],
-        "states": [showing.badge(one.tone, one.sign, one.words) for one in columns],
+        "states": [formatting.badge(one.tone, one.sign, one.words) for one in columns],
         "dead": overview.letters.words,
         "has_dead": bool(overview.letters.count),
         "scheduled": f"{apart[SCHEDULED]:,}" if apart[SCHEDULED] else "",
-        "scheduled_until": showing.ahead(overview.scheduled.last),
-        "oldest": showing.age(oldest) if oldest else showing.NOTHING,
+        "scheduled_until": formatting.ahead(overview.scheduled.last),
+        "oldest": formatting.age(oldest) if oldest else formatting.NOTHING,
         "limited": f"{apart[JobState.RATE_LIMITED]:,}",
         "held_by_outages": f"{apart[OUTAGE]:,}" if apart[OUTAGE] else "",
         "alerts": len(alerts),
@@ -71,9 +72,9 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         "of_users": f"more than {MAX_OF_USERS:,}" if of_users > MAX_OF_USERS else f"{of_users:,}" if of_users else "",
         "alive": executors.count("alive"),
         "not_alive": len(executors) - executors.count("alive"),
-        "silent": [(name, showing.ago(out[0].opened_at)) for name, out in grouped(overview.silent).items()],
+        "silent": [(name, formatting.ago(out[0].opened_at)) for name, out in grouped(overview.silent).items()],
         "pauses": [
-            (one.name, one.switch.reason, one.by, showing.ago(one.switch.created_at)) for one in overview.paused
+            (one.name, one.switch.reason, one.by, formatting.ago(one.switch.created_at)) for one in overview.paused
         ],
     }
 

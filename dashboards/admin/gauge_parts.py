@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from jobs.services.explain.queues import Queue, clears_at, queue_of, queues_behind
-from queueops.screens import showing
+from queueops.screens import formatting
 from ratelimits.costs import PER_CALL
 from ratelimits.models import Limit
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
@@ -52,7 +52,7 @@ def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue], *, is_
         fullest=found[0] if found else None,
         waiting=sum(queue.waiting for queue in queues.values()),
         more=any(queue.more for queue in queues.values()),
-        clears=showing.ago(max(known)) if known else showing.NOTHING,
+        clears=formatting.ago(max(known)) if known else formatting.NOTHING,
         cooling=sum(gauge.blocked_until is not None for gauge in found),
     )
 
@@ -62,12 +62,12 @@ def counter_rows(limit: Limit, *, most: int) -> list[dict[str, object]]:
     behind = queues_behind(rules_of([limit]))[limit.pk]
     return [
         {
-            "key": showing.link("ratelimits_counter", gauge.counter_id, gauge.key),
+            "key": formatting.link("ratelimits_counter", gauge.counter_id, gauge.key),
             "gauge": gauge_bar(gauge),
             "marks": marks(gauge),
             "waiting": queue.count,
-            "clears": showing.ago(clears_at(queue, gauge)),
-            "updated": showing.ago(gauge.updated_at),
+            "clears": formatting.ago(clears_at(queue, gauge)),
+            "updated": formatting.ago(gauge.updated_at),
         }
         for gauge in gauges([limit.pk], most=most)[:most]
         for queue in [queue_of(gauge, behind)]
@@ -101,31 +101,31 @@ def marks(gauge: CounterGauge) -> SafeString:
     """Return what is unusual about a counter: full, cooled down, slowed, only watching."""
     found: list[SafeString] = []
     if gauge.blocked_until is not None:
-        words = format_html("<span>cooled down, ends {}</span>", showing.ago(gauge.blocked_until))
-        found.append(showing.badge("amber", "ac_unit", words))
+        words = format_html("<span>cooled down, ends {}</span>", formatting.ago(gauge.blocked_until))
+        found.append(formatting.badge("amber", "ac_unit", words))
     elif gauge.next_free_at is not None and not gauge.holds_nothing:
-        words = format_html("<span>full, next {}</span>", showing.ago(gauge.next_free_at))
-        found.append(showing.badge("amber", "hourglass_top", words))
+        words = format_html("<span>full, next {}</span>", formatting.ago(gauge.next_free_at))
+        found.append(formatting.badge("amber", "hourglass_top", words))
     if gauge.pressure < 1:
-        found.append(showing.badge("amber", "compress", f"slowed to {gauge.pressure:.0%}"))
+        found.append(formatting.badge("amber", "compress", f"slowed to {gauge.pressure:.0%}"))
     if gauge.share < 1:
-        found.append(showing.badge("amber", "trending_up", f"paced by the ramp: {gauge.share:.0%}"))
+        found.append(formatting.badge("amber", "trending_up", f"paced by the ramp: {gauge.share:.0%}"))
     if gauge.proposed_capacity is not None:
-        found.append(showing.badge("blue", "lightbulb", f"provider says {figure(gauge.proposed_capacity)}"))
+        found.append(formatting.badge("blue", "lightbulb", f"provider says {figure(gauge.proposed_capacity)}"))
     if gauge.override_ends_at is not None:
-        words = format_html("<span>override, ends {}</span>", showing.ago(gauge.override_ends_at))
-        found.append(showing.badge("blue", "timer", words))
+        words = format_html("<span>override, ends {}</span>", formatting.ago(gauge.override_ends_at))
+        found.append(formatting.badge("blue", "timer", words))
     if gauge.shadow:
-        found.append(showing.badge("grey", "visibility", f"shadow: would have held {gauge.shadow_denials:,}"))
+        found.append(formatting.badge("grey", "visibility", f"shadow: would have held {gauge.shadow_denials:,}"))
     return format_html_join(" ", "{}", ((one,) for one in found))
 
 
 def state_badge(limit: Limit) -> SafeString:
     if not limit.enabled:
-        return showing.badge("grey", "block", "off")
+        return formatting.badge("grey", "block", "off")
     if limit.shadow:
-        return showing.badge("grey", "visibility", "shadow")
-    return showing.badge("green", "check", "on")
+        return formatting.badge("grey", "visibility", "shadow")
+    return formatting.badge("green", "check", "on")
 
 
 def cap_in_words(limit: Limit) -> str:

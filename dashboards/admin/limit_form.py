@@ -9,7 +9,7 @@ from django import forms
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from queueops.core.errors import QueueOpsError
-from queueops.screens.asking_form import AskingForm
+from queueops.screens.confirm_form import AskingForm
 from queueops.screens.forms import SuggestingWidget
 from ratelimits.errors import InvalidLimit
 from ratelimits.models import Limit, LimitOverride

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from queueops.screens.showing import NOTHING, duration
+from queueops.screens.formatting import NOTHING, duration
 from queueops.tenancy.user_labels import in_words
 from ratelimits.costs import PER_CALL
 from ratelimits.models import Limit

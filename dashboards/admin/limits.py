@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import TabularInline
 
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import Choice
 from queueops.screens.paging import TypedChangeList
@@ -250,14 +250,14 @@ class LimitAdmin(ServiceFormAdmin):
         gauge = _standing(limit).fullest
         if gauge is None:
             return format_html('<span class="qo-muted">{}</span>', "nothing counted yet")
-        key = "" if gauge.key == "*" else showing.link("ratelimits_counter", gauge.counter_id, gauge.key)
+        key = "" if gauge.key == "*" else formatting.link("ratelimits_counter", gauge.counter_id, gauge.key)
         return format_html('<span class="qo-pile">{}{}</span>', gauge_bar(gauge), key)
 
     @admin.display(description="waiting")
     def waiting(self, limit: Limit) -> SafeString | str:
         standing = _standing(limit)
         if not standing.waiting:
-            return showing.NOTHING
+            return formatting.NOTHING
         words = f"more than {standing.waiting:,}" if standing.more else f"{standing.waiting:,}"
         return format_html('<span><span class="qo-number">{}</span> jobs</span>', words)
 
@@ -271,11 +271,11 @@ class LimitAdmin(ServiceFormAdmin):
         found = marks(gauge) if gauge else SafeString("")
         proposals = _proposals(limit)
         if limit.proposed_reserves:
-            found = format_html("{} {}", found, showing.badge("blue", "lightbulb", "counted whole?"))
+            found = format_html("{} {}", found, formatting.badge("blue", "lightbulb", "counted whole?"))
         if not proposals:
             return found
         said = figure(proposals[0].proposed_capacity or 0) if len(proposals) == 1 else f"{len(proposals)} other caps"
-        return format_html("{} {}", found, showing.badge("blue", "lightbulb", f"provider says {said}"))
+        return format_html("{} {}", found, formatting.badge("blue", "lightbulb", f"provider says {said}"))
 
 
 def _proposals(limit: Limit) -> list[Counter]:
@@ -297,11 +297,11 @@ def _page_of(limit: Limit) -> dict[str, Any]:
         "proposals": [
             {
                 "cap": figure(counter.proposed_capacity or 0),
-                "counter": showing.link("ratelimits_counter", counter.pk, counter.key),
-                "at": showing.ago(counter.proposed_at),
+                "counter": formatting.link("ratelimits_counter", counter.pk, counter.key),
+                "at": formatting.ago(counter.proposed_at),
             }
             for counter in proposals_of([limit]).get(limit.pk, [])
         ],
-        "prepared_at": showing.ago(limit.proposed_at) if limit.proposed_at and limit.shadow else None,
+        "prepared_at": formatting.ago(limit.proposed_at) if limit.proposed_at and limit.shadow else None,
         **users_of(limit),
     }

@@ -18,7 +18,7 @@ from django.urls import reverse
 
 from jobs.door.batches import own_id_of
 from jobs.models import Batch, Job
-from jobs.services.finish.kinds import kinds_served
+from jobs.services.finish.served_kinds import kinds_served
 from jobs.services.submit.tags import tags_meant
 from jobs.states import SHOWN, JobState
 from queueops.core.sql import run_sql

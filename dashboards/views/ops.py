@@ -17,7 +17,7 @@ from dashboards.services.top_users import users_of_limits
 from dashboards.services.wire import shown_states
 from jobs.services.explain.event_log import log_cursor
 from queueops.core.errors import error_body
-from queueops.core.web.recent_writes import reader_for
+from queueops.core.web.read_your_writes import reader_for
 
 from .access import may, operators_data, operators_page
 

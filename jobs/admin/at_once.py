@@ -19,7 +19,7 @@ from jobs.handlers.registry import all_handlers
 from queueops.screens.forms import OptionalReasonForm, SuggestingWidget
 from queueops.screens.verbs import Verb, VerbOutcome
 from ratelimits.services.limits.known_names import KnownName, suggested
-from ratelimits.services.tuning.at_once import MAX_CALLS_AT_ONCE, AtOnce, at_once_of, set_at_once
+from ratelimits.services.tuning.concurrency_caps import MAX_CALLS_AT_ONCE, AtOnce, at_once_of, set_at_once
 from ratelimits.validation import figure
 
 SET, REMOVE = "ratelimits.change_limit", "ratelimits.delete_limit"

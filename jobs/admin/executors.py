@@ -14,7 +14,7 @@ from jobs.models import Executor, ServiceBreaker
 from jobs.services.finish import outages
 from jobs.services.upkeep.health import health_of
 from queueops.core.values.masking import masked_text
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
@@ -52,11 +52,11 @@ class ExecutorAdmin(ReadOnlyMixin, QueueAdmin):
     @admin.display(description="in flight")
     def busy(self, executor: Executor) -> SafeString:
         percent = 100 * executor.in_flight / executor.slots if executor.slots else 0.0
-        return showing.bar(min(100.0, percent), f"{executor.in_flight} of {executor.slots}")
+        return formatting.bar(min(100.0, percent), f"{executor.in_flight} of {executor.slots}")
 
     @admin.display(description="last heartbeat")
     def heartbeat(self, executor: Executor) -> SafeString | str:
-        return showing.ago(executor.heartbeat_at)
+        return formatting.ago(executor.heartbeat_at)
 
     @admin.display(description="loop lag")
     def loop_lag(self, executor: Executor) -> str:
@@ -68,7 +68,7 @@ class ExecutorAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="started")
     def since(self, executor: Executor) -> SafeString | str:
-        return showing.ago(executor.started_at)
+        return formatting.ago(executor.started_at)
 
 
 def _close(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
@@ -137,11 +137,11 @@ class ServiceBreakerAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="silent since")
     def open_since(self, breaker: ServiceBreaker) -> SafeString | str:
-        return showing.ago(breaker.opened_at)
+        return formatting.ago(breaker.opened_at)
 
     @admin.display(description="next probe")
     def next_probe(self, breaker: ServiceBreaker) -> SafeString | str:
-        return showing.ago(breaker.next_probe_at)
+        return formatting.ago(breaker.next_probe_at)
 
     @admin.display(description="last error")
     def last_error_shown(self, breaker: ServiceBreaker) -> str:

@@ -9,7 +9,7 @@ from jobs.services.explain.forecast_submission import SubmissionForecast, Submis
 from jobs.services.submit.accept_document import LineError
 from jobs.services.submit.uploads import lines_of
 from queueops.core.errors import QueueOpsError
-from queueops.screens import showing
+from queueops.screens import formatting
 from ratelimits.models import Budget
 from ratelimits.money import shown
 
@@ -56,7 +56,11 @@ def _shown(told: SubmissionForecast) -> dict[str, Any]:
             for one in told.budgets
         ],
         "limits": [
-            {"name": one.limit, "key": one.key, "share": showing.bar(100 * one.share, f"{one.share:.0%} of the time")}
+            {
+                "name": one.limit,
+                "key": one.key,
+                "share": formatting.bar(100 * one.share, f"{one.share:.0%} of the time"),
+            }
             for one in told.binding[:MAX_LIMITS_SHOWN]
         ],
     }
@@ -73,6 +77,6 @@ def _way(name: str, way: SubmissionWay, currency: str | None) -> dict[str, Any]:
     return {
         "name": name,
         "price": "not counted" if currency is None else _price(way, currency),
-        "ends": None if way.finish_at is None else showing.ago(way.finish_at),
+        "ends": None if way.finish_at is None else formatting.ago(way.finish_at),
         "why": way.why,
     }

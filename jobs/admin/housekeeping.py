@@ -21,7 +21,7 @@ from unfold.widgets import UnfoldAdminSelectWidget
 
 from jobs.cluster import ALLOWED_TASKS
 from queueops.audit.audited import AuditedMixin
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import ReadOnlyMixin
 
@@ -72,7 +72,7 @@ class ScheduleAdmin(SuperuserMixin, AuditedMixin, QueueAdmin):
 
     @admin.display(description="next run")
     def next_at(self, schedule: Any) -> SafeString | str:
-        return showing.ago(schedule.next_run)
+        return formatting.ago(schedule.next_run)
 
     def audited(self, obj: Any) -> dict[str, Any]:
         return {name: getattr(obj, name) for name in ("name", "func", "schedule_type", "minutes", "repeats")}
@@ -89,7 +89,7 @@ class QueuedTaskAdmin(ReadOnlyMixin, SuperuserMixin, QueueAdmin):
 
     @admin.display(description="handed out after")
     def handed_out_after(self, task: Any) -> SafeString | str:
-        return showing.ago(task.lock)
+        return formatting.ago(task.lock)
 
 
 class FinishedTaskAdmin(ReadOnlyMixin, SuperuserMixin, QueueAdmin):
@@ -107,11 +107,11 @@ class FinishedTaskAdmin(ReadOnlyMixin, SuperuserMixin, QueueAdmin):
 
     @admin.display(description="began")
     def began(self, task: Any) -> SafeString | str:
-        return showing.ago(task.started)
+        return formatting.ago(task.started)
 
     @admin.display(description="took")
     def took(self, task: Any) -> str:
-        return showing.duration(task.stopped - task.started)
+        return formatting.duration(task.stopped - task.started)
 
 
 for model, screen in (

@@ -22,7 +22,7 @@ from jobs.services.explain.objectives import (
     words_of,
 )
 from jobs.services.operate.objectives import FIGURES, delete_objective, save_objective
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import SuggestingWidget, optional_reason
@@ -138,7 +138,7 @@ class ObjectiveAdmin(ServiceFormAdmin):
     def attained(self, row: Objective) -> SafeString | str:
         now = _standing(row)
         if now.whole.share is None:
-            return showing.NOTHING
+            return formatting.NOTHING
         # One element: a phone's list sets elements side by side, and would break the figure.
         return format_html(
             '<span>{} <span class="qo-muted">of {} jobs in {} d</span></span>',
@@ -151,26 +151,26 @@ class ObjectiveAdmin(ServiceFormAdmin):
     def left(self, row: Objective) -> SafeString | str:
         left = _standing(row).budget_left
         if left is None:
-            return showing.NOTHING
-        return showing.bar(max(0, FULL_PERCENT * left), f"{FULL_PERCENT * left:,.0f} %")
+            return formatting.NOTHING
+        return formatting.bar(max(0, FULL_PERCENT * left), f"{FULL_PERCENT * left:,.0f} %")
 
     @admin.display(description="burn in 1 h")
     def pace(self, row: Objective) -> str:
         now = _standing(row)
-        return _burn(now.burn(AN_HOUR)) if now.recent[AN_HOUR].due else showing.NOTHING
+        return _burn(now.burn(AN_HOUR)) if now.recent[AN_HOUR].due else formatting.NOTHING
 
     @admin.display(description="is")
     def stands(self, row: Objective) -> SafeString:
         now = _standing(row)
         if row.counts_from is None:
-            return showing.badge("grey", "hourglass_empty", "about to be counted")
+            return formatting.badge("grey", "hourglass_empty", "about to be counted")
         if now.whole.share is None:
-            return showing.badge("grey", "hourglass_empty", "without jobs")
+            return formatting.badge("grey", "hourglass_empty", "without jobs")
         if now.is_broken:
-            return showing.badge("red", "error", "broken")
+            return formatting.badge("red", "error", "broken")
         if now.burn(AN_HOUR) > 1:
-            return showing.badge("amber", "local_fire_department", "burning")
-        return showing.badge("green", "check_circle", "kept")
+            return formatting.badge("amber", "local_fire_department", "burning")
+        return formatting.badge("green", "check_circle", "kept")
 
 
 def _standing(row: Objective) -> ObjectiveStanding:
@@ -185,7 +185,7 @@ def _whole_burn(now: ObjectiveStanding) -> float:
 
 
 def _share(share: float | None) -> str:
-    return showing.NOTHING if share is None else f"{FULL_PERCENT * share:.3f}".rstrip("0").rstrip(".") + " %"
+    return formatting.NOTHING if share is None else f"{FULL_PERCENT * share:.3f}".rstrip("0").rstrip(".") + " %"
 
 
 def _burn(rate: float) -> str:

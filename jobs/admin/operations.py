@@ -19,11 +19,11 @@ from jobs.models import BulkOperation, CanaryState
 from jobs.services.operate import bulk_run
 from jobs.services.operate.bulk_outcome import canary_outcome, failed_again, requeue_outcome
 from queueops.core.values.masking import masked, masked_text
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
+from queueops.screens.formatting import duration
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.paging import BoundedListMixin, as_uuid
-from queueops.screens.showing import duration
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.people import name_of
 
@@ -106,7 +106,7 @@ class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
 
     @admin.display(description="began")
     def began(self, operation: BulkOperation) -> SafeString | str:
-        return showing.ago(operation.created_at)
+        return formatting.ago(operation.created_at)
 
     def shown_of(self, request: HttpRequest, row: BulkOperation) -> dict[str, Any]:
         return {
@@ -125,8 +125,8 @@ class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
             "outcome": outcome_of(row),
             "ends": ends_of(row),
             "who": name_of(row.actor),
-            "began": showing.ago(row.created_at),
-            "ended": showing.ago(row.finished_at),
+            "began": formatting.ago(row.created_at),
+            "ended": formatting.ago(row.finished_at),
             "parameters": json.dumps(masked(row.parameters), indent=2, ensure_ascii=False)[:20_000],
         }
 
@@ -197,7 +197,7 @@ def ends_of(operation: BulkOperation) -> SafeString | str:
     if operation.status != BulkOperation.Status.RUNNING or not operation.rows_per_minute or operation.total_is_least:
         return ""
     begins = max(timezone.now(), operation.next_at or timezone.now())
-    return showing.ago(begins + timedelta(minutes=max(0, left) / operation.rows_per_minute))
+    return formatting.ago(begins + timedelta(minutes=max(0, left) / operation.rows_per_minute))
 
 
 def words_of(operation: BulkOperation) -> str:
@@ -208,4 +208,4 @@ def progress_of(operation: BulkOperation) -> SafeString:
     looked_at = operation.done + operation.skipped
     total = max(operation.total, looked_at)
     percent = 100.0 if not total else 100 * looked_at / total
-    return showing.bar(percent, f"{looked_at:,} of {words_of_count(total, operation.total_is_least)}")
+    return formatting.bar(percent, f"{looked_at:,} of {words_of_count(total, operation.total_is_least)}")

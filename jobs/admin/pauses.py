@@ -21,7 +21,7 @@ from jobs.services.operate.job_filter import Counted
 from jobs.services.operate.names_heard import unheard_of_scope
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm, minutes_field
 from queueops.screens.verbs import (
@@ -131,7 +131,7 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
     @admin.display(description="")
     def in_row(self, switch: PauseSwitch) -> SafeString | str:
         if switch.window_id:
-            return showing.link("jobs_maintenancewindow", switch.window_id, "Window")
+            return formatting.link("jobs_maintenancewindow", switch.window_id, "Window")
         if switch.scope == PauseSwitch.Scope.REFUSED:
             address = reverse("admin:jobs_pauseswitch_try_now", args=[switch.pk])
             return format_html('<a class="qo-link" href="{}">Try again now…</a>', address)
@@ -150,11 +150,11 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="since")
     def since(self, switch: PauseSwitch) -> SafeString | str:
-        return showing.ago(switch.created_at)
+        return formatting.ago(switch.created_at)
 
     @admin.display(description="until")
     def ends(self, switch: PauseSwitch) -> SafeString | str:
-        return showing.ago(switch.until)
+        return formatting.ago(switch.until)
 
     @action(description="Pause work…", url_path="pause", icon="pause")  # type: ignore[untyped-decorator]
     def pause_work(self, request: HttpRequest) -> HttpResponse:

@@ -9,9 +9,9 @@ from typing import Any
 from django.db.models import QuerySet
 
 from jobs.models import Job
-from jobs.services.explain.pace import pace_of
+from jobs.services.explain.finish_histogram import pace_of
 from jobs.states import SHOWN, JobState
-from queueops.screens import showing
+from queueops.screens import formatting
 
 
 def picture_of(jobs: QuerySet[Job], marks: Iterable[datetime] = ()) -> dict[str, Any] | None:
@@ -40,13 +40,13 @@ def picture_of(jobs: QuerySet[Job], marks: Iterable[datetime] = ()) -> dict[str,
         "bars": bars,
         "width": len(pace.ended),
         "marks": [
-            {"x": round((mark - pace.since) / pace.bucket, 2), "at": showing.ago(mark)}
+            {"x": round((mark - pace.since) / pace.bucket, 2), "at": formatting.ago(mark)}
             for mark in sorted(marks)
             if pace.since <= mark <= pace.until
         ],
-        "since": showing.ago(pace.since),
-        "until": showing.ago(pace.until),
-        "bucket": showing.duration(pace.bucket),
+        "since": formatting.ago(pace.since),
+        "until": formatting.ago(pace.until),
+        "bucket": formatting.duration(pace.bucket),
         "highest": f"{highest:,}",
         "peak": f"{per_minute:,.0f}",
     }

@@ -18,7 +18,7 @@ from jobs.services.explain.pools import PoolDepth, pool_depths
 from jobs.services.operate import pools
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.verbs import actor_of
 
@@ -117,7 +117,7 @@ class PoolAdmin(ServiceFormAdmin):
     def served_by(self, pool: Pool) -> SafeString | str:
         depth = _depth(pool)
         if depth is None:
-            return showing.NOTHING
+            return formatting.NOTHING
         if depth.executors:
             address = f"{reverse('admin:jobs_executor_changelist')}?pool={pool.pk}"
             return format_html(
@@ -127,28 +127,28 @@ class PoolAdmin(ServiceFormAdmin):
                 numbered(depth.clusters, "cluster"),
             )
         if depth.is_served:
-            return showing.badge("grey", "group_work", "clusters of all jobs")
-        return showing.badge("red" if depth.since else "amber", "error", "no cluster")
+            return formatting.badge("grey", "group_work", "clusters of all jobs")
+        return formatting.badge("red" if depth.since else "amber", "error", "no cluster")
 
     @admin.display(description="ready")
     def ready(self, pool: Pool) -> str:
         depth = _depth(pool)
-        return f"{depth.ready:,}{' or more' * depth.is_least}" if depth else showing.NOTHING
+        return f"{depth.ready:,}{' or more' * depth.is_least}" if depth else formatting.NOTHING
 
     @admin.display(description="wait for a limit")
     def parked(self, pool: Pool) -> str:
         depth = _depth(pool)
-        return f"{depth.parked:,}" if depth else showing.NOTHING
+        return f"{depth.parked:,}" if depth else formatting.NOTHING
 
     @admin.display(description="running")
     def running(self, pool: Pool) -> str:
         depth = _depth(pool)
-        return f"{depth.running:,}" if depth else showing.NOTHING
+        return f"{depth.running:,}" if depth else formatting.NOTHING
 
     @admin.display(description="oldest")
     def oldest(self, pool: Pool) -> SafeString | str:
         depth = _depth(pool)
-        return showing.ago(depth.since) if depth else showing.NOTHING
+        return formatting.ago(depth.since) if depth else formatting.NOTHING
 
 
 def _depth(pool: Pool) -> PoolDepth | None:

@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.models import PauseSwitch
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.verbs import on_one
 from queueops.tenancy.admin.projects import ProjectAdmin
 from queueops.tenancy.models import Project
@@ -67,4 +67,4 @@ class WorkingProjectAdmin(ProjectAdmin):
                 f"{reverse('admin:jobs_pauseswitch_pause_work')}?{urlencode({'scope': 'project', 'key': project.pk})}"
             )
             return format_html('<a class="qo-link" href="{}">pause…</a>', address)
-        return showing.link("jobs_pauseswitch", switch, "paused")
+        return formatting.link("jobs_pauseswitch", switch, "paused")

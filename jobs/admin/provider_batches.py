@@ -22,7 +22,7 @@ from jobs.models import BatchPolicy, ProviderBatch, ProviderBatchLine
 from jobs.services.provider_batches import operate
 from queueops.audit import trail
 from queueops.core.values.masking import masked_text
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
 from queueops.screens.forms import ReasonForm
 from queueops.screens.paging import as_uuid
@@ -192,11 +192,11 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="batch")
     def name(self, batch: ProviderBatch) -> SafeString:
-        return showing.short_id(batch.pk)
+        return formatting.short_id(batch.pk)
 
     @admin.display(description="state", ordering="state")
     def shown_state(self, batch: ProviderBatch) -> SafeString:
-        return showing.badge(*LOOKS.get(batch.state, showing.LATER), batch.get_state_display().lower())
+        return formatting.badge(*LOOKS.get(batch.state, formatting.LATER), batch.get_state_display().lower())
 
     @admin.display(description="state", ordering="state")
     def stands(self, batch: ProviderBatch) -> SafeString:
@@ -208,18 +208,18 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
     def far(self, batch: ProviderBatch) -> SafeString:
         without = f", {batch.unanswered:,} without an answer" if batch.unanswered else ""
         words = f"{batch.done:,} of {batch.lines:,}{without}"
-        return showing.bar(100 * min(1.0, batch.done / max(1, batch.lines)), words)
+        return formatting.bar(100 * min(1.0, batch.done / max(1, batch.lines)), words)
 
     @admin.display(description="last fault")
     def fault(self, batch: ProviderBatch) -> str:
-        return masked_text(batch.error)[:300] or showing.NOTHING
+        return masked_text(batch.error)[:300] or formatting.NOTHING
 
     @admin.display(description="jobs")
     def its_jobs(self, batch: ProviderBatch) -> SafeString:
         """The batch's first jobs, with their outcomes; jobs that it has completed come last."""
         lines = batch.all_lines.annotate(is_done=Q(state=LineState.SUCCEEDED)).order_by("is_done", "number")
         shown = [
-            (showing.link("jobs_job", one.job_id), f"line {one.number}", one.get_state_display().lower())
+            (formatting.link("jobs_job", one.job_id), f"line {one.number}", one.get_state_display().lower())
             for one in lines[:MAX_JOBS_SHOWN]
         ]
         more = batch.lines - len(shown)
@@ -232,47 +232,47 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="cost")
     def cost(self, batch: ProviderBatch) -> str:
-        return money_shown(operate.spent_on(batch)) or showing.NOTHING
+        return money_shown(operate.spent_on(batch)) or formatting.NOTHING
 
     @admin.display(description="files")
     def kept(self, batch: ProviderBatch) -> str:
-        return ", ".join(f"{role}: {name}" for role, name in sorted(batch.files.items())) or showing.NOTHING
+        return ", ".join(f"{role}: {name}" for role, name in sorted(batch.files.items())) or formatting.NOTHING
 
     @admin.display(description="deadline", ordering="complete_by")
     def deadline(self, batch: ProviderBatch) -> SafeString | str:
-        return showing.ago(batch.complete_by)
+        return formatting.ago(batch.complete_by)
 
     @admin.display(description="the rest goes live")
     def goes_live(self, batch: ProviderBatch) -> SafeString | str:
-        return showing.ago(batch.live_at) if batch.is_unfinished else showing.NOTHING
+        return formatting.ago(batch.live_at) if batch.is_unfinished else formatting.NOTHING
 
     @admin.display(description="collected", ordering="created_at")
     def since(self, batch: ProviderBatch) -> SafeString | str:
-        return showing.ago(batch.created_at)
+        return formatting.ago(batch.created_at)
 
     @admin.display(description="handed over")
     def submitted(self, batch: ProviderBatch) -> SafeString | str:
-        return showing.ago(batch.submitted_at)
+        return formatting.ago(batch.submitted_at)
 
     @admin.display(description="looked at")
     def looked(self, batch: ProviderBatch) -> SafeString | str:
-        return showing.ago(batch.looked_at)
+        return formatting.ago(batch.looked_at)
 
     @admin.display(description="looked at next")
     def looks_next(self, batch: ProviderBatch) -> SafeString | str:
-        return showing.ago(batch.look_at) if batch.is_unfinished else showing.NOTHING
+        return formatting.ago(batch.look_at) if batch.is_unfinished else formatting.NOTHING
 
     @admin.display(description="last progress")
     def progressed(self, batch: ProviderBatch) -> SafeString | str:
-        return showing.ago(batch.progressed_at)
+        return formatting.ago(batch.progressed_at)
 
     @admin.display(description="ended at the provider")
     def ended(self, batch: ProviderBatch) -> SafeString | str:
-        return showing.ago(batch.ended_at)
+        return formatting.ago(batch.ended_at)
 
     @admin.display(description="all lines settled")
     def closed(self, batch: ProviderBatch) -> SafeString | str:
-        return showing.ago(batch.closed_at)
+        return formatting.ago(batch.closed_at)
 
 
 def _kinds_with_form() -> list[str]:

@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one
@@ -93,18 +93,18 @@ class ResumeRampAdmin(ReadOnlyMixin, QueueAdmin):
     @admin.display(description="of every limit")
     def share(self, _: ResumeRamp) -> SafeString | str:
         shown = ramps.ramp_now()
-        return showing.bar(shown.percent, f"{shown.percent} %") if shown else showing.NOTHING
+        return formatting.bar(shown.percent, f"{shown.percent} %") if shown else formatting.NOTHING
 
     @admin.display(description="state")
     def state(self, row: ResumeRamp) -> SafeString:
         if row.held_share is not None:
-            return showing.badge("amber", "pause", "held")
-        return showing.badge("blue", "trending_up", "grows")
+            return formatting.badge("amber", "pause", "held")
+        return formatting.badge("blue", "trending_up", "grows")
 
     @admin.display(description="all of it")
     def ends(self, _: ResumeRamp) -> SafeString | str:
         shown = ramps.ramp_now()
-        return showing.ago(shown.ends_at) if shown else showing.NOTHING
+        return formatting.ago(shown.ends_at) if shown else formatting.NOTHING
 
     @admin.display(description="resumed by")
     def who(self, row: ResumeRamp) -> str:

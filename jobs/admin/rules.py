@@ -17,7 +17,7 @@ from jobs.services.submit.spec import MAX_DELAY_SECONDS
 from jobs.states import Priority
 from queueops.audit.audited import AuditedMixin
 from queueops.screens.admin import PageAdmin, QueueAdmin
-from queueops.screens.showing import duration
+from queueops.screens.formatting import duration
 
 AGES_MINUTES = (0, 15, 30, 60, 120, 240, 480, 1440, 4320)
 MAX_DELAYS = 10

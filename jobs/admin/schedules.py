@@ -21,7 +21,7 @@ from jobs.models import Schedule, ScheduleFire
 from jobs.services.operate import schedules
 from jobs.services.operate.fire_schedules import jobs_now
 from queueops.core.values.masking import masked, pretty, unmasked
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import OptionalReasonForm, optional_reason
@@ -183,7 +183,7 @@ class JobScheduleAdmin(ServiceFormAdmin):
                 for fire in schedules.next_fires(row)
             ],
             "fires": [
-                (showing.ago(fire.due_at), _outcome(fire), _made(fire), fire.left_out)
+                (formatting.ago(fire.due_at), _outcome(fire), _made(fire), fire.left_out)
                 for fire in row.fires.order_by("-due_at")[:LAST_FIRES]
             ],
         }
@@ -204,23 +204,23 @@ class JobScheduleAdmin(ServiceFormAdmin):
     @admin.display(description="is")
     def stands(self, row: Schedule) -> SafeString:
         if row.paused:
-            return showing.badge("grey", "pause", "paused")
+            return formatting.badge("grey", "pause", "paused")
         if row.next_due_at is None:
-            return showing.badge("grey", "event_busy", "over")
+            return formatting.badge("grey", "event_busy", "over")
         if row.refused_in_a_row:
-            return showing.badge("red", "block", "refused")
-        return showing.badge("green", "event_repeat", "on")
+            return formatting.badge("red", "block", "refused")
+        return formatting.badge("green", "event_repeat", "on")
 
     @admin.display(description="next")
     def next_at(self, row: Schedule) -> SafeString | str:
-        return showing.ago(row.next_fire_at)
+        return formatting.ago(row.next_fire_at)
 
     @admin.display(description="last")
     def last(self, row: Schedule) -> SafeString | str:
         fire: ScheduleFire | None = row.last_fire  # type: ignore[attr-defined]
         if fire is None:
-            return showing.NOTHING
-        return format_html("<span>{} {}</span>", _outcome(fire), showing.ago(fire.due_at))
+            return formatting.NOTHING
+        return format_html("<span>{} {}</span>", _outcome(fire), formatting.ago(fire.due_at))
 
     @admin.display(description="submits")
     def submits(self, row: Schedule) -> str:
@@ -233,12 +233,12 @@ class JobScheduleAdmin(ServiceFormAdmin):
 
 
 def _outcome(fire: ScheduleFire) -> SafeString:
-    return showing.badge(*LOOKS[Outcome(fire.outcome)], fire.outcome)
+    return formatting.badge(*LOOKS[Outcome(fire.outcome)], fire.outcome)
 
 
 def _made(fire: ScheduleFire) -> SafeString | str:
     if fire.job_id:
-        return showing.link("jobs_job", fire.job_id)
+        return formatting.link("jobs_job", fire.job_id)
     if fire.batch_id:
-        return showing.link("jobs_batch", fire.batch_id)
-    return f"{fire.error_message} ({fire.error_code})" if fire.error_code else showing.NOTHING
+        return formatting.link("jobs_batch", fire.batch_id)
+    return f"{fire.error_message} ({fire.error_code})" if fire.error_code else formatting.NOTHING

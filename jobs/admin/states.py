@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from jobs.services.operate.job_filter import held_by_outage
 from jobs.services.operate.scheduled_jobs import Scheduled, scheduled
 from jobs.states import OUTAGE, SCHEDULED, SHOWN, JobState
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.filters import Choice
 
 
@@ -38,7 +38,7 @@ class JobStateFilter(Choice):
 def state_badge(state: str) -> SafeString:
     """The badge of a state, or of a part of one that is told apart."""
     shown = SHOWN[state]
-    return showing.badge(shown.tone, shown.sign, shown.words)
+    return formatting.badge(shown.tone, shown.sign, shown.words)
 
 
 def until_when(part: Scheduled) -> SafeString | str:
@@ -46,7 +46,7 @@ def until_when(part: Scheduled) -> SafeString | str:
     if not part.jobs:
         return ""
     if part.first == part.last:
-        return format_html("Scheduled: may begin {}.", showing.ahead(part.last))
+        return format_html("Scheduled: may begin {}.", formatting.ahead(part.last))
     return format_html(
-        "Scheduled: the first may begin {}, the last {}.", showing.ahead(part.first), showing.ahead(part.last)
+        "Scheduled: the first may begin {}, the last {}.", formatting.ahead(part.first), formatting.ahead(part.last)
     )

@@ -20,7 +20,7 @@ from jobs.models import Upload
 from jobs.services.submit import uploads
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.masking import masked_text, pretty
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.forms import ConfirmForm
@@ -86,7 +86,7 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
 
     @admin.display(description="batch")
     def became(self, upload: Upload) -> SafeString | str:
-        return showing.link("jobs_batch", upload.batch_id) if upload.batch_id else "not submitted"
+        return formatting.link("jobs_batch", upload.batch_id) if upload.batch_id else "not submitted"
 
     @admin.display(description="by")
     def who(self, upload: Upload) -> str:
@@ -94,7 +94,7 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, PageAdmin):
 
     @admin.display(description="age")
     def age(self, upload: Upload) -> SafeString:
-        return showing.age(upload.created_at)
+        return formatting.age(upload.created_at)
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
         """Show the form, and check the whole file that it sends."""
@@ -171,10 +171,10 @@ def _page_of(upload: Upload) -> dict[str, Any]:
         "subtitle": upload.project_id,
         "upload": upload,
         "good": good,
-        "bar": showing.bar(100 * good / upload.lines, f"{good:,} of {upload.lines:,} are valid"),
-        "batch": showing.link("jobs_batch", upload.batch_id) if upload.batch_id else None,
+        "bar": formatting.bar(100 * good / upload.lines, f"{good:,} of {upload.lines:,} are valid"),
+        "batch": formatting.link("jobs_batch", upload.batch_id) if upload.batch_id else None,
         "who": name_of(upload.uploaded_by),
-        "uploaded": showing.ago(upload.created_at),
+        "uploaded": formatting.ago(upload.created_at),
         "unlisted": upload.error_count - len(upload.errors),
         "rows_are": "row" if upload.format == Upload.Format.CSV else "line",
         "faults": _alike(upload.errors),

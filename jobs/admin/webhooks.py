@@ -28,7 +28,7 @@ from jobs.services.upkeep.send_again import count_failed, send_webhook_again
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
 from queueops.core.values.tags import SEPARATOR, entered_tags
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.forms import OptionalReasonForm, optional_reason
@@ -205,7 +205,7 @@ class WebhookAdmin(ServiceFormAdmin):
             "waiting": numbered(waiting, "ended job waits", "ended jobs wait", before=more),
             "last_messages": [
                 (
-                    showing.ago(one.created_at),
+                    formatting.ago(one.created_at),
                     _about(one),
                     state_badge(one.job.status),
                     one.job.last_error_code,
@@ -249,7 +249,7 @@ class WebhookAdmin(ServiceFormAdmin):
 
     @admin.display(description="created", ordering="created_at")
     def made(self, row: Webhook) -> SafeString | str:
-        return showing.ago(row.created_at)
+        return formatting.ago(row.created_at)
 
 
 class WebhookFilter(Choice):
@@ -298,11 +298,11 @@ class WebhookDeliveryAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     @admin.display(description="ended jobs")
     def told(self, delivery: WebhookDelivery) -> SafeString | str:
         rows = WebhookJob.objects.filter(delivery_id=delivery.pk).order_by("id").values_list("job_id", flat=True)
-        return format_html_join(" ", "{}", ((showing.link("jobs_job", one),) for one in rows)) or showing.NOTHING
+        return format_html_join(" ", "{}", ((formatting.link("jobs_job", one),) for one in rows)) or formatting.NOTHING
 
     @admin.display(description="carried out by job")
     def job_link(self, delivery: WebhookDelivery) -> SafeString:
-        return showing.link("jobs_job", delivery.job_id)
+        return formatting.link("jobs_job", delivery.job_id)
 
     @admin.display(description="is")
     def state(self, delivery: WebhookDelivery) -> SafeString:
@@ -310,11 +310,11 @@ class WebhookDeliveryAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
 
     @admin.display(description="last error")
     def error_code(self, delivery: WebhookDelivery) -> str:
-        return delivery.job.last_error_code or showing.NOTHING
+        return delivery.job.last_error_code or formatting.NOTHING
 
     @admin.display(description="created")
     def sent(self, delivery: WebhookDelivery) -> SafeString | str:
-        return showing.ago(delivery.created_at)
+        return formatting.ago(delivery.created_at)
 
 
 def _filter_words(row: Webhook) -> str:
@@ -332,9 +332,9 @@ def _filter_words(row: Webhook) -> str:
 
 def _about(delivery: WebhookDelivery) -> SafeString | str:
     if delivery.batch_id:
-        return format_html("<span>batch {}</span>", showing.link("jobs_batch", delivery.batch_id))
+        return format_html("<span>batch {}</span>", formatting.link("jobs_batch", delivery.batch_id))
     return "test" if delivery.event == Event.TEST else numbered(delivery.jobs_told, "ended job")
 
 
 def _page(delivery: WebhookDelivery) -> SafeString:
-    return showing.link("jobs_webhookdelivery", delivery.pk)
+    return formatting.link("jobs_webhookdelivery", delivery.pk)

@@ -15,13 +15,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
+from jobs.calendar import DAYS
 from jobs.errors import BadWindow
 from jobs.models import MaintenanceWindow
 from jobs.services.operate import windows
 from jobs.services.operate.names_heard import NAMED_BY_SCOPE, unheard_of_scope
-from jobs.windows import DAYS
 from queueops.core.clock import database_moment
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.forms import OptionalReasonForm, SuggestingWidget
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
@@ -116,7 +116,7 @@ class MaintenanceWindowAdmin(ServiceFormAdmin):
                 (
                     f"{span.begins_at.astimezone(zone):%a %Y-%m-%d %H:%M %Z}",
                     f"{span.ends_at.astimezone(zone):%a %Y-%m-%d %H:%M %Z}",
-                    showing.ago(span.begins_at),
+                    formatting.ago(span.begins_at),
                 )
                 for span in windows.next_spans(row)
             ],
@@ -148,13 +148,13 @@ class MaintenanceWindowAdmin(ServiceFormAdmin):
     @admin.display(description="is")
     def stands(self, row: MaintenanceWindow) -> SafeString:
         if row.switches.all():
-            return showing.badge("amber", "pause", "open")
+            return formatting.badge("amber", "pause", "open")
         if row.next_change_at is None:
-            return showing.badge("grey", "event_busy", "over")
-        return showing.badge("blue", "event", "to come")
+            return formatting.badge("grey", "event_busy", "over")
+        return formatting.badge("blue", "event", "to come")
 
     @admin.display(description="next change")
     def next_at(self, row: MaintenanceWindow) -> SafeString | str:
         if row.next_change_at and row.next_change_at < database_moment():
             return "now"
-        return showing.ago(row.next_change_at)
+        return formatting.ago(row.next_change_at)

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from jobs.firing import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Missed
+from jobs.cron import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Missed
 from jobs.models import OnFailure
 from jobs.models.webhook import MAX_JOBS_OF_A_MESSAGE
 from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
@@ -23,7 +23,7 @@ from queueops.core.values.tags import Tags
 from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input, as_changes
 from queueops.tenancy.models import MAX_GUARDED
-from ratelimits.services.tuning.at_once import MAX_CALLS_AT_ONCE
+from ratelimits.services.tuning.concurrency_caps import MAX_CALLS_AT_ONCE
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
 GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"\S")]

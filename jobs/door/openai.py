@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from jobs.api.errors import WrongState
 from jobs.api.views.base import CANCEL, READ, SUBMIT
 from jobs.models import Job
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit.accept_document import MAX_LISTED_ERRORS
 from jobs.states import RUNNING, TERMINAL, JobState
 from queueops.core.web.asking import BODY

@@ -11,8 +11,8 @@ import psycopg
 from django.db import DatabaseError, connection
 
 from jobs.services.provider_batches.calls import CallLoop
+from jobs.services.provider_batches.scheduler import Rounds
 from jobs.services.provider_batches.settle import OutcomeNotes
-from jobs.services.provider_batches.tend import Rounds
 
 logger = logging.getLogger(__name__)
 

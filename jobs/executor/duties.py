@@ -11,14 +11,14 @@ from collections.abc import Callable
 from uuid import UUID
 
 from jobs.services.explain import flow
-from jobs.services.finish import breaker, guards, reroute, stops
+from jobs.services.finish import breaker, fallback, guards, stops
 from jobs.services.finish.take_values import take_values
 from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.services.operate import budget_waits, fire_schedules, pauses, windows
 from jobs.services.operate.dependants import DependantsDuty
-from jobs.services.provider_batches.tend import LATE, duty_of, is_needed, kinds_with_batches
+from jobs.services.provider_batches.scheduler import LATE, duty_of, is_needed, kinds_with_batches
 from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch, worker_deaths
-from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.processes.isolate_failures import one_by_one
 from ratelimits.services.limiter import decide
 from ratelimits.services.money import holds
 from ratelimits.services.usage import release
@@ -128,7 +128,7 @@ class Duties:
                 batches.foresee_batches,
                 breaker.tend_breakers,
                 stops.tend_stops,
-                reroute.reroute_waiting,
+                fallback.reroute_waiting,
                 decide.reclaim_expired,
                 budget_waits.tend_budget_waits,
                 self._dependants.do,

@@ -42,9 +42,9 @@ from jobs.handlers.registry import (
 )
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import complete_here
-from jobs.services.finish.kinds import kept_closed, refusal_of, version_of
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.finish.result_text import ResultTooLarge, partial_text, result_text
+from jobs.services.finish.served_kinds import kept_closed, refusal_of, version_of
 from jobs.services.finish.spend import told_once
 from jobs.services.results.writer import ResultWriter, Writing
 from jobs.tracebacks import secrets_of
@@ -58,7 +58,7 @@ from ratelimits.costs import Usage
 from ratelimits.rate_headers import StatedQuota, read_quotas
 
 from .attempt_log import KEEPER, AttemptLog, current_log
-from .holding import LoopWatch, tell_whose
+from .loop_watchdog import LoopWatch, tell_whose
 
 if TYPE_CHECKING:
     from .spans import JobSpans

@@ -28,21 +28,21 @@ from django.db import (
 
 from jobs.backoff import Policy
 from jobs.models import Executor
-from jobs.services.claim import claim, held_loop, push_back, stated
-from jobs.services.claim.heads import Heads
+from jobs.services.claim import blocked_loop, claim, provider_quotas, quota_feedback
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import ADOPTED_AT_ONCE, FEW_ADOPTED_AT_ONCE, Parking, rest_seconds
-from jobs.services.claim.turns import ClassTurns
-from jobs.services.claim.witness import Witness
+from jobs.services.claim.restore_detector import Witness
+from jobs.services.claim.scan_cursor import Heads
 from jobs.services.finish import finish
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.kinds import ServedKinds
-from jobs.services.finish.learn import Learning
+from jobs.services.finish.cost_samples import Learning
 from jobs.services.finish.lost_claims import find_lost
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress
+from jobs.services.finish.served_kinds import ServedKinds
 from jobs.services.operate.pools import ensure_pool
-from jobs.services.results.figures import add_figures
-from jobs.services.results.keep import result_store
+from jobs.services.results.store import result_store
+from jobs.services.results.totals import add_figures
 from jobs.services.results.writer import ResultWriter
 from jobs.services.upkeep import executors
 from jobs.services.upkeep.own_claims import compare_claims
@@ -52,8 +52,8 @@ from queueops.core.logs import tell_of
 from queueops.core.notify import Channel, notify
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.postgres.local_settings import local_settings
+from queueops.core.processes.isolate_failures import between_rows
 from queueops.core.processes.lasting import LastingTrouble
-from queueops.core.processes.one_by_one import between_rows
 from queueops.tenancy import server_settings
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
@@ -61,11 +61,11 @@ from ratelimits.services.limiter import decide
 from ratelimits.services.limits import catalogue
 from ratelimits.services.money.budgets import budgets_of
 
+from .adaptive_concurrency import Width
 from .duties import DUTY_SECONDS, Duties
-from .keyring import Keyring, Opened
 from .loop import CANCELLED, LOOP_BUDGET_SECONDS, OVERRUN_SECONDS, STOPPING, HandlerLoop
+from .open_credentials import Keyring, Opened
 from .outcome_log import OutcomeLog
-from .width import Width
 
 if TYPE_CHECKING:
     from .spans import JobSpans
@@ -356,7 +356,7 @@ class ExecutorPump:
         self._kinds.tend()
         self._keep_leases()
         if held := self.loop.watch.collect():  # before these jobs' outcomes are written, or they would not run alone
-            held_loop.note_held(held, executor_id=self.id)
+            blocked_loop.note_held(held, executor_id=self.id)
         self._widen_or_narrow(now)
         self._flush_and_claim(now)
         self._keep_leases()
@@ -520,14 +520,14 @@ class ExecutorPump:
 
     def _cool_down(self, outcomes: list[Outcome]) -> list[Outcome]:
         try:
-            return push_back.cool_down(outcomes, actor=f"executor:{self.id}")
+            return quota_feedback.cool_down(outcomes, actor=f"executor:{self.id}")
         except (DataError, IntegrityError):  # or one provider's statement would keep all outcomes from being written
             logger.exception("executor %s: a refusal cannot be stored; its counters do not cool down", self.id)
             return outcomes
 
     def _note_caps(self, outcomes: list[Outcome]) -> None:
         try:
-            stated.note_caps(stated.statements_of(outcomes).values(), actor=f"executor:{self.id}")
+            provider_quotas.note_caps(provider_quotas.statements_of(outcomes).values(), actor=f"executor:{self.id}")
         except (DataError, IntegrityError):  # as in _cool_down
             logger.exception("executor %s: a stated cap cannot be stored", self.id)
 
@@ -566,7 +566,7 @@ class ExecutorPump:
                 lost: set[UUID] = set()
                 if outcomes or notes:
                     lost = finish.record_outcomes(outcomes, notes, policies=self._retry_policies()).lost
-                settlements = finish.settlements_of(outcomes, stated.statements_of(outcomes))
+                settlements = finish.settlements_of(outcomes, provider_quotas.statements_of(outcomes))
                 if wanted:
                     claimed = self._claim_new() if new else self._claim(wanted, settlements)
                     if self._spans:

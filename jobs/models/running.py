@@ -131,7 +131,7 @@ class PauseSwitch(models.Model):
         SERVICE = "service"
         KIND = "kind"
         BATCH = "batch"
-        UNKNOWN = "unknown", "no worker knows kind"  # the platform's own: see services/kinds.py
+        UNKNOWN = "unknown", "no worker knows kind"  # the platform's own: see served_kinds.py
         UNFIT = "unfit", "no worker takes some payloads of kind"
         SEALED = "sealed", "no worker has the payload key"
         REFUSED = "refused", "refused:"  # the platform's own: see services/finish/stops.py

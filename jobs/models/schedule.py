@@ -8,7 +8,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models.functions import Now
 
-from jobs.firing import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Fire, Missed, Times
+from jobs.cron import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Fire, Missed, Times
 from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
 

@@ -11,7 +11,7 @@ from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models.functions import Now
 
-from jobs.windows import Calendar, Span
+from jobs.calendar import Calendar, Span
 
 from .job import new_id
 

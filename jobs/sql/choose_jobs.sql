@@ -193,7 +193,7 @@ WITH RECURSIVE first AS (
     -- The same with their places in the turns between projects.
     SELECT flowing.*,
            waited_long AND flowing.class < (SELECT max(class) FROM classed) AS overdue,
-           -- Where the turn starts, not where it ends: see jobs/services/claim/turns.py.
+           -- Where the turn starts, not where it ends: see jobs/services/claim/fair_share.py.
            greatest(coalesce(pass.at, 0), coalesce((%(turn_nows)s::float8[])[flowing.class], 0))
            + (row_number() OVER (PARTITION BY flowing.class, project_id
                                      ORDER BY flow_turn, score DESC, eligible_since, id) - 1)

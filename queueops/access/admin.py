@@ -23,7 +23,7 @@ from queueops.access.models import Passkey, SignInCount
 from queueops.access.services import guard, invitations, second_factor
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ReasonForm
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
@@ -217,7 +217,7 @@ class SignInCountAdmin(ReadOnlyMixin, QueueAdmin):
     def whose(self, row: SignInCount) -> str:
         if row.account.startswith(guard.UNKNOWN):
             return f"nobody's name ({row.account.removeprefix(guard.UNKNOWN)[:8]})"
-        return row.account or showing.NOTHING
+        return row.account or formatting.NOTHING
 
     @admin.display(description="from")
     def from_address(self, row: SignInCount) -> str:
@@ -229,7 +229,7 @@ class SignInCountAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="until")
     def until(self, row: SignInCount) -> SafeString | str:
-        return showing.ago(row.forget_at)
+        return formatting.ago(row.forget_at)
 
 
 def _names(permissions: QuerySet[Any]) -> list[str]:

@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from queueops.core.values.masking import masked
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import ReadOnlyMixin
@@ -62,7 +62,7 @@ class AuditEntryAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="when")
     def when(self, entry: AuditEntry) -> SafeString | str:
-        return showing.ago(entry.created_at)
+        return formatting.ago(entry.created_at)
 
     @admin.display(description="who")
     def who(self, entry: AuditEntry) -> str:
@@ -71,7 +71,7 @@ class AuditEntryAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="reason")
     def reason_shown(self, entry: AuditEntry) -> str:
-        return entry.reason[:120] or showing.NOTHING
+        return entry.reason[:120] or formatting.NOTHING
 
     @admin.display(description="before")
     def before_shown(self, entry: AuditEntry) -> SafeString | str:
@@ -84,7 +84,7 @@ class AuditEntryAdmin(ReadOnlyMixin, QueueAdmin):
 
 def _json(value: Any) -> SafeString | str:
     if value is None:
-        return showing.NOTHING
+        return formatting.NOTHING
     return format_html(
         '<pre class="qo-json">{}</pre>', json.dumps(masked(value), indent=2, ensure_ascii=False)[:20_000]
     )

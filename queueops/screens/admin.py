@@ -12,9 +12,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.admin import ModelAdmin
 
 from queueops.core.errors import QueueOpsError
-from queueops.core.web.recent_writes import may_lag
+from queueops.core.web.read_your_writes import may_lag
 
-from .showing import NOTHING
+from .formatting import NOTHING
 from .verbs import VerbsMixin
 
 

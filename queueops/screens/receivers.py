@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from queueops.core.values.numbers import numbered
 
-from . import showing
+from . import formatting
 from .forms import OptionalReasonForm
 from .verbs import Verb, VerbOutcome
 
@@ -61,7 +61,7 @@ def takes(row: Any) -> SafeString | str:
     if row.paused_at:
         became = "paused" if row.is_silent else "switched off"
         because = row.get_paused_because_display()
-        return format_html('<span class="qo-error">{} {}: {}</span>', became, showing.ago(row.paused_at), because)
+        return format_html('<span class="qo-error">{} {}: {}</span>', became, formatting.ago(row.paused_at), because)
     if row.failing_since:
-        return format_html("none accepted since {}", showing.ago(row.failing_since))
+        return format_html("none accepted since {}", formatting.ago(row.failing_since))
     return "arrive"

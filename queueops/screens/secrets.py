@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from . import showing
+from . import formatting
 from .admin import QueueAdmin
 
 
@@ -57,8 +57,8 @@ class IssuedAdmin(QueueAdmin):
 
     @admin.display(description="last used")
     def used(self, row: Any) -> SafeString | str:
-        return showing.ago(row.last_used_at)
+        return formatting.ago(row.last_used_at)
 
     @admin.display(description="expires")
     def expires(self, row: Any) -> SafeString | str:
-        return showing.ago(row.expires_at)
+        return formatting.ago(row.expires_at)

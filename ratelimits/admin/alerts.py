@@ -19,7 +19,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from queueops.core.runbooks import read_runbook
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.forms import ConfirmForm
@@ -188,7 +188,7 @@ class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
 
     @admin.display(description="severity")
     def severity_shown(self, alert: QuotaAlert) -> SafeString:
-        return showing.badge(*SIGNS.get(alert.severity, showing.LATER), alert.severity)
+        return formatting.badge(*SIGNS.get(alert.severity, formatting.LATER), alert.severity)
 
     @admin.display(description="state")
     def state(self, alert: QuotaAlert) -> SafeString:
@@ -201,15 +201,15 @@ class QuotaAlertAdmin(ReadOnlyMixin, PageAdmin):
 
     @admin.display(description="opened")
     def since(self, alert: QuotaAlert) -> SafeString | str:
-        return showing.ago(alert.opened_at)
+        return formatting.ago(alert.opened_at)
 
     @admin.display(description="forecast")
     def ends(self, alert: QuotaAlert) -> SafeString | str:
-        return showing.NOTHING if alert.resolved_at else showing.ago(alert.forecast_at)
+        return formatting.NOTHING if alert.resolved_at else formatting.ago(alert.forecast_at)
 
     @admin.display(description="acknowledged by")
     def acknowledged(self, alert: QuotaAlert) -> str:
-        return _who(alert) if alert.acknowledged_at else showing.NOTHING
+        return _who(alert) if alert.acknowledged_at else formatting.NOTHING
 
 
 def state_of(alert: QuotaAlert) -> str:
@@ -223,7 +223,7 @@ def _who(alert: QuotaAlert) -> str:
 
 
 def _state_badge(state: str) -> SafeString:
-    return showing.badge(*STATE_SIGNS[state], state)
+    return formatting.badge(*STATE_SIGNS[state], state)
 
 
 def _page_of(alert: QuotaAlert) -> dict[str, Any]:
@@ -231,34 +231,38 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
     facts: list[tuple[str, Any]] = [("Kind", alert.get_kind_display())]
     if alert.limit is not None:
         key = alert.subject.partition(":")[2]
-        counter = showing.link("ratelimits_counter", alert.subject, key) if admin.site.is_registered(Counter) else key
+        counter = (
+            formatting.link("ratelimits_counter", alert.subject, key) if admin.site.is_registered(Counter) else key
+        )
         facts += [("Limit", _limit_link(alert.limit)), ("Service", alert.limit.service), ("Counts", counter)]
     else:
         facts.append(("About", _subject_link(alert) or alert.subject))
     if alert.kind == QuotaAlert.Kind.CREDENTIAL_REFUSED:
-        jobs = [(showing.link("jobs_job", one),) for one in (alert.figures or {}).get("jobs", ()) if as_uuid(one)]
+        jobs = [(formatting.link("jobs_job", one),) for one in (alert.figures or {}).get("jobs", ()) if as_uuid(one)]
         facts.append(("Last refused", format_html_join(" ", "{}", jobs)))
     if alert.threshold:
         facts.append(("Threshold", f"{alert.threshold} %"))
-    facts.append(("Opened", showing.ago(alert.opened_at)))
+    facts.append(("Opened", formatting.ago(alert.opened_at)))
     if alert.forecast_at and not alert.resolved_at:
         words = "Clears" if alert.kind == QuotaAlert.Kind.SATURATED else "Reaches the cap"
-        facts.append((f"{words} (forecast)", showing.ago(alert.forecast_at)))
+        facts.append((f"{words} (forecast)", formatting.ago(alert.forecast_at)))
     if alert.acknowledged_at:
-        facts.append(("Acknowledged", format_html("{} by {}", showing.ago(alert.acknowledged_at), _who(alert))))
+        facts.append(("Acknowledged", format_html("{} by {}", formatting.ago(alert.acknowledged_at), _who(alert))))
     if alert.resolved_at:
-        facts.append(("Resolved", showing.ago(alert.resolved_at)))
+        facts.append(("Resolved", formatting.ago(alert.resolved_at)))
     silences = [] if alert.resolved_at else list(AlertSilence.objects.standing().select_related("limit"))
     if silence := silence_of(alert, silences):
-        facts.append(("Silenced", format_html("ends {}: {}", showing.ago(silence.until), silence.reason)))
-    facts.append(("Handed to its routes", showing.ago(alert.notified_at)))
+        facts.append(("Silenced", format_html("ends {}: {}", formatting.ago(silence.until), silence.reason)))
+    facts.append(("Handed to its routes", formatting.ago(alert.notified_at)))
     first = alert.told_with or alert.pk
     others = QuotaAlert.objects.filter(Q(pk=first) | Q(told_with=first)).exclude(pk=alert.pk).order_by("pk")
-    if links := [(showing.link("ratelimits_quotaalert", one.pk, _apart(one)),) for one in others[:MAX_TOLD_TOGETHER]]:
+    if links := [
+        (formatting.link("ratelimits_quotaalert", one.pk, _apart(one)),) for one in others[:MAX_TOLD_TOGETHER]
+    ]:
         facts.append(("Told in one message with", format_html_join(", ", "{}", links)))
     return {
         "alert": alert,
-        "severity": showing.badge(*SIGNS.get(alert.severity, showing.LATER), alert.severity),
+        "severity": formatting.badge(*SIGNS.get(alert.severity, formatting.LATER), alert.severity),
         "state": _state_badge(state_of(alert)),
         "facts": facts,
         "figures": json.dumps(alert.figures, indent=2, ensure_ascii=False) if alert.figures else "",
@@ -278,13 +282,15 @@ def _subject_link(alert: QuotaAlert) -> SafeString | None:
     kinds, figures = QuotaAlert.Kind, alert.figures or {}
     if alert.kind == kinds.PROVIDER_BATCH and "provider_batch" in figures:
         identifier = figures["provider_batch"]
-        return showing.link("jobs_providerbatch", identifier, figures.get("provider_id") or identifier)
+        return formatting.link("jobs_providerbatch", identifier, figures.get("provider_id") or identifier)
     if alert.kind == kinds.BUDGET:
         period = BudgetPeriod.objects.filter(pk=alert.subject.rpartition("/")[2]).select_related("budget").first()
-        return showing.link("ratelimits_budget", period.budget_id, f"budget {period.budget.name}") if period else None
+        return (
+            formatting.link("ratelimits_budget", period.budget_id, f"budget {period.budget.name}") if period else None
+        )
     if alert.kind == kinds.CREDENTIAL_REFUSED:
         pools = CredentialPool.objects.filter(name__in=figures.get("pools", ()))
-        links = [(showing.link("tenancy_credentialpool", pool.pk, pool.name),) for pool in pools.order_by("name")]
+        links = [(formatting.link("tenancy_credentialpool", pool.pk, pool.name),) for pool in pools.order_by("name")]
         return format_html("{} of {}", alert.subject, format_html_join(", ", "{}", links)) if links else None
     if alert.kind == kinds.MISSING_PRICE and figures.get("model"):
         prices = reverse("admin:ratelimits_price_changelist") + "?" + urlencode({"q": figures["model"]})
@@ -299,10 +305,10 @@ def _month_link(alert: QuotaAlert) -> SafeString | None:
     month, project_id, user_id = alert.subject.split("/")
     found = UsageTracking.objects.filter(project_id=project_id, user_id=user_id, month_year=month).first()
     who = in_words([user_id], project_id=project_id)[user_id]
-    return showing.link("ratelimits_usagetracking", found.pk, f"{who}, {month}") if found else None
+    return formatting.link("ratelimits_usagetracking", found.pk, f"{who}, {month}") if found else None
 
 
 def _limit_link(limit: Limit) -> SafeString | str:
     if not admin.site.is_registered(Limit):
         return limit.name
-    return showing.link("ratelimits_limit", limit.pk, limit.name)
+    return formatting.link("ratelimits_limit", limit.pk, limit.name)

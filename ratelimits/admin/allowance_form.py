@@ -8,7 +8,7 @@ from zoneinfo import available_timezones
 from django import forms
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
-from queueops.screens.asking_form import AskingForm
+from queueops.screens.confirm_form import AskingForm
 from queueops.screens.forms import optional_reason
 from queueops.tenancy.models import Project
 from ratelimits.models import Allowance, AllowanceOverride

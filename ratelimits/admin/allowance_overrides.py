@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ReasonForm
@@ -116,7 +116,7 @@ class AllowanceOverrideAdmin(ServiceFormAdmin):
 
     @admin.display(description="note")
     def note_shown(self, override: AllowanceOverride) -> str:
-        return override.note[:120] or showing.NOTHING
+        return override.note[:120] or formatting.NOTHING
 
     @admin.display(description="usage")
     def months(self, override: AllowanceOverride) -> SafeString:

@@ -12,7 +12,7 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of
@@ -114,8 +114,8 @@ class AllowanceAdmin(ServiceFormAdmin):
     @admin.display(description="at the quota")
     def policy_shown(self, allowance: Allowance) -> SafeString:
         if allowance.policy == Allowance.Policy.STRICT:
-            return showing.badge("green", "block", "strict")
-        return showing.badge("blue", "trending_up", "records overage")
+            return formatting.badge("green", "block", "strict")
+        return formatting.badge("blue", "trending_up", "records overage")
 
     @admin.display(description="month")
     def zone(self, allowance: Allowance) -> SafeString:
@@ -124,17 +124,17 @@ class AllowanceAdmin(ServiceFormAdmin):
     @admin.display(description="users")
     def users(self, allowance: Allowance) -> SafeString | str:
         counted = _counted(allowance)
-        return _link(allowance, counted, users_in_words(counted)) if counted.users else showing.NOTHING
+        return _link(allowance, counted, users_in_words(counted)) if counted.users else formatting.NOTHING
 
     @admin.display(description="near the quota")
     def near(self, allowance: Allowance) -> SafeString | str:
         counted = _counted(allowance)
-        return _link(allowance, counted, f"{counted.near:,}", level="near") if counted.near else showing.NOTHING
+        return _link(allowance, counted, f"{counted.near:,}", level="near") if counted.near else formatting.NOTHING
 
     @admin.display(description="over it")
     def over(self, allowance: Allowance) -> SafeString | str:
         counted = _counted(allowance)
-        return _link(allowance, counted, f"{counted.over:,}", level="over") if counted.over else showing.NOTHING
+        return _link(allowance, counted, f"{counted.over:,}", level="over") if counted.over else formatting.NOTHING
 
 
 def users_in_words(counted: Users) -> str:

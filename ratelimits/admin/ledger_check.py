@@ -19,7 +19,7 @@ from unfold.widgets import UnfoldAdminSelectWidget
 
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.forms import ConfirmForm, ReasonForm
 from queueops.screens.verbs import actor_of, ask, show_error
@@ -131,9 +131,9 @@ def _found(found: LedgerCheck, project: str) -> dict[str, Any]:
     whole = f"{_months(found.rows)} of {project or 'all projects'} compared"
     count = len(found.differences)
     if not count:
-        verdict = showing.badge("green", "check", "Every month holds its sums")
+        verdict = formatting.badge("green", "check", "Every month holds its sums")
     else:
-        verdict = showing.badge("red", "error", f"{_months(count)} differ{'s' if count == 1 else ''}")
+        verdict = formatting.badge("red", "error", f"{_months(count)} differ{'s' if count == 1 else ''}")
     return {
         "checked": f"{whole} with all their events and active reservations.",
         "verdict": verdict,

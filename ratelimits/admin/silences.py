@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminSelectWidget
 
 from queueops.core.clock import Now
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ReasonForm
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
@@ -113,7 +113,7 @@ class AlertSilenceAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="ends")
     def ends(self, silence: AlertSilence) -> SafeString | str:
-        return showing.ago(silence.until)
+        return formatting.ago(silence.until)
 
     @admin.display(description="by")
     def who(self, silence: AlertSilence) -> str:
@@ -121,4 +121,4 @@ class AlertSilenceAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="since")
     def since(self, silence: AlertSilence) -> SafeString | str:
-        return showing.ago(silence.created_at)
+        return formatting.ago(silence.created_at)

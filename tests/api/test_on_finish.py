@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from jobs.models import Batch, Job
 from jobs.services.operate.dependants import DependantsDuty
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from tests.api.conftest import SPEC, Api, error_of
 from tests.support.people import signed_in
 

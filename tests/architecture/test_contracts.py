@@ -47,8 +47,8 @@ BREACHES = {
         ("dashboards.services.ops", "jobs.admin.jobs.screen")
     ],
     "The queue's services stand in layers": [
-        ("jobs.services.submit.prepare", "jobs.services.operate.operate"),
-        ("jobs.services.operate.operate", "jobs.services.finish.finish"),
+        ("jobs.services.submit.prepare", "jobs.services.operate.job_actions"),
+        ("jobs.services.operate.job_actions", "jobs.services.finish.finish"),
         ("jobs.services.finish.finish", "jobs.services.explain.waiting"),
         ("jobs.services.explain.waiting", "jobs.services.claim.lanes"),
         ("jobs.services.claim.claim", "jobs.services.upkeep.executors"),

@@ -19,7 +19,7 @@ from jobs.models import BatchSearch, Job, JobEvent, ProviderBatch, ProviderBatch
 from jobs.services.operate.epochs import declare_restored
 from jobs.services.operate.pauses import resume_scope
 from jobs.services.provider_batches.collect import collect_waiting
-from jobs.services.provider_batches.tend import kinds_with_batches
+from jobs.services.provider_batches.scheduler import kinds_with_batches
 from jobs.services.upkeep.watch_provider_batches import watch_provider_batches
 from queueops.audit.models import AuditEntry
 from ratelimits.models import QuotaAlert

@@ -11,13 +11,13 @@ from django.utils import timezone
 
 from jobs.models import DeadLetter, Job, JobEvent, ProviderBatch, ProviderBatchLine, ResultStoreTotals
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.provider_batches import settle
-from jobs.services.results.figures import ResultFigures, add_figures
-from jobs.services.results.keep import result_store
+from jobs.services.results.garbage_collect import sweep_results
 from jobs.services.results.read import whole_result
 from jobs.services.results.reference import stored_in
-from jobs.services.results.sweep import sweep_results
+from jobs.services.results.store import result_store
+from jobs.services.results.totals import ResultFigures, add_figures
 from jobs.services.results.writer import write_result
 from jobs.testing import drain
 from queueops.tenancy.models import ProducerKey, Scope

@@ -12,7 +12,7 @@ from jobs.services.claim.claim import promote_due
 from jobs.services.operate.epochs import declare_restored
 from jobs.services.provider_batches import collect
 from jobs.services.provider_batches.operate import look_now
-from jobs.services.provider_batches.tend import kinds_with_batches
+from jobs.services.provider_batches.scheduler import kinds_with_batches
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)

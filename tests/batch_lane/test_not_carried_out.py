@@ -4,7 +4,7 @@ import pytest
 from django.utils import timezone
 
 from jobs.models import Job, JobEvent, ProviderBatchLine
-from jobs.services.provider_batches import step
+from jobs.services.provider_batches import advance
 from jobs.services.provider_batches.again import MAX_FREE_LINES
 from tests.batch_lane.conftest import DEADLINE
 
@@ -57,7 +57,7 @@ def test_one_that_goes_round_too_often_spends_attempts_and_goes_live_by_its_retr
 
 
 def test_an_answer_that_comes_twice_gives_its_job_back_once(lane, sandbox, monkeypatch):
-    monkeypatch.setattr(step, "LINES_OF_A_SLICE", 1)  # the second is written after the first
+    monkeypatch.setattr(advance, "LINES_OF_A_SLICE", 1)  # the second is written after the first
     sandbox.turn(batches=SOON | {"line_error_rates": {500: 1}, "repeated_line_rate": 1})
     lane.credential()
     lane.submit(3)

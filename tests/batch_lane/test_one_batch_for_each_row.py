@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.models import Job, ProviderBatch
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from tests.support.provider_batches import refuse_for_now, tend_interrupted
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,9 +12,9 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
-from jobs.services.provider_batches import tend
+from jobs.services.provider_batches import scheduler
 from jobs.services.provider_batches.calls import CallLoop
-from jobs.services.provider_batches.tend import COLLECT_SHARE, Rounds
+from jobs.services.provider_batches.scheduler import COLLECT_SHARE, Rounds
 from tests.support.plans import explain_file, nodes, rows_read
 
 pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled until plans matter
@@ -95,9 +95,9 @@ def test_looking_in_vain_takes_little_of_the_time(waiting: None, monkeypatch: py
         now[0] += 0.05
         return []
 
-    monkeypatch.setattr(tend, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(scheduler, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
-    monkeypatch.setattr(tend, "collect_waiting", look)
+    monkeypatch.setattr(scheduler, "collect_waiting", look)
     calls = CallLoop()
     rounds = Rounds(calls, is_over=lambda kind: False)
     for _ in range(25):

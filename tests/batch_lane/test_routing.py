@@ -13,11 +13,11 @@ from jobs.models.provider_batch import MAX_DEADLINE_HOURS
 from jobs.services.claim.claim import promote_due
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.services.provider_batches import collect
+from jobs.services.provider_batches.advance import NO_BATCHES_HERE
 from jobs.services.provider_batches.collect import collect_waiting
 from jobs.services.provider_batches.operate import cancel_provider_batches
-from jobs.services.provider_batches.step import NO_BATCHES_HERE
-from jobs.services.provider_batches.tend import kinds_with_batches
-from jobs.services.submit.choose_way import BadDeadline, NoBatchForm
+from jobs.services.provider_batches.scheduler import kinds_with_batches
+from jobs.services.submit.choose_delivery import BadDeadline, NoBatchForm
 from jobs.services.submit.spec import MAX_DELAY_SECONDS, JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep.watch_provider_batches import watch_provider_batches

@@ -20,8 +20,8 @@ from jobs.models import DutyLease, Job, ProviderBatch
 from jobs.services.provider_batches import calls as batch_calls
 from jobs.services.provider_batches.calls import ITEMS_AHEAD, UPLOADED_A_SECOND, CallLoop
 from jobs.services.provider_batches.collect import collect_waiting
-from jobs.services.provider_batches.late import hand_back_late
-from jobs.services.provider_batches.tend import (
+from jobs.services.provider_batches.deadlines import hand_back_late
+from jobs.services.provider_batches.scheduler import (
     LATE,
     MAX_DUTY_LENGTH,
     STEPS_AT_ONCE,

@@ -25,7 +25,7 @@ import pytest
 
 from jobs.models import Batch, Job
 from jobs.services.operate.dependants import DependantsDuty
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.operate.pauses import pause_scope
 from jobs.services.submit.spec import parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job

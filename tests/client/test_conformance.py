@@ -18,7 +18,7 @@ from jobs.models import Job as Jobs
 from jobs.models import Webhook as Webhooks
 from jobs.models import WebhookJob
 from jobs.services.operate.dependants import DependantsDuty
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.operate.schedules import run_schedule
 from jobs.services.operate.webhooks import send_test
 from jobs.services.submit.spec import parse_spec

@@ -20,7 +20,7 @@ from django.db import connection
 
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.states import JobState
 from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.core.embedded.host import client_programs

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from jobs.models import DeadLetter, Job, JobEvent
-from jobs.services.claim import push_back
+from jobs.services.claim import quota_feedback
 from jobs.services.claim.claim import promote_due
 from jobs.services.finish.outcomes import Outcome, Progress
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.dependants import DependantsDuty
-from jobs.services.operate.operate import cancel_jobs, reset_to_pending
+from jobs.services.operate.job_actions import cancel_jobs, reset_to_pending
 from jobs.services.submit.spec import JobSpec, parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.services.upkeep.own_claims import compare_claims
@@ -109,7 +109,7 @@ def set_aside(queue: Queue) -> Operation:
 
 def defer(queue: Queue) -> Operation:
     refused: list[Outcome] = [queue.failed(job, 429, refused=True) for job in queue.running(REPEATABLE)]
-    return lambda: queue.write(*push_back.cool_down(refused, actor="executor:1"))
+    return lambda: queue.write(*quota_feedback.cool_down(refused, actor="executor:1"))
 
 
 def several_ends(queue: Queue) -> Operation:

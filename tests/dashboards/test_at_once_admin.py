@@ -9,7 +9,7 @@ from queueops.audit.models import AuditEntry
 from ratelimits.models import Limit
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning.at_once import set_at_once
+from ratelimits.services.tuning.concurrency_caps import set_at_once
 from ratelimits.subjects import Subject
 from tests.factories import make_project
 from tests.support.cases import every_case

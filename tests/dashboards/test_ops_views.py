@@ -9,7 +9,7 @@ from django.test import Client
 
 from dashboards.services import cache
 from jobs.models import Batch, BulkOperation, PauseSwitch
-from jobs.services.finish.kinds import UNSERVED
+from jobs.services.finish.served_kinds import UNSERVED
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import ProducerKey

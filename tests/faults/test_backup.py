@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from jobs.models import Epoch, Job, JobEvent, PauseSwitch
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.operate.epochs import RESTORED_REASON
 from queueops.audit.models import AuditEntry
 from queueops.core.embedded.cluster import SUPERUSER

@@ -12,7 +12,7 @@ import pytest
 from django.utils import timezone
 
 from jobs.models import DutyLease, Executor, Job, ProviderBatch
-from jobs.services.provider_batches.tend import duty_of
+from jobs.services.provider_batches.scheduler import duty_of
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from queueops.tenancy.credentials import seal

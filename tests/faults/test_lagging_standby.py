@@ -21,8 +21,8 @@ from dashboards.live.events import OPS, Event
 from dashboards.live.relay import Relay
 from jobs.models import Epoch, Executor, Job, JobEvent, PauseSwitch
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
-from jobs.services.claim.witness import Witness
+from jobs.services.claim.fair_share import ClassTurns
+from jobs.services.claim.restore_detector import Witness
 from jobs.services.operate.epochs import declare_restored
 from jobs.services.operate.pauses import resume_scope
 from queueops.core.postgres.conditions import ReadOnlyServer

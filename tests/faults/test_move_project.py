@@ -40,7 +40,7 @@ from jobs.models import (
     WebhookJob,
 )
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.services.operate.bulk_actions import ACTIONS
 from jobs.services.operate.dead_letters import (
@@ -49,12 +49,12 @@ from jobs.services.operate.dead_letters import (
     discard_dead_letters,
     requeue_dead_letters,
 )
-from jobs.services.operate.operate import cancel_jobs, change_priority
+from jobs.services.operate.job_actions import cancel_jobs, change_priority
 from jobs.services.operate.pauses import pause_scope, resume_scope
-from jobs.services.results.keep import put_content, result_store
+from jobs.services.results.garbage_collect import sweep_results
 from jobs.services.results.read import ResultMissing, whole_result
 from jobs.services.results.reference import new_name, stored_in
-from jobs.services.results.sweep import sweep_results
+from jobs.services.results.store import put_content, result_store
 from jobs.services.submit.submit import refuse_when_full
 from jobs.services.upkeep import encrypt_payloads
 from jobs.services.upkeep.paused import watch_paused

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.models import Batch, Dependency, Job, JobEvent
 from jobs.services.operate.dependants import DependantsDuty
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit.spec import parse_spec
 from jobs.services.submit.submit import submit_batch
 from jobs.states import WAITING, JobState

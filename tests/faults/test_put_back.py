@@ -23,8 +23,8 @@ from django.db.models.functions import Now
 
 from jobs.models import Epoch, Executor, Job, PauseSwitch
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
-from jobs.services.claim.witness import UNCERTAIN, Witness
+from jobs.services.claim.fair_share import ClassTurns
+from jobs.services.claim.restore_detector import UNCERTAIN, Witness
 from jobs.services.operate.epochs import PUT_BACK_REASON, declare_restored, ensure_epoch
 from jobs.services.operate.pauses import resume_scope
 from jobs.services.upkeep.executors import take_duty
@@ -283,7 +283,9 @@ def test_a_database_of_an_epoch_before_is_paused_although_no_claim_is_missed(wit
 def test_an_executor_that_has_claimed_nothing_knows_how_far_the_others_had_come(witness: Witness, monkeypatch):
     idle = Witness(uuid4())
     make_jobs(1)
-    monkeypatch.setattr("jobs.services.claim.witness.UNCERTAIN", -UNCERTAIN)  # as if so many more had been claimed
+    monkeypatch.setattr(
+        "jobs.services.claim.restore_detector.UNCERTAIN", -UNCERTAIN
+    )  # as if so many more had been claimed
     idle.refuse_the_past()
     idle.refuse_the_past()
     assert _is_paused()

@@ -26,7 +26,7 @@ from jobs.models import Epoch, Executor, Job
 from queueops.core.embedded.cluster import DATABASE_NAME, SUPERUSER
 from queueops.core.postgres.replica import REPLICA, from_primary, off_primary
 from queueops.core.sql import hot_cursor
-from queueops.core.web.recent_writes import COOKIE, may_lag
+from queueops.core.web.read_your_writes import COOKIE, may_lag
 from queueops.screens.admin import QueueAdmin
 from queueops.site.diagnosis.database import examine_replica
 from queueops.site.diagnosis.finding import DoctorVerdict

@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.models import Job
-from jobs.services.operate.operate import reset_to_pending
+from jobs.services.operate.job_actions import reset_to_pending
 from jobs.states import JobState
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger

@@ -9,10 +9,10 @@ import pytest
 from django.conf import settings as django_settings
 
 from jobs.models import Job
-from jobs.services.results.keep import result_store
+from jobs.services.results.garbage_collect import sweep_results
 from jobs.services.results.read import whole_result
 from jobs.services.results.reference import read_name, stored_in
-from jobs.services.results.sweep import sweep_results
+from jobs.services.results.store import result_store
 from jobs.states import JobState
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger

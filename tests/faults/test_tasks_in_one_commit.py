@@ -13,7 +13,7 @@ from django.db import connection
 from jobs.django_tasks import QueueOpsBackend
 from jobs.handlers.registry import RunningJob
 from jobs.models import Batch, DeadLetter, Job, JobEvent, RetryPolicy
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.states import JobState
 from jobs.task_framework import InvalidTaskError
 from jobs.testing import drain

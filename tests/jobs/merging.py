@@ -13,8 +13,8 @@ from jobs.handlers import registry
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
-from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job

@@ -28,8 +28,8 @@ from jobs.models import (
     SavedFilter,
     Webhook,
 )
+from jobs.services.explain.finish_histogram import pace_of
 from jobs.services.explain.history import read_history
-from jobs.services.explain.pace import pace_of
 from jobs.services.operate import bulk_run
 from jobs.services.submit.uploads import store_upload
 from jobs.states import SHOWN, JobState

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jobs.aging import DEFAULT_RULES, TierGrowth, age_of_score, class_of, effective_priority
 from jobs.models import AgingRule
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.position import aging_rules
 from jobs.states import Priority
 from tests.factories import make_job

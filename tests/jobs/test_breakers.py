@@ -19,8 +19,8 @@ from jobs.classify import Failure
 from jobs.models import DeadLetter, Job, JobEvent, ServiceBreaker
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import claim_jobs, promote_due
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
-from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish import outages
 from jobs.services.finish.breaker import MIN_CALLS, SECONDING, THRESHOLD, tend_breakers
 from jobs.services.finish.claimed import ClaimedJob

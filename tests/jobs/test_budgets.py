@@ -11,7 +11,7 @@ from jobs.handlers import registry
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import BudgetWait, DeadLetter, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate import pauses
 from jobs.services.operate.budget_waits import tend_budget_waits

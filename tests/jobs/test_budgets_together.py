@@ -20,8 +20,8 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, Poison, RunningJob, handler
 from jobs.models import BudgetWait, Job
 from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.cost_samples import Learning
 from jobs.services.finish.finish import record_outcomes, retry_policies
-from jobs.services.finish.learn import Learning
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded
 from jobs.services.finish.spend import told_once
 from jobs.services.upkeep.upkeep import rescue_lapsed

@@ -13,8 +13,8 @@ from django.db import connection, transaction
 
 from jobs.models import POOLED, Job, JobEvent, PauseSwitch, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, claim_new, claim_suspect, promote_due, renew_leases
+from jobs.services.claim.fair_share import ClassTurns, Turns
 from jobs.services.claim.lanes import LaneGate
-from jobs.services.claim.turns import ClassTurns, Turns
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql

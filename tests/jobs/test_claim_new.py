@@ -14,7 +14,7 @@ from django.db import connection, connections
 
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.models import Job
-from jobs.services.claim import claim, heads, lanes
+from jobs.services.claim import claim, lanes, scan_cursor
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep import executors
@@ -36,7 +36,9 @@ WAITING = 3
 def pump(stage, monkeypatch) -> Iterator[ExecutorPump]:
     """A general executor whose cycles the test makes, in the thread `database`."""
     monkeypatch.setattr(lanes, "READING_SHARE", 1e9)  # all lanes are looked at in each cycle
-    monkeypatch.setattr(heads, "DEAR_SECONDS", 1e9)  # or a look that a busy machine held up would begin nothing ahead
+    monkeypatch.setattr(
+        scan_cursor, "DEAR_SECONDS", 1e9
+    )  # or a look that a busy machine held up would begin nothing ahead
     make_project()
     Limit.objects.create(name="narrow", service="google-sheets", call_type="any", scope="project", capacity=1)
     catalogue.forget()

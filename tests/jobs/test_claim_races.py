@@ -14,13 +14,13 @@ from django.db.models.functions import Now
 
 from jobs.models import Batch, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs, claim_new, claim_suspect, promote_due
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
-from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Succeeded
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep.batches import finish_batches

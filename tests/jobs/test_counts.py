@@ -12,13 +12,13 @@ from django.db import connections
 
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount
 from jobs.services.claim.claim import claim_jobs, promote_due
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.snapshots import batch_counts, project_counts
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.operate.operate import cancel_jobs, reset_to_pending
+from jobs.services.operate.job_actions import cancel_jobs, reset_to_pending
 from jobs.services.upkeep import retention
 from jobs.states import RUNNING, TRANSITIONS, WAITING, JobState
 from jobs.transitions import Move, move_jobs

@@ -20,15 +20,15 @@ from jobs.lanes import pool_of_lane
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import claim_jobs, promote_due
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import Parking
-from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.credential_refusals import note_accepted
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, Succeeded
-from jobs.services.finish.refused import note_accepted
-from jobs.services.submit.choose_way import NoBatchForm
+from jobs.services.submit.choose_delivery import NoBatchForm
 from jobs.services.submit.prepare import Rules, prepare_job
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job

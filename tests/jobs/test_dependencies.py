@@ -20,7 +20,7 @@ from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate import dependants, pauses
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.dependants import DependantsDuty
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit.dependencies import UnknownDependency
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import BatchRejected, submit_batch, submit_job

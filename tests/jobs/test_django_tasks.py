@@ -15,7 +15,7 @@ from django.utils import timezone
 from jobs.django_tasks import KIND, QueueOpsBackend, TaskNotFinished, find_task, priority_of, task
 from jobs.models import DeadLetter, Job
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit.spec import InvalidJob, JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.task_framework import (

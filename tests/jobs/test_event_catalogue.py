@@ -15,7 +15,7 @@ from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim.deferrals import Operation
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Failed
-from jobs.services.operate.operate import change_priority
+from jobs.services.operate.job_actions import change_priority
 from jobs.states import TRANSITIONS, EventType, Priority
 from ratelimits.feedback import PushBack
 from tests.factories import make_job

@@ -18,7 +18,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import DeadLetter, Executor, Job, JobEvent
 from jobs.services.finish.outcomes import Failed, GivenBack, Progress, Succeeded
-from jobs.services.operate.operate import cancel_jobs, reset_to_pending
+from jobs.services.operate.job_actions import cancel_jobs, reset_to_pending
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import WAITING, JobState

@@ -10,7 +10,7 @@ from django.test import Client
 
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.upkeep.batches import foresee_batches
 from jobs.services.upkeep.watch import tend_alerts
 from queueops.tenancy.models import Project

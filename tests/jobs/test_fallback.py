@@ -16,17 +16,17 @@ from django.db import connection, connections, transaction
 from django.db.models import F
 
 from jobs.classify import Failure
-from jobs.fold import FoldedJob, fold
+from jobs.event_fold import FoldedJob, fold
 from jobs.handlers.fallback import CONDITIONS, Fallback, after_wait, next_way
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.models import Job, JobEvent, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, promote_due
-from jobs.services.claim.turns import ClassTurns
-from jobs.services.finish import reroute
+from jobs.services.claim.fair_share import ClassTurns
+from jobs.services.finish import fallback
 from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.fallback import WaitsForWay, _way_of, move_another_way, reroute_waiting
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed
-from jobs.services.finish.reroute import WaitsForWay, _way_of, move_another_way, reroute_waiting
 from jobs.services.submit.spec import InvalidJob, JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep.replay import repair
@@ -243,7 +243,7 @@ def test_after_every_step_of_random_histories_the_log_folds_to_the_rows():
 
 @pytest.mark.django_db(transaction=True)
 def test_a_job_that_is_sent_on_beside_a_claim_runs_once_by_the_way_that_its_row_tells(monkeypatch):
-    monkeypatch.setattr(reroute, "REROUTED_AT_ONCE", 2)  # some at a time, so that both find some
+    monkeypatch.setattr(fallback, "REROUTED_AT_ONCE", 2)  # some at a time, so that both find some
     open_credentials()
     Limit.objects.create(name="calls", service="openai", call_type="write", scope="project", capacity=10_000)
     catalogue.forget()

@@ -23,7 +23,7 @@ from jobs.executor.duties import Duties
 from jobs.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
 from jobs.models import DecisionTotal, FlowCursor, FlowSample, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain import flow
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes

@@ -14,9 +14,9 @@ from django.db.models.functions import Now
 
 from jobs.models import Executor, Job, PauseSwitch
 from jobs.services.claim import claim
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.services.upkeep.notify_alerts import KIND, PROJECT, send_unsent
 from jobs.services.upkeep.paused import watch_paused

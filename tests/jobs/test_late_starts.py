@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 from pydantic import BaseModel
 
-from jobs.executor import width
+from jobs.executor import adaptive_concurrency
+from jobs.executor.adaptive_concurrency import Width
 from jobs.executor.loop import HandlerLoop
-from jobs.executor.width import Width
 from jobs.handlers import registry
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Job, JobEvent
@@ -165,7 +165,7 @@ def test_where_every_call_is_late_work_goes_on_one_at_a_time(stage, limit, monke
     monkeypatch.setattr(catalogue, "MIN_SEND_SECONDS", 0.0)
     Limit.objects.update(slack_seconds=0)
     catalogue.forget()
-    monkeypatch.setattr(width, "CHANGE_SECONDS", 0.01)
+    monkeypatch.setattr(adaptive_concurrency, "CHANGE_SECONDS", 0.01)
     jobs = make_jobs(6, kind="test.call", payload="{}", service="test")
     with executing(slots=4):
         wait_for(lambda: not Job.objects.unfinished().exists(), what="the calls")
@@ -175,7 +175,7 @@ def test_where_every_call_is_late_work_goes_on_one_at_a_time(stage, limit, monke
 
 @pytest.mark.django_db(transaction=True)
 def test_calls_that_a_stall_held_up_leave_with_a_later_claim_and_fewer_are_claimed(stage, limit, monkeypatch):
-    monkeypatch.setattr(width, "CHANGE_SECONDS", 1e6)  # or slots would come back while the test looks
+    monkeypatch.setattr(adaptive_concurrency, "CHANGE_SECONDS", 1e6)  # or slots would come back while the test looks
     make_job(kind="test.block", payload="{}", service="free")
     with awake() as clock, executing(slots=4) as executor:
         wait_for(stage.blocked.is_set, what="the loop's stall")

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import pytest
 
-from jobs.fold import FoldedJob, fold
+from jobs.event_fold import FoldedJob, fold
 from jobs.models import Job, JobEvent
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import promote_due
@@ -20,7 +20,7 @@ from jobs.services.claim.park import Parking
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import GivenBack, Outcome, Succeeded
-from jobs.services.operate import operate
+from jobs.services.operate import job_actions
 from jobs.services.upkeep import upkeep
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.core.notify import Channel, notify
@@ -93,14 +93,14 @@ class History:
             record_outcomes([self.dice.choice(outcomes)], policies=retry_policies())
 
     def cancel(self) -> None:
-        operate.cancel_jobs([job.pk for job in self.some(WAITING | RUNNING)], actor="user:1", reason="x")
+        job_actions.cancel_jobs([job.pk for job in self.some(WAITING | RUNNING)], actor="user:1", reason="x")
 
     def hurry(self) -> None:
-        operate.change_priority([job.pk for job in self.some(WAITING)], priority=Priority.URGENT, actor="user:1")
+        job_actions.change_priority([job.pk for job in self.some(WAITING)], priority=Priority.URGENT, actor="user:1")
 
     def schedule(self) -> None:
         delay = timedelta(seconds=self.dice.choice([0, 3600]))
-        operate.schedule_jobs([job.pk for job in self.some(WAITING)], delay=delay, actor="user:1")
+        job_actions.schedule_jobs([job.pk for job in self.some(WAITING)], delay=delay, actor="user:1")
 
 
 def folded() -> dict[object, FoldedJob]:

@@ -16,7 +16,7 @@ from jobs.models.flow import SINCE_EVER
 from jobs.services.explain.batch_report import read_report
 from jobs.services.explain.forecast import _coming_back, limits_of_batch
 from jobs.services.explain.forecast_submission import forecast_submission
-from jobs.services.explain.line import LineJob, calls_of, coming_back
+from jobs.services.explain.queue_calls import LineJob, calls_of, coming_back
 from jobs.services.explain.queues import count_lanes
 from jobs.services.explain.snapshots import batch_snapshot, calls_made, job_snapshot
 from jobs.services.explain.waiting import explain_waiting

@@ -29,8 +29,8 @@ from jobs.services.explain.objectives import (
     standings_of,
     words_of,
 )
+from jobs.services.operate.job_actions import cancel_jobs, schedule_jobs
 from jobs.services.operate.objectives import delete_objective, save_objective
-from jobs.services.operate.operate import cancel_jobs, schedule_jobs
 from jobs.services.upkeep.watch_objectives import BURN_RULES, begin_objectives, watch_objectives
 from queueops.audit.models import AuditEntry
 from queueops.core.clock import database_now

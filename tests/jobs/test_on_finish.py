@@ -16,7 +16,7 @@ from jobs.models import Batch, DeadLetter, Dependency, Job, JobEvent, OnFailure
 from jobs.services.operate import dependants
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.dependants import DependantsDuty
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit.on_finish import NOT_OF_A_CALLBACK
 from jobs.services.submit.spec import InvalidJob, JobSpec, parse_spec
 from jobs.services.submit.submit import QueueFull, submit_batch

@@ -22,7 +22,7 @@ from jobs.handlers import registry
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.outcomes import Failed, GivenBack, Succeeded
 from jobs.states import JobState

@@ -19,7 +19,7 @@ from jobs.executor.inline import InlineEventLoop, InlinePump
 from jobs.executor.pump import ExecutorSettings
 from jobs.models import DeadLetter, Epoch, Executor, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.upkeep import executors
 from jobs.services.upkeep.own_claims import BEGUN, CUT_OFF, UNKNOWN_END, compare_claims

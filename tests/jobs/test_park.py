@@ -15,7 +15,7 @@ from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim.claim import promote_due
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import Parking, rest_seconds
-from jobs.services.operate import operate, pauses
+from jobs.services.operate import job_actions, pauses
 from jobs.services.upkeep import upkeep
 from jobs.states import JobState, Priority
 from ratelimits.models import Counter, Limit
@@ -209,14 +209,14 @@ def test_a_limit_that_gives_way_frees_what_it_held_back_at_once(limit, change):
 
 def test_a_parked_job_whose_priority_is_raised_goes_first():
     parked = full_and_parked(3)
-    assert operate.change_priority([parked[2].pk], priority=Priority.URGENT, actor="user:1").moved == [parked[2].pk]
+    assert job_actions.change_priority([parked[2].pk], priority=Priority.URGENT, actor="user:1").moved == [parked[2].pk]
     widen()
     assert claimed_ids() == [parked[2].pk]
 
 
 def test_a_cancelled_parked_job_makes_way_for_the_next():
     parked = full_and_parked(2)
-    assert operate.cancel_jobs([parked[0].pk], actor="user:1", reason="x").moved == [parked[0].pk]
+    assert job_actions.cancel_jobs([parked[0].pk], actor="user:1", reason="x").moved == [parked[0].pk]
     widen()
     assert claimed_ids() == [parked[1].pk]
 
@@ -235,7 +235,7 @@ def test_an_expired_parked_job_fails_and_is_never_sent():
 def test_a_parked_job_that_is_given_a_time_goes_by_it_and_not_by_its_lane(delay):
     parked = full_and_parked(1)
     widen()
-    operate.schedule_jobs([parked[0].pk], delay=timedelta(seconds=delay), actor="user:1")
+    job_actions.schedule_jobs([parked[0].pk], delay=timedelta(seconds=delay), actor="user:1")
     assert claimed_ids() == ([] if delay else [parked[0].pk])
     if delay:
         Job.objects.filter(pk=parked[0].pk).update(scheduled_at=DbNow())

@@ -15,8 +15,8 @@ from django.db.models.functions import Now
 from jobs.errors import BadPool, PoolInUse
 from jobs.models import Executor, Job, Pool, PoolSweep, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, claim_suspect
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
-from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.pools import pool_depths
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import breaker

@@ -40,7 +40,7 @@ from jobs.models import (
 from jobs.services.claim import claim
 from jobs.services.explain import flow
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.operate import operate
+from jobs.services.operate import job_actions
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job
@@ -207,7 +207,7 @@ def test_it_hears_of_what_an_operator_lets_go(quiet: ExecutorPump):
     resume_scope(PauseSwitch.Scope.PROJECT, "acme", actor="user:1", reason="x")
     wait_for(lambda: ended(held), seconds=AT_ONCE, what="the held job's end")
     wait_until_quiet(quiet)
-    operate.schedule_jobs([job], delay=timedelta(), actor="user:1", reason="x")
+    job_actions.schedule_jobs([job], delay=timedelta(), actor="user:1", reason="x")
     wait_for(lambda: ended(job), seconds=AT_ONCE, what="the scheduled job's end")
 
 

@@ -27,15 +27,15 @@ from hypothesis.stateful import (
 
 from jobs.backoff import Policy
 from jobs.classify import Failure
-from jobs.fold import FoldedJob, fold
+from jobs.event_fold import FoldedJob, fold
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due, renew_leases
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
-from jobs.services.operate import dead_letters, operate
+from jobs.services.operate import dead_letters, job_actions
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep import upkeep
@@ -157,7 +157,7 @@ class Queue(RuleBasedStateMachine):
     @rule(index=indexes)
     def cancel(self, index: int) -> None:
         if job := self.pick(index):
-            moved = operate.cancel_jobs([job.id], actor="user:1", reason="x").moved
+            moved = job_actions.cancel_jobs([job.id], actor="user:1", reason="x").moved
             assert moved == ([job.id] if job.status not in TERMINAL else [])
             if moved:
                 self.move(job, S.CANCELLED)
@@ -165,7 +165,7 @@ class Queue(RuleBasedStateMachine):
     @rule(index=indexes, delay=st.sampled_from([timedelta(), HOUR]))
     def schedule(self, index: int, delay: timedelta) -> None:
         if job := self.pick(index):
-            moved = operate.schedule_jobs([job.id], delay=delay, actor="user:1").moved
+            moved = job_actions.schedule_jobs([job.id], delay=delay, actor="user:1").moved
             assert moved == ([job.id] if job.status in WAITING else [])
             if moved:
                 job.waits = "later" if delay else "ready" if job.status == S.QUEUED else "due"
@@ -173,7 +173,7 @@ class Queue(RuleBasedStateMachine):
     @rule(index=indexes, priority=tiers)
     def change_priority(self, index: int, priority: Priority) -> None:
         if job := self.pick(index, lambda job: job.status in WAITING):
-            operate.change_priority([job.id], priority=priority, actor="user:1")
+            job_actions.change_priority([job.id], priority=priority, actor="user:1")
             job.priority = priority.value
 
     # Executors.
@@ -295,7 +295,7 @@ class Queue(RuleBasedStateMachine):
     @rule(index=indexes, delay=st.sampled_from([timedelta(), HOUR]))
     def reset(self, index: int, delay: timedelta) -> None:
         if job := self.pick(index):
-            moved = operate.reset_to_pending([job.id], delay=delay, actor="user:1").moved
+            moved = job_actions.reset_to_pending([job.id], delay=delay, actor="user:1").moved
             assert bool(moved) is (job.status in RUNNING)
             if moved:
                 self.move(job, S.RETRIED, waits="later" if delay else "due")

@@ -14,8 +14,8 @@ from django.db import connection, connections, transaction
 
 from jobs.models import Job, JobEvent
 from jobs.services.claim.claim import claim_jobs, claim_new, promote_due
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
-from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Succeeded

@@ -13,7 +13,7 @@ from django.db import IntegrityError, connection, transaction
 
 from jobs.models import Job, JobEvent
 from jobs.services.explain.snapshots import project_counts
-from jobs.services.operate.operate import schedule_jobs
+from jobs.services.operate.job_actions import schedule_jobs
 from jobs.services.upkeep import replay as service
 from jobs.services.upkeep.replay import choose_jobs, compare, repair
 from jobs.states import JobState

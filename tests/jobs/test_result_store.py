@@ -40,17 +40,17 @@ from jobs.models import DeadLetter, DutyLease, Job, ResultStoreTotals, RetryPoli
 from jobs.services.archive import archive
 from jobs.services.archive import results as archived_results
 from jobs.services.claim.claim import claim_jobs, promote_due
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.erase.erase_user import ErasureIncomplete, erase_user
 from jobs.services.erase.proof import find_traces
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Succeeded
-from jobs.services.operate.operate import cancel_jobs, reset_to_pending
-from jobs.services.results import read, sweep
-from jobs.services.results.keep import put_result, result_store
+from jobs.services.operate.job_actions import cancel_jobs, reset_to_pending
+from jobs.services.results import garbage_collect, read
+from jobs.services.results.garbage_collect import sweep_results
 from jobs.services.results.read import ResultMissing, whole_result
 from jobs.services.results.reference import stored_in
-from jobs.services.results.sweep import sweep_results
+from jobs.services.results.store import put_result, result_store
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep import encrypt_payloads, retention
@@ -515,7 +515,7 @@ def test_an_object_whose_claim_goes_on_is_kept_however_old(place: str):
 
 @pytest.mark.parametrize("place", PLACES, indirect=True)
 def test_a_sweep_leaves_what_is_young_what_is_not_ours_and_goes_on_where_it_was(place: str, monkeypatch):
-    monkeypatch.setattr(sweep, "OBJECTS_AT_ONCE", 2)
+    monkeypatch.setattr(garbage_collect, "OBJECTS_AT_ONCE", 2)
     jobs = [done() for _ in range(3)]
     Job.objects.filter(pk__in=[job.pk for job in jobs[:2]]).delete()
     with the_store().write("acme/readme.txt") as file:
@@ -557,7 +557,7 @@ def test_a_sweep_of_a_slow_store_stops_after_a_removal_and_goes_on_there(
         real(store, name)
 
     monkeypatch.setattr(DirectoryStore, "remove", slow)
-    monkeypatch.setattr(sweep, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(garbage_collect, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     left, after = objects(), ""
     for number in range(1, 5):
         swept = sweep_results(the_store(), after=after, seconds=10, grace=timedelta())
@@ -570,28 +570,30 @@ def test_a_sweep_of_a_slow_store_stops_after_a_removal_and_goes_on_there(
 
 @pytest.mark.parametrize("place", PLACES, indirect=True)
 def test_a_copy_of_the_database_sweeps_nothing(place: str, monkeypatch):
-    monkeypatch.setattr(sweep, "sweep_results", partial(sweep_results, grace=timedelta()))
+    monkeypatch.setattr(garbage_collect, "sweep_results", partial(sweep_results, grace=timedelta()))
     done()
     Job.objects.all().delete()
-    with the_store().write(sweep.MARK) as file:
+    with the_store().write(garbage_collect.MARK) as file:
         file.write(b"7000000000000000000.16384")
     assert cluster.sweep_result_store() == 0
-    with pytest.raises(sweep.ForeignStore):  # nor does what erases a user or encrypts anew, which knows the names
-        sweep.remove_objects(the_store(), objects())
+    with pytest.raises(
+        garbage_collect.ForeignStore
+    ):  # nor does what erases a user or encrypts anew, which knows the names
+        garbage_collect.remove_objects(the_store(), objects())
     found = examine_results()
     assert (found.verdict, "7000000000000000000.16384" in found.observation) == (DoctorVerdict.WARN, True)
-    the_store().remove(sweep.MARK)
+    the_store().remove(garbage_collect.MARK)
     examine_results()
     with pytest.raises(FileNotFoundError):  # to look does not make it this database's own
-        the_store().read(sweep.MARK)
+        the_store().read(garbage_collect.MARK)
     DutyLease.objects.all().delete()
     assert cluster.sweep_result_store() == 1
-    sweep.ensure_own_store(the_store())  # it is marked as this database's own
+    garbage_collect.ensure_own_store(the_store())  # it is marked as this database's own
 
 
 def test_no_two_databases_are_taken_for_one(db):
     with connection.cursor() as cursor:
-        cursor.execute(sweep.DATABASE.replace(" WHERE datname = current_database()", ""))
+        cursor.execute(garbage_collect.DATABASE.replace(" WHERE datname = current_database()", ""))
         found = [name for [name] in cursor.fetchall()]
     assert len(set(found)) == len(found) > 1
 

@@ -17,7 +17,7 @@ from jobs.errors import NotPaused
 from jobs.executor.duties import Duties
 from jobs.models import Executor, Job, PauseSwitch
 from jobs.services.claim import claim
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.forecast import read_limits
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate import pauses

@@ -19,7 +19,7 @@ from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.registry import Continue
 from jobs.models import Job
-from jobs.services.submit.choose_way import NoBatchForm
+from jobs.services.submit.choose_delivery import NoBatchForm
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.testing import drain

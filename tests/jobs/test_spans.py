@@ -21,7 +21,7 @@ from jobs.classify import Failure
 from jobs.executor import spans as spans_module
 from jobs.executor.spans import JobSpans
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Failed, Outcome, Succeeded

@@ -11,7 +11,7 @@ from jobs.classify import Failure
 from jobs.handlers.llm.dialect import Generation
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, Succeeded

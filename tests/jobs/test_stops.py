@@ -13,7 +13,7 @@ from django.test import Client
 from jobs.classify import Failure
 from jobs.models import DeadLetter, Job, PauseSwitch, RefusedCalls
 from jobs.services.claim.claim import claim_jobs, promote_due
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import stops
 from jobs.services.finish.claimed import ClaimedJob

@@ -28,7 +28,7 @@ from jobs.services.finish import take_values as taking
 from jobs.services.operate import dependants
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.dependants import DependantsDuty, go_on
-from jobs.services.results.keep import result_store
+from jobs.services.results.store import result_store
 from jobs.services.submit.dependencies import UnknownDependency
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import BatchRejected, submit_batch, submit_job

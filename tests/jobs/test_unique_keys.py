@@ -18,13 +18,13 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from jobs.fold import fold
+from jobs.event_fold import fold
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Batch, Dependency, Job, JobEvent, Tag
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.operate import pauses
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit import accept_document, unique
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import BatchReceipt, BatchRejected, SubmittedJob, submit_batch, submit_job

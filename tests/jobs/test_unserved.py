@@ -12,11 +12,11 @@ from django.db.models.functions import Now
 from jobs.errors import UnknownPauseTarget
 from jobs.models import DeadLetter, Executor, Job, PauseSwitch, new_id
 from jobs.services.claim import claim
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.finish import kinds as kinds_service
+from jobs.services.finish import served_kinds as kinds_service
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.kinds import ServedKinds, kinds_served, set_aside, take_up
+from jobs.services.finish.served_kinds import ServedKinds, kinds_served, set_aside, take_up
 from jobs.services.operate.pauses import pause_scope, settle_holds
 from jobs.services.upkeep.unserved import tend_unserved
 from jobs.services.upkeep.watch_unserved import watch_unserved

@@ -11,10 +11,10 @@ from django.db.models.functions import Now
 from jobs.handlers.registry import served_names
 from jobs.models import DeadLetter, Executor, Job, PauseSwitch
 from jobs.services.claim.claim import claim_jobs, claim_suspect
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.finish import kinds as kinds_service
-from jobs.services.finish.kinds import ServedKinds, kinds_served, refusal_of, take_up
+from jobs.services.finish import served_kinds as kinds_service
+from jobs.services.finish.served_kinds import ServedKinds, kinds_served, refusal_of, take_up
 from jobs.services.operate.pauses import settle_holds
 from jobs.services.operate.pools import save_pool
 from jobs.services.upkeep import pools as upkeep_pools

@@ -24,7 +24,7 @@ from jobs.services.explain import position as positions
 from jobs.services.explain.position import Position, aging_rules, effective_priority_of, find_position
 from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Waiting, explain_waiting
-from jobs.services.operate.operate import reset_to_pending, schedule_jobs
+from jobs.services.operate.job_actions import reset_to_pending, schedule_jobs
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import Counter as LimitCounter

@@ -12,10 +12,11 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from jobs.calendar import Calendar, Span, merged, stretched
 from jobs.errors import BadWindow
 from jobs.models import Job, MaintenanceWindow, PauseSwitch
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate import windows
 from jobs.services.operate.pauses import pause_scope, resume_scope, settle_holds
@@ -24,7 +25,6 @@ from jobs.services.upkeep.health import Situation, findings
 from jobs.services.upkeep.notify_alerts import send_unsent
 from jobs.services.upkeep.paused import watch_paused
 from jobs.states import JobState
-from jobs.windows import Calendar, Span, merged, stretched
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import Project, ProjectMove
 from ratelimits.models import QuotaAlert

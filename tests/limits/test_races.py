@@ -12,7 +12,7 @@ import pytest
 
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from ratelimits.models import Counter, Limit

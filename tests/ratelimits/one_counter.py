@@ -16,7 +16,7 @@ from ratelimits.models import Limit, Unit
 from ratelimits.services.limiter.calls import Call
 from ratelimits.services.limiter.charges import Entry, Settlement, settle_charges
 from ratelimits.services.limiter.counters import OpenCounter, open_counter
-from ratelimits.services.limiter.weigh import weigh
+from ratelimits.services.limiter.evaluate import weigh
 from ratelimits.services.limits.catalogue import Rule, rule_of
 from ratelimits.subjects import Subject, counter_id
 

@@ -13,7 +13,7 @@ from ratelimits.models import Counter, Limit
 from ratelimits.rate_headers import StatedQuota, read_quotas
 from ratelimits.services.limiter.counters import usage
 from ratelimits.services.limiter.decide import Call, Settlement, Statement, decide, settle
-from ratelimits.services.limiter.drift import rules_stated
+from ratelimits.services.limiter.provider_sync import rules_stated
 from ratelimits.services.limits.catalogue import rule_of
 from tests.factories import make_project
 from tests.ratelimits.counting import ADA, SERVICE, START, kinds, make_limit, used

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from jobs.services.claim.stated import note_caps
+from jobs.services.claim.provider_quotas import note_caps
 from queueops.core.env.environment import Environment
 from queueops.core.env.reading import read
 from queueops.core.notify import Channel
@@ -18,7 +18,7 @@ from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.diagnosis.upkeep import examine_caps
 from ratelimits.models import Limit, LimitOverride
 from ratelimits.rate_headers import read_quotas
-from ratelimits.services.limiter.drift import Statement
+from ratelimits.services.limiter.provider_sync import Statement
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.catalogue import rules_for
 from ratelimits.services.limits.defaults import (

@@ -31,7 +31,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, Schedule, Tag, Upload
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.finish import kinds as kinds_service
+from jobs.services.finish import served_kinds as kinds_service
 from jobs.services.operate.bulk import start_bulk_requeue
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.submit.spec import JobSpec

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from jobs.services.operate.bulk import cancel_batch
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.operate.pauses import pause_batch, pause_scope
 from queueops.audit import trail
 from ratelimits.services.tuning.limits import create_limit, update_limit

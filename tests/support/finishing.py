@@ -8,7 +8,7 @@ from uuid import uuid4
 from jobs.backoff import Policy
 from jobs.classify import Failure
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from tests.factories import make_job
 

@@ -13,7 +13,7 @@ import pytest
 
 from dashboards.services import cache
 from jobs.handlers.google import grids
-from jobs.services.claim import stated
+from jobs.services.claim import provider_quotas
 from jobs.services.finish import stops
 from jobs.services.provider_batches import collect
 from queueops.access.services import trail
@@ -42,7 +42,7 @@ FORGET: tuple[Callable[[], object], ...] = (
     prices.forget,
     replica.forget_trouble,
     server_settings.forget,
-    stated.forget,
+    provider_quotas.forget,
     stops.forget,
     throttles.CallerThrottle.rate._full_at.clear,
     throttles.bad_keys._full_at.clear,

@@ -8,7 +8,7 @@ from typing import Any
 from jobs.executor.outcome_log import OutcomeLog
 from jobs.handlers.errors import ProviderError
 from jobs.services.provider_batches.calls import CallLoop
-from jobs.services.provider_batches.tend import LATE, Rounds, kinds_with_batches
+from jobs.services.provider_batches.scheduler import LATE, Rounds, kinds_with_batches
 
 
 def make_round(calls: CallLoop, log: OutcomeLog | None = None) -> None:

@@ -26,7 +26,7 @@ from jobs.admin.states import state_badge, until_when
 from jobs.door.batches import told_of_door
 from jobs.models import Batch, BulkOperation, Dependency, Job, OnFailure, Tag
 from jobs.services.explain.batch_table import CONTENT_TYPES, Table, write_table
-from jobs.services.explain.foresee import holds_of_batch
+from jobs.services.explain.refresh_forecasts import holds_of_batch
 from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot, batch_snapshots
 from jobs.services.explain.verdicts import OPEN, narrowed
 from jobs.services.finish import guards
@@ -35,7 +35,7 @@ from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.masking import masked
 from queueops.core.web.downloads import download, pieces_of
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
@@ -122,7 +122,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
 
     @admin.display(description="batch")
     def batch(self, batch: Batch) -> SafeString:
-        return format_html("{} {} {}", batch.name, showing.short_id(batch.pk), _tags(batch.tags))  # type: ignore[attr-defined]
+        return format_html("{} {} {}", batch.name, formatting.short_id(batch.pk), _tags(batch.tags))  # type: ignore[attr-defined]
 
     @admin.display(description="state")
     def state(self, batch: Batch) -> SafeString:
@@ -135,7 +135,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
     @admin.display(description="failed")
     def failed(self, batch: Batch) -> SafeString | str:
         failed = _snapshot(batch).counts[JobState.FAILED]
-        return format_html('<span class="qo-bad">{}</span>', f"{failed:,}") if failed else showing.NOTHING
+        return format_html('<span class="qo-bad">{}</span>', f"{failed:,}") if failed else formatting.NOTHING
 
     @admin.display(description="rate")
     def rate(self, batch: Batch) -> str:
@@ -144,11 +144,11 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
     @admin.display(description="ends")
     def eta(self, batch: Batch) -> SafeString | str:
         snapshot = _snapshot(batch)
-        return _ends(snapshot) or until_when(snapshot.scheduled) or showing.NOTHING
+        return _ends(snapshot) or until_when(snapshot.scheduled) or formatting.NOTHING
 
     @admin.display(description="age")
     def age(self, batch: Batch) -> SafeString:
-        return showing.age(batch.created_at)
+        return formatting.age(batch.created_at)
 
     def prepare_rows(self, rows: list[Batch]) -> None:
         snapshots = batch_snapshots(rows)
@@ -230,7 +230,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
 def batch_badge(snapshot: BatchSnapshot) -> SafeString:
     """The batch's verdict, and what holds it, if anything does."""
     shown = SHOWN_VERDICTS[snapshot.verdict]
-    badge = showing.badge(shown.tone, shown.sign, shown.words)
+    badge = formatting.badge(shown.tone, shown.sign, shown.words)
     if snapshot.held_by is None:
         return badge
     return format_html('{} <span class="qo-muted">by {}</span>', badge, snapshot.held_by)
@@ -238,20 +238,20 @@ def batch_badge(snapshot: BatchSnapshot) -> SafeString:
 
 def progress_of(snapshot: BatchSnapshot) -> SafeString:
     everything = sum(snapshot.counts.values())
-    return showing.bar(snapshot.progress, f"{snapshot.finished:,} of {everything:,}")
+    return formatting.bar(snapshot.progress, f"{snapshot.finished:,} of {everything:,}")
 
 
 def rate_of(batch: Batch) -> str:
     rate = batch.rate_now
-    return f"{rate:,.1f} jobs/s" if rate and not batch.finished_at else showing.NOTHING
+    return f"{rate:,.1f} jobs/s" if rate and not batch.finished_at else formatting.NOTHING
 
 
 def _ends(snapshot: BatchSnapshot) -> SafeString | str:
     """When the batch ended or should end; empty: nothing is known."""
     at = snapshot.batch.finished_at or snapshot.eta
     if at is None or snapshot.eta_earliest is None:
-        return showing.ago(at) if at else ""
-    return format_html("{}; at its speed so far {}", showing.ago(at), showing.ago(snapshot.eta_earliest))
+        return formatting.ago(at) if at else ""
+    return format_html("{}; at its speed so far {}", formatting.ago(at), formatting.ago(snapshot.eta_earliest))
 
 
 def _snapshot(batch: Batch) -> BatchSnapshot:
@@ -271,7 +271,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "rate": rate_of(batch) if batch.rate_now else "",
         "ends": _ends(snapshot),
         "until_when": until_when(snapshot.scheduled),
-        "created": showing.ago(batch.created_at),
+        "created": formatting.ago(batch.created_at),
         "who": name_of(batch.submitted_by),
         "total": f"{batch.total:,}",
         "money": money_shown(spent_on_batch(batch.pk), saved_on_batch(batch.pk)),
@@ -282,7 +282,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "stopped": guards.told(batch.guard) if batch.guard and batch.guard_state == GuardState.STOPPED else "",
         "callback": _callback(batch),
         "door": told_of_door(batch.pk),
-        "known": format_html_join(", ", "{}", ((showing.link("jobs_batch", one),) for one in batch.known_batches)),
+        "known": format_html_join(", ", "{}", ((formatting.link("jobs_batch", one),) for one in batch.known_batches)),
         "picture": picture_of(Job.objects.filter(batch_id=batch.pk)),
         "holds": [] if batch.finished_at else _holds(batch),
         "jobs_href": jobs,
@@ -313,7 +313,7 @@ def _after(batch: Batch) -> SafeString | str:
         return ""
     batches = set(Batch.objects.filter(pk__in=batch.after["after"]).values_list("pk", flat=True))
     ids = [UUID(one) for one in batch.after["after"]]
-    links = [showing.link("jobs_batch" if one in batches else "jobs_job", one) for one in ids]
+    links = [formatting.link("jobs_batch" if one in batches else "jobs_job", one) for one in ids]
     waits = Dependency.objects.filter(owner_id=batch.pk).exists()
     standing = "it waits" if waits else "that is over"
     failing = OnFailure(batch.after["on_failure"]).label
@@ -343,20 +343,20 @@ def _callback(batch: Batch) -> SafeString | str:
     job = Job.objects.filter(pk=batch.on_finish_job).only("kind", "status").first()
     if job is None:
         return "its callback was carried out and is deleted"
-    return format_html("{} {}", showing.link("jobs_job", job.pk, job.kind), state_badge(job.status))
+    return format_html("{} {}", formatting.link("jobs_job", job.pk, job.kind), state_badge(job.status))
 
 
 def _holds(batch: Batch) -> list[dict[str, Any]]:
     """The reasons why the batch's jobs wait, in the words of their own pages."""
-    limits = {rule.name: showing.address("ratelimits_limit", rule.id) for rule in rules()}
+    limits = {rule.name: formatting.address("ratelimits_limit", rule.id) for rule in rules()}
     holds = holds_of_batch(batch.pk)
     users = users_shown(batch.project_id, [user for hold in holds if (user := as_uuid(hold.user))])
     return [
         {
             "jobs": f"{'> ' if hold.more else ''}{hold.jobs:,}",
-            "user": users.get(as_uuid(hold.user) or batch.pk) or hold.user or showing.NOTHING,
+            "user": users.get(as_uuid(hold.user) or batch.pk) or hold.user or formatting.NOTHING,
             "reasons": [{"text": reason.text, "limit_href": limits.get(reason.limit or "")} for reason in hold.reasons],
-            "last": showing.ago(hold.last_starts_at),
+            "last": formatting.ago(hold.last_starts_at),
         }
         for hold in holds
     ]

@@ -21,7 +21,7 @@ from jobs.services.operate import bulk, export
 from jobs.services.operate.dead_letter_filter import DeadLetterFilter, parse_filter
 from jobs.services.operate.job_filter import Counted
 from queueops.audit import trail
-from queueops.core.web.recent_writes import reader_for
+from queueops.core.web.read_your_writes import reader_for
 from queueops.screens.verbs import actor_of
 from ratelimits.models import Unit
 from ratelimits.services.limits.catalogue import rules

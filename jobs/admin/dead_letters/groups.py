@@ -13,8 +13,8 @@ from django.urls import reverse
 
 from jobs.services.explain.causes import MAX_CAUSES, causes_of
 from queueops.core.values.masking import masked_text
-from queueops.core.web.recent_writes import may_lag
-from queueops.screens import showing
+from queueops.core.web.read_your_writes import may_lag
+from queueops.screens import formatting
 from queueops.screens.paging import as_uuid
 
 NARROWED_BY = {"project": "project_id", "batch_id": "batch_id"}  # the address's parameters, and what they narrow
@@ -60,8 +60,8 @@ def shown_causes(narrowed: Mapping[str, str], *, most: int = MAX_CAUSES) -> list
             "sample": cause.newest,
             "message": masked_text(cause.newest.error_message)[:300],
             "remediation": masked_text(cause.newest.remediation),
-            "first": showing.ago(cause.first_at) if cause.first_at else "",
-            "last": showing.ago(cause.newest.created_at),
+            "first": formatting.ago(cause.first_at) if cause.first_at else "",
+            "last": formatting.ago(cause.newest.created_at),
             "query": urlencode({**narrowed, "fingerprint": cause.fingerprint}),
             "newest_href": reverse("admin:jobs_deadletter_change", args=[cause.newest.pk]) + "#attempts",
             "newest_has": " and ".join(cause.has),

@@ -25,11 +25,11 @@ from jobs.services.operate.dead_letter_filter import DeadLetterFilter
 from jobs.services.operate.job_filter import Counted
 from jobs.tracebacks import without_diagnostics
 from queueops.core.values.masking import masked_text, pretty
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import Choice, ProjectFilter
+from queueops.screens.formatting import NOTHING
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
-from queueops.screens.showing import NOTHING
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy.user_labels import labels_of
 
@@ -93,7 +93,7 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
 
     @admin.display(description="dead letter")
     def letter(self, letter: DeadLetter) -> SafeString:
-        return showing.short_id(letter.pk)
+        return formatting.short_id(letter.pk)
 
     @admin.display(description="error")
     def error(self, letter: DeadLetter) -> SafeString:
@@ -130,7 +130,7 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
             row.goes_to = name_of(row.service, job.target)  # type: ignore[attr-defined]
             row.of_user = _shown(job.user_id, labels[row.project_id])  # type: ignore[attr-defined]
             row.of_batch = (  # type: ignore[attr-defined]
-                showing.link("jobs_batch", row.batch_id, _shown(row.batch_id, batches)) if row.batch_id else NOTHING
+                formatting.link("jobs_batch", row.batch_id, _shown(row.batch_id, batches)) if row.batch_id else NOTHING
             )
 
     @admin.display(description="attempts")
@@ -143,7 +143,7 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
 
     @admin.display(description="age")
     def age(self, letter: DeadLetter) -> SafeString:
-        return showing.age(letter.created_at)
+        return formatting.age(letter.created_at)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[DeadLetter], search_term: str
@@ -200,7 +200,7 @@ def _shown(identifier: UUID | None, names: Mapping[UUID, str]) -> str:
 
 def resolution_badge(letter: DeadLetter) -> SafeString:
     words = letter.resolution or "open"
-    return showing.badge(*RESOLUTIONS[words], words)
+    return formatting.badge(*RESOLUTIONS[words], words)
 
 
 def _page_of(letter: DeadLetter) -> dict[str, Any]:
@@ -208,21 +208,21 @@ def _page_of(letter: DeadLetter) -> dict[str, Any]:
     attempts = letter.attempts if isinstance(letter.attempts, list) else []
     alike = f"{reverse('admin:jobs_deadletter_changelist')}?fingerprint={letter.fingerprint}"
     facts: list[tuple[str, Any]] = [
-        ("Job", showing.link("jobs_job", letter.job_id)),
-        ("Batch", showing.link("jobs_batch", letter.batch_id) if letter.batch_id else None),
+        ("Job", formatting.link("jobs_job", letter.job_id)),
+        ("Batch", formatting.link("jobs_batch", letter.batch_id) if letter.batch_id else None),
         ("Project", letter.project_id),
         ("Kind", letter.kind),
         ("Service", letter.service),
-        ("Failed", showing.ago(letter.created_at)),
+        ("Failed", formatting.ago(letter.created_at)),
         ("Retries", letter.retry_count),
         ("Crashes", letter.crash_count),
         ("Error class", letter.error_class),
         ("HTTP status", letter.http_status),
         ("Cause", format_html('<a class="qo-link" href="{}">all of this cause</a>', alike)),
-        ("Resolved", showing.ago(letter.resolved_at) if letter.resolved_at else None),
+        ("Resolved", formatting.ago(letter.resolved_at) if letter.resolved_at else None),
         ("By", letter.resolved_by or None),
         ("Note", masked_text(letter.note) or None),
-        ("Requeued as", showing.link("jobs_job", letter.requeued_as_id) if letter.requeued_as_id else None),
+        ("Requeued as", formatting.link("jobs_job", letter.requeued_as_id) if letter.requeued_as_id else None),
         ("Id", letter.pk),
     ]
     return {

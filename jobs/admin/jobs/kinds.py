@@ -25,9 +25,9 @@ from jobs.models import DeadLetter, Executor, Job
 from jobs.services.operate.pauses import MAX_PAUSE_KEY_LENGTH
 from queueops.core.sql import run_sql_as
 from queueops.core.values.identifiers import first_id_at, time_of
-from queueops.core.web.recent_writes import may_lag
-from queueops.screens import showing
-from queueops.screens.showing import NOTHING
+from queueops.core.web.read_your_writes import may_lag
+from queueops.screens import formatting
+from queueops.screens.formatting import NOTHING
 
 from .form import SUBMIT
 
@@ -105,7 +105,7 @@ def kind(model_admin: Any, request: HttpRequest, name: str) -> HttpResponse:
             "letters": letters,
             "span": SPANS[span][0],
             "spans": [{"words": words, "name": key, "is_shown": key == span} for key, (words, _) in SPANS.items()],
-            "since": showing.ago(since),
+            "since": formatting.ago(since),
             "is_cut": is_cut,
             "looked_at": f"{MAX_LOOKED_AT:,}",
             "figures": list(_figures(sums, letters)),
@@ -163,7 +163,9 @@ def _starts(name: str) -> list[datetime]:
 def _figures(sums: KindSums, letters: KindLetters) -> Iterator[tuple[str, SafeString | str, SafeString | str]]:
     """The figures that are shown large: name, figure, and what it means."""
     ended = sums.completed + letters.came
-    oldest = format_html("the oldest came {}", showing.ago(letters.oldest)) if letters.oldest else "whenever they came"
+    oldest = (
+        format_html("the oldest came {}", formatting.ago(letters.oldest)) if letters.oldest else "whenever they came"
+    )
     yield "Open dead letters", f"{letters.open:,}", oldest
     yield "Failed", f"{letters.came / ended:.1%}" if ended else NOTHING, f"{letters.came:,} of {ended:,} that ended"
     yield "Jobs", f"{sums.jobs:,}", f"{sums.waiting:,} wait, {sums.running:,} run"
@@ -180,7 +182,7 @@ def _figures(sums: KindSums, letters: KindLetters) -> Iterator[tuple[str, SafeSt
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else showing.duration(seconds)
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else formatting.duration(seconds)
 
 
 def _failures(name: str, since: datetime, sums: KindSums, letters: KindLetters) -> list[dict[str, Any]]:
@@ -208,7 +210,7 @@ def _facts(handler: Handler) -> list[tuple[str, str]]:
     return [
         ("Service", _service(handler)),
         ("Call", handler.call_type.value),
-        ("Time limit", showing.duration(handler.timeout)),
+        ("Time limit", formatting.duration(handler.timeout)),
         ("Retry policy", handler.retry),
         ("Repeatable (idempotent)", idempotent),
         ("Sends its effect key", "yes" if handler.sends_effect_key else "no"),

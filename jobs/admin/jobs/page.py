@@ -16,16 +16,16 @@ from jobs.admin.states import state_badge
 from jobs.door.batches import custom_id_of
 from jobs.lanes import pool_of_lane
 from jobs.models import DeadLetter, Dependency, Job, JobEvent, ProviderBatchLine, Tag
+from jobs.services.explain.delivery import way_prices
 from jobs.services.explain.history import read_history
 from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting
-from jobs.services.explain.ways import way_prices
 from jobs.services.finish.outages import out_keys, shown_state
 from jobs.services.results.reference import stored_in
 from jobs.services.submit.takes import shown_takes
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from queueops.core.values.masking import masked_text, pretty
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import users_shown
 from ratelimits.services.money.reports import spent_on_jobs
@@ -61,7 +61,7 @@ def page_of(job: Job) -> dict[str, Any]:
         "waiting": _waiting(snapshot.waiting),
         "is_running": job.status in RUNNING,
         "has_ended": job.status in TERMINAL,
-        "progress_bar": showing.bar(job.progress),
+        "progress_bar": formatting.bar(job.progress),
         "last_error": masked_text(job.last_error_message),
         "path": path_of(job, events),
         "happenings": happenings_of(events),
@@ -106,13 +106,13 @@ def _waiting(waiting: Waiting | None) -> dict[str, Any] | None:
         "forecast": forecast and forecast.basis,
         "reasons": [
             {
-                "badge": showing.badge(*SIGNS[reason.code]),
+                "badge": formatting.badge(*SIGNS[reason.code]),
                 "text": masked_text(reason.text) + (f" (by {name_of(reason.by)})" if reason.by else ""),
                 "key": reason.key,
                 "needed": _amount(reason.needed),
                 "available": _amount(reason.available),
                 "capacity": _amount(reason.capacity),
-                "ends": showing.ahead(reason.free_at),
+                "ends": formatting.ahead(reason.free_at),
             }
             for reason in waiting.reasons
         ],
@@ -122,7 +122,7 @@ def _waiting(waiting: Waiting | None) -> dict[str, Any] | None:
 def _waiting_figures(waiting: Waiting) -> list[tuple[str, Any]]:
     figures: list[tuple[str, Any]] = []
     if waiting.forecast is not None:
-        figures.append(("Should start", showing.ago(waiting.forecast.starts_at)))
+        figures.append(("Should start", formatting.ago(waiting.forecast.starts_at)))
     if waiting.position is not None:
         figures.append(("Position in its lane", waiting.place))
         ahead = [f"{count:,} {tier}" for tier, count in waiting.position.by_class.items() if count]
@@ -137,7 +137,7 @@ def _amount(amount: float | None) -> str:
 def _facts(job: Job) -> list[tuple[str, Any]]:
     facts: list[tuple[str, Any]] = [
         ("Id", job.pk),
-        ("Project", showing.link("tenancy_project", job.project_id, job.project_id)),
+        ("Project", formatting.link("tenancy_project", job.project_id, job.project_id)),
         ("User", users_shown(job.project_id, [job.user_id])[job.user_id] if job.user_id else None),
         ("Tags", tags_shown("jobs_job", Tag.objects.of([job.pk]).get(job.pk, ()))),
         (
@@ -158,7 +158,10 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ("Retry policy", job.retry_policy_id or "the handler's"),
         ("Retries", job.retry_count),
         ("Crashes", job.crash_count),
-        ("Deferrals", f"{job.deferral_count} ({showing.duration(job.deferred_seconds)})" if job.deferral_count else 0),
+        (
+            "Deferrals",
+            f"{job.deferral_count} ({formatting.duration(job.deferred_seconds)})" if job.deferral_count else 0,
+        ),
         ("Idempotency key", job.idempotency_key),
         ("Custom id", custom_id_of(job) or None),
         ("Unique key", job.given_unique_key),
@@ -204,19 +207,19 @@ def _times(job: Job) -> list[tuple[str, Any]]:
         ("Lease until", job.lease_expires_at),
         ("Finished", job.finished_at),
     )
-    return [(label, showing.ago(moment)) for label, moment in times if moment is not None]
+    return [(label, formatting.ago(moment)) for label, moment in times if moment is not None]
 
 
 def _related(job: Job) -> list[tuple[str, SafeString]]:
     related: list[tuple[str, SafeString]] = []
     if job.batch_id:
-        related.append(("Batch", showing.link("jobs_batch", job.batch_id)))
+        related.append(("Batch", formatting.link("jobs_batch", job.batch_id)))
     if job.ended_batch:
-        related.append(("Callback of", showing.link("jobs_batch", UUID(job.ended_batch["batch"]))))
+        related.append(("Callback of", formatting.link("jobs_batch", UUID(job.ended_batch["batch"]))))
     if job.origin_id:
-        related.append(("Requeued from", showing.link("jobs_job", job.origin_id)))
+        related.append(("Requeued from", formatting.link("jobs_job", job.origin_id)))
     requeues: list[UUID] = list(Job.objects.filter(origin_id=job.pk).order_by().ids()[:MAX_RELATED])
-    related += [("Requeued as", showing.link("jobs_job", newer)) for newer in sorted(requeues)]
+    related += [("Requeued as", formatting.link("jobs_job", newer)) for newer in sorted(requeues)]
     waits = Dependency.objects.filter(owner_id=job.pk).order_by("on_id")[:MAX_RELATED]
     related += [("Waits for", _linked(one.on_id, is_batch=one.on_batch)) for one in waits]
     related += [("Takes", _taken(one)) for one in shown_takes(job.takes)[:MAX_RELATED]]
@@ -226,17 +229,17 @@ def _related(job: Job) -> list[tuple[str, SafeString]]:
     letter = DeadLetter.objects.filter(job_id=job.pk).only("pk", "resolution").first()
     if letter is not None:
         words = f"{letter.resolution or 'open'}: see why and requeue"
-        related.append(("Dead letter", showing.link("jobs_deadletter", letter.pk, words)))
+        related.append(("Dead letter", formatting.link("jobs_deadletter", letter.pk, words)))
     return related
 
 
 def _taken(take: dict[str, str]) -> SafeString:
-    source = showing.link("jobs_job", UUID(take["job"]))
+    source = formatting.link("jobs_job", UUID(take["job"]))
     return format_html("{}: {} of {}", take["place"], take["path"] or "all", source)
 
 
 def _linked(one: UUID, *, is_batch: bool) -> SafeString:
-    return showing.link("jobs_batch" if is_batch else "jobs_job", one)
+    return formatting.link("jobs_batch" if is_batch else "jobs_job", one)
 
 
 def _provider_batches(job: Job) -> list[tuple[str, SafeString]]:
@@ -247,7 +250,7 @@ def _provider_batches(job: Job) -> list[tuple[str, SafeString]]:
     return [
         (
             "Provider batch",
-            showing.link(
+            formatting.link(
                 "jobs_providerbatch",
                 line.provider_batch_id,
                 f"{line.provider_batch}, line {line.number}: {line.get_state_display().lower()}",

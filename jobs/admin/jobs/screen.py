@@ -32,14 +32,14 @@ from jobs.models import (
     ServiceBreaker,
     Tag,
 )
-from jobs.services.explain.foresee import foresee
 from jobs.services.explain.position import aging_rules
+from jobs.services.explain.refresh_forecasts import foresee
 from jobs.services.finish.outages import Key, count_held, count_held_of, out_keys, shown_state
 from jobs.services.operate.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
 from jobs.services.operate.scheduled_jobs import count_scheduled, scheduled_of
 from jobs.states import APART, OUTAGE, RUNNING, SCHEDULED, UNFINISHED, WAITING, JobState, Priority, told_apart
 from queueops.core.values.tags import split_tags
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import ProjectFilter, UserFilter
 from queueops.screens.paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
@@ -107,7 +107,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 
     @admin.display(description="job")
     def name(self, job: Job) -> SafeString:
-        return showing.short_id(job.pk)
+        return formatting.short_id(job.pk)
 
     @admin.display(description="state")
     def state(self, job: Job) -> SafeString:
@@ -122,7 +122,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 
     @admin.display(description="progress")
     def progress_shown(self, job: Job) -> SafeString | str:
-        return showing.bar(job.progress) if job.status == JobState.IN_PROGRESS else showing.NOTHING
+        return formatting.bar(job.progress) if job.status == JobState.IN_PROGRESS else formatting.NOTHING
 
     @admin.display(description="waits for")
     def waits_for(self, job: Job) -> SafeString | str:
@@ -136,7 +136,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 
     @admin.display(description="age")
     def age(self, job: Job) -> SafeString:
-        return showing.age(job.created_at)
+        return formatting.age(job.created_at)
 
     def prepare_rows(self, rows: list[Job]) -> None:
         foresee(rows)
@@ -268,7 +268,7 @@ def _dependants(rows: list[Job]) -> set[UUID]:
 
 def _waits_for(job: Job, paused: set[tuple[str, str]], out: set[Key], dependants: set[UUID]) -> SafeString | str:
     if job.status not in WAITING:
-        return showing.NOTHING
+        return formatting.NOTHING
     covering = {("project", job.project_id), ("service", job.service), ("kind", job.kind)} & paused
     if job.project_id != PauseSwitch.EXEMPT:
         covering |= {("global", "")} & paused
@@ -279,7 +279,7 @@ def _waits_for(job: Job, paused: set[tuple[str, str]], out: set[Key], dependants
     if (job.service, job.target, job.project_id) in out:
         return f"{name_of(job.service, job.target)} does not answer"
     if job.scheduled_at is not None:
-        return showing.ago(job.scheduled_at) if job.scheduled_at > timezone.now() else "due"
+        return formatting.ago(job.scheduled_at) if job.scheduled_at > timezone.now() else "due"
     return "its turn"
 
 

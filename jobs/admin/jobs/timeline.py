@@ -15,7 +15,7 @@ from jobs.models import Job, JobEvent
 from jobs.states import OUTAGE, RUNNING, SHOWN, TERMINAL, JobState
 from jobs.tracebacks import without_diagnostics
 from queueops.core.values.masking import masked_text, pretty
-from queueops.screens.showing import duration
+from queueops.screens.formatting import duration
 
 MAX_EVENTS_SHOWN = 500
 

@@ -12,9 +12,9 @@ from django.urls import reverse
 
 from jobs.admin.forms import AgainForm, DelayForm, PriorityForm, RequeueForm, ResetForm
 from jobs.models import DeadLetter, Dependency
-from jobs.services.operate import dead_letters, operate
-from jobs.services.operate.again import run_again
+from jobs.services.operate import dead_letters, job_actions
 from jobs.services.operate.dependants import go_on
+from jobs.services.operate.run_again import run_again
 from jobs.services.submit.results import BulkResult
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
@@ -26,23 +26,23 @@ def _outcome(result: BulkResult) -> VerbOutcome:
 
 
 def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
-    return _outcome(operate.cancel_jobs(ids, actor=actor, reason=reason))
+    return _outcome(job_actions.cancel_jobs(ids, actor=actor, reason=reason))
 
 
 def _run_now(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
-    return _outcome(operate.schedule_jobs(ids, delay=timedelta(), actor=actor, reason=reason))
+    return _outcome(job_actions.schedule_jobs(ids, delay=timedelta(), actor=actor, reason=reason))
 
 
 def _schedule(ids: Sequence[UUID], *, actor: str, delay: timedelta, reason: str) -> VerbOutcome:
-    return _outcome(operate.schedule_jobs(ids, delay=delay, actor=actor, reason=reason))
+    return _outcome(job_actions.schedule_jobs(ids, delay=delay, actor=actor, reason=reason))
 
 
 def _reset(ids: Sequence[UUID], *, actor: str, delay: timedelta, reason: str) -> VerbOutcome:
-    return _outcome(operate.reset_to_pending(ids, delay=delay, actor=actor, reason=reason))
+    return _outcome(job_actions.reset_to_pending(ids, delay=delay, actor=actor, reason=reason))
 
 
 def _reprioritise(ids: Sequence[UUID], *, actor: str, priority: Priority, reason: str) -> VerbOutcome:
-    return _outcome(operate.change_priority(ids, priority=priority, actor=actor, reason=reason))
+    return _outcome(job_actions.change_priority(ids, priority=priority, actor=actor, reason=reason))
 
 
 def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> VerbOutcome:

@@ -22,7 +22,7 @@ from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 
 from jobs.models import DutyLease
-from jobs.services.results.sweep import objects_of
+from jobs.services.results.garbage_collect import objects_of
 from jobs.services.upkeep.executors import take_duty
 from jobs.services.upkeep.partitions import EVENTS, drop_part
 from jobs.services.upkeep.retention import ARCHIVING, keep_timelines, timelines_are_kept

@@ -23,8 +23,8 @@ from ratelimits.services.limits.alternatives import Alternative
 from ratelimits.services.limits.catalogue import counted, rule_of_ramp, seconds_to_send
 from ratelimits.subjects import Subject
 
+from .choose_credential import choose_members
 from .deferrals import Deferral, Met, defer_jobs, deferral_delay
-from .members import choose_members
 
 REJECTED = "limit_rejected"
 SUSPECT = 2  # crashes from which on a job runs in quarantine

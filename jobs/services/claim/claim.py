@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from jobs.lanes import pool_of_lane
 from jobs.models import POOLED
 from jobs.services.finish.claimed import ClaimedJob, opened
-from jobs.services.finish.kinds import ServedKinds
+from jobs.services.finish.served_kinds import ServedKinds
 from jobs.states import JobState
 from jobs.transitions import Lease, Move, move_jobs
 from queueops.core.notify import Channel, notify
@@ -22,10 +22,10 @@ from ratelimits.services.limiter.decide import Settlement, settle
 
 from .admit import admit
 from .afford import afford
-from .companions import with_companions
-from .heads import Heads
+from .coalesce import with_companions
+from .fair_share import ClassTurns
 from .lanes import LaneGate
-from .turns import ClassTurns
+from .scan_cursor import Heads
 
 # The index gives the oldest first; a sort would read all suspects.
 OLDEST_FIRST = "SET LOCAL enable_sort = off"

@@ -17,7 +17,7 @@ from queueops.core.sql import run_sql
 from ratelimits.services.limiter.headroom import Headroom, read_headroom
 from ratelimits.subjects import Subject
 
-from .turns import LaneTurns
+from .fair_share import LaneTurns
 
 MAX_LANES_CLAIMED = 2000  # lanes looked at together; more take turns
 MAX_LANES_OPEN = 500  # given to one claim

@@ -41,9 +41,9 @@ from jobs.models import (
     WebhookDelivery,
 )
 from jobs.services.archive.archive import Say, on_archive_duty
-from jobs.services.operate.operate import carry_out_cancel
-from jobs.services.results.keep import result_store
-from jobs.services.results.sweep import objects_of, remove_objects, remove_unnamed
+from jobs.services.operate.job_actions import carry_out_cancel
+from jobs.services.results.garbage_collect import objects_of, remove_objects, remove_unnamed
+from jobs.services.results.store import result_store
 from jobs.services.upkeep.partitions import EVENTS
 from jobs.services.upkeep.retention import is_archived
 from queueops.audit import trail

@@ -41,8 +41,8 @@ from ratelimits.services.limits.catalogue import counted, rule_of_ramp
 from ratelimits.subjects import Subject
 
 from .forecast_end import call_durations
-from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_left, calls_of, coming_back
 from .position import Position, Rules, effective_priority_of, reached_by
+from .queue_calls import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_left, calls_of, coming_back
 from .queues import crowded_lanes
 
 MAX_SHARERS_READ = 500  # lanes that are looked at for sharers; some milliseconds

@@ -28,7 +28,7 @@ from ratelimits.money import cost_of
 from ratelimits.services.limiter.estimates import Typical
 from ratelimits.services.money.prices import price_list
 
-from .line import LineJob
+from .queue_calls import LineJob
 
 UNITS = (INPUT_TOKENS, OUTPUT_TOKENS, TOKENS)
 MIN_OUTPUT, MAX_OUTPUT, UNBOUNDED = "least_output", "most_output", "unbounded"

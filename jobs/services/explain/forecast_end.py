@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from django.db.models import Q
 
+from jobs.calendar import stretched
 from jobs.lanes import read_lane
 from jobs.models import FlowSample, PauseSwitch
 from jobs.models.flow import SINCE_EVER
 from jobs.services.operate.pauses import count_slots
 from jobs.services.operate.windows import spans_over
-from jobs.windows import stretched
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.tenancy.scope import for_everyone
@@ -34,7 +34,7 @@ from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, loo
 from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.subjects import Subject
 
-from .line import LineCall, LineJob, calls_of
+from .queue_calls import LineCall, LineJob, calls_of
 from .queues import LaneCount, count_lanes
 
 MAX_LANES_READ = 500  # other lanes that are looked at for sharers

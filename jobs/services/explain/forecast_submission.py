@@ -14,12 +14,12 @@ from django.conf import settings
 from jobs.lanes import read_lane
 from jobs.models import Batch, Way
 from jobs.services.submit.accept_document import Line, LineChecker, LineError
+from jobs.services.submit.choose_delivery import WayRules
 from jobs.services.submit.choose_lane import ChosenLane, alike_of, choose_lanes
-from jobs.services.submit.choose_way import WayRules
 from jobs.services.submit.dependencies import Named
-from jobs.services.submit.good_jobs import good_jobs
 from jobs.services.submit.on_finish import prepare_callback
 from jobs.services.submit.prepare import PreparedJob
+from jobs.services.submit.preview import good_jobs
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import EmptyBatch, refuse_when_full
 from jobs.states import Priority
@@ -33,7 +33,7 @@ from ratelimits.services.limiter.start_forecast import Asked
 from .forecast_budgets import BudgetGap, find_gaps
 from .forecast_costs import MissingPrice, PriceBounds, SubmissionCosts, TokenSum
 from .forecast_end import ForecastEnd, LimitNeed, Work, foresee_end
-from .line import LineJob, calls_left
+from .queue_calls import LineJob, calls_left
 
 MAX_REJECTED_LISTED = 100
 TIERS = [Priority.URGENT, Priority.NORMAL, Priority.LOW]

@@ -17,7 +17,7 @@ from jobs.models.job import IN_LANE
 from jobs.states import RUNNING, JobState, Priority
 from ratelimits.costs import CALLS
 
-from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of, coming_back
+from .queue_calls import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of, coming_back
 
 MAX_AHEAD_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
 MAX_WEIGHED = 4000  # jobs whose calls and costs are looked at

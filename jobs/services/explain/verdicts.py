@@ -16,7 +16,7 @@ from jobs.models import Batch, BudgetWait, Dependency, Job, JobCount, PauseSwitc
 from jobs.models.job import IN_SEVERAL_CALLS
 from jobs.querysets import JobQuerySet
 from jobs.services.finish import guards
-from jobs.services.finish.kinds import INVALID_PAYLOAD, KEY_MISSING
+from jobs.services.finish.served_kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.services.operate.job_filter import held_by_outage
 from jobs.states import RUNNING, TERMINAL, WAITING, BatchVerdict, GuardState, JobState
 from queueops.tenancy.scope import for_everyone

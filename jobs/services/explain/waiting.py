@@ -17,7 +17,7 @@ from jobs.handlers.registry import all_handlers
 from jobs.lanes import pool_of_lane
 from jobs.models import Batch, BudgetWait, Executor, Job, JobEvent, OnFailure, PauseSwitch, RefusedCalls, ServiceBreaker
 from jobs.services.finish import stops
-from jobs.services.finish.kinds import INVALID_PAYLOAD, KEY_MISSING
+from jobs.services.finish.served_kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.services.operate.budget_waits import why_unknown
 from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
 from jobs.services.submit.takes import shown_takes

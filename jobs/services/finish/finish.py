@@ -15,7 +15,7 @@ from django.db import transaction
 from jobs import backoff
 from jobs.classify import Failure, clean, clean_json, fingerprint, is_outage, is_retryable
 from jobs.models import RetryPolicy, new_id
-from jobs.services.submit.ways import NAMED
+from jobs.services.submit.deliveries import NAMED
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
@@ -24,12 +24,12 @@ from ratelimits.services.limiter.decide import Settlement, Statement
 
 from .breaker import Answered, Unanswered, record_answers
 from .claimed import ClaimedJob
-from .kinds import INVALID_PAYLOAD, KEY_MISSING, REFUSED_BY, keep_closed, set_aside
+from .credential_refusals import note_accepted, note_refused
+from .encrypted_outcomes import data_of, message_of, outward, result_of
+from .fallback import move_another_way, ways_on
 from .lost_claims import find_lost
 from .outcomes import GIVE_BACK_SECONDS, MAX_CALLS_LOGGED, Calls, Failed, GivenBack, Outcome, Progress, Succeeded
-from .refused import note_accepted, note_refused
-from .reroute import move_another_way, ways_on
-from .sealed import data_of, message_of, outward, result_of
+from .served_kinds import INVALID_PAYLOAD, KEY_MISSING, REFUSED_BY, keep_closed, set_aside
 from .spend import record_spend
 from .stops import keep_stopped, note_answered, note_stops
 
@@ -296,7 +296,7 @@ def _figures(outcome: Succeeded) -> str:
 
 
 def _facts_of_part(outcome: GivenBack) -> str | None:
-    # `has_part` tells jobs/fold.py that progress goes on from there.
+    # `has_part` tells jobs/event_fold.py that progress goes on from there.
     facts: dict[str, Any] = {"has_part": True} if outcome.partial is not None else {}
     if outcome.calls:
         facts |= {"calls": outcome.calls[:MAX_CALLS_LOGGED]}

@@ -18,7 +18,7 @@ from jobs.services.operate import pauses
 from jobs.states import TERMINAL, UNFINISHED, GuardState, JobState
 from queueops.audit import trail
 from queueops.core.notify import Channel, notify
-from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sql import run_sql
 
 LET_GO_CHUNKS = 4  # chunks of a batch's jobs in one turn

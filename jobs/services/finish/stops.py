@@ -4,7 +4,7 @@ Calls that stop because their provider refuses all of them: by the fault of the 
 Where a provider states that an account has no credit or is switched off, calls with its credential stop at once. A
 refusal that concerns every job of a credential or model stops them once STOPS_AFTER jobs in a row have met it. These
 jobs are dead letters; the rest wait under a pause switch of the platform's own. One job a minute tries; the first
-success opens. For faults of the account, credentials of pools have rules of their own: see refused.py.
+success opens. For faults of the account, credentials of pools have rules of their own: see credential_refusals.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jobs.lanes import pool_of_lane
 from jobs.models import Job, PauseSwitch, RefusedCalls
 from jobs.models.refused_calls import MAX_NAME_LENGTH
 from jobs.services.operate import pauses
-from jobs.services.submit.ways import NAMED
+from jobs.services.submit.deliveries import NAMED
 from jobs.states import WAITING, CallType, JobState
 from queueops.audit import trail
 from queueops.core.clock import Now
@@ -38,9 +38,9 @@ from queueops.core.sql import run_sql
 from queueops.tenancy.pools import MARK
 
 from .claimed import ClaimedJob
+from .encrypted_outcomes import outward
+from .fallback import WaitsForWay, reroute
 from .outcomes import Failed, GivenBack, Succeeded
-from .reroute import WaitsForWay, reroute
-from .sealed import outward
 
 STOPS_AFTER = 20  # jobs in a row, none of which succeeded
 TRIED_EVERY = timedelta(minutes=1)

@@ -18,12 +18,12 @@ from jobs.models import Job
 from jobs.services.results.read import ResultMissing, among_few, read_stored
 from jobs.services.results.reference import StoredResult, stored_in
 from jobs.services.submit.choose_lane import choose_lanes
+from jobs.services.submit.deliveries import watch_ways
 from jobs.services.submit.payloads import payloads_to_store
 from jobs.services.submit.prepare import PreparedJob, Rules, prepare_job
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.tags import store_tags, tags_of_jobs
 from jobs.services.submit.takes import NoSuchValue, field_of, read_takes, value_at, with_values
-from jobs.services.submit.ways import watch_ways
 from jobs.states import WAITING, JobState
 from jobs.transitions import Move
 from queueops.core.errors import QueueOpsError

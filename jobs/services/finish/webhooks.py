@@ -20,7 +20,7 @@ from jobs.handlers.registry import all_handlers, same_names
 from jobs.models import Batch, Webhook, WebhookDelivery, WebhookJob
 from jobs.services.submit.webhook_messages import KIND, KIND_OF_JOBS, make_message
 from jobs.states import TERMINAL
-from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sql import run_sql
 from queueops.tenancy.models import ProjectMove
 

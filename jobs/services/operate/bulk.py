@@ -28,8 +28,8 @@ from .bulk_outcome import Canary
 from .bulk_run import begin
 from .dead_letter_filter import DeadLetterFilter, parse_filter
 from .dead_letters import checked_spread
+from .job_actions import seconds_of
 from .job_filter import STATES_OF, JobFilter, count_jobs, parse_job_filter
-from .operate import seconds_of
 
 
 def start_bulk_requeue(

@@ -13,8 +13,8 @@ from queueops.tenancy.moves import ids_that_stay
 
 from .dead_letter_filter import DeadLetterFilter
 from .dead_letters import RequeueOptions, carry_out_discard, carry_out_requeue
+from .job_actions import carry_out_cancel, carry_out_priority, carry_out_schedule
 from .job_filter import STATES_OF, Chunk, JobFilter, choose_jobs
-from .operate import carry_out_cancel, carry_out_priority, carry_out_schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from jobs.services.submit.spec import as_written_now, parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
 from queueops.core.clock import Now, database_moment
 from queueops.core.errors import QueueOpsError
-from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sealing import WITHHELD
 from queueops.core.values.masking import masked_text
 from queueops.tenancy.encryption import is_encrypted

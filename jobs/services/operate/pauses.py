@@ -25,7 +25,7 @@ from jobs.states import WAITING, GuardState, JobState
 from queueops.audit import trail
 from queueops.core.clock import Now, TransactionNow
 from queueops.core.notify import Channel, notify
-from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project

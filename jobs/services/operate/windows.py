@@ -16,15 +16,15 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Q
 
+from jobs.calendar import Span, merged
+from jobs.cron import BadTimes
 from jobs.errors import BadWindow, UnknownWindow
-from jobs.firing import BadTimes
 from jobs.models import MaintenanceWindow, PauseSwitch
-from jobs.windows import Span, merged
 from queueops.audit import trail
 from queueops.core.clock import database_moment
 from queueops.core.notify import Channel, notify
 from queueops.core.postgres.unique_names import faults_of
-from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project, ProjectMove
 

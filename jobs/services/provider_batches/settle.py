@@ -23,7 +23,7 @@ from jobs.services.finish.claimed import ClaimedJob, opened
 from jobs.services.finish.finish import record_outcomes, retry_policies, unstorable
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded
 from jobs.services.finish.result_text import result_text
-from jobs.services.results.figures import add_figures
+from jobs.services.results.totals import add_figures
 from jobs.services.results.writer import take_figures, write_result
 from jobs.states import JobState
 from queueops.core.clock import Now

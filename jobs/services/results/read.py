@@ -14,8 +14,8 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import MARK, shown_bytes
 from queueops.core.stores.store import Store, StoreError
 
-from .keep import result_store
 from .reference import StoredResult, stored_in
+from .store import result_store
 
 PIECE_OF_RESULT_BYTES = 1 << 18
 MAX_READERS = 4

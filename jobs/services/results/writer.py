@@ -20,8 +20,8 @@ from jobs.services.finish.claimed import ClaimedJob
 from queueops.core.errors import QueueOpsError
 from queueops.core.stores.store import Store
 
-from .figures import ResultFigures
-from .keep import is_for_store, put_result, result_store, size_of
+from .store import is_for_store, put_result, result_store, size_of
+from .totals import ResultFigures
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from ratelimits.costs import CALLS
 from ratelimits.subjects import MAX_NAME_LENGTH
 
 from . import files
-from .choose_way import GOES_LIVE, ChosenWay, WayRules, choose_way
+from .choose_delivery import GOES_LIVE, ChosenWay, WayRules, choose_way
 from .finite import refuse_endless
 from .spec import InvalidJob, JobSpec
 from .takes import IN_JSON, Take, takes_of, validate_with_stand_ins

@@ -25,6 +25,7 @@ from queueops.tenancy.written_json import WrittenBytes
 
 from .accept_document import JOBS_OF_AN_INSERT, Line, LineChecker, LineError, in_chunks
 from .choose_lane import choose_lanes
+from .deliveries import watch_ways
 from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of, waits_as_json
 from .guard import BatchTrial
 from .on_finish import prepare_callback
@@ -34,7 +35,6 @@ from .spec import JobSpec
 from .tags import store_tags, tags_of_jobs
 from .takes import as_submitted, note_takes
 from .unique import Insert, SettledKeys, lock_keys, replace_work, settle_keys, stored_key
-from .ways import watch_ways
 
 MAX_KNOWN_LISTED = 1_000
 MAX_KNOWN_BATCHES = 20

@@ -17,10 +17,10 @@ from queueops.core.sql import nullable, plain_array, run_sql
 
 from .accept_document import in_chunks, size_of
 from .choose_lane import choose_lanes
+from .deliveries import watch_ways
 from .payloads import payloads_to_store
 from .prepare import PreparedJob
 from .tags import store_tags, tags_of_jobs
-from .ways import watch_ways
 
 Insert = Callable[[list[PreparedJob]], set[UUID]]
 

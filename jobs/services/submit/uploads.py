@@ -32,8 +32,8 @@ from queueops.tenancy.encryption import is_encrypted
 
 from .accept_document import Line, LineChecker, LineError
 from .csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
-from .good_jobs import good_jobs
 from .prepare import PreparedJob
+from .preview import good_jobs
 from .spec import WrittenJob
 from .submit import EmptyBatch, refuse_when_full, submit_batch
 

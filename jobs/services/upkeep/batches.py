@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
+from jobs.calendar import Span, stretched
 from jobs.models import Batch, Dependency, MaintenanceWindow
 from jobs.services.explain.forecast import limits_of_batch
 from jobs.services.explain.snapshots import Counts, batch_counts, calls_made
@@ -20,9 +21,8 @@ from jobs.services.finish.webhooks import send_batch_webhooks
 from jobs.services.operate.scheduled_jobs import scheduled
 from jobs.services.operate.windows import spans_over
 from jobs.states import TERMINAL, WAITING, GuardState, JobState
-from jobs.windows import Span, stretched
 from queueops.core.clock import Now, database_now
-from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.processes.isolate_failures import one_by_one
 
 CLOSE_AT_ONCE = 20
 RATE_MEMORY_SECONDS = 10.0

@@ -24,10 +24,10 @@ from django.db.models import Q
 
 from jobs.handlers.registry import all_handlers
 from jobs.models import BulkOperation, Job, PauseSwitch, RefusedCalls, ScheduleFire, ServiceBreaker, Tag
-from jobs.services.finish.sealed import TOLD
-from jobs.services.results.keep import put_content, result_store
+from jobs.services.finish.encrypted_outcomes import TOLD
+from jobs.services.results.garbage_collect import remove_objects
 from jobs.services.results.reference import is_reference, new_name, read_name, stored_in
-from jobs.services.results.sweep import remove_objects
+from jobs.services.results.store import put_content, result_store
 from jobs.states import RUNNING
 from queueops.audit import trail
 from queueops.core import sealing

@@ -6,7 +6,7 @@ from django.db import connection, transaction
 
 from jobs.handlers.registry import served_names
 from jobs.models import Job, PauseSwitch, RefusedCalls
-from jobs.services.finish.kinds import UNSERVED
+from jobs.services.finish.served_kinds import UNSERVED
 from jobs.states import WAITING, CallType, JobState
 
 from .retention import BY_INDEX

@@ -24,7 +24,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import RunningJob, close_handlers, find_handler
 from jobs.models import Executor, Job, PauseSwitch
 from jobs.services.explain.snapshots import counts_by_project
-from jobs.services.operate.operate import carry_out_cancel, carry_out_schedule
+from jobs.services.operate.job_actions import carry_out_cancel, carry_out_schedule
 from jobs.states import UNFINISHED, JobState
 from queueops.core.clock import Now
 from queueops.core.values.numbers import numbered

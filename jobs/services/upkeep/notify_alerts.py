@@ -36,7 +36,7 @@ from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import insert_prepared
 from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
-from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.values.identifiers import first_id_at
 from queueops.tenancy.models import Project
 from ratelimits.models import AlertRoute, AlertSilence, QuotaAlert

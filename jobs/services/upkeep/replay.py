@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from jobs.fold import FoldedJob, fold
+from jobs.event_fold import FoldedJob, fold
 from jobs.models import Job
 from jobs.states import RUNNING, EventType
 from queueops.audit import trail

@@ -33,7 +33,7 @@ from jobs.models import (
     WebhookDelivery,
 )
 from queueops.core.clock import database_now
-from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sql import run_sql
 from queueops.core.values.identifiers import first_id_at
 from queueops.tenancy.models import CredentialRefusal

@@ -25,7 +25,7 @@ from jobs.services.finish.outages import grouped, open_breakers
 from jobs.states import GuardState
 from queueops.core.clock import Now
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
-from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sealing import opened_if
 from queueops.core.values.numbers import numbered
 from ratelimits.models import Charge, QuotaAlert

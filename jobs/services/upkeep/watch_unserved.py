@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from jobs.models import Job, PauseSwitch
-from jobs.services.finish.kinds import UNSERVED
+from jobs.services.finish.served_kinds import UNSERVED
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 from ratelimits.subjects import MAX_ID_LENGTH

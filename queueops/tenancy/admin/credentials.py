@@ -21,7 +21,7 @@ from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import actor_of
 from queueops.tenancy import pools, refusals
@@ -154,11 +154,11 @@ class SettingInline(TabularInline):  # type: ignore[misc]
     @admin.display(description="how it is known")
     def how(self, setting: CredentialSetting) -> SafeString | str:
         if not setting.pk:
-            return showing.NOTHING
+            return formatting.NOTHING
         if not setting.is_learned:
-            return format_html("by hand, {}", showing.ago(setting.created_at))
+            return format_html("by hand, {}", formatting.ago(setting.created_at))
         where = setting.base_url or "the public address"
-        return format_html("learned {} at {}: {}", showing.ago(setting.created_at), where, setting.reason)
+        return format_html("learned {} at {}: {}", formatting.ago(setting.created_at), where, setting.reason)
 
 
 @admin.register(Credential)
@@ -266,7 +266,7 @@ class CredentialAdmin(QueueAdmin):
 
     @admin.display(description="encrypted")
     def encrypted(self, credential: Credential) -> SafeString | str:
-        return showing.ago(credential.rotated_at or credential.created_at)
+        return formatting.ago(credential.rotated_at or credential.created_at)
 
 
 def _audited(credential: Credential) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from unfold.decorators import display
 
 from queueops.audit import trail
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ConfirmForm
@@ -92,7 +92,7 @@ def _told(token: str) -> str:
 def _found(verified: VerifiedToken, issuer_id: int) -> str:
     left = int(verified.expires_at - time.time())
     off = "" if Issuer.objects.filter(pk=issuer_id, enabled=True).exists() else " But the issuer is turned off."
-    return f"The token is good for {showing.duration(left)}: user {verified.user_id}, sub {verified.subject}.{off}"
+    return f"The token is good for {formatting.duration(left)}: user {verified.user_id}, sub {verified.subject}.{off}"
 
 
 FETCH = Verb(
@@ -216,7 +216,7 @@ class IssuerAdmin(QueueAdmin):
         if issuer.jwks_fetched_at is None:
             return issuer.jwks_error or "not needed yet"
         failed = " (the last try failed)" if issuer.jwks_error else ""
-        return format_html("{}, fetched {}{}", len(issuer.jwks), showing.ago(issuer.jwks_fetched_at), failed)
+        return format_html("{}, fetched {}{}", len(issuer.jwks), formatting.ago(issuer.jwks_fetched_at), failed)
 
     @admin.display(description="its public keys")
     def keys(self, issuer: Issuer) -> SafeString | str:

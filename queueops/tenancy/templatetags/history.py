@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from queueops.audit.models import AuditEntry
 from queueops.core.values.masking import masked
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.tenancy.people import name_of
 
 MAX_SHOWN = 20
@@ -37,7 +37,7 @@ def history(context: template.Context) -> dict[str, Any]:
 
 def _shown(entry: AuditEntry) -> dict[str, object]:
     return {
-        "when": showing.ago(entry.created_at),
+        "when": formatting.ago(entry.created_at),
         "who": name_of(entry.actor),
         "what": entry.action.replace("_", " "),
         "changed": "; ".join(_changes(entry)),

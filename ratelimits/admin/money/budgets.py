@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ReasonForm, optional_reason
@@ -164,7 +164,7 @@ class BudgetAdmin(ServiceFormAdmin):
         who = row.user_id or row.batch_id
         called = in_words([str(row.user_id)], project_id=row.project_id)[str(row.user_id)] if row.user_id else ""
         label = called if called != str(row.user_id) else ""
-        more = format_html(" {}", label or showing.short_id(who)) if who else ""
+        more = format_html(" {}", label or formatting.short_id(who)) if who else ""
         return format_html("<span>{}{}, {}</span>", row.get_scope_display(), more, row.get_period_display())
 
     @admin.display(description="spent")
@@ -172,7 +172,7 @@ class BudgetAdmin(ServiceFormAdmin):
         now = _standing(row)
         who = in_words([now.key], project_id=row.project_id)[now.key]
         whose = format_html(' <span class="qo-muted">by {}</span>', who) if who else ""
-        return format_html("{}{}", showing.bar(min(FULL, now.percent), _in_words(now)), whose)
+        return format_html("{}{}", formatting.bar(min(FULL, now.percent), _in_words(now)), whose)
 
     @admin.display(description="left")
     def left(self, row: Budget) -> SafeString:
@@ -186,8 +186,8 @@ class BudgetAdmin(ServiceFormAdmin):
     @admin.display(description="beyond it")
     def at_the_end(self, row: Budget) -> SafeString:
         if row.policy == Budget.Policy.REJECT:
-            return showing.badge("red", "block", "jobs fail")
-        return showing.badge("amber", "hourglass_top", "jobs wait")
+            return formatting.badge("red", "block", "jobs fail")
+        return formatting.badge("amber", "hourglass_top", "jobs wait")
 
     @admin.display(description="set by")
     def set_by(self, row: Budget) -> str:

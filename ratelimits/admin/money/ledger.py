@@ -13,7 +13,7 @@ from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import Choice, ExactId, ProjectFilter, UserFilter
 from queueops.screens.paging import NumberedListMixin, as_uuid
@@ -88,12 +88,12 @@ class SpendAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
 
     @admin.display(description="job")
     def job(self, row: Spend) -> SafeString:
-        return showing.link("jobs_job", row.job_id, showing.short_id(row.job_id))
+        return formatting.link("jobs_job", row.job_id, formatting.short_id(row.job_id))
 
     @admin.display(description="model")
     def by_model(self, row: Spend) -> SafeString:
         by = " by batch" if row.via == Via.BATCH else ""
-        return format_html('{} <span class="qo-muted">{}{}</span>', row.model or showing.NOTHING, row.provider, by)
+        return format_html('{} <span class="qo-muted">{}{}</span>', row.model or formatting.NOTHING, row.provider, by)
 
     @admin.display(description="tokens")
     def used(self, row: Spend) -> SafeString:
@@ -108,14 +108,14 @@ class SpendAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     def money_shown(self, row: Spend) -> SafeString:
         money = shown(row.money, settings.QUEUEOPS.currency)
         if row.money is None:
-            return showing.badge("amber", "warning", money)
-        unsure = showing.badge("amber", "help", "at most: not known") if row.kind == Spend.Kind.UNKNOWN else ""
+            return formatting.badge("amber", "warning", money)
+        unsure = formatting.badge("amber", "help", "at most: not known") if row.kind == Spend.Kind.UNKNOWN else ""
         return format_html('<span class="qo-number">{}</span> {}', money, unsure)
 
     @admin.display(description="when")
     def when(self, row: Spend) -> SafeString | str:
-        return showing.ago(row.at)
+        return formatting.ago(row.at)
 
 
 def _count(tokens: int | None) -> str:
-    return showing.NOTHING if tokens is None else f"{tokens:,}"
+    return formatting.NOTHING if tokens is None else f"{tokens:,}"

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from queueops.audit.audited import AuditedMixin
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.filters import Choice
 from ratelimits.models import Price, Via
 from ratelimits.models.money import MAX_MONEY
@@ -118,7 +118,7 @@ class PriceAdmin(AuditedMixin):
 
     @admin.display(description="input beyond")
     def beyond(self, price: Price) -> str:
-        return f"{price.above_tokens:,}" if price.above_tokens else showing.NOTHING
+        return f"{price.above_tokens:,}" if price.above_tokens else formatting.NOTHING
 
     @admin.display(description="for a million")
     def a_million(self, price: Price) -> SafeString:
@@ -134,7 +134,7 @@ class PriceAdmin(AuditedMixin):
 
     @admin.display(description="from")
     def since(self, price: Price) -> SafeString | str:
-        return showing.ago(price.valid_from)
+        return formatting.ago(price.valid_from)
 
     @admin.display(description="set")
     def origin(self, price: Price) -> str:

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter, UserFilter
 from queueops.screens.paging import NumberedListMixin, as_uuid
@@ -70,7 +70,7 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
 
     @admin.display(description="event")
     def event(self, event: UsageEvent) -> SafeString:
-        return showing.short_id(event.event_id)
+        return formatting.short_id(event.event_id)
 
     @admin.display(description="user and month")
     def of_month(self, event: UsageEvent) -> SafeString:
@@ -86,15 +86,15 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
 
     @admin.display(description="service")
     def by_service(self, event: UsageEvent) -> str:
-        return event.service or showing.NOTHING
+        return event.service or formatting.NOTHING
 
     @admin.display(description="when")
     def when(self, event: UsageEvent) -> SafeString | str:
-        return showing.ago(event.occurred_at)
+        return formatting.ago(event.occurred_at)
 
     @admin.display(description="reported")
     def kept(self, event: UsageEvent) -> SafeString | str:
-        return showing.ago(event.created_at)
+        return formatting.ago(event.created_at)
 
     @admin.display(description="")
     def marks(self, event: UsageEvent) -> SafeString:
@@ -103,10 +103,10 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     @admin.display(description="reservation")
     def of_reservation(self, event: UsageEvent) -> SafeString | str:
         if event.reservation is None:
-            return showing.NOTHING
+            return formatting.NOTHING
         if not UsageReservation.objects.filter(pk=event.reservation, project_id=event.project_id).exists():
             return format_html("{}, which is not known", event.reservation)
-        return showing.link("ratelimits_usagereservation", event.reservation, event.reservation)
+        return formatting.link("ratelimits_usagereservation", event.reservation, event.reservation)
 
 
 def _signed(event: UsageEvent) -> str:

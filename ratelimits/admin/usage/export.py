@@ -14,7 +14,7 @@ from django.utils import timezone
 from queueops.audit import trail
 from queueops.core.postgres.replica import RowReader
 from queueops.core.values.csv_lines import csv_line
-from queueops.core.web.recent_writes import reader_for
+from queueops.core.web.read_your_writes import reader_for
 from queueops.screens.paging import filters_of
 from queueops.screens.verbs import actor_of
 from ratelimits.models import UsageTracking

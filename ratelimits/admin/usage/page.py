@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from queueops.screens import showing
-from queueops.screens.showing import list_of
+from queueops.screens import formatting
+from queueops.screens.formatting import list_of
 from queueops.tenancy.user_labels import users_shown
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.months import month_end
@@ -75,7 +75,7 @@ def _facts(row: UsageTracking, allowance: Allowance | None, unit: str, zone: Zon
             ("Quota", f"{amount(row.quota, unit)}{words}"),
             ("Why another quota", own.note if own else None),
             ("At the quota", allowance.get_policy_display() if allowance else None),
-            ("Begins anew", showing.ago(month_end(row.month_year, zone.key))),
+            ("Begins anew", formatting.ago(month_end(row.month_year, zone.key))),
             ("Reservations refused", f"{row.refused:,}" if row.refused else None),
             ("Reservations that expired", f"{row.expired:,}" if row.expired else None),
             ("People were told of", f"{row.alerted_level} %" if row.alerted_level else None),
@@ -84,7 +84,7 @@ def _facts(row: UsageTracking, allowance: Allowance | None, unit: str, zone: Zon
 
 
 def _project(row: UsageTracking, allowance: Allowance | None) -> SafeString | str:
-    return showing.link("ratelimits_allowance", row.project_id, row.project_id) if allowance else row.project_id
+    return formatting.link("ratelimits_allowance", row.project_id, row.project_id) if allowance else row.project_id
 
 
 def _month_line(month: Month, unit: str) -> dict[str, str]:
@@ -92,7 +92,7 @@ def _month_line(month: Month, unit: str) -> dict[str, str]:
         "month": month.month,
         "used": amount(month.used, unit),
         "quota": f"{month.quota:,}",
-        "percent": f"{100 * month.used // month.quota} %" if month.quota else showing.NOTHING,
+        "percent": f"{100 * month.used // month.quota} %" if month.quota else formatting.NOTHING,
     }
 
 
@@ -116,10 +116,10 @@ def _reservations(row: UsageTracking, unit: str, person: Any) -> list[dict[str, 
     may_cancel = person.has_perm(CANCEL.permission)
     return [
         {
-            "id": showing.link("ratelimits_usagereservation", one.pk),
+            "id": formatting.link("ratelimits_usagereservation", one.pk),
             "amount": amount(one.amount, unit),
-            "made": showing.ago(one.created_at),
-            "expires": showing.ago(one.expires_at),
+            "made": formatting.ago(one.created_at),
+            "expires": formatting.ago(one.expires_at),
             "cancel": reverse("admin:ratelimits_usagereservation_cancel", args=[one.pk]) if may_cancel else "",
         }
         for one in held
@@ -130,11 +130,11 @@ def _events(row: UsageTracking, unit: str) -> list[dict[str, object]]:
     newest = UsageEvent.objects.filter(project_id=row.project_id, user_id=row.user_id, month_year=row.month_year)
     return [
         {
-            "id": showing.link("ratelimits_usageevent", one.pk, showing.short_id(one.event_id)),
-            "when": showing.ago(one.occurred_at),
+            "id": formatting.link("ratelimits_usageevent", one.pk, formatting.short_id(one.event_id)),
+            "when": formatting.ago(one.occurred_at),
             "amount": f"{one.amount:+,} {unit}" if one.correction else amount(one.amount, unit),
             "tokens": f"{one.tokens:,}",
-            "service": one.service or showing.NOTHING,
+            "service": one.service or formatting.NOTHING,
             "marks": event_marks(one),
         }
         for one in newest.order_by("-pk")[:MAX_USES_SHOWN]
@@ -146,8 +146,8 @@ def _alerts(row: UsageTracking) -> list[dict[str, object]]:
     found = QuotaAlert.objects.filter(kind__in=OF_ALLOWANCES, subject=subject, resolved_at=None).order_by("-pk")
     return [
         {
-            "message": showing.link("ratelimits_quotaalert", one.pk, one.message),
-            "since": showing.ago(one.opened_at),
+            "message": formatting.link("ratelimits_quotaalert", one.pk, one.message),
+            "since": formatting.ago(one.opened_at),
             "acknowledged": one.acknowledged_at is not None,
         }
         for one in found

@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from queueops.screens import showing
+from queueops.screens import formatting
 from ratelimits.models import Allowance, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.models.allowance import LEVELS, NEAR, PASSED
 from ratelimits.months import MONTH
@@ -74,11 +74,11 @@ def usage_marks(row: UsageTracking, unit: str) -> SafeString:
     """Badges for what is unusual about a month: near the quota, all of it used, or beyond it."""
     found = []
     if row.level == PASSED:
-        found.append(showing.badge("red", "error", f"over by {amount(row.overage, unit)}"))
+        found.append(formatting.badge("red", "error", f"over by {amount(row.overage, unit)}"))
     elif row.level == WHOLE:
-        found.append(showing.badge("red", "block", "all used"))
+        found.append(formatting.badge("red", "block", "all used"))
     elif row.level >= NEAR:
-        found.append(showing.badge("amber", "warning", "near the quota"))
+        found.append(formatting.badge("amber", "warning", "near the quota"))
     return format_html_join(" ", "{}", ((one,) for one in found))
 
 
@@ -86,9 +86,9 @@ def event_marks(event: UsageEvent) -> SafeString:
     """Badges for what is unusual about an event: it came when the quota was used up, or a person made it."""
     found = []
     if event.over_limit:
-        found.append(showing.badge("red", "error", "over the limit"))
+        found.append(formatting.badge("red", "error", "over the limit"))
     if event.correction:
-        found.append(showing.badge("blue", "edit_note", "correction"))
+        found.append(formatting.badge("blue", "edit_note", "correction"))
     return format_html_join(" ", "{}", ((one,) for one in found))
 
 
@@ -98,7 +98,7 @@ def month_link(one: UsageEvent | UsageReservation) -> SafeString:
     return format_html(
         '<a class="qo-link" href="{}">{}</a> <span class="qo-muted">{}</span>',
         address,
-        showing.short_id(one.user_id),
+        formatting.short_id(one.user_id),
         one.month_year,
     )
 

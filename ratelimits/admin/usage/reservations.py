@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import Choice, ProjectFilter, UserFilter
 from queueops.screens.one_page import OnePage
@@ -131,11 +131,11 @@ class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
 
     @admin.display(description="reservation")
     def reservation(self, reservation: UsageReservation) -> SafeString:
-        return showing.short_id(reservation.pk)
+        return formatting.short_id(reservation.pk)
 
     @admin.display(description="state")
     def state(self, reservation: UsageReservation) -> SafeString:
-        return showing.badge(*SIGNS.get(reservation.status, showing.LATER), reservation.status)
+        return formatting.badge(*SIGNS.get(reservation.status, formatting.LATER), reservation.status)
 
     @admin.display(description="user and month")
     def of_month(self, reservation: UsageReservation) -> SafeString:
@@ -151,12 +151,12 @@ class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
 
     @admin.display(description="made")
     def made(self, reservation: UsageReservation) -> SafeString | str:
-        return showing.ago(reservation.created_at)
+        return formatting.ago(reservation.created_at)
 
     @admin.display(description="expires")
     def expires(self, reservation: UsageReservation) -> SafeString | str:
         waits = reservation.status in (Status.ACTIVE, Status.EXPIRED)
-        return showing.ago(reservation.expires_at) if waits else showing.NOTHING
+        return formatting.ago(reservation.expires_at) if waits else formatting.NOTHING
 
 
 def _unit(reservation: UsageReservation) -> str:

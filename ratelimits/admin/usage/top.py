@@ -10,7 +10,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 
-from queueops.screens import showing
+from queueops.screens import formatting
 from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.tenancy.user_labels import labels_of
 from ratelimits.models import Allowance
@@ -51,7 +51,7 @@ def _found(project: str, month: str, unit: str) -> dict[str, Any]:
     return {
         "users": [
             {
-                "link": showing.link("ratelimits_usagetracking", row.pk, labels.get(row.user_id, row.user_id)),
+                "link": formatting.link("ratelimits_usagetracking", row.pk, labels.get(row.user_id, row.user_id)),
                 "used": f"{row.used:,} of {amount(row.quota, unit)}",
                 "marks": usage_marks(row, unit),
                 "percent": round(100 * row.used / most, 1),

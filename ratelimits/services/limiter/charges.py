@@ -12,7 +12,7 @@ from ratelimits.costs import NO_AMOUNTS, REQUESTS, UNTIL_THE_END, Amounts, count
 from ratelimits.services.limits.catalogue import rule_of_ramp, rules
 
 from .counters import OpenCounter, Place
-from .drift import Statement
+from .provider_sync import Statement
 
 
 class Settlement(NamedTuple):

@@ -14,9 +14,9 @@ from ratelimits.services.limits.catalogue import rules_for
 from .calls import Call
 from .charges import Settlement, charged_places, settle_charges, take_charges, write_charges
 from .counters import Place, lock_counters, write_counters
-from .drift import Statement, places_stated, take_drift
+from .evaluate import Binding, Decision, Kind, Limits, weigh, why_unfit
+from .provider_sync import Statement, places_stated, take_drift
 from .tallies import write_tallies
-from .weigh import Binding, Decision, Kind, Limits, weigh, why_unfit
 
 __all__ = [
     "Binding",

@@ -20,7 +20,7 @@ from ratelimits.services.limits.catalogue import Rule, rules_for
 from ratelimits.subjects import Subject
 
 from .counters import OpenCounter, Place, open_counter
-from .weigh import Binding, binding_of, no_room
+from .evaluate import Binding, binding_of, no_room
 
 WITHOUT_END = sys.maxsize
 UNUSED = ("{}", None, "", 1.0, None)  # the columns of a counter that nobody has used

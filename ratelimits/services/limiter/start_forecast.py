@@ -16,9 +16,9 @@ from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.services.limits.catalogue import Rule, rules_for
 from ratelimits.subjects import Subject
 
+from .call_units import Costly, needed
 from .counters import OpenCounter, counter_of
 from .drain import LARGE_SHARE, Calls, passed_at
-from .needs import Costly, needed
 
 
 class Asked(NamedTuple):

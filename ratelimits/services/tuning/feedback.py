@@ -20,8 +20,8 @@ from ratelimits.costs import NO_AMOUNTS, Amounts, estimate
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, CounterFeedback
 from ratelimits.services.alerts import alerts
+from ratelimits.services.limiter.call_units import needed
 from ratelimits.services.limiter.counters import OpenCounter, lock_counters, pressure_of, usage
-from ratelimits.services.limiter.needs import needed
 from ratelimits.services.limits.catalogue import rules_for
 from ratelimits.subjects import Subject
 from ratelimits.violated import MINUTE, Violated, possible_rules, violated_rules

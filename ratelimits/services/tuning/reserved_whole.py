@@ -11,8 +11,8 @@ from dataclasses import replace
 from queueops.audit import trail
 from ratelimits.costs import OUTPUT_TOKENS, TOKENS
 from ratelimits.models import Limit
+from ratelimits.services.limiter.call_units import Costly, needed
 from ratelimits.services.limiter.counters import OpenCounter, usage
-from ratelimits.services.limiter.needs import Costly, needed
 from ratelimits.services.limits.catalogue import Rule
 
 REFUSALS_THAT_TELL = 3  # each after a pause: the refusals of one burst count as one

@@ -23,7 +23,7 @@ from dashboards.live.events import Group
 from dashboards.live.long_polls import Answer, AwaitedEnd, LongPolls, asked_in
 from dashboards.live.waiters import Waiters
 from jobs.models import Job
-from jobs.services.operate.operate import cancel_jobs
+from jobs.services.operate.job_actions import cancel_jobs
 from queueops.core.web.askers import Asker, Askers
 from queueops.tenancy.models import ProducerKey
 from tests.dashboards.live.conftest import web_process

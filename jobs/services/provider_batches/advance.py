@@ -31,16 +31,8 @@ from .adopt import FIRST_LOOK_SECONDS, adopt, find_siblings, give_away, known_id
 from .calls import CallLoop
 from .collect import Spoken, find_spoken, open_searches, seconds_left
 from .compose import compose_lines
-from .late import LAST_CALL_SHARE, longest_call
-from .settle import (
-    LINES_OF_A_SLICE,
-    OutcomeNotes,
-    Read,
-    close_batch,
-    hand_back_rest,
-    settle_answers,
-    settle_unanswered,
-)
+from .deadlines import LAST_CALL_SHARE, longest_call
+from .settle import LINES_OF_A_SLICE, OutcomeNotes, Read, close_batch, hand_back_rest, settle_answers, settle_unanswered
 
 logger = logging.getLogger(__name__)
 

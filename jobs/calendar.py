@@ -1,4 +1,4 @@
-"""The times of a maintenance window, from its calendar and time zone alone. Pure; clocks are read as in firing.py."""
+"""The times of a maintenance window, from its calendar and time zone alone. Pure; clocks are read as in cron.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
-from jobs.firing import TICK, BadTimes, Times, check_zone
+from jobs.cron import TICK, BadTimes, Times, check_zone
 
 DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")  # as cron has them; the places are datetime's weekdays
 MAX_WEEKLY = timedelta(hours=27)  # a day, and the most that a clock is set back by

@@ -30,12 +30,12 @@ from jobs.models import BatchSearch, Job, ProviderBatch
 from queueops.core.clock import Now, database_now
 from queueops.core.errors import QueueOpsError
 
+from .advance import Step, look_later
 from .calls import CallLoop
 from .collect import collect_waiting, open_searches
-from .late import hand_back_late
+from .deadlines import hand_back_late
 from .search import Search, look_through_later
 from .settle import OutcomeNotes
-from .step import Step, look_later
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.models import Job
-from jobs.services.claim import stated
+from jobs.services.claim import provider_quotas
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
@@ -27,7 +27,7 @@ WINDOW_SECONDS = 5
 
 @pytest.fixture(autouse=True)
 def nothing_noted():
-    for one in (accounts, catalogue, stated):
+    for one in (accounts, catalogue, provider_quotas):
         one.forget()
 
 
@@ -103,7 +103,7 @@ def test_a_cap_stated_for_one_key_is_not_that_of_a_limit_over_several(keys):
     subject = Subject("openai", "write", "p0")
     told = Statement(subject, (StatedQuota("", "requests", 1_000, 60, 999),))
     decide([Call(subject)])
-    stated.note_caps([told], actor="executor:1")
+    provider_quotas.note_caps([told], actor="executor:1")
     assert Limit.objects.get(pk=limit).capacity == (1_000 if keys == 1 else 40)
     assert not Limit.objects.get(pk=limit).overrides.exists()
     assert not Counter.objects.exclude(proposed_capacity=None).exists()

@@ -9,7 +9,7 @@ import pytest
 from jobs.classify import Failure
 from jobs.models import Job
 from jobs.services.claim.claim import promote_due
-from jobs.services.claim.push_back import cool_down
+from jobs.services.claim.quota_feedback import cool_down
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed

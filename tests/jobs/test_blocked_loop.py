@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from django.utils import timezone
 
-from jobs.fold import fold
+from jobs.event_fold import fold
 from jobs.models import Executor, Job, JobEvent
-from jobs.services.claim.held_loop import Held, note_held
+from jobs.services.claim.blocked_loop import Held, note_held
 from jobs.services.finish.lost_claims import find_lost
 from jobs.services.upkeep.watch import watch_executors
 from jobs.transitions import Move, move_jobs

@@ -17,8 +17,8 @@ from jobs.classify import Failure, is_outage, is_retryable
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, Condition, Fallback, next_way
 from jobs.handlers.registry import Handler
 from jobs.models import Job
+from jobs.services.submit.deliveries import WayColumns, as_text, columns_of, shown, ways_of
 from jobs.services.submit.prepare import watched
-from jobs.services.submit.ways import WayColumns, as_text, columns_of, shown, ways_of
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify

@@ -12,8 +12,8 @@ from django.db import connection
 
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
-from jobs.services.claim.heads import DEAR_SECONDS, MOST, SHARE, Heads
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.fair_share import ClassTurns
+from jobs.services.claim.scan_cursor import DEAR_SECONDS, MOST, SHARE, Heads
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.states import Priority
 from jobs.transitions import Move, move_jobs

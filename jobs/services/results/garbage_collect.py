@@ -22,8 +22,8 @@ from queueops.core.sql import run_sql
 from queueops.core.stores.store import FileInStore, Store, StoreError
 from queueops.tenancy.models import Project, ProjectMove
 
-from .figures import ResultFigures, add_figures
 from .reference import read_name, stored_in
+from .totals import ResultFigures, add_figures
 
 GRACE = timedelta(days=1)
 OBJECTS_AT_ONCE = 500

@@ -19,8 +19,8 @@ from jobs.lanes import pool_of_lane
 from queueops.tenancy import pools, refusals
 from queueops.tenancy.refusals import RefusedCall
 
+from .encrypted_outcomes import outward
 from .outcomes import Failed, GivenBack, Succeeded
-from .sealed import outward
 
 # Codes that blame the secret, not the request made with it.
 OF_SECRET = frozenset({"credential_unusable", "credential_unreadable", "api_key_invalid", "invalid_api_key"})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.services.claim.turns import MAX_OWED, ClassTurns, LaneTurns, Turns
+from jobs.services.claim.fair_share import MAX_OWED, ClassTurns, LaneTurns, Turns
 from tests.support.cases import every_case
 from tests.support.examples import examples
 

@@ -12,11 +12,11 @@ from ratelimits.costs import TOKENS
 from ratelimits.services.limits.catalogue import Rule
 from ratelimits.subjects import Subject, counter_id
 
+from .call_units import needed
 from .calls import Call
 from .charges import Entry, is_held
 from .choose import turns, used_share
 from .counters import OpenCounter
-from .needs import needed
 
 
 @dataclass(frozen=True, slots=True)

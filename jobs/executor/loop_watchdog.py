@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
-from jobs.services.claim.held_loop import Held
+from jobs.services.claim.blocked_loop import Held
 from jobs.services.finish.claimed import ClaimedJob
 from queueops.core.processes.pulses import OwnPulse
 
