@@ -17,8 +17,8 @@ from django.db import connection, transaction
 from bench.harness.processes import cluster, cpu_seconds, wait_until_finished
 from bench.harness.seeding import PROJECT, one_batch
 from bench.harness.session import Session, run
+from jobs.features.webhooks.tell import WebhooksDuty, note_ended_jobs
 from jobs.models import JobEvent, Webhook, WebhookDelivery, WebhookJob
-from jobs.services.finish.webhooks import WebhooksDuty, note_ended_jobs
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from queueops.tenancy.models import Project
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
+from jobs.features import FEATURES
+
 SEEN = (
     "job",
     "batch",
-    "batchpolicy",
     "deadletter",
     "bulkoperation",
     "retrypolicy",
@@ -14,27 +18,25 @@ SEEN = (
     "servicebreaker",
     "pauseswitch",
     "pool",
-    "providerbatch",
-    "webhook",
-    "webhookdelivery",
     "upload",
-    "objective",
-    "schedule",
-    "maintenancewindow",
 )
 
-VIEWER = frozenset(f"jobs.view_{model}" for model in SEEN) | {"door.view_modelroute"}
+
+def _of_features(named: Iterable[tuple[str, ...]]) -> frozenset[str]:
+    return frozenset(f"jobs.{name}" for name in chain.from_iterable(named))
+
+
+VIEWER = (
+    frozenset(f"jobs.view_{model}" for model in SEEN)
+    | {"door.view_modelroute"}
+    | _of_features(one.viewer for one in FEATURES)
+)
 OPERATOR = frozenset(
     {
         "jobs.cancel_job",
         "jobs.reschedule_job",
         "jobs.reprioritise_job",
         "jobs.pause_work",
-        "jobs.add_maintenancewindow",
-        "jobs.change_maintenancewindow",
-        "jobs.delete_maintenancewindow",
-        "jobs.steer_providerbatch",
-        "jobs.steer_schedule",
         "jobs.steer_servicebreaker",
         "jobs.requeue_deadletter",
         "jobs.run_again",
@@ -44,28 +46,17 @@ OPERATOR = frozenset(
         "jobs.share_savedfilter",
         "jobs.change_bulkoperation",
     }
-)
+) | _of_features(one.operator for one in FEATURES)
 ADMINISTRATOR = frozenset(
     {
         "jobs.add_retrypolicy",
         "jobs.change_retrypolicy",
         "jobs.change_agingrule",
-        "jobs.add_batchpolicy",
-        "jobs.change_batchpolicy",
-        "jobs.delete_batchpolicy",
         "jobs.add_pool",
         "jobs.change_pool",
         "jobs.delete_pool",
-        "jobs.add_objective",
-        "jobs.change_objective",
-        "jobs.delete_objective",
-        "jobs.add_schedule",
-        "jobs.change_schedule",
-        "jobs.delete_schedule",
-        "jobs.add_webhook",
-        "jobs.change_webhook",
         "door.add_modelroute",
         "door.change_modelroute",
         "door.delete_modelroute",
     }
-)
+) | _of_features(one.administrator for one in FEATURES)

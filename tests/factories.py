@@ -13,10 +13,10 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
+from jobs.features.schedules.schedules import save_schedule
 from jobs.handlers.registry import find_handler
 from jobs.models import Batch, DeadLetter, Job, MaintenanceWindow, ProviderBatch, Schedule, Webhook, new_id
 from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot
-from jobs.services.operate.schedules import save_schedule
 from jobs.services.submit.prepare import PreparedJob
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import insert_prepared

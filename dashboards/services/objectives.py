@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.services.explain.objectives import (
-    AN_HOUR,
-    ObjectiveStanding,
-    span_words,
-    standing_objectives,
-    words_of,
-)
+from jobs.features.objectives.objectives import AN_HOUR, ObjectiveStanding, span_words, standing_objectives, words_of
 
 from .cache import CachedRead
 from .wire import link

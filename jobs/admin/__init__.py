@@ -1,21 +1,8 @@
-"""The queue's screens, a module or a folder each; importing them registers them."""
+"""The queue's screens, a module or a folder each, and those of its features; importing them registers them."""
 
-from . import (
-    executors,
-    housekeeping,
-    objectives,
-    operations,
-    pauses,
-    pools,
-    projects,
-    provider_batches,
-    ramp,
-    rules,
-    schedules,
-    uploads,
-    webhooks,
-    windows,
-)
+from jobs.features import FEATURES
+
+from . import executors, housekeeping, operations, pauses, pools, projects, ramp, rules, uploads
 from .batches import screen as batches
 from .dead_letters import screen as dead_letters
 from .jobs import screen as jobs
@@ -26,16 +13,15 @@ __all__ = [
     "executors",
     "housekeeping",
     "jobs",
-    "objectives",
     "operations",
     "pauses",
     "pools",
     "projects",
-    "provider_batches",
     "ramp",
     "rules",
-    "schedules",
     "uploads",
-    "webhooks",
-    "windows",
 ]
+
+for _feature in FEATURES:
+    if _feature.screens:
+        _feature.module(_feature.screens)

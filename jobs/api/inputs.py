@@ -10,11 +10,11 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, fiel
 from pydantic_core import PydanticCustomError
 
 from jobs.cron import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Missed
+from jobs.features.schedules.schedules import MAX_JOBS_OF_A_SCHEDULE
+from jobs.features.webhooks.models import MAX_JOBS_OF_A_MESSAGE
 from jobs.models import OnFailure
-from jobs.models.webhook import MAX_JOBS_OF_A_MESSAGE
 from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from jobs.services.operate.bulk_outcome import CANARY_PERCENT, MAX_CANARIES, Canary
-from jobs.services.operate.schedules import MAX_JOBS_OF_A_SCHEDULE
 from jobs.services.submit.spec import MAX_DELAY_SECONDS, After, JobSpec, OnFailureOfThose
 from jobs.states import Priority
 from queueops.core.values.moments import Moment, MomentInUTC

@@ -2,6 +2,8 @@
 
 from django.urls import URLPattern, path
 
+from jobs.features import FEATURES
+
 from .views import (
     at_once,
     audit,
@@ -13,14 +15,9 @@ from .views import (
     job_actions,
     jobs,
     log,
-    objectives,
     operations,
     projects,
-    provider_batches,
     results,
-    schedules,
-    webhooks,
-    windows,
 )
 
 urlpatterns: list[URLPattern] = [
@@ -60,32 +57,17 @@ urlpatterns: list[URLPattern] = [
     path("dead-letters/<uuid:pk>/requeue/", dead_letters.RequeueDeadLetter.as_view()),
     path("dead-letters/<uuid:pk>/discard/", dead_letters.DiscardDeadLetter.as_view()),
     path("handlers/", handlers.HandlerList.as_view()),
-    path("objectives/", objectives.ObjectiveList.as_view()),
     path("operations/", operations.OperationList.as_view()),
     path("operations/<uuid:pk>/", operations.OperationDetail.as_view()),
     path("operations/<uuid:pk>/cancel/", operations.CancelOperation.as_view()),
-    path("provider-batches/", provider_batches.ProviderBatchList.as_view()),
-    path("provider-batches/<uuid:pk>/", provider_batches.ProviderBatchDetail.as_view()),
-    path("provider-batches/<uuid:pk>/cancel/", provider_batches.CancelProviderBatch.as_view()),
     path("at-once/", at_once.AtOnceCaps.as_view()),
     path("at-once/<int:pk>/", at_once.AtOnceCap.as_view()),
-    path("schedules/", schedules.ScheduleList.as_view()),
-    path("schedules/preview/", schedules.PreviewSchedule.as_view()),
-    path("schedules/<uuid:pk>/", schedules.ScheduleDetail.as_view()),
-    path("schedules/<uuid:pk>/fires/", schedules.ScheduleFires.as_view()),
-    path("schedules/<uuid:pk>/pause/", schedules.PauseSchedule.as_view()),
-    path("schedules/<uuid:pk>/resume/", schedules.ResumeSchedule.as_view()),
-    path("schedules/<uuid:pk>/run/", schedules.RunSchedule.as_view()),
-    path("maintenance/", windows.WindowList.as_view()),
-    path("maintenance/<uuid:pk>/", windows.WindowDetail.as_view()),
-    path("maintenance/<uuid:pk>/end/", windows.EndWindow.as_view()),
-    path("webhooks/", webhooks.WebhookList.as_view()),
-    path("webhooks/<uuid:pk>/", webhooks.WebhookDetail.as_view()),
-    path("webhooks/<uuid:pk>/test/", webhooks.TestWebhook.as_view()),
-    path("webhooks/<uuid:pk>/send-again/", webhooks.SendWebhookAgain.as_view()),
-    path("webhooks/<uuid:pk>/deliveries/", webhooks.WebhookDeliveries.as_view()),
-    path("webhooks/<uuid:pk>/jobs/", webhooks.WebhookJobs.as_view()),
     path("project/", projects.ProjectDetail.as_view()),
     path("project/pause/", projects.PauseProject.as_view()),
     path("project/resume/", projects.ResumeProject.as_view()),
+    *(
+        path(address, feature.find(view).as_view())
+        for feature in FEATURES
+        for address, view in feature.addresses.items()
+    ),
 ]

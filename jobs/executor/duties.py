@@ -8,29 +8,29 @@ therefore falls to quarantine's executor, whose pump has nothing else to do; the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 from uuid import UUID
 
+from jobs.feature import Rounds
+from jobs.features import FEATURES
 from jobs.services.explain import flow
 from jobs.services.finish import breaker, fallback, guards, stops
 from jobs.services.finish.take_values import take_values
-from jobs.services.finish.webhooks import WebhooksDuty
-from jobs.services.operate import budget_waits, fire_schedules, pauses, windows
+from jobs.services.operate import budget_waits, pauses
 from jobs.services.operate.dependants import DependantsDuty
-from jobs.services.provider_batches.scheduler import LATE, duty_of, is_needed, kinds_with_batches
 from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch, worker_deaths
 from queueops.core.processes.isolate_failures import one_by_one
 from ratelimits.services.limiter import decide
 from ratelimits.services.money import holds
 from ratelimits.services.usage import release
 
-from .batch_lane import LANE_TERM_SECONDS, BatchLane
 from .outcome_log import OutcomeLog
 
 DUTY_SECONDS = 1.0
 ALERT_SECONDS = 5.0
 SAMPLE_SECONDS = 5.0
 FORGET_SECONDS = 60.0
-LANE_SECONDS = 2.0
 SELDOM_DUTY_SECONDS = 20.0  # while nothing is under way: a look costs more than all else that an idle executor does
 
 
@@ -58,10 +58,12 @@ class Duties:
         self.stuck_seconds = stuck_seconds
         self.has_time = False  # for work that keeps claims waiting
         self.rests_until = float("-inf")
-        self.batch_lane = BatchLane(outcome_log)
         self._dependants = DependantsDuty(take_values)
-        self._webhooks = WebhooksDuty()
-        self._sweep_at = self._all_at = self._alert_at = self._sample_at = self._forget_at = self._lane_at = 0.0
+        self._of_features = [_duty(feature.find(name)) for feature in FEATURES for name in feature.duties]
+        self._rounds: list[Rounds] = [
+            feature.find(name)(executor, outcome_log) for feature in FEATURES for name in feature.rounds
+        ]
+        self._sweep_at = self._all_at = self._alert_at = self._sample_at = self._forget_at = 0.0
 
     def put_off_sweep(self, until: float) -> None:
         """Judge no executor as silent before that time."""
@@ -120,7 +122,6 @@ class Duties:
     def _do_all_duties(self, now: float) -> None:
         if executors.take_duty("tick", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
             _do_all(
-                windows.tend_windows,
                 pauses.tend_ramp,
                 upkeep.expire_waiting,
                 guards.tend_guards,
@@ -134,30 +135,23 @@ class Duties:
                 self._dependants.do,
                 holds.lose_expired,
                 pools.follow_pools,
-                self._webhooks.do,
+                *self._of_features,
             )
-        _do_all(self._fire_schedules)
         if self._sums_up():
             _do_all(flow.sum_up)
-        if now >= self._lane_at:
-            self._lane_at = now + LANE_SECONDS
-            _do_all(self._tend_batch_lane)
+        _do_all(*(partial(rounds.do, now) for rounds in self._rounds))
 
     def _sums_up(self) -> bool:
         return executors.take_duty("flow", holder=self.executor, term_seconds=3 * DUTY_SECONDS)
 
-    def _fire_schedules(self) -> None:
-        if not fire_schedules.is_any_due():
-            return
-        if executors.take_duty("schedules", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
-            _do_all(fire_schedules.fire_schedules)
+    def stop(self) -> None:
+        """The executor ends: so does what its features do beside it."""
+        _do_all(*(rounds.stop for rounds in self._rounds))
 
-    def _tend_batch_lane(self) -> None:
-        if not is_needed():
-            return
-        for kind in (LATE, *kinds_with_batches()):
-            if executors.take_duty(duty_of(kind), holder=self.executor, term_seconds=LANE_TERM_SECONDS):
-                self.batch_lane.wake(kind)
+
+def _duty(found: Any) -> Callable[[], object]:
+    """Return what a feature does each second; of a class, what a new one of it does."""
+    return found().do if isinstance(found, type) else found
 
 
 def _do_all(*duties: Callable[[], object]) -> None:

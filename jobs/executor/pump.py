@@ -722,7 +722,7 @@ class ExecutorPump:
             os._exit(0)  # Python would wait for them, or for the next task, for ever
 
     def _close_loop(self) -> None:
-        self._duties.batch_lane.stop()
+        self._duties.stop()
         self.loop.stop()
         if self._spans:
             self._spans.stop()

@@ -1,5 +1,10 @@
 """The queue's records. migrations/ adds partitions, the guard of the states and storage settings."""
 
+from jobs.features.batch_lane.models import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
+from jobs.features.objectives.models import Objective, ObjectiveSample
+from jobs.features.schedules.models import Schedule, ScheduleFire
+from jobs.features.webhooks.models import Webhook, WebhookDelivery, WebhookJob
+from jobs.features.windows.models import MaintenanceWindow
 from queueops.core.sql import define_fragments
 
 from .budget_wait import BudgetWait
@@ -9,19 +14,14 @@ from .epoch import Epoch
 from .flow import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from .fragments import written_fragments
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
-from .objective import Objective, ObjectiveSample
 from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
 from .pool import POOLED, Pool, PoolSweep
-from .provider_batch import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
 from .refused_calls import RefusedCalls
 from .requests import BulkOperation, CanaryState, IdempotencyRecord, RestoredJob
 from .result_store import ResultStoreTotals
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
-from .schedule import Schedule, ScheduleFire
 from .tag import Tag
-from .webhook import Webhook, WebhookDelivery, WebhookJob
-from .window import MaintenanceWindow
 
 __all__ = [
     "BACKLOG",

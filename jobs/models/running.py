@@ -9,11 +9,11 @@ from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models.functions import Now
 
+from jobs.features.windows.models import MaintenanceWindow
 from jobs.lanes import name_of
 from queueops.tenancy.models import PLATFORM
 
 from .job import new_id
-from .window import MaintenanceWindow
 
 
 class Executor(models.Model):

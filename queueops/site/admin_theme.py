@@ -10,6 +10,8 @@ from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import get_script_prefix, reverse, reverse_lazy
 
+from jobs.features import FEATURES
+
 
 def _allowed(permission: str) -> Callable[[HttpRequest], bool]:
     return lambda request: request.user.has_perm(permission)
@@ -19,16 +21,13 @@ Tab = tuple[str, str, str | None]
 """A screen's name, its model as `<app>_<model>`, and who may see it; None: superusers only."""
 
 # The side bar's entries, each with the screens that it leads to: a dozen and three can be taken in at a glance.
-ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
+# Features add their own.
+ENTRIES: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
     ("Jobs", "list_alt", (("Jobs", "jobs_job", "jobs.view_job"),)),
     (
         "Batches",
         "stacks",
-        (
-            ("Batches", "jobs_batch", "jobs.view_batch"),
-            ("Provider batches", "jobs_providerbatch", "jobs.view_providerbatch"),
-            ("Schedules", "jobs_schedule", "jobs.view_schedule"),
-        ),
+        (("Batches", "jobs_batch", "jobs.view_batch"),),
     ),
     ("Uploads", "upload_file", (("Uploads", "jobs_upload", "jobs.view_upload"),)),
     (
@@ -46,7 +45,6 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
             ("Alerts", "ratelimits_quotaalert", "ratelimits.view_quotaalert"),
             ("Silences", "ratelimits_alertsilence", "ratelimits.view_alertsilence"),
             ("Routes", "ratelimits_alertroute", "ratelimits.view_alertroute"),
-            ("Objectives", "jobs_objective", "jobs.view_objective"),
         ),
     ),
     (
@@ -54,7 +52,6 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         "pause_circle",
         (
             ("Pauses", "jobs_pauseswitch", "jobs.view_pauseswitch"),
-            ("Maintenance", "jobs_maintenancewindow", "jobs.view_maintenancewindow"),
             ("Ramp", "ratelimits_resumeramp", "ratelimits.view_resumeramp"),
             ("Service outages", "jobs_servicebreaker", "jobs.view_servicebreaker"),
         ),
@@ -106,8 +103,6 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
             ("Credentials", "tenancy_credential", "tenancy.view_credential"),
             ("Credential pools", "tenancy_credentialpool", "tenancy.view_credentialpool"),
             ("Model routes", "door_modelroute", "door.view_modelroute"),
-            ("Webhooks", "jobs_webhook", "jobs.view_webhook"),
-            ("Deliveries", "jobs_webhookdelivery", "jobs.view_webhookdelivery"),
         ),
     ),
     (
@@ -134,6 +129,25 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         ),
     ),
 )
+
+
+def _with_features() -> tuple[tuple[str, str, tuple[Tab, ...]], ...]:
+    """The entries, with the tabs of features each in its place."""
+    entries = {title: (icon, list(tabs)) for title, icon, tabs in ENTRIES}
+    for added in (tab for feature in FEATURES for tab in feature.tabs):
+        app, _, model = added.model.partition("_")
+        tab: Tab = (added.title, added.model, f"{app}.view_{model}")
+        if added.after in entries:
+            entries[added.after][1].insert(0, tab)
+            continue
+        for _, tabs in entries.values():
+            places = [place for place, (_, model, _) in enumerate(tabs, start=1) if model == added.after]
+            for place in places:
+                tabs.insert(place, tab)
+    return tuple((title, icon, tuple(tabs)) for title, (icon, tabs) in entries.items())
+
+
+ROOMS = _with_features()
 
 
 @cache

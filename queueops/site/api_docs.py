@@ -13,6 +13,7 @@ from drf_spectacular.generators import SchemaGenerator
 from rest_framework.exceptions import APIException
 
 import jobs.api
+import jobs.features
 import jobs.services
 import queueops.rest
 import ratelimits.api
@@ -135,7 +136,7 @@ def described_path(pattern: URLPattern) -> str:
 
 
 def _errors() -> Iterator[str]:
-    for package in (jobs.api, jobs.services, queueops.rest, ratelimits.api, ratelimits.services):
+    for package in (jobs.api, jobs.features, jobs.services, queueops.rest, ratelimits.api, ratelimits.services):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     found = {code: (status, text) for status, (code, text) in (ALWAYS | OTHERS).items()} | FRAMEWORK

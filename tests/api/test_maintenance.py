@@ -11,8 +11,8 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from jobs.features.windows import windows
 from jobs.models import MaintenanceWindow, PauseSwitch
-from jobs.services.operate import windows
 from queueops.audit.models import AuditEntry
 from tests.api.conftest import Api, error_of
 from tests.factories import FAR_WEEKDAY, make_project

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
+from jobs.features.schedules.fire_schedules import fire_schedules
 from jobs.models import Job, Schedule
-from jobs.services.operate.fire_schedules import fire_schedules
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import Project
 from tests.api.conftest import SPEC, Api, error_of, key_for

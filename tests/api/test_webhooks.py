@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
+from jobs.features.webhooks.tell import WebhooksDuty
 from jobs.models import DeadLetter, IdempotencyRecord, Job, Webhook, WebhookDelivery
-from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.signing import open_signing_secret

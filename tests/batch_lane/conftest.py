@@ -11,9 +11,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from jobs.executor.outcome_log import OutcomeLog
+from jobs.features.batch_lane.calls import CallLoop
+from jobs.features.batch_lane.collect import room_was_made
 from jobs.models import BatchSearch, Job, ProviderBatch
-from jobs.services.provider_batches.calls import CallLoop
-from jobs.services.provider_batches.collect import room_was_made
 from jobs.services.submit.submit import BatchReceipt, submit_batch
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential

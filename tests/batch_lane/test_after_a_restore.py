@@ -14,13 +14,13 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from jobs.executor.outcome_log import OutcomeLog
+from jobs.features.batch_lane.collect import collect_waiting
+from jobs.features.batch_lane.scheduler import kinds_with_batches
+from jobs.features.batch_lane.watch import watch_provider_batches
 from jobs.handlers.batch_form import batch_of, custom_id_of, job_of, line_of
 from jobs.models import BatchSearch, Job, JobEvent, ProviderBatch, ProviderBatchLine, new_id
 from jobs.services.operate.epochs import declare_restored
 from jobs.services.operate.pauses import resume_scope
-from jobs.services.provider_batches.collect import collect_waiting
-from jobs.services.provider_batches.scheduler import kinds_with_batches
-from jobs.services.upkeep.watch_provider_batches import watch_provider_batches
 from queueops.audit.models import AuditEntry
 from ratelimits.models import QuotaAlert
 from tests.batch_lane.conftest import Lane

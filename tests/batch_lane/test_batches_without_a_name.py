@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from jobs.features.batch_lane.calls import CallLoop
 from jobs.handlers.errors import ProviderError
 from jobs.models import ProviderBatch
-from jobs.services.provider_batches.calls import CallLoop
 from tests.batch_lane.conftest import Lane
 from tests.support.processes import wait_for
 from tests.support.provider_batches import make_round, tend_interrupted

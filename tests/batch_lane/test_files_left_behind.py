@@ -10,10 +10,10 @@ import httpx
 import pytest
 from django.utils import timezone
 
+from jobs.features.batch_lane.calls import CallLoop
 from jobs.handlers.errors import ProviderError
 from jobs.models import ProviderBatch
 from jobs.services.operate.job_actions import cancel_jobs
-from jobs.services.provider_batches.calls import CallLoop
 from tests.batch_lane.conftest import Lane
 from tests.support.provider_batches import make_round, refuse_for_now, tend_interrupted
 from tests.support.sandbox import Sandbox

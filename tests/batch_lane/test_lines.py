@@ -9,10 +9,10 @@ from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
+from jobs.features.batch_lane import settle
 from jobs.models import DeadLetter, Job, JobEvent, ProviderBatch, ProviderBatchLine, ResultStoreTotals
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.operate.job_actions import cancel_jobs
-from jobs.services.provider_batches import settle
 from jobs.services.results.garbage_collect import sweep_results
 from jobs.services.results.read import whole_result
 from jobs.services.results.reference import stored_in

@@ -6,13 +6,13 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from jobs.features.batch_lane import collect
+from jobs.features.batch_lane.operate import look_now
+from jobs.features.batch_lane.scheduler import kinds_with_batches
 from jobs.handlers.llm.batches.calls import compact
 from jobs.models import Job, PauseSwitch, ProviderBatch, ProviderBatchLine, new_id
 from jobs.services.claim.claim import promote_due
 from jobs.services.operate.epochs import declare_restored
-from jobs.services.provider_batches import collect
-from jobs.services.provider_batches.operate import look_now
-from jobs.services.provider_batches.scheduler import kinds_with_batches
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)

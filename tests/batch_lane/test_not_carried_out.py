@@ -3,9 +3,9 @@
 import pytest
 from django.utils import timezone
 
+from jobs.features.batch_lane import advance
+from jobs.features.batch_lane.again import MAX_FREE_LINES
 from jobs.models import Job, JobEvent, ProviderBatchLine
-from jobs.services.provider_batches import advance
-from jobs.services.provider_batches.again import MAX_FREE_LINES
 from tests.batch_lane.conftest import DEADLINE
 
 pytestmark = pytest.mark.django_db(transaction=True)

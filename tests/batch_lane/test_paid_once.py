@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from jobs.features.batch_lane.calls import CallLoop
 from jobs.handlers.errors import ProviderError
 from jobs.models import Job, ProviderBatch
-from jobs.services.provider_batches.calls import CallLoop
 from queueops.core.outbound.client import OutboundResponse
 from tests.support.batch_provider import Provider
 from tests.support.examples import examples

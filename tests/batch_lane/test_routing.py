@@ -8,19 +8,19 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from jobs.features.batch_lane import collect
+from jobs.features.batch_lane.advance import NO_BATCHES_HERE
+from jobs.features.batch_lane.collect import collect_waiting
+from jobs.features.batch_lane.models import MAX_DEADLINE_HOURS
+from jobs.features.batch_lane.operate import cancel_provider_batches
+from jobs.features.batch_lane.scheduler import kinds_with_batches
+from jobs.features.batch_lane.watch import watch_provider_batches
 from jobs.models import BatchPace, BatchPolicy, Job, PauseSwitch, ProviderBatch, RefusedCalls
-from jobs.models.provider_batch import MAX_DEADLINE_HOURS
 from jobs.services.claim.claim import promote_due
 from jobs.services.operate.pauses import pause_scope, resume_scope
-from jobs.services.provider_batches import collect
-from jobs.services.provider_batches.advance import NO_BATCHES_HERE
-from jobs.services.provider_batches.collect import collect_waiting
-from jobs.services.provider_batches.operate import cancel_provider_batches
-from jobs.services.provider_batches.scheduler import kinds_with_batches
 from jobs.services.submit.choose_delivery import BadDeadline, NoBatchForm
 from jobs.services.submit.spec import MAX_DELAY_SECONDS, JobSpec
 from jobs.services.submit.submit import submit_job
-from jobs.services.upkeep.watch_provider_batches import watch_provider_batches
 from queueops.core.sql import run_sql_as
 from queueops.tenancy.models import CredentialSetting, ProducerKey, Scope
 from ratelimits.models import Limit, QuotaAlert

@@ -1,5 +1,6 @@
 """Providers that hang, drip or are known to some processes alone keep nobody else's batches waiting."""
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -12,23 +13,15 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from jobs.executor.batch_lane import BatchLane
-from jobs.executor.duties import Duties
+from jobs.features.batch_lane import calls as batch_calls
+from jobs.features.batch_lane.calls import ITEMS_AHEAD, UPLOADED_A_SECOND, CallLoop
+from jobs.features.batch_lane.collect import collect_waiting
+from jobs.features.batch_lane.deadlines import hand_back_late
+from jobs.features.batch_lane.lane import BatchLane
+from jobs.features.batch_lane.scheduler import LATE, MAX_DUTY_LENGTH, STEPS_AT_ONCE, Rounds, duty_of, kinds_with_batches
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.models import DutyLease, Job, ProviderBatch
-from jobs.services.provider_batches import calls as batch_calls
-from jobs.services.provider_batches.calls import ITEMS_AHEAD, UPLOADED_A_SECOND, CallLoop
-from jobs.services.provider_batches.collect import collect_waiting
-from jobs.services.provider_batches.deadlines import hand_back_late
-from jobs.services.provider_batches.scheduler import (
-    LATE,
-    MAX_DUTY_LENGTH,
-    STEPS_AT_ONCE,
-    Rounds,
-    duty_of,
-    kinds_with_batches,
-)
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -296,30 +289,31 @@ def test_who_is_slow_to_take_results_keeps_no_other_call_waiting_and_not_all_is_
 def test_a_process_that_does_not_know_a_kind_leaves_its_batches_to_one_that_does(lane, monkeypatch):
     lane.credential()
     lane.submit(3)
-    stranger, knower = (Duties(uuid4(), sweep_seconds=60, silent_seconds=60, stuck_seconds=60) for _ in range(2))
+    ids = stranger_id, knower_id = uuid4(), uuid4()
+    stranger, knower = map(BatchLane, ids)
     try:
         with monkeypatch.context() as elsewhere:
             known = {kind: one for kind, one in registry._handlers.items() if one.batch is None}
             elsewhere.setattr(registry, "_handlers", known)
-            stranger._tend_batch_lane()
-        assert dict(DutyLease.objects.values_list("duty", "holder")) == {duty_of(LATE): stranger.executor}
+            stranger.do(math.inf)
+        assert dict(DutyLease.objects.values_list("duty", "holder")) == {duty_of(LATE): stranger_id}
 
         def tend() -> None:
-            stranger.batch_lane.wake(LATE)
-            knower._tend_batch_lane()
+            stranger.wake(LATE)
+            knower.do(math.inf)
 
         wait_for(after(tend, lambda: set(lane.states()) == {"completed"}), what="the batch")
-        assert DutyLease.objects.get(duty=duty_of(KIND)).holder == knower.executor
+        assert DutyLease.objects.get(duty=duty_of(KIND)).holder == knower_id
     finally:
         for one in (stranger, knower):
-            one.batch_lane.stop()
+            one.stop()
 
 
 def test_an_executor_that_stops_cuts_off_what_hangs_and_leaves_no_thread_behind(lane):
     with provider_that(hang) as slow:
         lane.credential(name="slow-key", base_url=slow.url)
         lane.submit(2, key="slow-key")
-        share = BatchLane()
+        share = BatchLane(uuid4())
         share.wake(KIND)
         assert slow.asked.wait(10)
         share.stop(seconds=10)

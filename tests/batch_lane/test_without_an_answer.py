@@ -8,9 +8,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from jobs.features.batch_lane.operate import settle_batches
+from jobs.features.batch_lane.watch import watch_provider_batches
 from jobs.models import Job, ProviderBatch
-from jobs.services.provider_batches.operate import settle_batches
-from jobs.services.upkeep.watch_provider_batches import watch_provider_batches
 from queueops.audit.models import AuditEntry
 from ratelimits.models import BudgetPeriod, Price, QuotaAlert, Spend
 from ratelimits.services.money import budgets, prices

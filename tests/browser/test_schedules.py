@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
-from jobs.services.operate.schedules import run_schedule
+from jobs.features.schedules.schedules import run_schedule
 from tests.browser.conftest import SCREENSHOTS, VARIANTS
 from tests.factories import make_schedule
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from jobs.features.windows import windows
 from jobs.models import MaintenanceWindow
-from jobs.services.operate import windows
 from queueops_client import InvalidRequest, NotFound, QueueOps
 from tests.factories import FAR_WEEKDAY, make_project, make_window
 

@@ -13,11 +13,11 @@ from django.db.models import F
 from django.utils import timezone
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from jobs.features.batch_lane.advance import Step
+from jobs.features.batch_lane.calls import CallLoop
+from jobs.features.batch_lane.collect import collect_waiting
+from jobs.features.batch_lane.scheduler import kinds_with_batches
 from jobs.models import Job, ProviderBatch
-from jobs.services.provider_batches.advance import Step
-from jobs.services.provider_batches.calls import CallLoop
-from jobs.services.provider_batches.collect import collect_waiting
-from jobs.services.provider_batches.scheduler import kinds_with_batches
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from queueops.core.outbound.client import OutboundResponse

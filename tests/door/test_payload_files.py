@@ -13,8 +13,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db.models.functions import Now
 
 from jobs.door.models import DoorFile
+from jobs.features.schedules.fire_schedules import fire_schedules
 from jobs.models import Job, ScheduleFire
-from jobs.services.operate.fire_schedules import fire_schedules
 from jobs.services.submit.prepare import Rules, prepare_job
 from jobs.services.submit.spec import InvalidJob, JobSpec
 from tests.factories import make_schedule

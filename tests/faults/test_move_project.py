@@ -24,6 +24,7 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
+from jobs.features.webhooks.tell import WebhooksDuty
 from jobs.models import (
     Batch,
     BulkOperation,
@@ -41,7 +42,6 @@ from jobs.models import (
 )
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
-from jobs.services.finish.webhooks import WebhooksDuty
 from jobs.services.operate.bulk_actions import ACTIONS
 from jobs.services.operate.dead_letters import (
     RequeueOptions,

@@ -17,8 +17,8 @@ from django.utils import timezone
 from jobs.errors import BadObjective
 from jobs.executor import duties
 from jobs.executor.duties import Duties
-from jobs.models import Job, Objective, ObjectiveSample
-from jobs.services.explain.objectives import (
+from jobs.features.objectives.change import delete_objective, save_objective
+from jobs.features.objectives.objectives import (
     AN_HOUR,
     FIVE_MINUTES,
     WINDOWS,
@@ -29,9 +29,9 @@ from jobs.services.explain.objectives import (
     standings_of,
     words_of,
 )
+from jobs.features.objectives.watch import BURN_RULES, begin_objectives, watch_objectives
+from jobs.models import Job, Objective, ObjectiveSample
 from jobs.services.operate.job_actions import cancel_jobs, schedule_jobs
-from jobs.services.operate.objectives import delete_objective, save_objective
-from jobs.services.upkeep.watch_objectives import BURN_RULES, begin_objectives, watch_objectives
 from queueops.audit.models import AuditEntry
 from queueops.core.clock import database_now
 from queueops.core.sql import run_sql

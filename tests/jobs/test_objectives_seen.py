@@ -14,8 +14,8 @@ from django.utils import timezone
 from dashboards.metrics.samples import Value, read_samples
 from dashboards.services import cache
 from dashboards.services.ops import ops_snapshot
+from jobs.features.objectives.watch import begin_objectives
 from jobs.models import Job, Objective, ObjectiveSample
-from jobs.services.upkeep.watch_objectives import begin_objectives
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project

@@ -14,11 +14,9 @@ from django.db.models import F
 
 from jobs.errors import BadSchedule, UnknownSchedule
 from jobs.executor.duties import Duties
-from jobs.models import Batch, Job, JobEvent, RetryPolicy, Schedule, ScheduleFire
-from jobs.services.operate import epochs, pauses
-from jobs.services.operate import fire_schedules as firing
-from jobs.services.operate.fire_schedules import fire_schedules
-from jobs.services.operate.schedules import (
+from jobs.features.schedules import fire_schedules as firing
+from jobs.features.schedules.fire_schedules import fire_schedules
+from jobs.features.schedules.schedules import (
     delete_schedule,
     next_fires,
     pause_schedule,
@@ -27,9 +25,11 @@ from jobs.services.operate.schedules import (
     run_schedule,
     save_schedule,
 )
+from jobs.features.schedules.watch import watch_schedules
+from jobs.models import Batch, Job, JobEvent, RetryPolicy, Schedule, ScheduleFire
+from jobs.services.operate import epochs, pauses
 from jobs.services.submit.submit import QueueFull, submit_job
 from jobs.services.upkeep.retention import apply_retention
-from jobs.services.upkeep.watch_schedules import watch_schedules
 from queueops.audit.models import AuditEntry
 from queueops.core.clock import database_moment
 from queueops.tenancy.models import Project, ProjectMove

@@ -9,8 +9,8 @@ import pytest
 from django.urls import reverse
 from django.utils.html import escape
 
+from jobs.features.schedules.fire_schedules import fire_schedules
 from jobs.models import Job, Schedule
-from jobs.services.operate.fire_schedules import fire_schedules
 from queueops.audit.models import AuditEntry
 from queueops.core.values.masking import MASK
 from queueops.tenancy.models import Project

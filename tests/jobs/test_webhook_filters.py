@@ -21,6 +21,10 @@ from hypothesis import strategies as st
 
 from jobs.api.inputs import JobOutcome
 from jobs.errors import BadWebhook, UnknownWebhook
+from jobs.features.webhooks import tell as sending
+from jobs.features.webhooks import webhooks
+from jobs.features.webhooks.messages import make_message
+from jobs.features.webhooks.tell import MAX_OPEN_MESSAGES, WebhooksDuty
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import RunningJob, close_handlers, find_handler
@@ -29,10 +33,6 @@ from jobs.models import Batch, Job, RestoredJob, Tag, Webhook, WebhookDelivery, 
 from jobs.services.erase.erase_user import erase_user
 from jobs.services.erase.proof import find_traces
 from jobs.services.explain import flow
-from jobs.services.finish import webhooks as sending
-from jobs.services.finish.webhooks import MAX_OPEN_MESSAGES, WebhooksDuty
-from jobs.services.operate import webhooks
-from jobs.services.submit.webhook_messages import make_message
 from jobs.services.upkeep.batches import finish_batches
 from jobs.services.upkeep.retention import apply_retention
 from jobs.states import TERMINAL, JobState

@@ -14,11 +14,11 @@ from django.utils import timezone
 
 from jobs.calendar import Calendar, Span, merged, stretched
 from jobs.errors import BadWindow
+from jobs.features.windows import windows
 from jobs.models import Job, MaintenanceWindow, PauseSwitch
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.operate import windows
 from jobs.services.operate.pauses import pause_scope, resume_scope, settle_holds
 from jobs.services.upkeep.batches import foresee_batches
 from jobs.services.upkeep.health import Situation, findings

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import pytest
 
 from dashboards.services import cache
+from jobs.features.batch_lane import collect
 from jobs.handlers.google import grids
 from jobs.services.claim import provider_quotas
 from jobs.services.finish import stops
-from jobs.services.provider_batches import collect
 from queueops.access.services import trail
 from queueops.core.postgres import conditions, replica
 from queueops.tenancy import accounts, encryption, pools, server_settings

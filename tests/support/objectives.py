@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 from django.db.models import F
 from django.utils import timezone
 
+from jobs.features.objectives.change import save_objective
+from jobs.features.objectives.watch import begin_objectives
 from jobs.models import Job, Objective
-from jobs.services.operate.objectives import save_objective
-from jobs.services.upkeep.watch_objectives import begin_objectives
 from tests.factories import make_jobs, move_along
 
 MINUTE = 60

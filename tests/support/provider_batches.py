@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from jobs.executor.outcome_log import OutcomeLog
+from jobs.features.batch_lane.calls import CallLoop
+from jobs.features.batch_lane.scheduler import LATE, Rounds, kinds_with_batches
 from jobs.handlers.errors import ProviderError
-from jobs.services.provider_batches.calls import CallLoop
-from jobs.services.provider_batches.scheduler import LATE, Rounds, kinds_with_batches
 
 
 def make_round(calls: CallLoop, log: OutcomeLog | None = None) -> None:

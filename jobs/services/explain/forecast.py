@@ -25,10 +25,10 @@ from typing import Any
 from uuid import UUID
 
 from jobs.aging import class_of
+from jobs.features.windows.windows import spans_over
 from jobs.lanes import read_lane, subject_of
 from jobs.models import Job
 from jobs.models.job import IN_SEVERAL_CALLS
-from jobs.services.operate.windows import spans_over
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.core.clock import foretold
 from queueops.core.sql import run_sql

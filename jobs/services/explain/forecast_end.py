@@ -21,11 +21,11 @@ from typing import NamedTuple
 from django.db.models import Q
 
 from jobs.calendar import stretched
+from jobs.features.windows.windows import spans_over
 from jobs.lanes import read_lane
 from jobs.models import FlowSample, PauseSwitch
 from jobs.models.flow import SINCE_EVER
 from jobs.services.operate.pauses import count_slots
-from jobs.services.operate.windows import spans_over
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.tenancy.scope import for_everyone

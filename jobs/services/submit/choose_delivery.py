@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.utils import timezone
 
+from jobs.features.batch_lane.models import MAX_DEADLINE_HOURS
 from jobs.handlers.registry import Handler
 from jobs.models import BatchPace, BatchPolicy, Way
-from jobs.models.provider_batch import MAX_DEADLINE_HOURS
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.credentials import without_batches
 

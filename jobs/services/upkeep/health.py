@@ -11,11 +11,11 @@ from typing import Literal
 from django.conf import settings
 from django.utils import timezone
 
+from jobs.features.windows.windows import Upcoming
 from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
 from jobs.services.finish import guards
 from jobs.services.finish.outages import grouped
 from jobs.services.finish.served_kinds import UNSERVED
-from jobs.services.operate.windows import Upcoming
 from jobs.states import RUNNING, WAITING, JobState
 from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert

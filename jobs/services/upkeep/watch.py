@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
+from jobs.features import FEATURES
 from jobs.models import (
     WHOLE_PROJECT,
     Batch,
@@ -46,11 +47,7 @@ from .watch_credentials import watch_credentials
 from .watch_guards import watch_guards
 from .watch_lanes import StaleLane, watch_lanes
 from .watch_letters import causes_told, watch_dead_letters
-from .watch_objectives import watch_objectives
-from .watch_provider_batches import watch_provider_batches
-from .watch_receivers import watch_receivers
 from .watch_runs import watch_runs
-from .watch_schedules import watch_schedules
 from .watch_unserved import watch_unserved
 from .worker_deaths import watch_worker_deaths
 
@@ -88,18 +85,15 @@ def tend_alerts() -> None:
         watch_outages,
         watch_failing,
         watch_credentials,
-        watch_provider_batches,
         watch_unserved,
         watch_paused,
         watch_guards,
         watch_charges,
         watch_overrides,
         watch_horizon,
-        watch_objectives,
-        watch_schedules,
         watch_audit,
         watch_backups,
-        watch_receivers,
+        *(feature.find(name) for feature in FEATURES for name in feature.watches),
         tend_allowance_alerts,
         tend_budget_alerts,
         resolve_priced,

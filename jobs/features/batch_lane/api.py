@@ -1,0 +1,82 @@
+"""Batches at providers: how far they are, and calling them back."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from uuid import UUID
+
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import examples, inputs
+from jobs.api.filters import ProviderBatchFilterSet
+from jobs.api.views.base import READ_PROVIDER_BATCHES, STEER_PROVIDER_BATCHES, ApiListView, ApiView
+from jobs.features.batch_lane.operate import cancel_provider_batches
+from jobs.features.batch_lane.serializers import ProviderBatchSerializer
+from jobs.models import ProviderBatch
+from queueops.rest.schema import operation
+
+
+def _own(view: ApiView, pk: UUID) -> ProviderBatch:
+    found = ProviderBatch.objects.filter(project_id=view.caller.project_id, pk=pk).first()
+    if found is None:
+        raise NotFound
+    return found
+
+
+class ProviderBatchList(ApiListView[ProviderBatch]):
+    needs: ClassVar = {"GET": READ_PROVIDER_BATCHES}
+    queryset = ProviderBatch.objects.none()
+    serializer_class = ProviderBatchSerializer
+    filterset_class = ProviderBatchFilterSet
+
+    @operation(
+        "List batches at providers, newest first",
+        tag="provider batches",
+        operation_id="provider_batches_list",
+        answer=ProviderBatchSerializer(many=True),
+        example=examples.PROVIDER_BATCH,
+    )
+    def get(self, request: Request) -> Response:
+        return self.listed(ProviderBatch.objects.filter(project_id=self.caller.project_id))
+
+
+class ProviderBatchDetail(ApiView):
+    needs: ClassVar = {"GET": READ_PROVIDER_BATCHES}
+
+    @operation(
+        "Look at a batch at a provider",
+        tag="provider batches",
+        operation_id="provider_batches_get",
+        answer=ProviderBatchSerializer,
+        example=examples.PROVIDER_BATCH,
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        return Response(ProviderBatchSerializer(_own(self, pk)).data)
+
+
+class CancelProviderBatch(ApiView):
+    needs: ClassVar = {"POST": STEER_PROVIDER_BATCHES}
+
+    @operation(
+        "Cancel a batch at its provider",
+        tag="provider batches",
+        operation_id="provider_batches_cancel",
+        body=inputs.WithReason,
+        body_example={"reason": "needed sooner"},
+        answer=ProviderBatchSerializer,
+        example=examples.PROVIDER_BATCH,
+        answers_once=True,
+        description="What has been answered by then is kept; the other jobs go by another batch or live, as their "
+        "deadlines allow. One that has ended is left alone.",
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        given = self.read(inputs.WithReason)
+        found = _own(self, pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            cancel_provider_batches([found.pk], actor=self.caller.actor, reason=given.reason)
+            return 200, dict(ProviderBatchSerializer(_own(self, pk)).data)
+
+        return self.answer(effect)

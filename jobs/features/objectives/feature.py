@@ -1,0 +1,14 @@
+"""Objectives: how many jobs are to be done in time, and how much of what may go wrong is used up."""
+
+from jobs.feature import Feature, Tab
+
+OBJECTIVES = Feature(
+    package="jobs.features.objectives",
+    page="how-to/objectives.md",
+    addresses={"objectives/": "api.ObjectiveList"},
+    screens="admin",
+    tabs=(Tab("Objectives", "jobs_objective", after="ratelimits_alertroute"),),
+    viewer=("view_objective",),
+    administrator=("add_objective", "change_objective", "delete_objective"),
+    watches=("watch.watch_objectives",),
+)

@@ -1,0 +1,235 @@
+"""Schedules: jobs that a project submits again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+from uuid import UUID
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import answers, examples, inputs
+from jobs.api.filters import FireFilterSet, ScheduleFilterSet
+from jobs.api.views.base import (
+    ADD_SCHEDULES,
+    CHANGE_SCHEDULES,
+    DELETE_SCHEDULES,
+    READ_SCHEDULES,
+    STEER_SCHEDULES,
+    ApiListView,
+    ApiView,
+)
+from jobs.features.schedules import schedules
+from jobs.features.schedules.serializers import FireSerializer, ScheduleSerializer
+from jobs.models import Schedule, ScheduleFire
+from queueops.rest.schema import operation
+
+TAG = "schedules"
+REASON = OpenApiParameter("reason", str, description="For the audit trail.")
+
+
+def _own(view: ApiView, pk: UUID) -> Schedule:
+    return view.own(Schedule.objects.all(), pk)
+
+
+def _shown(row: Schedule) -> dict[str, Any]:
+    context = {"last_fires": schedules.last_fires([row.pk])}
+    return dict(ScheduleSerializer(row, context=context).data)
+
+
+class ScheduleList(ApiListView[Schedule]):
+    needs: ClassVar = {"GET": READ_SCHEDULES, "POST": ADD_SCHEDULES}
+    queryset = Schedule.objects.none()
+    serializer_class = ScheduleSerializer
+    filterset_class = ScheduleFilterSet
+
+    @operation(
+        "List schedules, newest first",
+        tag=TAG,
+        operation_id="schedules_list",
+        answer=ScheduleSerializer(many=True),
+        example=examples.SCHEDULE,
+    )
+    def get(self, request: Request) -> Response:
+        return self.listed(self.own_rows(Schedule.objects.all()))
+
+    def shown(self, page: list[Schedule]) -> Any:
+        context = {"last_fires": schedules.last_fires([row.pk for row in page])}
+        return ScheduleSerializer(page, many=True, context=context).data
+
+    @operation(
+        "Create a schedule",
+        tag=TAG,
+        operation_id="schedules_create",
+        body=inputs.NewSchedule,
+        body_example=examples.NEW_SCHEDULE,
+        answer=ScheduleSerializer,
+        status=201,
+        example=examples.SCHEDULE,
+        answers_once=True,
+        description="Its jobs are checked as if they were submitted, now and at each fire.",
+    )
+    def post(self, request: Request) -> Response:
+        given = self.read(inputs.NewSchedule)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            made = schedules.save_schedule(
+                None,
+                given.figures(),
+                project_id=self.caller.project_id,
+                actor=self.caller.actor,
+                reason=given.reason,
+            )
+            return 201, _shown(made)
+
+        return self.answer(effect)
+
+
+class PreviewSchedule(ApiView):
+    needs: ClassVar = {"POST": READ_SCHEDULES}
+
+    @operation(
+        "See when a schedule would fire",
+        tag=TAG,
+        operation_id="schedules_preview",
+        body=inputs.NewSchedule,
+        body_example=examples.NEW_SCHEDULE,
+        answer=answers.SchedulePreview,
+        example={"next_due": examples.NEXT_DUE},
+        description="Refuses what its creation would refuse, but for a name that is taken, and stores nothing.",
+    )
+    def post(self, request: Request) -> Response:
+        given = self.read(inputs.NewSchedule)
+        fires = schedules.preview_schedule(given.figures(), project_id=self.caller.project_id)
+        return Response({"next_due": [fire.due_at for fire in fires]})
+
+
+class ScheduleDetail(ApiView):
+    needs: ClassVar = {"GET": READ_SCHEDULES, "PATCH": CHANGE_SCHEDULES, "DELETE": DELETE_SCHEDULES}
+    query: ClassVar = {"DELETE": inputs.WithReason.model_fields}
+
+    @operation(
+        "Look at a schedule",
+        tag=TAG,
+        operation_id="schedules_get",
+        answer=ScheduleSerializer,
+        example=examples.SCHEDULE,
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        return Response(_shown(_own(self, pk)))
+
+    @operation(
+        "Change a schedule",
+        tag=TAG,
+        operation_id="schedules_change",
+        body=inputs.ChangeSchedule,
+        body_example={"cron": "0 4 * * *", "reason": "the export is ready later"},
+        answer=ScheduleSerializer,
+        example=examples.SCHEDULE,
+        answers_once=True,
+        description="A field that is left out stays as it is. Other times count from now on.",
+    )
+    def patch(self, request: Request, pk: UUID) -> Response:
+        given = self.read(inputs.ChangeSchedule)
+        _own(self, pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            changed = schedules.save_schedule(
+                pk,
+                given.figures(),
+                project_id=self.caller.project_id,
+                actor=self.caller.actor,
+                reason=given.reason,
+            )
+            return 200, _shown(changed)
+
+        return self.answer(effect)
+
+    @operation(
+        "Delete a schedule",
+        tag=TAG,
+        operation_id="schedules_delete",
+        answer=answers.DeletedInfo,
+        example={"deleted": True},
+        parameters=[REASON],
+        description="What it has submitted goes on.",
+    )
+    def delete(self, request: Request, pk: UUID) -> Response:
+        given = self.read_query(inputs.WithReason)
+        _own(self, pk)
+        schedules.delete_schedule(pk, project_id=self.caller.project_id, actor=self.caller.actor, reason=given.reason)
+        return Response({"deleted": True})
+
+
+class ScheduleFires(ApiListView[ScheduleFire]):
+    needs: ClassVar = {"GET": READ_SCHEDULES}
+    queryset = ScheduleFire.objects.none()
+    serializer_class = FireSerializer
+    filterset_class = FireFilterSet
+
+    @operation(
+        "List what came of a schedule's fires, newest first",
+        tag=TAG,
+        operation_id="schedules_fires",
+        answer=FireSerializer(many=True),
+        example=examples.FIRE,
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        return self.listed(_own(self, pk).fires.all())
+
+
+class _Verb(ApiView):
+    """A verb of one schedule, with a reason."""
+
+    needs: ClassVar = {"POST": STEER_SCHEDULES}
+
+    def carry_out(self, request: Request, pk: UUID, verb: Callable[..., Any], show: Callable[[Any], Any]) -> Response:
+        given = self.read(inputs.WithReason)
+        _own(self, pk)
+        told = {"project_id": self.caller.project_id, "actor": self.caller.actor, "reason": given.reason}
+        return self.answer(lambda: (200, show(verb(pk, **told))))
+
+
+def _steering(summary: str, name: str, description: str) -> Callable[[Any], Any]:
+    return operation(
+        summary,
+        tag=TAG,
+        operation_id=f"schedules_{name}",
+        body=inputs.WithReason,
+        body_example={"reason": "holidays"},
+        answer=ScheduleSerializer,
+        example=examples.SCHEDULE,
+        answers_once=True,
+        description=description,
+    )
+
+
+class PauseSchedule(_Verb):
+    @_steering("Pause a schedule", "pause", "It does not fire until it is resumed. What it has submitted goes on.")
+    def post(self, request: Request, pk: UUID) -> Response:
+        return self.carry_out(request, pk, schedules.pause_schedule, _shown)
+
+
+class ResumeSchedule(_Verb):
+    @_steering("Resume a schedule", "resume", "It fires from now on; nothing is made up for.")
+    def post(self, request: Request, pk: UUID) -> Response:
+        return self.carry_out(request, pk, schedules.resume_schedule, _shown)
+
+
+class RunSchedule(_Verb):
+    @operation(
+        "Run a schedule now",
+        tag=TAG,
+        operation_id="schedules_run",
+        body=inputs.WithReason,
+        body_example={"reason": "the export came late"},
+        answer=FireSerializer,
+        example={**examples.FIRE, "asked_by": "key:qo_5f2c"},
+        answers_once=True,
+        errors=[413],
+        description="Submits its jobs at once, also while it is paused. Its next fire stays as it is.",
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        return self.carry_out(request, pk, schedules.run_schedule, lambda fire: dict(FireSerializer(fire).data))

@@ -1,0 +1,339 @@
+"""Webhooks: the addresses where projects are told that batches and jobs ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldAdminURLInputWidget,
+)
+
+from jobs.admin.states import state_badge
+from jobs.errors import BadWebhook
+from jobs.features.webhooks import webhooks
+from jobs.features.webhooks.models import OUTCOMES
+from jobs.features.webhooks.send_again import count_failed, send_webhook_again
+from jobs.models import Webhook, WebhookDelivery, WebhookJob
+from queueops.core.errors import QueueOpsError
+from queueops.core.values.numbers import numbered
+from queueops.core.values.tags import SEPARATOR, entered_tags
+from queueops.screens import formatting
+from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
+from queueops.screens.filters import Choice, ProjectFilter
+from queueops.screens.forms import OptionalReasonForm, optional_reason
+from queueops.screens.paging import BoundedListMixin, as_uuid
+from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again, takes
+from queueops.screens.secrets import shown_once
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one
+from queueops.tenancy.signing import WRITTEN_BY_ROTATION, new_signing_secret
+
+LAST_MESSAGES = 10
+MAX_WEBHOOKS_LISTED = 200
+MAX_TO_BE_TOLD_COUNTED = 10_000
+Event = WebhookDelivery.Event
+
+
+def _test(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
+    for row in Webhook.objects.filter(pk__in=ids).only("project_id"):
+        webhooks.send_test(row.pk, project_id=row.project_id, actor=actor, reason=reason)
+    return VerbOutcome(len(ids))
+
+
+TEST = Verb(
+    name="test",
+    permission="jobs.change_webhook",
+    label="Send a test",
+    done="sent a test",
+    explains="A signed message of the type webhook.test, also while it is switched off. What became of it shows "
+    "under its last messages, and in the job that carries it out.",
+    icon="send",
+    applies=lambda rows: rows,
+    carry_out=_test,
+    form=OptionalReasonForm,
+)
+
+
+def _send_again(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
+    told = [
+        send_webhook_again(row.pk, project_id=row.project_id, actor=actor, reason=reason)
+        for row in Webhook.objects.filter(pk__in=ids).only("project_id")
+    ]
+    return sent_again(sum(one.sent for one in told), left=sum(one.left for one in told))
+
+
+class SendWebhookAgainForm(HowManyForm):
+    def told_of(self, row: Any) -> tuple[str, datetime | None]:
+        failed = count_failed(row)
+        return failed.words, failed.first_at
+
+
+SEND_AGAIN = send_again_verb(
+    permission="jobs.change_webhook",
+    explains="This ends its pause. Messages that failed for good are sent again, the oldest first, under their old "
+    "ids, so a receiver drops what it has seen. Jobs that have ended meanwhile are told next.",
+    carry_out=_send_again,
+    form=SendWebhookAgainForm,
+)
+
+
+class _TagsField(forms.CharField):
+    widget = UnfoldAdminTextInputWidget
+
+    def prepare_value(self, value: Any) -> Any:
+        return f"{SEPARATOR} ".join(value) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        return entered_tags(super().to_python(value))
+
+
+class WebhookForm(forms.ModelForm):  # type: ignore[type-arg]
+    url = forms.URLField(
+        label="URL",
+        max_length=500,
+        assume_scheme="https",
+        widget=UnfoldAdminURLInputWidget,
+        help_text="Gets each message by POST, signed. The secret is shown once, when this is added.",
+    )
+    kinds = forms.MultipleChoiceField(
+        required=False,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text="Only these. None chosen: all.",
+    )
+    tags = _TagsField(label="All of these tags", required=False, help_text="Separated by commas.")
+    any_tag = _TagsField(label="One of these tags", required=False, help_text="Or several. Separated by commas.")
+    outcomes = forms.MultipleChoiceField(
+        choices=OUTCOMES,
+        required=False,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text="Only jobs that ended so; failed is for good, and has a dead letter. None chosen: all.",
+    )
+    reason = optional_reason()
+
+    class Meta:
+        model = Webhook
+        fields = ("project", *webhooks.FIGURES)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "kinds" in self.fields:
+            # A kind that nobody carries out any more is shown, and must be removed before the webhook is saved.
+            kinds = dict.fromkeys([*webhooks.kinds_heard(), *self.instance.kinds])
+            self.fields["kinds"].choices = [(kind, kind) for kind in kinds]  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        if self.instance._state.adding:  # noqa: SLF001 - the id is made before it is stored
+            try:
+                new_signing_secret()  # told here, before what was entered is lost
+            except QueueOpsError as error:
+                raise forms.ValidationError(error.message, code=error.code) from None
+        return given
+
+    def _post_clean(self) -> None:
+        """After the fields' own checks, which fill the instance."""
+        super()._post_clean()  # type: ignore[misc]
+        if not self.errors:
+            try:
+                webhooks.check_webhook(self.instance)
+            except BadWebhook as error:
+                for field, faults in error.fields.items():
+                    self.add_error(field if field in self.fields else None, list(faults))
+
+
+@admin.register(Webhook)
+class WebhookAdmin(ServiceFormAdmin):
+    form = WebhookForm
+    list_display = ("address", "project", "hears", "enabled", "takes", "made")
+    list_select_related = ("project",)
+    list_filter = (ProjectFilter, "enabled", "hears_jobs")
+    list_filter_submit = True
+    search_fields = ("url",)
+    search_help_text = "A part of its URL"
+    actions_detail = ("test", "send_again")
+    test, send_again = on_one(TEST), on_one(SEND_AGAIN)
+    empty_title = "No project is told what ended."
+    empty_hint = "A webhook gets a signed POST when a batch has ended, or when jobs have that fit its filter."
+    change_form_outer_before_template = "admin/jobs/webhook/messages.html"
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).defer(*WRITTEN_BY_ROTATION)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Webhook | None = None) -> Sequence[Any]:
+        may = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
+        parts = (
+            (None, {"fields": ("project", "url", "enabled")}),
+            ("What it hears of", {"fields": ("hears_batches", "hears_jobs")}),
+            (
+                "Which ended jobs",
+                {
+                    "fields": (*webhooks.OF_JOBS, "most_jobs"),
+                    "description": "A job is told that fits all that is given; nothing given is every job.",
+                },
+            ),
+            ("Why", {"fields": ("reason",)}),
+        )
+        return parts if may else parts[:-1]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Webhook | None = None) -> tuple[str, ...]:
+        return ("project",) if obj else ()
+
+    def has_delete_permission(self, request: HttpRequest, obj: Webhook | None = None) -> bool:
+        return False  # its deliveries would go with it; switch it off instead
+
+    def shown_of(self, request: HttpRequest, row: Webhook) -> dict[str, Any]:
+        waiting = row.jobs.filter(delivery_id=None).order_by("id").values("pk")[:MAX_TO_BE_TOLD_COUNTED].count()
+        failed = count_failed(row)
+        more = "at least " if waiting == MAX_TO_BE_TOLD_COUNTED else ""
+        last = row.deliveries.select_related("job").order_by("-pk")[:LAST_MESSAGES]
+        return {
+            "webhook": row,
+            "failed": failed.words if failed.count else "",
+            "takes": takes(row),
+            "waiting": numbered(waiting, "ended job waits", "ended jobs wait", before=more),
+            "last_messages": [
+                (
+                    formatting.ago(one.created_at),
+                    _about(one),
+                    state_badge(one.job.status),
+                    one.job.last_error_code,
+                    _page(one),
+                )
+                for one in last
+            ],
+            "all_messages": f"{reverse('admin:jobs_webhookdelivery_changelist')}?webhook={row.pk}",
+        }
+
+    def save_model(self, request: HttpRequest, obj: Webhook, form: WebhookForm, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        figures = {name: form.cleaned_data[name] for name in webhooks.FIGURES}
+        told = {"actor": actor_of(request), "reason": form.cleaned_data.get("reason", "")}
+        saved, secret = webhooks.save_webhook(obj.pk if change else None, figures, project_id=obj.project_id, **told)
+        obj.pk, obj.shown_secret = saved.pk, secret  # type: ignore[attr-defined]
+        if strange := webhooks.unknown_tags(saved):
+            messages.warning(request, f"Nothing of {obj.project_id} has the tags so far: {', '.join(strange)}.")
+
+    def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
+        return shown_once(
+            self,
+            request,
+            title="Webhook added",
+            secret=obj.shown_secret,
+            explains="The signing secret, as Standard Webhooks want it. The receiver checks each message with it.",
+            goes_on_to=reverse("admin:jobs_webhook_changelist"),
+        )
+
+    @admin.display(description="URL")
+    def address(self, row: Webhook) -> str:
+        return row.url
+
+    @admin.display(description="hears of")
+    def hears(self, row: Webhook) -> str:
+        heard = [*(["batches"] if row.hears_batches else []), *([_filter_words(row)] if row.hears_jobs else [])]
+        return "; ".join(heard)
+
+    @admin.display(description="its messages")
+    def takes(self, row: Webhook) -> SafeString | str:
+        return takes(row)
+
+    @admin.display(description="created", ordering="created_at")
+    def made(self, row: Webhook) -> SafeString | str:
+        return formatting.ago(row.created_at)
+
+
+class WebhookFilter(Choice):
+    title = "webhook"
+    parameter_name = "webhook"
+    column = "webhook_id"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        rows = Webhook.objects.order_by("project_id", "url").values_list("pk", "project_id", "url")
+        return [(str(pk), f"{project}: {url}") for pk, project, url in rows[:MAX_WEBHOOKS_LISTED]]
+
+
+class MessageEventFilter(Choice):
+    title = "event"
+    parameter_name = "event"
+    column = "event"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return list(Event.choices)
+
+
+@admin.register(WebhookDelivery)
+class WebhookDeliveryAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
+    list_display = ("sent", "webhook", "about", "job_link", "state")
+    list_select_related = ("webhook", "job")
+    list_filter = (WebhookFilter, MessageEventFilter)
+    search_fields = ("id",)
+    search_help_text = "The id of a message, or of a job or batch that one tells of"
+    fields = ("webhook", "event", "about", "told", "job_link", "state", "error_code", "created_at")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[WebhookDelivery], search_term: str
+    ) -> tuple[QuerySet[WebhookDelivery], bool]:
+        if not search_term:
+            return queryset, False
+        sought = as_uuid(search_term.strip())
+        if sought is None:
+            return queryset.none(), False
+        tells = list(WebhookJob.objects.filter(job_id=sought).values_list("delivery_id", flat=True))
+        return queryset.filter(pk__in=[sought, *filter(None, tells)]) | queryset.filter(batch_id=sought), False
+
+    @admin.display(description="tells of")
+    def about(self, delivery: WebhookDelivery) -> SafeString | str:
+        return _about(delivery)
+
+    @admin.display(description="ended jobs")
+    def told(self, delivery: WebhookDelivery) -> SafeString | str:
+        rows = WebhookJob.objects.filter(delivery_id=delivery.pk).order_by("id").values_list("job_id", flat=True)
+        return format_html_join(" ", "{}", ((formatting.link("jobs_job", one),) for one in rows)) or formatting.NOTHING
+
+    @admin.display(description="carried out by job")
+    def job_link(self, delivery: WebhookDelivery) -> SafeString:
+        return formatting.link("jobs_job", delivery.job_id)
+
+    @admin.display(description="is")
+    def state(self, delivery: WebhookDelivery) -> SafeString:
+        return state_badge(delivery.job.status)
+
+    @admin.display(description="last error")
+    def error_code(self, delivery: WebhookDelivery) -> str:
+        return delivery.job.last_error_code or formatting.NOTHING
+
+    @admin.display(description="created")
+    def sent(self, delivery: WebhookDelivery) -> SafeString | str:
+        return formatting.ago(delivery.created_at)
+
+
+def _filter_words(row: Webhook) -> str:
+    """`jobs: http.request, failed, tags red and nightly`; `all jobs`."""
+    parts = [
+        " or ".join(row.kinds),
+        " or ".join(row.outcomes),
+        f"tags {' and '.join(row.tags)}" if row.tags else "",
+        f"tags {' or '.join(row.any_tag)}" if row.any_tag else "",
+        f"user {row.user_id}" if row.user_id else "",
+        f"batch {row.batch_id}" if row.batch_id else "",
+    ]
+    return f"jobs: {', '.join(filter(None, parts))}" if any(parts) else "all jobs"
+
+
+def _about(delivery: WebhookDelivery) -> SafeString | str:
+    if delivery.batch_id:
+        return format_html("<span>batch {}</span>", formatting.link("jobs_batch", delivery.batch_id))
+    return "test" if delivery.event == Event.TEST else numbered(delivery.jobs_told, "ended job")
+
+
+def _page(delivery: WebhookDelivery) -> SafeString:
+    return formatting.link("jobs_webhookdelivery", delivery.pk)

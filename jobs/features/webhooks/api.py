@@ -1,0 +1,229 @@
+"""Webhooks: the addresses where the project is told that batches and jobs ended."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import examples, inputs
+from jobs.api.filters import WebhookDeliveryFilterSet, WebhookFilterSet, WebhookJobFilterSet
+from jobs.api.views.base import ADD_WEBHOOKS, CHANGE_WEBHOOKS, READ_WEBHOOKS, ApiListView, ApiView
+from jobs.errors import BadWebhook
+from jobs.features.webhooks import webhooks
+from jobs.features.webhooks.send_again import failed_messages, send_webhook_again
+from jobs.features.webhooks.serializers import (
+    SentAgainSerializer,
+    WebhookDeliverySerializer,
+    WebhookJobSerializer,
+    WebhookSerializer,
+    WebhookWithSecretSerializer,
+)
+from jobs.models import Webhook, WebhookDelivery, WebhookJob
+from queueops.rest.schema import operation
+from queueops.tenancy.signing import WRITTEN_BY_ROTATION
+
+TAG = "webhooks"
+
+
+def _rows() -> QuerySet[Webhook]:
+    return Webhook.objects.defer(*WRITTEN_BY_ROTATION)
+
+
+def _own(view: ApiView, pk: UUID) -> Webhook:
+    return view.own(_rows(), pk)
+
+
+def _saved(view: ApiView, pk: UUID | None, given: inputs.NewWebhook | inputs.ChangeWebhook) -> tuple[Webhook, str]:
+    """
+    Raises:
+        BadWebhook: With the paths in the body that was sent.
+    """
+    told = {"project_id": view.caller.project_id, "actor": view.caller.actor, "reason": given.reason}
+    try:
+        return webhooks.save_webhook(pk, given.figures(), **told)
+    except BadWebhook as error:
+        names = {**webhooks.HEARS, **{name: f"jobs.{name}" for name in webhooks.OF_JOBS}}
+        raise BadWebhook(fields={names.get(name, name): faults for name, faults in error.fields.items()}) from None
+
+
+class WebhookList(ApiListView[Webhook]):
+    needs: ClassVar = {"GET": READ_WEBHOOKS, "POST": ADD_WEBHOOKS}
+    queryset = Webhook.objects.none()
+    serializer_class = WebhookSerializer
+    filterset_class = WebhookFilterSet
+
+    @operation(
+        "List webhooks, newest first",
+        tag=TAG,
+        operation_id="webhooks_list",
+        answer=WebhookSerializer(many=True),
+        example=examples.WEBHOOK,
+    )
+    def get(self, request: Request) -> Response:
+        return self.listed(self.own_rows(_rows()))
+
+    @operation(
+        "Create a webhook",
+        tag=TAG,
+        operation_id="webhooks_create",
+        body=inputs.NewWebhook,
+        body_example=examples.NEW_WEBHOOK,
+        answer=WebhookWithSecretSerializer,
+        status=201,
+        example=examples.MADE_WEBHOOK,
+        answers_once=True,
+        description="`jobs` is a filter: a job is told that fits all that it names; `{}` is every job. The `secret` "
+        "with which messages are signed is in this answer alone, and not in its repetition by Idempotency-Key.",
+    )
+    def post(self, request: Request) -> Response:
+        given = self.read(inputs.NewWebhook)
+        secrets = []
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            made, secret = _saved(self, None, given)
+            secrets.append(secret)
+            return 201, {**WebhookSerializer(made).data, "secret": None}
+
+        response = self.answer(effect)
+        if secrets:  # after the answer was stored: the stored one keeps no secret
+            response.data = {**response.data, "secret": secrets[0]}
+        return response
+
+
+class WebhookDetail(ApiView):
+    needs: ClassVar = {"GET": READ_WEBHOOKS, "PATCH": CHANGE_WEBHOOKS}
+
+    @operation(
+        "Look at a webhook",
+        tag=TAG,
+        operation_id="webhooks_get",
+        answer=WebhookSerializer,
+        example=examples.WEBHOOK,
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        return Response(WebhookSerializer(_own(self, pk)).data)
+
+    @operation(
+        "Change a webhook",
+        tag=TAG,
+        operation_id="webhooks_change",
+        body=inputs.ChangeWebhook,
+        body_example={"jobs": {"outcomes": ["failed"]}, "reason": "they only mend what fails"},
+        answer=WebhookSerializer,
+        example=examples.WEBHOOK,
+        answers_once=True,
+        description="A field that is left out stays as it is; a filter that is given replaces the whole one, and "
+        "`null` ends it. It counts for jobs that end from then on, within seconds. A webhook is not deleted: switch it"
+        " off.",
+    )
+    def patch(self, request: Request, pk: UUID) -> Response:
+        given = self.read(inputs.ChangeWebhook)
+        _own(self, pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            changed, _ = _saved(self, pk, given)
+            return 200, dict(WebhookSerializer(changed).data)
+
+        return self.answer(effect)
+
+
+class TestWebhook(ApiView):
+    needs: ClassVar = {"POST": CHANGE_WEBHOOKS}
+
+    @operation(
+        "Send a test to a webhook",
+        tag=TAG,
+        operation_id="webhooks_test",
+        body=inputs.WithReason,
+        body_example={"reason": "the receiver is new"},
+        answer=WebhookDeliverySerializer,
+        status=201,
+        example={**examples.WEBHOOK_DELIVERY, "event": "webhook.test", "jobs_told": 0},
+        answers_once=True,
+        description="A signed message of the type `webhook.test`, also to one that is switched off. What became of it "
+        "is in its deliveries.",
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        given = self.read(inputs.WithReason)
+        _own(self, pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            made = webhooks.send_test(
+                pk, project_id=self.caller.project_id, actor=self.caller.actor, reason=given.reason
+            )
+            return 201, dict(WebhookDeliverySerializer(made).data)
+
+        return self.answer(effect)
+
+
+class SendWebhookAgain(ApiView):
+    needs: ClassVar = {"POST": CHANGE_WEBHOOKS}
+
+    @operation(
+        "Send again what a webhook did not accept",
+        tag=TAG,
+        operation_id="webhooks_send_again",
+        body=inputs.SendAgain,
+        body_example={"confirm": True, "reason": "their server is back"},
+        answer=SentAgainSerializer,
+        example={"sent": 12, "left": 0, "confirmed": True},
+        errors=[409],
+        answers_once=True,
+        description="Ends its pause, and sends the messages again that failed for good, under their ids, the oldest "
+        "first; 1,000 a call, `left` says how many are for the next. Without `confirm` nothing is sent, and `left` "
+        "says how many would be. One that is switched off is refused (`receiver_is_off`).",
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        given = self.read(inputs.SendAgain)
+        webhook = _own(self, pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            if not given.confirm:
+                return 200, {"sent": 0, "left": failed_messages(webhook, given.since).count(), "confirmed": False}
+            told = {"project_id": self.caller.project_id, "actor": self.caller.actor, "reason": given.reason}
+            found = send_webhook_again(pk, since=given.since, **told)
+            return 200, {"sent": found.sent, "left": found.left, "confirmed": True}
+
+        return self.answer(effect)
+
+
+class WebhookDeliveries(ApiListView[WebhookDelivery]):
+    needs: ClassVar = {"GET": READ_WEBHOOKS}
+    queryset = WebhookDelivery.objects.none()
+    serializer_class = WebhookDeliverySerializer
+    filterset_class = WebhookDeliveryFilterSet
+
+    @operation(
+        "List the messages to a webhook, newest first",
+        tag=TAG,
+        operation_id="webhooks_deliveries",
+        answer=WebhookDeliverySerializer(many=True),
+        example=examples.WEBHOOK_DELIVERY,
+        description="Each is carried out by a job, and deleted with it. The `id` is what the receiver got as "
+        "`webhook-id`, the same in each repetition.",
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        return self.listed(_own(self, pk).deliveries.select_related("job"))
+
+
+class WebhookJobs(ApiListView[WebhookJob]):
+    needs: ClassVar = {"GET": READ_WEBHOOKS}
+    queryset = WebhookJob.objects.none()
+    serializer_class = WebhookJobSerializer
+    filterset_class = WebhookJobFilterSet
+
+    @operation(
+        "List the ended jobs that a webhook hears of, newest first",
+        tag=TAG,
+        operation_id="webhooks_jobs",
+        answer=WebhookJobSerializer(many=True),
+        example=examples.WEBHOOK_JOB,
+        description="One for each ended job that fitted its filter, kept as long as the job. Without a `delivery_id` "
+        "it waits for the next message.",
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        return self.listed(_own(self, pk).jobs.all())

@@ -1,0 +1,161 @@
+"""Maintenance windows: pauses of the project by calendar."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import answers, examples, inputs
+from jobs.api.filters import WindowFilterSet
+from jobs.api.views.base import ADD_WINDOWS, CHANGE_WINDOWS, DELETE_WINDOWS, READ_WINDOWS, ApiListView, ApiView
+from jobs.features.windows import windows
+from jobs.features.windows.serializers import WindowSerializer
+from jobs.models import MaintenanceWindow
+from queueops.rest.schema import operation
+
+TAG = "maintenance"
+REASON = OpenApiParameter("reason", str, description="For the audit trail.")
+Scope = MaintenanceWindow.Scope
+
+
+def _seen(view: ApiView) -> QuerySet[MaintenanceWindow]:
+    """The project's windows, and windows that hold work of other projects, too."""
+    return MaintenanceWindow.objects.filter(~Q(scope=Scope.PROJECT) | Q(key=view.caller.project_id))
+
+
+def _own(view: ApiView, pk: UUID) -> MaintenanceWindow:
+    """
+    Raises:
+        NotFound: Also for a window of more than the project: operators change it in the admin.
+    """
+    window = MaintenanceWindow.objects.filter(pk=pk, scope=Scope.PROJECT, key=view.caller.project_id).first()
+    if window is None:
+        raise NotFound
+    return window
+
+
+class WindowList(ApiListView[MaintenanceWindow]):
+    needs: ClassVar = {"GET": READ_WINDOWS, "POST": ADD_WINDOWS}
+    queryset = MaintenanceWindow.objects.none()
+    serializer_class = WindowSerializer
+    filterset_class = WindowFilterSet
+
+    @operation(
+        "List maintenance windows, newest first",
+        tag=TAG,
+        operation_id="maintenance_list",
+        answer=WindowSerializer(many=True),
+        example=examples.WINDOW,
+        description="Those of the project, and those of services, kinds and everything, which hold its work as well.",
+    )
+    def get(self, request: Request) -> Response:
+        return self.listed(_seen(self))
+
+    @operation(
+        "Create a maintenance window",
+        tag=TAG,
+        operation_id="maintenance_create",
+        body=inputs.NewWindow,
+        body_example=examples.NEW_WINDOW,
+        answer=WindowSerializer,
+        status=201,
+        example=examples.WINDOW,
+        answers_once=True,
+        description="Of the whole project: once, with `begins_at` and `ends_at`, or weekly, with `weekdays`, `since` "
+        "and `until`. Nothing of the project starts while it is open; running jobs go on.",
+    )
+    def post(self, request: Request) -> Response:
+        given = self.read(inputs.NewWindow)
+        figures = {**given.model_dump(), "scope": Scope.PROJECT, "key": self.caller.project_id}
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            made = windows.save_window(None, figures, actor=self.caller.actor)
+            return 201, dict(WindowSerializer(made).data)
+
+        return self.answer(effect)
+
+
+class WindowDetail(ApiView):
+    needs: ClassVar = {"GET": READ_WINDOWS, "PATCH": CHANGE_WINDOWS, "DELETE": DELETE_WINDOWS}
+    query: ClassVar = {"DELETE": inputs.WithReason.model_fields}
+
+    @operation(
+        "Look at a maintenance window",
+        tag=TAG,
+        operation_id="maintenance_get",
+        answer=WindowSerializer,
+        example=examples.WINDOW,
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        window = _seen(self).filter(pk=pk).first()
+        if window is None:
+            raise NotFound
+        return Response(WindowSerializer(window).data)
+
+    @operation(
+        "Change a maintenance window",
+        tag=TAG,
+        operation_id="maintenance_change",
+        body=inputs.ChangeWindow,
+        body_example={"until": "03:00", "reason": "it takes longer"},
+        answer=WindowSerializer,
+        example=examples.WINDOW,
+        answers_once=True,
+        description="One of the project's own. A field that is left out stays as it is. One that is open ends or goes"
+        " on by its new times within a second; one that is over can be given new times. From once to weekly and back:"
+        " what does not belong to it any more is set to null, the weekdays to `[]`.",
+    )
+    def patch(self, request: Request, pk: UUID) -> Response:
+        given = self.read(inputs.ChangeWindow)
+        window = _own(self, pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            changed = windows.save_window(window.pk, given.figures(), actor=self.caller.actor)
+            return 200, dict(WindowSerializer(changed).data)
+
+        return self.answer(effect)
+
+    @operation(
+        "Delete a maintenance window",
+        tag=TAG,
+        operation_id="maintenance_delete",
+        answer=answers.DeletedInfo,
+        example={"deleted": True},
+        parameters=[REASON],
+        description="One of the project's own. What it holds may start again, unless something else holds it.",
+    )
+    def delete(self, request: Request, pk: UUID) -> Response:
+        given = self.read_query(inputs.WithReason)
+        windows.delete_window(_own(self, pk).pk, actor=self.caller.actor, reason=given.reason)
+        return Response({"deleted": True})
+
+
+class EndWindow(ApiView):
+    needs: ClassVar = {"POST": CHANGE_WINDOWS}
+
+    @operation(
+        "End a maintenance window that is open",
+        tag=TAG,
+        operation_id="maintenance_end",
+        body=inputs.WithReason,
+        body_example={"reason": "done early"},
+        answer=WindowSerializer,
+        example=examples.WINDOW,
+        answers_once=True,
+        description="One of the project's own. A weekly one comes again; one that is not open stays as it is.",
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        given = self.read(inputs.WithReason)
+        window = _own(self, pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            ended = windows.end_window(window.pk, actor=self.caller.actor, reason=given.reason)
+            return 200, dict(WindowSerializer(ended).data)
+
+        return self.answer(effect)

@@ -1,0 +1,83 @@
+"""Maintenance windows: pauses by calendar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.core.validators import MaxValueValidator
+from django.db import models
+from django.db.models.functions import Now
+
+from jobs.calendar import Calendar, Span
+from jobs.models.job import new_id
+
+
+class MaintenanceWindow(models.Model):
+    """
+    Work that nobody may claim from a time to another, once or on weekdays.
+
+    While it is open, a pause switch of its own holds the work. `next_change_at` is when that switch comes or goes, null
+    once the window is over.
+    """
+
+    class Scope(models.TextChoices):
+        GLOBAL = "global", "everything"
+        PROJECT = "project"
+        SERVICE = "service"
+        KIND = "kind"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    scope = models.CharField(max_length=10, choices=Scope)
+    key = models.CharField(
+        max_length=100, blank=True, help_text="The project's id, the service or the kind. Empty for everything."
+    )
+    reason = models.CharField(max_length=500, blank=True, help_text="Shown wherever its work waits.")
+    begins_at = models.DateTimeField(null=True, blank=True, help_text="Once: from then.")
+    ends_at = models.DateTimeField(null=True, blank=True, help_text="Once: until then.")
+    weekdays = ArrayField(
+        models.PositiveSmallIntegerField(validators=[MaxValueValidator(6)]),
+        default=list,
+        blank=True,
+        help_text="Weekly: the days on which it begins.",
+    )
+    since = models.TimeField("from", null=True, blank=True, help_text="Weekly: what the clock shows, such as 22:00.")
+    until = models.TimeField(
+        null=True, blank=True, help_text="Weekly: the next such time after it began. The same: a whole day."
+    )
+    time_zone = models.CharField(
+        max_length=64, default="UTC", help_text="Weekly: whose clock it goes by, such as Europe/Berlin."
+    )
+    skipped_until = models.DateTimeField(null=True, editable=False)  # openings that began before were ended by hand
+    next_change_at = models.DateTimeField(null=True, editable=False)
+    created_by = models.CharField(max_length=100, editable=False)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ("-id",)
+        indexes: ClassVar = [
+            models.Index(
+                fields=["next_change_at"],
+                name="jobs_window_next_idx",
+                condition=models.Q(next_change_at__isnull=False),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_scope_display()} {self.key}".strip()
+
+    @property
+    def calendar(self) -> Calendar:
+        return Calendar(self.begins_at, self.ends_at, self.weekdays, self.since, self.until, self.time_zone)
+
+    @property
+    def actor(self) -> str:
+        """The actor that pauses and resumes at its times."""
+        return f"window:{self.pk}"
+
+    def spans(self, after: datetime) -> Iterator[Span]:
+        """Yield the spans that end after a moment, without those that were ended by hand."""
+        skipped = self.skipped_until
+        return (span for span in self.calendar.spans(after) if skipped is None or span.begins_at >= skipped)

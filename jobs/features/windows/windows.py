@@ -1,0 +1,280 @@
+"""
+Maintenance windows: pauses by calendar.
+
+An open window has its own pause switch beside those of people, so that ending one does not release the other's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice, takewhile
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Q
+
+from jobs.calendar import Span, merged
+from jobs.cron import BadTimes
+from jobs.errors import BadWindow, UnknownWindow
+from jobs.models import MaintenanceWindow, PauseSwitch
+from jobs.services.operate.pauses import HOLDING, hold, release_uncovered
+from queueops.audit import trail
+from queueops.core.clock import database_moment
+from queueops.core.notify import Channel, notify
+from queueops.core.postgres.unique_names import faults_of
+from queueops.core.processes.isolate_failures import one_by_one
+from queueops.core.values.reasons import clean_reason
+from queueops.tenancy.models import Project, ProjectMove
+
+FIGURES = ("scope", "key", "reason", "begins_at", "ends_at", "weekdays", "since", "until", "time_zone")
+CHANGED_AT_ONCE = 50
+MAX_WINDOWS = 200  # that are looked at for coming times
+FORESEEN = timedelta(days=31)
+FORESEEN_SPANS = 5
+Scope = MaintenanceWindow.Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """A time at which a window is open, or will be."""
+
+    window: MaintenanceWindow
+    span: Span
+
+
+@transaction.atomic
+def save_window(
+    window_id: UUID | None, figures: Mapping[str, Any], *, actor: str, reason: str = ""
+) -> MaintenanceWindow:
+    """
+    Make a window, or change one. If it is open by its new times, it holds its work within about a second.
+
+    Args:
+        window_id: None: a new one.
+        figures: Of FIGURES; fields left out stay as they are.
+
+    Raises:
+        BadWindow: With the path of each bad field. Nothing was changed.
+        UnknownWindow
+    """
+    new = window_id is None
+    window = MaintenanceWindow(created_by=actor) if window_id is None else _locked(window_id)
+    before = None if new else _told(window)
+    for name, value in figures.items():
+        setattr(window, name, value)
+    if before is None or {**before, "reason": window.reason} != _told(window):
+        window.skipped_until = None  # a window ended by hand stays ended if only its reason changes
+    window.next_change_at = check_window(window).begins_at
+    window.save(force_insert=new)
+    if before is not None and (before["scope"], before["key"]) != (window.scope, window.key):
+        _take_off(window)  # it held something else
+    elif not new:
+        window.next_change_at = database_moment()  # its switch may have to go
+        window.save(update_fields=["next_change_at"])
+    _record(f"{'create' if new else 'change'}_window", window, before, _told(window), actor=actor, reason=reason)
+    return window
+
+
+def check_window(window: MaintenanceWindow) -> Span:
+    """
+    Return when a window is open, now or next.
+
+    Raises:
+        BadWindow: With the path of each bad field.
+    """
+    faults = faults_of(window)
+    if "scope" not in faults and "key" not in faults:
+        faults |= _faults_of_key(window)
+    if not faults:
+        try:
+            return window.calendar.check(database_moment())
+        except BadTimes as error:
+            faults["since" if error.field == "cron" else error.field] = [str(error)]
+    raise BadWindow(fields=faults)
+
+
+def _faults_of_key(window: MaintenanceWindow) -> dict[str, list[str]]:
+    if window.scope == Scope.GLOBAL:
+        return {"key": ["Leave it empty: everything has no name."]} if window.key else {}
+    if not window.key or "\0" in window.key:
+        return {"key": [f"Name the {window.scope}."]}
+    if window.scope == Scope.PROJECT and not Project.objects.filter(pk=window.key).exists():
+        return {"key": ["There is no such project."]}
+    return {}
+
+
+@transaction.atomic
+def end_window(window_id: UUID, *, actor: str, reason: str = "") -> MaintenanceWindow:
+    """
+    End a window that is open; a weekly window comes again. A window that is not open stays as it is.
+
+    Raises:
+        UnknownWindow
+    """
+    window = _locked(window_id)
+    now = database_moment()
+    span = next(window.spans(now), None)
+    if span is not None and span.begins_at <= now:
+        window.skipped_until = window.next_change_at = now
+        window.save(update_fields=["skipped_until", "next_change_at"])
+        _take_off(window)
+        told = {"until": span.ends_at.isoformat()}
+        _record("end_window", window, told, {"until": now.isoformat()}, actor=actor, reason=reason)
+    return window
+
+
+@transaction.atomic
+def delete_window(window_id: UUID, *, actor: str, reason: str = "") -> None:
+    """
+    Delete a window; its held work goes on, unless something else holds it.
+
+    Raises:
+        UnknownWindow
+    """
+    window = _locked(window_id)
+    _take_off(window)
+    _record("delete_window", window, _told(window), None, actor=actor, reason=reason)
+    window.delete()
+
+
+def _take_off(window: MaintenanceWindow) -> None:
+    """Delete a window's switch in the caller's transaction; held jobs are put back after the commit."""
+    removed, _ = PauseSwitch.objects.filter(window=window).delete()
+    if removed:
+        notify(Channel.READY)
+    if removed and window.scope in HOLDING:
+        transaction.on_commit(release_uncovered)
+
+
+def tend_windows(*, at: datetime | None = None) -> int:
+    """
+    Open and close the windows that are due.
+
+    The next call does what a process that died has left undone. A window that came and went while nobody worked is
+    skipped.
+
+    For house-keeping; not to be called inside a transaction.
+
+    Args:
+        at: None: now, by the database's clock.
+
+    Returns:
+        How many windows were looked at.
+    """
+    if not MaintenanceWindow.objects.filter(next_change_at__isnull=False).exists():
+        return 0
+    now = at or database_moment()
+    # Windows of a project that moves or has moved are left out: nothing may change here, and they would be tried for
+    # ever.
+    away = Q(scope=Scope.PROJECT, key__in=Project.objects.exclude(move=ProjectMove.NONE).values("pk"))
+    due = MaintenanceWindow.objects.filter(next_change_at__lte=now).exclude(away).order_by("next_change_at")
+    ids = list(due.values_list("pk", flat=True)[:CHANGED_AT_ONCE])
+    one_by_one(ids, lambda pk: _tend(pk, now), what="the maintenance window")
+    return len(ids)
+
+
+def _tend(window_id: UUID, now: datetime) -> None:
+    """Make a window's switch agree with its calendar at this moment."""
+    with transaction.atomic(durable=True):
+        rows = MaintenanceWindow.objects.select_for_update().filter(pk=window_id, next_change_at__lte=now)
+        window = rows.first()
+        if window is None:
+            return
+        first = next(window.spans(now), None)
+        is_open = first is not None and first.begins_at <= now
+        switch = PauseSwitch.objects.filter(window=window).first()
+        opens, closes = is_open and switch is None, not is_open and switch is not None
+        if first is not None and is_open:
+            switch, _ = PauseSwitch.objects.update_or_create(
+                window=window,
+                defaults={"until": first.ends_at, "reason": window.reason},
+                create_defaults={
+                    "scope": window.scope,
+                    "key": window.key,
+                    "reason": window.reason,
+                    "paused_by": window.actor,
+                    "until": first.ends_at,
+                },
+            )
+            # If one day's window ends as the next begins, no job is let go in between.
+            window.next_change_at = first.ends_at
+        else:
+            PauseSwitch.objects.filter(window=window).delete()
+            window.next_change_at = None if first is None else first.begins_at
+        window.save(update_fields=["next_change_at"])
+        if opens or closes:
+            _record("pause" if opens else "resume", window, None, {"paused": opens}, actor=window.actor)
+        if closes:
+            notify(Channel.READY)
+    if opens and switch is not None and switch.scope in HOLDING:
+        hold(switch)
+    if closes and window.scope in HOLDING:
+        release_uncovered()
+
+
+def next_spans(window: MaintenanceWindow, *, most: int = FORESEEN_SPANS) -> list[Span]:
+    """When the window is open, now and next."""
+    return list(islice(window.spans(database_moment()), most))
+
+
+def upcoming(*, now: datetime, within: timedelta, most: int) -> list[Upcoming]:
+    """Windows that begin within a time, the soonest first."""
+    rows = MaintenanceWindow.objects.filter(next_change_at__isnull=False).order_by("next_change_at")[:MAX_WINDOWS]
+    found = [
+        Upcoming(row, span)
+        for row in rows
+        for span in takewhile(lambda one: one.begins_at <= now + within, row.spans(now))
+        if span.begins_at > now
+    ]
+    return sorted(found, key=lambda one: one.span.begins_at)[:most]
+
+
+def spans_over(project: str, *, services: Collection[str], kinds: Collection[str], now: datetime) -> Sequence[Span]:
+    """When windows hold some of this work, within FORESEEN; overlapping times are joined."""
+    covers = Q(scope=Scope.PROJECT, key=project)
+    covers |= Q(scope=Scope.SERVICE, key__in=list(services)) | Q(scope=Scope.KIND, key__in=list(kinds))
+    if project != PauseSwitch.EXEMPT:
+        covers |= Q(scope=Scope.GLOBAL)
+    rows = MaintenanceWindow.objects.filter(covers, next_change_at__isnull=False).order_by("next_change_at")
+    return merged(
+        [
+            span
+            for row in rows[:MAX_WINDOWS]
+            for span in takewhile(lambda one: one.begins_at <= now + FORESEEN, row.spans(now))
+        ]
+    )
+
+
+def _locked(window_id: UUID) -> MaintenanceWindow:
+    found = MaintenanceWindow.objects.select_for_update().filter(pk=window_id).first()
+    if found is None:
+        raise UnknownWindow(window_id=str(window_id))
+    return found
+
+
+def _told(window: MaintenanceWindow) -> dict[str, Any]:
+    figures = {name: getattr(window, name) for name in FIGURES}
+    return {name: str(value) if name in ("since", "until") and value else value for name, value in figures.items()}
+
+
+def _record(
+    action: str,
+    window: MaintenanceWindow,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    *,
+    actor: str,
+    reason: str = "",
+) -> None:
+    trail.record(
+        actor=actor,
+        action=action,
+        target=f"maintenance window {window.pk}",
+        before=before and dict(before),
+        after=after and dict(after),
+        reason=clean_reason(reason),
+        project_id=window.key if window.scope == Scope.PROJECT else "",
+    )
