@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobs.features.uploads.uploads import lines_of
 from jobs.models import Upload
 from jobs.services.explain.forecast_submission import SubmissionForecast, SubmissionWay, forecast_submission
 from jobs.services.submit.accept_document import LineError
-from jobs.services.submit.uploads import lines_of
 from queueops.core.errors import QueueOpsError
 from queueops.screens import formatting
 from ratelimits.models import Budget

@@ -49,7 +49,7 @@ body_limits = BodyLimits(
         "/api/v1/forecast/": settings.QUEUEOPS.max_body_mb * MEGABYTE,
         "/openai/v1/files/": settings.QUEUEOPS.max_body_mb * MEGABYTE,
         "/anthropic/v1/messages/batches/": settings.QUEUEOPS.max_body_mb * MEGABYTE,
-        "/admin/jobs/upload/add/": 21 * MEGABYTE,  # MAX_UPLOAD_BYTES of jobs.services.submit.uploads, and the form
+        "/admin/jobs/upload/add/": 21 * MEGABYTE,  # MAX_UPLOAD_BYTES of jobs.features.uploads.uploads, and the form
     },
 )
 from dashboards.live.long_polls import LongPolls  # noqa: E402

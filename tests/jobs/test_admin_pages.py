@@ -17,6 +17,7 @@ from django.urls import reverse
 
 from jobs.admin.jobs.timeline import attempts_of, path_of
 from jobs.admin.states import state_badge
+from jobs.features.uploads.uploads import store_upload
 from jobs.models import (
     AgingRule,
     BulkOperation,
@@ -31,7 +32,6 @@ from jobs.models import (
 from jobs.services.explain.finish_histogram import pace_of
 from jobs.services.explain.history import read_history
 from jobs.services.operate import bulk_run
-from jobs.services.submit.uploads import store_upload
 from jobs.states import SHOWN, JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.values.masking import MASK, masked, masked_text, pretty, unmasked

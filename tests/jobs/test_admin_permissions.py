@@ -7,8 +7,8 @@ from django.contrib.auth.models import Group, Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
+from jobs.features.uploads.uploads import store_upload
 from jobs.models import BulkOperation, DeadLetter, Job, JobEvent, PauseSwitch, SavedFilter, Upload
-from jobs.services.submit.uploads import store_upload
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site import roles

@@ -17,13 +17,13 @@ from django.db import connection
 from django.test import override_settings
 from pydantic import BaseModel
 
+from jobs.features.uploads.uploads import store_upload, submit_upload
 from jobs.handlers import registry
 from jobs.handlers.http.payload import HttpRequest
 from jobs.handlers.http.request import close, http_request
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Job
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.submit.uploads import store_upload, submit_upload
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.core.values.written import elements, member, say_the_same, with_members

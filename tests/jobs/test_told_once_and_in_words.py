@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from dashboards.services.batches import batch_rows
 from jobs.admin.batches.screen import rate_of
-from jobs.admin.uploads import _alike
+from jobs.features.uploads.admin import _alike
 from jobs.models import Batch, DeadLetter
 from jobs.services.explain.causes import causes_of
 from jobs.services.submit.prepare import Rules, prepare_job

@@ -11,11 +11,11 @@ from django.db.models.functions import Now
 
 from jobs.admin import forecasts
 from jobs.errors import UnknownUpload
+from jobs.features.uploads import uploads
+from jobs.features.uploads.uploads import UploadTooLarge, forget_uploads, store_upload, submit_upload
 from jobs.models import Batch, Job, Upload
-from jobs.services.submit import uploads
 from jobs.services.submit.csv_jobs import UnreadableFile
 from jobs.services.submit.submit import BatchRejected, EmptyBatch, QueueFull, submit_batch
-from jobs.services.submit.uploads import UploadTooLarge, forget_uploads, store_upload, submit_upload
 from queueops.audit.models import AuditEntry
 from tests.factories import make_project
 from tests.support.cases import every_case

@@ -7,8 +7,8 @@ import pydantic_core
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from jobs.features.uploads.uploads import read_lines
 from jobs.models import Upload
-from jobs.services.submit.uploads import read_lines
 from queueops.core.errors import QueueOpsError
 from queueops.site.rehearsal import Rehearsed, rehearse, written_limits
 

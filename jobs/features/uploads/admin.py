@@ -15,9 +15,10 @@ from django.urls import path, reverse
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from jobs.admin.forecasts import forecast_of_upload
+from jobs.features.uploads import uploads
 from jobs.handlers.registry import all_handlers
 from jobs.models import Upload
-from jobs.services.submit import uploads
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import formatting
@@ -28,8 +29,6 @@ from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, actor_of, ask, show_error
 from queueops.tenancy.models import Project
 from queueops.tenancy.people import name_of
-
-from .forecasts import forecast_of_upload
 
 PERMISSION = "jobs.add_upload"
 MAX_FILE_MB = uploads.MAX_UPLOAD_BYTES // 1_000_000

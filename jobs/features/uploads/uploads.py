@@ -22,6 +22,12 @@ from django.db import transaction
 
 from jobs.errors import UnknownUpload
 from jobs.models import Upload
+from jobs.services.submit.accept_document import Line, LineChecker, LineError
+from jobs.services.submit.csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
+from jobs.services.submit.prepare import PreparedJob
+from jobs.services.submit.preview import good_jobs
+from jobs.services.submit.spec import WrittenJob
+from jobs.services.submit.submit import EmptyBatch, refuse_when_full, submit_batch
 from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
@@ -29,13 +35,6 @@ from queueops.core.sealing import open_bytes, seal_bytes
 from queueops.core.values.lines import lines_of as lines_of_text
 from queueops.core.values.written import elements, member
 from queueops.tenancy.encryption import is_encrypted
-
-from .accept_document import Line, LineChecker, LineError
-from .csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
-from .prepare import PreparedJob
-from .preview import good_jobs
-from .spec import WrittenJob
-from .submit import EmptyBatch, refuse_when_full, submit_batch
 
 MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
 KEPT = timedelta(days=1)
