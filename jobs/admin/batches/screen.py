@@ -21,9 +21,9 @@ from jobs.admin.dead_letters.groups import shown_causes
 from jobs.admin.filters import TagFilter, tags_shown
 from jobs.admin.money import money_shown
 from jobs.admin.pictures import picture_of
-from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import state_badge, until_when
 from jobs.door.batches import told_of_door
+from jobs.features.saved_filters.admin import SavedFiltersMixin
 from jobs.models import Batch, BulkOperation, Dependency, Job, OnFailure, Tag
 from jobs.services.explain.batch_table import CONTENT_TYPES, Table, write_table
 from jobs.services.explain.refresh_forecasts import holds_of_batch

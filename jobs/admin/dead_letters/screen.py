@@ -18,7 +18,7 @@ from jobs.admin.filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, 
 from jobs.admin.jobs.form import REQUEUE_WITH_CHANGES
 from jobs.admin.jobs.timeline import log_text
 from jobs.admin.matching import Matching, MatchingMixin
-from jobs.admin.saved_filters import SavedFiltersMixin
+from jobs.features.saved_filters.admin import SavedFiltersMixin
 from jobs.lanes import name_of
 from jobs.models import Batch, DeadLetter, Job, Resolution
 from jobs.services.operate.dead_letter_filter import DeadLetterFilter

@@ -17,9 +17,9 @@ from django.utils.safestring import SafeString
 
 from jobs.admin.filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter, TagFilter
 from jobs.admin.matching import Matching, MatchingMixin, parameters_of
-from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import JobStateFilter, state_badge, until_when
 from jobs.aging import effective_priority
+from jobs.features.saved_filters.admin import SavedFiltersMixin
 from jobs.lanes import name_of
 from jobs.models import (
     WHOLE_PROJECT,

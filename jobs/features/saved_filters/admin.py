@@ -11,8 +11,8 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
+from jobs.features.saved_filters.saved_filters import forget_filter, save_filter, visible_filters
 from jobs.models import SavedFilter
-from jobs.services.operate.saved_filters import forget_filter, save_filter, visible_filters
 from queueops.core.errors import QueueOpsError
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm
