@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from jobs.services.archive.day_files import MANIFEST_NAME
+from jobs.features.archive.day_files import MANIFEST_NAME
 from queueops.audit.models import AuditEntry
 from tests.factories import make_project
 from tests.support.all_faults import all_faults

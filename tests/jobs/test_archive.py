@@ -14,11 +14,11 @@ from django.core.management import CommandError
 from django.db import connection
 from django.utils import timezone
 
+from jobs.features.archive import archive as archiving
+from jobs.features.archive.archive import ArchiveBusy, archive, stop_archiving
+from jobs.features.archive.day_files import ArchiveError, DayFiles
+from jobs.features.archive.unarchive import find_archived_job
 from jobs.models import Batch, DutyLease, Job, JobCount, JobEvent, RestoredJob
-from jobs.services.archive import archive as archiving
-from jobs.services.archive.archive import ArchiveBusy, archive, stop_archiving
-from jobs.services.archive.day_files import ArchiveError, DayFiles
-from jobs.services.archive.unarchive import find_archived_job
 from jobs.services.operate.dead_letters import discard_dead_letters
 from jobs.services.upkeep.executors import take_duty
 from jobs.services.upkeep.partitions import EVENTS, restored_parts

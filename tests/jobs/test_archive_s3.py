@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.core.management import CommandError
 
+from jobs.features.archive.day_files import DayFiles
 from jobs.models import Job, JobEvent
-from jobs.services.archive.day_files import DayFiles
 from jobs.services.upkeep.retention import is_archived
 from tests.support.archiving import day, said, state
 from tests.support.s3_server import BUCKET, S3Server, s3_server, shared_server, use_server  # noqa: F401 - fixtures

@@ -34,11 +34,11 @@ from pydantic import BaseModel
 
 from jobs import cluster
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
+from jobs.features.archive import archive
+from jobs.features.archive import results as archived_results
 from jobs.handlers import registry
 from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.models import DeadLetter, DutyLease, Job, ResultStoreTotals, RetryPolicy
-from jobs.services.archive import archive
-from jobs.services.archive import results as archived_results
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.erase.erase_user import ErasureIncomplete, erase_user

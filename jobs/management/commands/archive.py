@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from jobs.services.archive.archive import archive, count_archivable, stop_archiving
+from jobs.features.archive.archive import archive, count_archivable, stop_archiving
 from queueops.core.errors import QueueOpsError
 from queueops.core.stores.choose import store_at
 

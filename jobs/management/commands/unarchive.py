@@ -8,7 +8,7 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from jobs.services.archive.unarchive import find_archived_job, restore_jobs, verify_archive
+from jobs.features.archive.unarchive import find_archived_job, restore_jobs, verify_archive
 from queueops.core.errors import QueueOpsError
 from queueops.core.stores.choose import store_at
 from queueops.core.stores.store import Store

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
-from jobs.services.archive.archive import ArchiveDuty, Say
-from jobs.services.archive.day_files import ArchivedPart, DayFiles
-from jobs.services.archive.results import place_of, stored_of
+from jobs.features.archive.archive import ArchiveDuty, Say
+from jobs.features.archive.day_files import ArchivedPart, DayFiles
+from jobs.features.archive.results import place_of, stored_of
 from queueops.core.sql import run_sql
 from queueops.core.stores.store import Store
 

@@ -24,6 +24,7 @@ from django.db.models.functions import Cast
 from jobs.door.batches import batches_naming
 from jobs.door.files import files_naming
 from jobs.door.models import DoorBatch, DoorFile
+from jobs.features.archive.archive import Say, on_archive_duty
 from jobs.models import (
     Batch,
     BudgetWait,
@@ -40,7 +41,6 @@ from jobs.models import (
     Webhook,
     WebhookDelivery,
 )
-from jobs.services.archive.archive import Say, on_archive_duty
 from jobs.services.operate.job_actions import carry_out_cancel
 from jobs.services.results.garbage_collect import objects_of, remove_objects, remove_unnamed
 from jobs.services.results.store import result_store

@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
-from jobs.services.archive.day_files import DayFiles
+from jobs.features.archive.day_files import DayFiles
 from jobs.services.results.garbage_collect import unnamed_in
 from jobs.services.results.store import result_store
 from jobs.services.upkeep.partitions import AUDIT
