@@ -22,6 +22,8 @@ from django.utils import timezone
 
 from jobs.door import files
 from jobs.door.models import DoorBatch
+from jobs.features.erasure import erase_user as erasing
+from jobs.features.erasure import proof
 from jobs.models import (
     Batch,
     BulkOperation,
@@ -35,8 +37,6 @@ from jobs.models import (
     Webhook,
     WebhookDelivery,
 )
-from jobs.services.erase import erase_user as erasing
-from jobs.services.erase import proof
 from jobs.states import JobState
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry

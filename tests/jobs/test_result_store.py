@@ -36,13 +36,13 @@ from jobs import cluster
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.features.archive import archive
 from jobs.features.archive import results as archived_results
+from jobs.features.erasure.erase_user import ErasureIncomplete, erase_user
+from jobs.features.erasure.proof import find_traces
 from jobs.handlers import registry
 from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.models import DeadLetter, DutyLease, Job, ResultStoreTotals, RetryPolicy
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
-from jobs.services.erase.erase_user import ErasureIncomplete, erase_user
-from jobs.services.erase.proof import find_traces
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Succeeded
 from jobs.services.operate.job_actions import cancel_jobs, reset_to_pending

@@ -17,11 +17,11 @@ from django.utils import timezone
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.executor.duties import Duties
+from jobs.features.erasure.erase_user import erase_user
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import Batch, DeadLetter, Dependency, Job, JobEvent, new_id
-from jobs.services.erase.erase_user import erase_user
 from jobs.services.explain.forecast_submission import forecast_submission
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import take_values as taking

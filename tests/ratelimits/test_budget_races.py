@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from django.db import connection, connections, transaction
 
-from jobs.services.erase.erase_user import erase_user
+from jobs.features.erasure.erase_user import erase_user
 from queueops.core.clock import database_now
 from ratelimits.costs import Usage
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Price, Spend

@@ -11,8 +11,8 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from jobs.services.erase.erase_user import STAYS, count_user, erase_user
-from jobs.services.erase.proof import WHY_TRAIL, find_traces
+from jobs.features.erasure.erase_user import STAYS, count_user, erase_user
+from jobs.features.erasure.proof import WHY_TRAIL, find_traces
 from queueops.core.errors import QueueOpsError
 from queueops.core.stores.choose import store_at
 
