@@ -24,6 +24,7 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
+from jobs.features.encryption import encrypt_payloads
 from jobs.features.webhooks.tell import WebhooksDuty
 from jobs.models import (
     Batch,
@@ -56,7 +57,6 @@ from jobs.services.results.read import ResultMissing, whole_result
 from jobs.services.results.reference import new_name, stored_in
 from jobs.services.results.store import put_content, result_store
 from jobs.services.submit.submit import refuse_when_full
-from jobs.services.upkeep import encrypt_payloads
 from jobs.services.upkeep.paused import watch_paused
 from jobs.states import JobState, Priority
 from queueops.audit import trail

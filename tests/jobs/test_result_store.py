@@ -36,6 +36,7 @@ from jobs import cluster
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.features.archive import archive
 from jobs.features.archive import results as archived_results
+from jobs.features.encryption import encrypt_payloads
 from jobs.features.erasure.erase_user import ErasureIncomplete, erase_user
 from jobs.features.erasure.proof import find_traces
 from jobs.handlers import registry
@@ -53,7 +54,7 @@ from jobs.services.results.reference import stored_in
 from jobs.services.results.store import put_result, result_store
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
-from jobs.services.upkeep import encrypt_payloads, retention
+from jobs.services.upkeep import retention
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.core.stores.choose import store_at

@@ -26,6 +26,7 @@ from pydantic import BaseModel
 
 from jobs.door.files import store_file
 from jobs.door.models import DoorBatch, DoorFilePart
+from jobs.features.encryption import encrypt_payloads
 from jobs.features.uploads.uploads import store_upload, submit_upload
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
@@ -37,7 +38,6 @@ from jobs.services.operate.bulk import start_bulk_requeue
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
-from jobs.services.upkeep import encrypt_payloads
 from jobs.services.upkeep.retention import keep_timelines
 from jobs.services.upkeep.unserved import tend_unserved
 from jobs.services.upkeep.watch import tend_alerts

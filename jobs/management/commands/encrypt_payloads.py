@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from jobs.services.upkeep.encrypt_payloads import Resealed, encrypt_project
+from jobs.features.encryption.encrypt_payloads import Resealed, encrypt_project
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.models import Project
 

@@ -3,8 +3,8 @@
 from django.conf import settings
 from django.contrib.auth.models import User
 
+from jobs.features.encryption.encrypt_payloads import keys_needed, still_plain
 from jobs.models import PauseSwitch
-from jobs.services.upkeep.encrypt_payloads import keys_needed, still_plain
 from queueops.access.services import guard
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.errors import QueueOpsError

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 
+from jobs.features.encryption.encrypt_payloads import keys_used
 from jobs.models import Epoch
-from jobs.services.upkeep.encrypt_payloads import keys_used
 from queueops.core.clock import with_clocks
 from queueops.core.sealing import TOKEN, payload_keys
 from queueops.tenancy.models import Project, ProjectMove
