@@ -1,4 +1,4 @@
--- Read what the log has of jobs, as jobs/event_fold.py takes it.
+-- Read what the log has of jobs, as jobs/features/recovery/event_fold.py takes it.
 --
 -- params  ids: of the jobs; projects: theirs; since: none of their events is older, so that older parts of the log are not looked at
 -- order   by job, then by id: each event is written under its job's lock

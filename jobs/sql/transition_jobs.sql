@@ -79,7 +79,7 @@ WITH given AS MATERIALIZED (
      UNION ALL
     SELECT id, project_id, user_id, batch_id, service, 'state_change', coalesce(%(through)s::text, left_status),
            %(target)s::text, coalesce(message, %(message)s::text),
-           -- The changes besides the state: jobs/event_fold.py rebuilds the row from them.
+           -- The changes besides the state: jobs/features/recovery/event_fold.py rebuilds the row from them.
            CASE WHEN %(through)s::text IS NOT NULL THEN NULL
                 WHEN scheduled_at IS NULL AND code IS NULL AND 0 = %(attempt)s::int + %(crash)s::int + %(deferral)s::int
                 THEN data::jsonb

@@ -18,8 +18,8 @@ from django.db import connection
 from django.db.models import Sum
 
 from jobs.classify import Failure
-from jobs.event_fold import FoldedJob, fold
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
+from jobs.features.recovery.event_fold import FoldedJob, fold
 from jobs.handlers import registry
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import DeadLetter, Executor, Job, JobCount, JobEvent, RetryPolicy

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from dashboards.metrics.samples import Value, read_samples
-from jobs.event_fold import fold
+from jobs.features.recovery.event_fold import fold
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert

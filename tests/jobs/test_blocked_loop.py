@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from django.utils import timezone
 
-from jobs.event_fold import fold
+from jobs.features.recovery.event_fold import fold
 from jobs.models import Executor, Job, JobEvent
 from jobs.services.claim.blocked_loop import Held, note_held
 from jobs.services.finish.lost_claims import find_lost

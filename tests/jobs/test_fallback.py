@@ -16,7 +16,8 @@ from django.db import connection, connections, transaction
 from django.db.models import F
 
 from jobs.classify import Failure
-from jobs.event_fold import FoldedJob, fold
+from jobs.features.recovery.event_fold import FoldedJob, fold
+from jobs.features.recovery.replay import repair
 from jobs.handlers.fallback import CONDITIONS, Fallback, after_wait, next_way
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.models import Job, JobEvent, ServiceBreaker
@@ -29,7 +30,6 @@ from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed
 from jobs.services.submit.spec import InvalidJob, JobSpec
 from jobs.services.submit.submit import submit_job
-from jobs.services.upkeep.replay import repair
 from jobs.states import JobState
 from jobs.testing import drain
 from jobs.transitions import Move, move_jobs

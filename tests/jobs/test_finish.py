@@ -15,7 +15,7 @@ from django.db.models import F
 
 from jobs.backoff import Policy
 from jobs.classify import REMEDIES, Failure
-from jobs.event_fold import fold
+from jobs.features.recovery.event_fold import fold
 from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, RetryPolicy, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from jobs import testing
-from jobs.event_fold import FoldedJob, fold
+from jobs.features.recovery.event_fold import FoldedJob, fold
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Continue, Done, RunningJob, handler

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import pytest
 
-from jobs.event_fold import FoldedJob, fold
+from jobs.features.recovery.event_fold import FoldedJob, fold
 from jobs.models import Job, JobEvent
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import promote_due

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 from jobs.backoff import Policy
 from jobs.classify import Failure
-from jobs.event_fold import FoldedJob, fold
+from jobs.features.recovery.event_fold import FoldedJob, fold
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due, renew_leases
 from jobs.services.claim.fair_share import ClassTurns

@@ -13,12 +13,12 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from jobs.errors import NotPaused
+from jobs.features.recovery import reconcile as service
+from jobs.features.recovery.read_outcomes import read_outcomes
+from jobs.features.recovery.reconcile import Discrepancy, compare, find_by_key, reconcile
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.operate.pauses import pause_scope, resume_scope
-from jobs.services.upkeep import reconcile as service
-from jobs.services.upkeep.read_outcomes import read_outcomes
-from jobs.services.upkeep.reconcile import Discrepancy, compare, find_by_key, reconcile
 from jobs.states import RUNNING, WAITING, JobState
 from queueops.audit.models import AuditEntry
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs

@@ -11,11 +11,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 
+from jobs.features.recovery import replay as service
+from jobs.features.recovery.replay import choose_jobs, compare, repair
 from jobs.models import Job, JobEvent
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.operate.job_actions import schedule_jobs
-from jobs.services.upkeep import replay as service
-from jobs.services.upkeep.replay import choose_jobs, compare, repair
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.core import sql

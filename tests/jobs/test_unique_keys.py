@@ -18,7 +18,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from jobs.event_fold import fold
+from jobs.features.recovery.event_fold import fold
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Batch, Dependency, Job, JobEvent, Tag
 from jobs.services.explain.snapshots import project_counts

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.db.models.functions import Now
 
-from jobs.event_fold import fold
+from jobs.features.recovery.event_fold import fold
 from jobs.models import Executor, Job, JobEvent
 from jobs.services.upkeep.executors import kill_stuck_executors
 from jobs.services.upkeep.watch import watch_executors

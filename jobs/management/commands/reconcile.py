@@ -9,8 +9,16 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 
-from jobs.services.upkeep.read_outcomes import Outcomes, read_outcomes
-from jobs.services.upkeep.reconcile import CHANGING, WHAT_IS_DONE, Discrepancy, Judged, compare, find_by_key, reconcile
+from jobs.features.recovery.read_outcomes import Outcomes, read_outcomes
+from jobs.features.recovery.reconcile import (
+    CHANGING,
+    WHAT_IS_DONE,
+    Discrepancy,
+    Judged,
+    compare,
+    find_by_key,
+    reconcile,
+)
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.csv_lines import csv_line
 

@@ -9,8 +9,8 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import QuerySet
 
+from jobs.features.recovery.replay import RowDifference, choose_jobs, compare, repair
 from jobs.models import Batch, Job
-from jobs.services.upkeep.replay import RowDifference, choose_jobs, compare, repair
 from queueops.core.values.moments import RULE, parse_moment
 from queueops.tenancy.models import Project
 

@@ -296,7 +296,7 @@ def _figures(outcome: Succeeded) -> str:
 
 
 def _facts_of_part(outcome: GivenBack) -> str | None:
-    # `has_part` tells jobs/event_fold.py that progress goes on from there.
+    # `has_part` tells jobs/features/recovery/event_fold.py that progress goes on from there.
     facts: dict[str, Any] = {"has_part": True} if outcome.partial is not None else {}
     if outcome.calls:
         facts |= {"calls": outcome.calls[:MAX_CALLS_LOGGED]}

@@ -22,6 +22,7 @@ from jobs.errors import NotPaused
 from jobs.models import DeadLetter, Job, PauseSwitch, ProviderBatch
 from jobs.services.finish.finish import bury
 from jobs.services.operate.dead_letters import carry_out_discard
+from jobs.services.upkeep.upkeep import is_repeatable
 from jobs.states import RUNNING, TERMINAL, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
@@ -30,7 +31,6 @@ from queueops.core.sealing import seal_json
 from queueops.tenancy.encryption import is_encrypted
 
 from .read_outcomes import Outcomes, Said, Word
-from .upkeep import is_repeatable
 
 RECONCILED_AT_ONCE = 500  # jobs of one transaction
 KEYS_AT_ONCE = 10_000  # effect keys have no index: the table is read once for so many

@@ -15,14 +15,13 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from jobs.event_fold import FoldedJob, fold
+from jobs.features.recovery.event_fold import FoldedJob, fold
 from jobs.models import Job
+from jobs.services.upkeep.partitions import EVENTS
 from jobs.states import RUNNING, EventType
 from queueops.audit import trail
 from queueops.core.sql import run_sql, run_sql_as
 from queueops.core.values.identifiers import first_id_at
-
-from .partitions import EVENTS
 
 COMPARED_AT_ONCE = 2000  # jobs, whose events are in memory together
 REPAIRED_AT_ONCE = 500  # jobs that one transaction locks
