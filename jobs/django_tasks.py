@@ -21,8 +21,8 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 
 from jobs import task_framework
+from jobs.features.results.read import whole_result
 from jobs.models import DeadLetter, Job, JobEvent
-from jobs.services.results.read import whole_result
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import RUNNING, TERMINAL, WAITING, EventType, JobState, Priority

@@ -13,11 +13,11 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
+from jobs.features.results.read import among_few, whole_result
+from jobs.features.results.reference import stored_in
 from jobs.models import DeadLetter, Job
 from jobs.services.explain.batch_results import FIRST, choose_results
 from jobs.services.explain.batch_table import MAX_TABLE_BYTES, TableTooLarge
-from jobs.services.results.read import among_few, whole_result
-from jobs.services.results.reference import stored_in
 from jobs.states import TERMINAL, JobState
 from queueops.core.web.asking import ensure_wanted
 

@@ -20,11 +20,11 @@ from typing import IO
 from uuid import UUID
 
 from jobs.classify import is_retryable
+from jobs.features.results.reference import is_reference, stored_in
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.encrypted_outcomes import message_of, result_of
 from jobs.services.finish.outcomes import Failed, Outcome, Succeeded
-from jobs.services.results.reference import is_reference, stored_in
 from queueops.core.errors import QueueOpsError
 from queueops.core.stores.disk import to_disk
 

@@ -27,6 +27,9 @@ from django.db import (
 )
 
 from jobs.backoff import Policy
+from jobs.features.results.store import result_store
+from jobs.features.results.totals import add_figures
+from jobs.features.results.writer import ResultWriter
 from jobs.models import Executor
 from jobs.services.claim import blocked_loop, claim, provider_quotas, quota_feedback
 from jobs.services.claim.fair_share import ClassTurns
@@ -41,9 +44,6 @@ from jobs.services.finish.lost_claims import find_lost
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress
 from jobs.services.finish.served_kinds import ServedKinds
 from jobs.services.operate.pools import ensure_pool
-from jobs.services.results.store import result_store
-from jobs.services.results.totals import add_figures
-from jobs.services.results.writer import ResultWriter
 from jobs.services.upkeep import executors
 from jobs.services.upkeep.own_claims import compare_claims
 from queueops.core import tracing

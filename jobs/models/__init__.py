@@ -2,6 +2,7 @@
 
 from jobs.features.batch_lane.models import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
 from jobs.features.objectives.models import Objective, ObjectiveSample
+from jobs.features.results.models import ResultStoreTotals
 from jobs.features.schedules.models import Schedule, ScheduleFire
 from jobs.features.webhooks.models import Webhook, WebhookDelivery, WebhookJob
 from jobs.features.windows.models import MaintenanceWindow
@@ -19,7 +20,6 @@ from .policies import AgingRule, Jitter, RetryPolicy
 from .pool import POOLED, Pool, PoolSweep
 from .refused_calls import RefusedCalls
 from .requests import BulkOperation, CanaryState, IdempotencyRecord, RestoredJob
-from .result_store import ResultStoreTotals
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
 from .tag import Tag
 

@@ -10,15 +10,15 @@ from django.test import Client
 from django.utils import timezone
 
 from jobs.features.batch_lane import settle
+from jobs.features.results.garbage_collect import sweep_results
+from jobs.features.results.read import whole_result
+from jobs.features.results.reference import stored_in
+from jobs.features.results.store import result_store
+from jobs.features.results.totals import ResultFigures, add_figures
+from jobs.features.results.writer import write_result
 from jobs.models import DeadLetter, Job, JobEvent, ProviderBatch, ProviderBatchLine, ResultStoreTotals
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.operate.job_actions import cancel_jobs
-from jobs.services.results.garbage_collect import sweep_results
-from jobs.services.results.read import whole_result
-from jobs.services.results.reference import stored_in
-from jobs.services.results.store import result_store
-from jobs.services.results.totals import ResultFigures, add_figures
-from jobs.services.results.writer import write_result
 from jobs.testing import drain
 from queueops.tenancy.models import ProducerKey, Scope
 from tests.support.processes import wait_for

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from django.conf import settings as django_settings
 
+from jobs.features.results.garbage_collect import sweep_results
+from jobs.features.results.read import whole_result
+from jobs.features.results.reference import read_name, stored_in
+from jobs.features.results.store import result_store
 from jobs.models import Job
-from jobs.services.results.garbage_collect import sweep_results
-from jobs.services.results.read import whole_result
-from jobs.services.results.reference import read_name, stored_in
-from jobs.services.results.store import result_store
 from jobs.states import JobState
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger

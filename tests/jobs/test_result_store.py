@@ -39,6 +39,11 @@ from jobs.features.archive import results as archived_results
 from jobs.features.encryption import encrypt_payloads
 from jobs.features.erasure.erase_user import ErasureIncomplete, erase_user
 from jobs.features.erasure.proof import find_traces
+from jobs.features.results import garbage_collect, read
+from jobs.features.results.garbage_collect import sweep_results
+from jobs.features.results.read import ResultMissing, whole_result
+from jobs.features.results.reference import stored_in
+from jobs.features.results.store import put_result, result_store
 from jobs.handlers import registry
 from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.models import DeadLetter, DutyLease, Job, ResultStoreTotals, RetryPolicy
@@ -47,11 +52,6 @@ from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Succeeded
 from jobs.services.operate.job_actions import cancel_jobs, reset_to_pending
-from jobs.services.results import garbage_collect, read
-from jobs.services.results.garbage_collect import sweep_results
-from jobs.services.results.read import ResultMissing, whole_result
-from jobs.services.results.reference import stored_in
-from jobs.services.results.store import put_result, result_store
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep import retention

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.executor.duties import Duties
 from jobs.features.erasure.erase_user import erase_user
+from jobs.features.results.store import result_store
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
@@ -28,7 +29,6 @@ from jobs.services.finish import take_values as taking
 from jobs.services.operate import dependants
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.dependants import DependantsDuty, go_on
-from jobs.services.results.store import result_store
 from jobs.services.submit.dependencies import UnknownDependency
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import BatchRejected, submit_batch, submit_job

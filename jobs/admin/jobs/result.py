@@ -11,8 +11,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
+from jobs.features.results.read import ResultMissing, among_few, whole_result
 from jobs.models import Job
-from jobs.services.results.read import ResultMissing, among_few, whole_result
 from queueops.core.stores.store import StoreError
 from queueops.core.values.masking import masked
 

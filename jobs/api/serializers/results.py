@@ -6,8 +6,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from jobs.features.results.reference import stored_in
 from jobs.models import Job
-from jobs.services.results.reference import stored_in
 from jobs.states import JobState
 
 from .fields import AnyJSON

@@ -19,11 +19,11 @@ from jobs.api.serializers.costs import money_answer, ways_answer
 from jobs.api.serializers.events import EventSerializer
 from jobs.api.serializers.jobs import JobDetailSerializer, JobSerializer, job_answer
 from jobs.api.serializers.waiting import retry_after
+from jobs.features.results.read import among_few, read_stored, whole_result
+from jobs.features.results.reference import stored_in
 from jobs.models import Job, JobEvent
 from jobs.services.explain.event_log import log_cursor
 from jobs.services.explain.snapshots import job_snapshot
-from jobs.services.results.read import among_few, read_stored, whole_result
-from jobs.services.results.reference import stored_in
 from jobs.services.submit.spec import JobSpec, parse_spec
 from jobs.services.submit.submit import submit_job
 from queueops.core.values.masking import masked

@@ -21,8 +21,8 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 
+from jobs.features.results.garbage_collect import objects_of
 from jobs.models import DutyLease
-from jobs.services.results.garbage_collect import objects_of
 from jobs.services.upkeep.executors import take_duty
 from jobs.services.upkeep.partitions import EVENTS, drop_part
 from jobs.services.upkeep.retention import ARCHIVING, keep_timelines, timelines_are_kept

@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 from uuid import UUID
 
-from jobs.services.results.garbage_collect import keep_sweep_out, objects_of, remove_objects
-from jobs.services.results.read import sum_of
-from jobs.services.results.reference import StoredResult, stored_in
-from jobs.services.results.store import result_store
+from jobs.features.results.garbage_collect import keep_sweep_out, objects_of, remove_objects
+from jobs.features.results.read import sum_of
+from jobs.features.results.reference import StoredResult, stored_in
+from jobs.features.results.store import result_store
 from queueops.core.sealing import STORED
 from queueops.core.stores.store import Store, StoreError
 

@@ -15,6 +15,8 @@ from django.db.models.functions import Extract
 from pydantic import ValidationError
 
 from jobs.classify import Failure, clean, failure_of
+from jobs.features.results.totals import add_figures
+from jobs.features.results.writer import take_figures, write_result
 from jobs.handlers.batch_form import LineResult, line_of
 from jobs.handlers.errors import UNTOLD
 from jobs.handlers.registry import find_handler
@@ -23,8 +25,6 @@ from jobs.services.finish.claimed import ClaimedJob, opened
 from jobs.services.finish.finish import record_outcomes, retry_policies, unstorable
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded
 from jobs.services.finish.result_text import result_text
-from jobs.services.results.totals import add_figures
-from jobs.services.results.writer import take_figures, write_result
 from jobs.states import JobState
 from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify

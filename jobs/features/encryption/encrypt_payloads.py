@@ -22,12 +22,12 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Q
 
+from jobs.features.results.garbage_collect import remove_objects
+from jobs.features.results.reference import is_reference, new_name, read_name, stored_in
+from jobs.features.results.store import put_content, result_store
 from jobs.handlers.registry import all_handlers
 from jobs.models import BulkOperation, Job, PauseSwitch, RefusedCalls, ScheduleFire, ServiceBreaker, Tag
 from jobs.services.finish.encrypted_outcomes import TOLD
-from jobs.services.results.garbage_collect import remove_objects
-from jobs.services.results.reference import is_reference, new_name, read_name, stored_in
-from jobs.services.results.store import put_content, result_store
 from jobs.states import RUNNING
 from queueops.audit import trail
 from queueops.core import sealing

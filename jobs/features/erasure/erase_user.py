@@ -25,6 +25,8 @@ from jobs.door.batches import batches_naming
 from jobs.door.files import files_naming
 from jobs.door.models import DoorBatch, DoorFile
 from jobs.features.archive.archive import Say, on_archive_duty
+from jobs.features.results.garbage_collect import objects_of, remove_objects, remove_unnamed
+from jobs.features.results.store import result_store
 from jobs.models import (
     Batch,
     BudgetWait,
@@ -42,8 +44,6 @@ from jobs.models import (
     WebhookDelivery,
 )
 from jobs.services.operate.job_actions import carry_out_cancel
-from jobs.services.results.garbage_collect import objects_of, remove_objects, remove_unnamed
-from jobs.services.results.store import result_store
 from jobs.services.upkeep.partitions import EVENTS
 from jobs.services.upkeep.retention import is_archived
 from queueops.audit import trail

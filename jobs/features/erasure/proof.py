@@ -13,8 +13,8 @@ from django.db.models import TextField
 from django.db.models.functions import Cast
 
 from jobs.features.archive.day_files import DayFiles
-from jobs.services.results.garbage_collect import unnamed_in
-from jobs.services.results.store import result_store
+from jobs.features.results.garbage_collect import unnamed_in
+from jobs.features.results.store import result_store
 from jobs.services.upkeep.partitions import AUDIT
 from queueops.audit.models import AuditEntry
 from queueops.core.stores.store import Store

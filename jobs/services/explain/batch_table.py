@@ -13,9 +13,9 @@ from uuid import UUID
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import QuerySet
 
+from jobs.features.results.read import among_few, whole_result
+from jobs.features.results.reference import stored_in
 from jobs.models import Job
-from jobs.services.results.read import among_few, whole_result
-from jobs.services.results.reference import stored_in
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.csv_lines import csv_line
 from queueops.core.values.sizes import MEGABYTE

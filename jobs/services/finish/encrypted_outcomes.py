@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from jobs.services.results.reference import is_reference
+from jobs.features.results.reference import is_reference
 from queueops.core.sealing import WITHHELD, seal_json, seal_text, seal_value
 
 from .claimed import ClaimedJob

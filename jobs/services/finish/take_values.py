@@ -14,9 +14,9 @@ import pydantic_core
 from django.conf import settings
 
 from jobs.classify import Failure, clean
+from jobs.features.results.read import ResultMissing, among_few, read_stored
+from jobs.features.results.reference import StoredResult, stored_in
 from jobs.models import Job
-from jobs.services.results.read import ResultMissing, among_few, read_stored
-from jobs.services.results.reference import StoredResult, stored_in
 from jobs.services.submit.choose_lane import choose_lanes
 from jobs.services.submit.deliveries import watch_ways
 from jobs.services.submit.payloads import payloads_to_store

@@ -8,9 +8,9 @@ from django.conf import settings
 from django.db.models import Value
 
 from jobs.cluster import ALLOWED_TASKS
+from jobs.features.results.garbage_collect import ForeignStore, ensure_own_store
 from jobs.handlers.registry import served_names
 from jobs.models import BatchPolicy, MaintenanceWindow, Objective, PauseSwitch, ResultStoreTotals
-from jobs.services.results.garbage_collect import ForeignStore, ensure_own_store
 from jobs.services.upkeep.nobody import nobody_works
 from jobs.services.upkeep.retention import find_overdue, is_archived
 from queueops.audit import stream

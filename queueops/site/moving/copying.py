@@ -44,7 +44,7 @@ SUM = """
 SELECT count(*), coalesce(sum(('x' || left(md5(whole::text), 16))::bit(64)::bigint::numeric), 0)::text
   FROM ({read}) AS whole
 """
-# `queueops!stored!<name>!<bytes>!<sha256>`, as jobs/services/results/reference.py writes it.
+# `queueops!stored!<name>!<bytes>!<sha256>`, as jobs/features/results/reference.py writes it.
 STORED_RESULTS = """
 SELECT count(*), coalesce(sum(split_part(stored, '!', 4)::bigint), 0)::bigint
   FROM (SELECT coalesce(result_text, result::text) AS stored FROM jobs_job
