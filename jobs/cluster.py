@@ -39,13 +39,13 @@ from jobs.door.calls import forget_calls
 from jobs.door.files import forget_files
 from jobs.executor.outcome_log import ensure_usable
 from jobs.executor.pump import STUCK_SECONDS, ExecutorPump, ExecutorSettings
+from jobs.features.pools.pools import alive, ensure_pool
 from jobs.features.results import garbage_collect
 from jobs.features.results.store import result_store
 from jobs.features.uploads import uploads
 from jobs.forking import FORKING
 from jobs.models import Executor
 from jobs.services.operate import bulk_run, pauses
-from jobs.services.operate.pools import alive, ensure_pool
 from jobs.services.upkeep import executors, partitions, retention, upkeep
 from queueops.audit import stream
 from queueops.core.clock import Now, database_now, with_clocks

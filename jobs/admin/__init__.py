@@ -1,9 +1,10 @@
 """The queue's screens, a module or a folder each, and those of its features; importing them registers them."""
 
 from jobs.features import FEATURES
+from jobs.features.pools import admin as pools
 from jobs.features.uploads import admin as uploads
 
-from . import executors, housekeeping, operations, pauses, pools, projects, ramp, rules
+from . import executors, housekeeping, operations, pauses, projects, ramp, rules
 from .batches import screen as batches
 from .dead_letters import screen as dead_letters
 from .jobs import screen as jobs

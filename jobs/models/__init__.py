@@ -2,6 +2,7 @@
 
 from jobs.features.batch_lane.models import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
 from jobs.features.objectives.models import Objective, ObjectiveSample
+from jobs.features.pools.models import POOLED, Pool, PoolSweep
 from jobs.features.results.models import ResultStoreTotals
 from jobs.features.schedules.models import Schedule, ScheduleFire
 from jobs.features.webhooks.models import Webhook, WebhookDelivery, WebhookJob
@@ -17,7 +18,6 @@ from .fragments import written_fragments
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
 from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
-from .pool import POOLED, Pool, PoolSweep
 from .refused_calls import RefusedCalls
 from .requests import BulkOperation, CanaryState, IdempotencyRecord, RestoredJob
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
+from jobs.features.pools.pools import save_pool
 from jobs.models import Executor, Job, JobEvent
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.operate.pools import save_pool
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from tests.faults.clusters import cluster

@@ -13,17 +13,17 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from jobs.errors import BadPool, PoolInUse
+from jobs.features.pools import assign as upkeep_pools
+from jobs.features.pools.assign import follow_pools
+from jobs.features.pools.figures import pool_depths
+from jobs.features.pools.pools import delete_pool, ensure_pool, pools_served, save_pool
 from jobs.models import Executor, Job, Pool, PoolSweep, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, claim_suspect
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
-from jobs.services.explain.pools import pool_depths
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import breaker
-from jobs.services.operate.pools import delete_pool, ensure_pool, pools_served, save_pool
-from jobs.services.upkeep import pools as upkeep_pools
 from jobs.services.upkeep.executors import deregister, register
-from jobs.services.upkeep.pools import follow_pools
 from jobs.services.upkeep.watch_unserved import watch_unserved
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry

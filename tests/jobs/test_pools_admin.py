@@ -8,8 +8,8 @@ import pytest
 from django.urls import reverse
 
 from dashboards.metrics.samples import Value, read_samples
+from jobs.features.pools.pools import save_pool
 from jobs.models import Executor, Pool, PoolSweep
-from jobs.services.operate.pools import save_pool
 from queueops.audit.models import AuditEntry
 from tests.factories import make_job, make_jobs
 from tests.support.cases import every_case

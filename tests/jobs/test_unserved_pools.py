@@ -8,6 +8,9 @@ from uuid import UUID
 import pytest
 from django.db.models.functions import Now
 
+from jobs.features.pools import assign as upkeep_pools
+from jobs.features.pools.assign import follow_pools
+from jobs.features.pools.pools import save_pool
 from jobs.handlers.registry import served_names
 from jobs.models import DeadLetter, Executor, Job, PauseSwitch
 from jobs.services.claim.claim import claim_jobs, claim_suspect
@@ -16,9 +19,6 @@ from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import served_kinds as kinds_service
 from jobs.services.finish.served_kinds import ServedKinds, kinds_served, refusal_of, take_up
 from jobs.services.operate.pauses import settle_holds
-from jobs.services.operate.pools import save_pool
-from jobs.services.upkeep import pools as upkeep_pools
-from jobs.services.upkeep.pools import follow_pools
 from jobs.services.upkeep.unserved import tend_unserved
 from jobs.services.upkeep.watch_unserved import watch_unserved
 from jobs.states import JobState

@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from jobs.services.operate.pools import LISTS, delete_pool, save_pool, unheard_of
+from jobs.features.pools.pools import LISTS, delete_pool, save_pool, unheard_of
 from queueops.core.errors import QueueOpsError
 
 ACTOR = "system:set_pool"

@@ -16,9 +16,9 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from jobs.features.pools.pools import pools_served
 from jobs.lanes import name_of
 from jobs.models import ServiceBreaker
-from jobs.services.operate.pools import pools_served
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql

@@ -24,10 +24,10 @@ from uuid import UUID
 from django.db.models import Q, Value
 from django.db.models.functions import Coalesce
 
+from jobs.features.pools.pools import alive
 from jobs.handlers.registry import Handler, all_handlers, served_names
 from jobs.models import Executor, Job, PauseSwitch
 from jobs.services.operate import pauses
-from jobs.services.operate.pools import alive
 from jobs.states import WAITING, JobState
 from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from jobs.aging import DEFAULT_RULES
 from jobs.backoff import TEMPLATES
 from jobs.classify import POISON, Failure
+from jobs.features.pools.assign import PASSES
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import AgingRule, Job, JobEvent, RetryPolicy
 from jobs.services.explain.flow import SEQUENCES
@@ -33,7 +34,6 @@ from ratelimits.services.money.holds import losing_known
 
 from . import executors
 from .partitions import make_partitions
-from .pools import PASSES
 
 logger = logging.getLogger(__name__)
 

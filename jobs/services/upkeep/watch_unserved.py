@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from django.conf import settings
 
+from jobs.features.pools.unserved import unserved_pools
 from jobs.models import Job, PauseSwitch
 from jobs.services.finish.served_kinds import UNSERVED
 from ratelimits.models import QuotaAlert
@@ -14,7 +15,6 @@ from ratelimits.subjects import MAX_ID_LENGTH
 
 from .by_project import count_by_project, jobs_wait
 from .unserved import waiting_for
-from .unserved_pools import unserved_pools
 
 MAX_MISSING = 200  # things that are missing
 

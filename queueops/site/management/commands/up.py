@@ -14,7 +14,7 @@ from django.core.management import call_command, get_commands
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from jobs.services.operate.pools import ensure_pool
+from jobs.features.pools.pools import ensure_pool
 from queueops.core.database import ensure_suitable_database
 from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.core.errors import QueueOpsError

@@ -6,10 +6,11 @@ from datetime import timedelta
 
 from django.conf import settings
 
+from jobs.features.pools.figures import PoolDepth, pool_depths
+from jobs.features.pools.pools import pools_served
 from jobs.models import Job, Pool
-from jobs.services.explain.pools import PoolDepth, pool_depths
 from jobs.services.operate.job_filter import Counted
-from jobs.services.operate.pools import pools_served
+from jobs.services.upkeep.by_project import count_by_project, jobs_wait
 from jobs.states import WAITING
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
@@ -17,8 +18,6 @@ from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening
 from ratelimits.subjects import MAX_ID_LENGTH
-
-from .by_project import count_by_project, jobs_wait
 
 MAX_POOLLESS = 5_000  # jobs looked at, in lanes and outside of them
 

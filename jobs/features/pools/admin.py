@@ -12,10 +12,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from jobs.features.pools import pools
+from jobs.features.pools.figures import PoolDepth, pool_depths
+from jobs.features.pools.models import WORD
 from jobs.models import Pool
-from jobs.models.pool import WORD
-from jobs.services.explain.pools import PoolDepth, pool_depths
-from jobs.services.operate import pools
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
 from queueops.screens import formatting

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
+from jobs.features.pools.pools import alive
 from jobs.models import Executor, Pool
-from jobs.services.operate.pools import alive
 from queueops.core.sql import run_sql
 
 MAX_OF_A_POOL = 10_000  # ready or parked jobs of one pool, in lanes and outside of them
