@@ -14,12 +14,12 @@ from uuid import UUID
 
 from jobs.feature import Rounds
 from jobs.features import FEATURES
+from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.features.pools import assign
 from jobs.services.explain import flow
 from jobs.services.finish import breaker, fallback, guards, stops
 from jobs.services.finish.take_values import take_values
 from jobs.services.operate import budget_waits, pauses
-from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.upkeep import batches, executors, unserved, upkeep, watch, worker_deaths
 from queueops.core.processes.isolate_failures import one_by_one
 from ratelimits.services.limiter import decide

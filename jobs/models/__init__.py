@@ -1,6 +1,7 @@
 """The queue's records. migrations/ adds partitions, the guard of the states and storage settings."""
 
 from jobs.features.batch_lane.models import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
+from jobs.features.dependencies.models import Dependency, OnFailure
 from jobs.features.objectives.models import Objective, ObjectiveSample
 from jobs.features.pools.models import POOLED, Pool, PoolSweep
 from jobs.features.results.models import ResultStoreTotals
@@ -11,7 +12,6 @@ from queueops.core.sql import define_fragments
 
 from .budget_wait import BudgetWait
 from .dead_letter import DeadLetter, Resolution
-from .dependency import Dependency, OnFailure
 from .epoch import Epoch
 from .flow import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from .fragments import written_fragments

@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pytest
 from django.urls import reverse
 
+from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.models import Batch, Job
-from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.job_actions import cancel_jobs
 from tests.api.conftest import SPEC, Api, error_of
 from tests.support.people import signed_in

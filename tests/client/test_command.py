@@ -23,8 +23,8 @@ from uuid import uuid4
 
 import pytest
 
+from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.models import Batch, Job
-from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.operate.pauses import pause_scope
 from jobs.services.submit.spec import parse_spec

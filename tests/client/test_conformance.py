@@ -14,12 +14,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from jobs.api import examples
+from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.features.schedules.schedules import run_schedule
 from jobs.features.webhooks.webhooks import send_test
 from jobs.models import Job as Jobs
 from jobs.models import Webhook as Webhooks
 from jobs.models import WebhookJob
-from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit.spec import parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim import quota_feedback
 from jobs.services.claim.claim import promote_due
 from jobs.services.finish.outcomes import Outcome, Progress
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.job_actions import cancel_jobs, reset_to_pending
 from jobs.services.submit.spec import JobSpec, parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
+from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.models import Batch, Dependency, Job, JobEvent
-from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit.spec import parse_spec
 from jobs.services.submit.submit import submit_batch

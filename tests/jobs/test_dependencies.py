@@ -15,13 +15,14 @@ from django.db import OperationalError, connection
 from django.utils import timezone
 
 from jobs.executor.duties import Duties
+from jobs.features.dependencies import dependants
+from jobs.features.dependencies.dependants import DependantsDuty
+from jobs.features.dependencies.dependencies import UnknownDependency
 from jobs.models import Batch, Dependency, Job, JobEvent, new_id
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.operate import dependants, pauses
+from jobs.services.operate import pauses
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.job_actions import cancel_jobs
-from jobs.services.submit.dependencies import UnknownDependency
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import BatchRejected, submit_batch, submit_job
 from jobs.services.upkeep import upkeep
@@ -333,8 +334,8 @@ def test_a_bad_line_is_told_by_its_number_and_the_others_are_accepted_where_that
 
 
 def test_more_jobs_than_one_look_takes_are_all_come_to(monkeypatch):
-    monkeypatch.setattr("jobs.services.operate.dependants.DEPENDANTS_AT_ONCE", 2)
-    monkeypatch.setattr("jobs.services.operate.dependants.DEPENDANTS_A_TURN", 4)
+    monkeypatch.setattr("jobs.features.dependencies.dependants.DEPENDANTS_AT_ONCE", 2)
+    monkeypatch.setattr("jobs.features.dependencies.dependants.DEPENDANTS_A_TURN", 4)
     slow, quick = make_jobs(2)
     for _ in range(5):
         submit(slow.pk)
@@ -473,7 +474,7 @@ def test_who_is_cut_off_before_a_job_is_known_to_wait_no_longer_has_not_let_it_g
 
 
 def test_what_is_cut_off_in_the_middle_of_a_batch_goes_on(monkeypatch):
-    monkeypatch.setattr("jobs.services.operate.dependants.RELEASED_IN_ONE", 2)
+    monkeypatch.setattr("jobs.features.dependencies.dependants.RELEASED_IN_ONE", 2)
     first = make_job()
     jobs = a_waiting_batch(first.pk, count=5)
     complete(first)
@@ -484,7 +485,7 @@ def test_what_is_cut_off_in_the_middle_of_a_batch_goes_on(monkeypatch):
             raise RuntimeError("the process died")
         return run_sql(*arguments)
 
-    monkeypatch.setattr("jobs.services.operate.dependants.run_sql", cut_off)
+    monkeypatch.setattr("jobs.features.dependencies.dependants.run_sql", cut_off)
     turn()
     assert Job.objects.filter(held=True).count() == 3
     turn()

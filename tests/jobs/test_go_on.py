@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from jobs.features.dependencies.dependants import DependantsDuty, go_on
 from jobs.models import Batch, Dependency, Job, JobEvent
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate import pauses
-from jobs.services.operate.dependants import DependantsDuty, go_on
 from jobs.services.submit.spec import parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState

@@ -11,13 +11,13 @@ from django.urls import reverse
 from django.utils import timezone
 from pydantic import BaseModel
 
+from jobs.features.dependencies.dependants import go_on
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Batch, Executor, Job, PauseSwitch
 from jobs.services.explain.verdicts import verdicts_of
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import guards
-from jobs.services.operate.dependants import go_on
 from jobs.services.operate.pauses import pause_batch, resume_batch, settle_holds
 from jobs.services.submit.submit import submit_batch
 from jobs.services.upkeep.paused import watch_paused

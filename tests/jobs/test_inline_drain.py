@@ -14,12 +14,12 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from jobs import testing
+from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.features.recovery.event_fold import FoldedJob, fold
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
 from jobs.models import Batch, DeadLetter, Executor, Job, JobEvent, RetryPolicy
-from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState

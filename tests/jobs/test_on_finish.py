@@ -11,11 +11,11 @@ from uuid import UUID, uuid4
 import pytest
 from aiohttp import web
 
+from jobs.features.dependencies import dependants
+from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.handlers.registry import Done, EndedBatch, RunningJob, UnknownKind, handler
 from jobs.models import Batch, DeadLetter, Dependency, Job, JobEvent, OnFailure
-from jobs.services.operate import dependants
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.submit.on_finish import NOT_OF_A_CALLBACK
 from jobs.services.submit.spec import InvalidJob, JobSpec, parse_spec

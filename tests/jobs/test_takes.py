@@ -17,6 +17,9 @@ from django.utils import timezone
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.executor.duties import Duties
+from jobs.features.dependencies import dependants
+from jobs.features.dependencies.dependants import DependantsDuty, go_on
+from jobs.features.dependencies.dependencies import UnknownDependency
 from jobs.features.erasure.erase_user import erase_user
 from jobs.features.results.store import result_store
 from jobs.handlers import registry
@@ -26,10 +29,7 @@ from jobs.models import Batch, DeadLetter, Dependency, Job, JobEvent, new_id
 from jobs.services.explain.forecast_submission import forecast_submission
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import take_values as taking
-from jobs.services.operate import dependants
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.operate.dependants import DependantsDuty, go_on
-from jobs.services.submit.dependencies import UnknownDependency
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import BatchRejected, submit_batch, submit_job
 from jobs.services.submit.takes import MAX_STEPS, MAX_TAKES

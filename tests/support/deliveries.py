@@ -1,7 +1,7 @@
 """Carrying out messages about alerts, those that wait for others, too."""
 
+from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.models import Dependency
-from jobs.services.operate.dependants import DependantsDuty
 from jobs.testing import drain
 
 

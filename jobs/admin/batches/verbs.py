@@ -10,11 +10,11 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from jobs.admin.forms import BatchPriorityForm, BulkRequeueForm, ResumeBatchForm
+from jobs.features.dependencies.dependants import go_on
 from jobs.models import Batch, BulkOperation, DeadLetter, Dependency
 from jobs.services.explain.snapshots import batch_counts
 from jobs.services.operate import bulk, pauses
 from jobs.services.operate.bulk_outcome import Canary
-from jobs.services.operate.dependants import go_on
 from jobs.states import UNFINISHED, WAITING, GuardState, JobState
 from queueops.core.values.numbers import numbered
 from queueops.screens.forms import ReasonForm

@@ -11,9 +11,9 @@ from django.db.models import QuerySet
 from django.urls import reverse
 
 from jobs.admin.forms import AgainForm, DelayForm, PriorityForm, RequeueForm, ResetForm
+from jobs.features.dependencies.dependants import go_on
 from jobs.models import DeadLetter, Dependency
 from jobs.services.operate import dead_letters, job_actions
-from jobs.services.operate.dependants import go_on
 from jobs.services.operate.run_again import run_again
 from jobs.services.submit.results import BulkResult
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority

@@ -10,9 +10,9 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
 from jobs.api.errors import WrongState
+from jobs.features.dependencies.dependants import go_on
 from jobs.models import Batch
 from jobs.services.operate.bulk import cancel_batch, change_batch_priority, retry_failed
-from jobs.services.operate.dependants import go_on
 from jobs.services.operate.pauses import pause_batch, resume_batch, resume_batch_by_canary
 from queueops.rest.schema import operation
 

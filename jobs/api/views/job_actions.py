@@ -12,9 +12,9 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
 from jobs.api.errors import WrongState
+from jobs.features.dependencies.dependants import go_on
 from jobs.models import DeadLetter, Job
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.operate.dependants import go_on
 from jobs.services.operate.job_actions import cancel_jobs, change_priority, reset_to_pending, schedule_jobs
 from jobs.services.submit.results import BulkResult, distinct_ids
 from jobs.states import JobState

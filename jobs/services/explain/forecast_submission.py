@@ -11,12 +11,12 @@ from uuid import UUID
 
 from django.conf import settings
 
+from jobs.features.dependencies.dependencies import Named
 from jobs.lanes import read_lane
 from jobs.models import Batch, Way
 from jobs.services.submit.accept_document import Line, LineChecker, LineError
 from jobs.services.submit.choose_delivery import WayRules
 from jobs.services.submit.choose_lane import ChosenLane, alike_of, choose_lanes
-from jobs.services.submit.dependencies import Named
 from jobs.services.submit.on_finish import prepare_callback
 from jobs.services.submit.prepare import PreparedJob
 from jobs.services.submit.preview import good_jobs

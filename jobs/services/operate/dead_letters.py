@@ -16,10 +16,10 @@ from django.db.models import QuerySet
 from pydantic import ValidationError
 
 from jobs.errors import InvalidDelay
+from jobs.features.dependencies.dependencies import Named
 from jobs.handlers.registry import Handler, UnknownKind, find_handler
 from jobs.models import Batch, DeadLetter, Resolution, Tag, WebhookDelivery, new_id
 from jobs.services.submit.choose_delivery import BadDeadline, ChosenWay
-from jobs.services.submit.dependencies import Named
 from jobs.services.submit.prepare import Details, PreparedJob, Rules, describe, prepare_job, way_of
 from jobs.services.submit.results import BulkResult, RequeueResult, distinct_ids
 from jobs.services.submit.spec import MAX_DELAY_SECONDS, InvalidJob, JobSpec

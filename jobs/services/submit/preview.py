@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pydantic_core
 
+from jobs.features.dependencies.dependencies import Named
 from jobs.models import Job
 from queueops.core.values.written import say_the_same
 
 from .accept_document import Line, LineChecker
-from .dependencies import Named
 from .prepare import PreparedJob
 from .submit import find_twins, reused_key, without_unknown
 

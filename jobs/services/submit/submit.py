@@ -12,6 +12,7 @@ from uuid import UUID
 import pydantic_core
 from django.db import transaction
 
+from jobs.features.dependencies.dependencies import Named, UnknownDependency, Waits, batch_waits, told_of, waits_as_json
 from jobs.models import Batch, Job, OnFailure
 from queueops.core import tracing
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
@@ -26,7 +27,6 @@ from queueops.tenancy.written_json import WrittenBytes
 from .accept_document import JOBS_OF_AN_INSERT, Line, LineChecker, LineError, in_chunks
 from .choose_lane import choose_lanes
 from .deliveries import watch_ways
-from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of, waits_as_json
 from .guard import BatchTrial
 from .on_finish import prepare_callback
 from .payloads import payloads_to_store

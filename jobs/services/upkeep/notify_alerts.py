@@ -29,8 +29,8 @@ from django.db import transaction
 from django.db.models import CharField, Exists, F, Func, OuterRef, Q, QuerySet, Value
 from django.utils import timezone
 
+from jobs.features.dependencies.dependencies import Named
 from jobs.models import Job, OnFailure, PauseSwitch, new_id
-from jobs.services.submit.dependencies import Named
 from jobs.services.submit.prepare import prepare_job
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import insert_prepared

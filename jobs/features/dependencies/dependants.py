@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs.models import Batch, Dependency, Job
+from jobs.services.operate.job_actions import carry_out_cancel
 from jobs.services.submit.results import BulkResult, distinct_ids
 from jobs.states import UNFINISHED, GuardState
 from queueops.audit import trail
@@ -17,8 +18,6 @@ from queueops.core.notify import Channel, notify
 from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sql import run_sql, run_sql_as
 from queueops.core.values.reasons import clean_reason
-
-from .job_actions import carry_out_cancel
 
 DEPENDANTS_AT_ONCE = 1_000  # owners of one statement
 DEPENDANTS_A_TURN = 5_000  # in one turn, about 70 ms, of a process that has other duties besides
