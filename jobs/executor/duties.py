@@ -14,12 +14,13 @@ from uuid import UUID
 
 from jobs.feature import Rounds
 from jobs.features import FEATURES
+from jobs.features.budget_holds import waits
 from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.features.pools import assign
 from jobs.services.explain import flow
 from jobs.services.finish import breaker, fallback, guards, stops
 from jobs.services.finish.take_values import take_values
-from jobs.services.operate import budget_waits, pauses
+from jobs.services.operate import pauses
 from jobs.services.upkeep import batches, executors, unserved, upkeep, watch, worker_deaths
 from queueops.core.processes.isolate_failures import one_by_one
 from ratelimits.services.limiter import decide
@@ -132,7 +133,7 @@ class Duties:
                 stops.tend_stops,
                 fallback.reroute_waiting,
                 decide.reclaim_expired,
-                budget_waits.tend_budget_waits,
+                waits.tend_budget_waits,
                 self._dependants.do,
                 holds.lose_expired,
                 assign.follow_pools,

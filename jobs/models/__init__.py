@@ -1,6 +1,7 @@
 """The queue's records. migrations/ adds partitions, the guard of the states and storage settings."""
 
 from jobs.features.batch_lane.models import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
+from jobs.features.budget_holds.models import BudgetWait
 from jobs.features.dependencies.models import Dependency, OnFailure
 from jobs.features.objectives.models import Objective, ObjectiveSample
 from jobs.features.pools.models import POOLED, Pool, PoolSweep
@@ -10,7 +11,6 @@ from jobs.features.webhooks.models import Webhook, WebhookDelivery, WebhookJob
 from jobs.features.windows.models import MaintenanceWindow
 from queueops.core.sql import define_fragments
 
-from .budget_wait import BudgetWait
 from .dead_letter import DeadLetter, Resolution
 from .epoch import Epoch
 from .flow import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from jobs.features.budget_holds.waits import tend_budget_waits
 from jobs.handlers import registry
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import BudgetWait, DeadLetter, Job, JobEvent
@@ -14,7 +15,6 @@ from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate import pauses
-from jobs.services.operate.budget_waits import tend_budget_waits
 from jobs.services.submit.submit import submit_batch
 from jobs.services.upkeep.upkeep import rescue_lapsed
 from jobs.states import JobState

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from jobs.classify import Failure
 from jobs.executor.loop import CANCELLED, HandlerLoop
+from jobs.features.budget_holds.spend import told_once
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, Poison, RunningJob, handler
@@ -23,7 +24,6 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.cost_samples import Learning
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded
-from jobs.services.finish.spend import told_once
 from jobs.services.upkeep.upkeep import rescue_lapsed
 from ratelimits.costs import Usage
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, CostEstimate, Limit, Price, Spend

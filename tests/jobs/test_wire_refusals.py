@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from jobs.classify import Failure, failure_of, is_retryable, with_push_back
+from jobs.features.budget_holds.spend import may_have_cost
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.form import batch_form
@@ -20,7 +21,6 @@ from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.refusals import ACCOUNT_CLOSED, parse_refusal
 from jobs.services.finish.outcomes import Failed
-from jobs.services.finish.spend import may_have_cost
 from queueops.core.outbound.client import CallNotes, call_notes
 from queueops.core.values.retry_after import parse_retry_after, told_delay
 from ratelimits.feedback import Violation

@@ -16,11 +16,11 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import QuerySet
 from pydantic_core import to_json
 
+from jobs.features.budget_holds.afford import Affordable, ChosenLine, afford
 from jobs.handlers.batch_form import BatchApi, BatchForm
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.lanes import subject_of
 from jobs.models import BatchSearch, Job, ProviderBatch, ProviderBatchLine, new_id
-from jobs.services.claim.afford import Affordable, ChosenLine, afford
 from queueops.core.clock import Now, database_now
 from queueops.core.sql import run_sql_as
 from queueops.tenancy.credentials import base_url_of, find_principals

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from jobs.features.budget_holds.spend import made_by
 from jobs.services.finish.bounds import most_by_prices
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.spend import made_by
 from ratelimits.models import Spend, Via
 from ratelimits.services.money.holds import NO_USAGE, end_holds, losing_known
 from ratelimits.services.money.spend import MadeCall, Payer, write_ledger

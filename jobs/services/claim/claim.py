@@ -10,6 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
+from jobs.features.budget_holds.afford import afford
 from jobs.lanes import pool_of_lane
 from jobs.models import POOLED
 from jobs.services.finish.claimed import ClaimedJob, opened
@@ -21,7 +22,6 @@ from queueops.core.sql import plain_array, run_sql, run_sql_as, text_array
 from ratelimits.services.limiter.decide import Settlement, settle
 
 from .admit import admit
-from .afford import afford
 from .coalesce import with_companions
 from .fair_share import ClassTurns
 from .lanes import LaneGate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobs.features.budget_holds.afford import Affordable
 from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
 from jobs.services.finish.claimed import ClaimedJob, opened
 from queueops.core.sql import run_sql_as
@@ -11,7 +12,6 @@ from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, TOKENS
 from ratelimits.services.limiter.decide import decide
 
 from .admit import call_of, longest_run, subjects_of
-from .afford import Affordable
 
 TOKEN_UNITS = frozenset({TOKENS, INPUT_TOKENS, OUTPUT_TOKENS})
 

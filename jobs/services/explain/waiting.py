@@ -13,12 +13,12 @@ from django.conf import settings
 from django.db.models import F, Q, Sum
 from django.utils import timezone
 
+from jobs.features.budget_holds.waits import why_unknown
 from jobs.handlers.registry import all_handlers
 from jobs.lanes import pool_of_lane
 from jobs.models import Batch, BudgetWait, Executor, Job, JobEvent, OnFailure, PauseSwitch, RefusedCalls, ServiceBreaker
 from jobs.services.finish import stops
 from jobs.services.finish.served_kinds import INVALID_PAYLOAD, KEY_MISSING
-from jobs.services.operate.budget_waits import why_unknown
 from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
 from jobs.services.submit.takes import shown_takes
 from jobs.states import WAITING, GuardState, JobState

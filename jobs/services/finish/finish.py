@@ -14,6 +14,7 @@ from django.db import transaction
 
 from jobs import backoff
 from jobs.classify import Failure, clean, clean_json, fingerprint, is_outage, is_retryable
+from jobs.features.budget_holds.spend import record_spend
 from jobs.models import RetryPolicy, new_id
 from jobs.services.submit.deliveries import NAMED
 from jobs.states import JobState
@@ -30,7 +31,6 @@ from .fallback import move_another_way, ways_on
 from .lost_claims import find_lost
 from .outcomes import GIVE_BACK_SECONDS, MAX_CALLS_LOGGED, Calls, Failed, GivenBack, Outcome, Progress, Succeeded
 from .served_kinds import INVALID_PAYLOAD, KEY_MISSING, REFUSED_BY, keep_closed, set_aside
-from .spend import record_spend
 from .stops import keep_stopped, note_answered, note_stops
 
 logger = logging.getLogger(__name__)

@@ -9,14 +9,13 @@ from http import HTTPStatus
 from uuid import UUID
 
 from jobs.models import Job
+from jobs.services.finish.bounds import may_be_billed, most_by_prices
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.outcomes import Failed, GivenBack, Outcome
 from ratelimits.costs import Usage
 from ratelimits.models import Spend, Via
 from ratelimits.services.money.holds import NO_USAGE, end_holds
 from ratelimits.services.money.spend import MadeCall, Payer, record_calls, write_ledger
-
-from .bounds import may_be_billed, most_by_prices
-from .claimed import ClaimedJob
-from .outcomes import Failed, GivenBack, Outcome
 
 
 def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None:

@@ -11,11 +11,11 @@ from uuid import UUID
 from django.conf import settings
 
 from jobs.classify import Failure
+from jobs.features.budget_holds.waits import why_unknown
 from jobs.models import BudgetWait, Job
 from jobs.services.finish.bounds import bound_of, read_billed
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import bury
-from jobs.services.operate.budget_waits import why_unknown
 from jobs.transitions import Move
 from queueops.core.clock import Now
 from ratelimits.models import Via
