@@ -14,9 +14,9 @@ from bench.harness.processes import cluster, wait_until_finished
 from bench.harness.report import Report
 from bench.harness.seeding import PROJECT, one_project
 from bench.harness.session import Session, run
+from jobs.features.forecast.submission import SubmissionForecast, forecast_submission
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.models import Batch, FlowSample
-from jobs.services.explain.forecast_submission import SubmissionForecast, forecast_submission
 from jobs.services.explain.snapshots import batch_snapshot
 from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.credentials import seal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from jobs.services.explain.delivery import WayPrices
+from jobs.features.forecast.delivery import WayPrices
 from queueops.core.values.numbers import numbered
 from ratelimits.money import shown
 from ratelimits.services.money.reports import SpendSum

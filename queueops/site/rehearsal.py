@@ -23,8 +23,8 @@ from django.conf import settings
 from django.core import serializers
 from django.db import transaction
 
+from jobs.features.forecast.submission import SubmissionForecast, forecast_submission
 from jobs.models import DeadLetter, Executor, Job, JobEvent
-from jobs.services.explain.forecast_submission import SubmissionForecast, forecast_submission
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import StillUnfinished, drain

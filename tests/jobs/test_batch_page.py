@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 from django.urls import reverse
 
+from jobs.features.forecast import refresh_forecasts
+from jobs.features.forecast.refresh_forecasts import holds_of_batch
 from jobs.lanes import lane_name
 from jobs.models import Batch, ServiceBreaker
-from jobs.services.explain import refresh_forecasts
-from jobs.services.explain.refresh_forecasts import holds_of_batch
 from jobs.services.operate.pauses import pause_scope
 from jobs.states import JobState
 from ratelimits.models import Limit
@@ -85,7 +85,7 @@ def test_what_is_free_to_go_and_what_has_ended_is_held_by_nothing():
 
 
 def test_of_a_large_batch_every_lane_is_told_with_the_exact_number_of_its_jobs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("jobs.services.explain.forecast.MAX_OF_A_BATCH_SAMPLED", 10)
+    monkeypatch.setattr("jobs.features.forecast.forecast.MAX_OF_A_BATCH_SAMPLED", 10)
     batch = make_batch()
     users = [str(uuid4()), str(uuid4())]
     for count, user in ((20, users[0]), (35, users[1])):

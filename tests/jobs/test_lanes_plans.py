@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from jobs.features.forecast.forecast import MAX_OF_A_BATCH_SAMPLED, MAX_SHARERS_READ, limits_of_batch
 from jobs.models import Job
-from jobs.services.explain.forecast import MAX_OF_A_BATCH_SAMPLED, MAX_SHARERS_READ, limits_of_batch
 from jobs.services.explain.position import MAX_AHEAD_COUNTED
 from jobs.services.explain.waiting import explain_waiting
 from queueops.core.sql import load_sql

@@ -15,10 +15,10 @@ from django.utils import timezone
 
 from jobs.errors import NotPaused
 from jobs.executor.duties import Duties
+from jobs.features.forecast.forecast import read_limits
 from jobs.models import Executor, Job, PauseSwitch
 from jobs.services.claim import claim
 from jobs.services.claim.fair_share import ClassTurns
-from jobs.services.explain.forecast import read_limits
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate import pauses
 from jobs.services.operate.epochs import declare_restored

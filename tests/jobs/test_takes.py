@@ -21,12 +21,12 @@ from jobs.features.dependencies import dependants
 from jobs.features.dependencies.dependants import DependantsDuty, go_on
 from jobs.features.dependencies.dependencies import UnknownDependency
 from jobs.features.erasure.erase_user import erase_user
+from jobs.features.forecast.submission import forecast_submission
 from jobs.features.results.store import result_store
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import Batch, DeadLetter, Dependency, Job, JobEvent, new_id
-from jobs.services.explain.forecast_submission import forecast_submission
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import take_values as taking
 from jobs.services.operate.dead_letters import requeue_dead_letters

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from django.db.models.functions import Now
 
-from jobs.admin import forecasts
 from jobs.errors import UnknownUpload
+from jobs.features.forecast import admin
 from jobs.features.uploads import uploads
 from jobs.features.uploads.uploads import UploadTooLarge, forget_uploads, store_upload, submit_upload
 from jobs.models import Batch, Job, Upload
@@ -84,7 +84,7 @@ def test_the_page_forecasts_what_is_not_submitted_yet_and_large_files_on_request
     page = f"/admin/jobs/upload/{upload.pk}/change/"
     operator = signed_in("operator")
     assert "no executor is running" in operator.get(page).content.decode()
-    monkeypatch.setattr(forecasts, "MAX_AT_ONCE", 1)
+    monkeypatch.setattr(admin, "MAX_AT_ONCE", 1)
     assert "Forecast it" in operator.get(page).content.decode()
     assert "no executor is running" in operator.get(f"{page}?forecast=yes").content.decode()
     assert "Forecast" not in signed_in("viewer").get(page).content.decode()

@@ -539,7 +539,7 @@ def test_limits_that_have_room_for_all_of_a_batch_do_not_delay_it():
 
 
 def test_a_large_batch_is_sampled_and_scaled_up(monkeypatch):
-    monkeypatch.setattr("jobs.services.explain.forecast.MAX_OF_A_BATCH_SAMPLED", 20)
+    monkeypatch.setattr("jobs.features.forecast.forecast.MAX_OF_A_BATCH_SAMPLED", 20)
     paced()
     use_up(1)
     batch = make_batch()

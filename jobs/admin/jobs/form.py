@@ -19,8 +19,8 @@ from django.urls import reverse
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget
 
-from jobs.admin.forecasts import forecast_of_job
 from jobs.admin.forms import MAX_EDITABLE
+from jobs.features.forecast.admin import forecast_of_job
 from jobs.handlers.registry import Handler, UnknownKind, all_handlers, find_handler
 from jobs.models import DeadLetter, Job, RetryPolicy
 from jobs.services.operate.dead_letters import requeue_dead_letters

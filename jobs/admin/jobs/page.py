@@ -14,10 +14,10 @@ from jobs.admin.filters import tags_shown
 from jobs.admin.money import money_shown, prices_shown
 from jobs.admin.states import state_badge
 from jobs.door.batches import custom_id_of
+from jobs.features.forecast.delivery import way_prices
 from jobs.features.results.reference import stored_in
 from jobs.lanes import pool_of_lane
 from jobs.models import DeadLetter, Dependency, Job, JobEvent, ProviderBatchLine, Tag
-from jobs.services.explain.delivery import way_prices
 from jobs.services.explain.history import read_history
 from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting

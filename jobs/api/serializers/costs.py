@@ -7,8 +7,8 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
+from jobs.features.forecast.delivery import WayPrices, provider_batch_of, way_prices
 from jobs.models import Job, ProviderBatch
-from jobs.services.explain.delivery import WayPrices, provider_batch_of, way_prices
 from ratelimits.services.money.reports import SpendSum
 
 

@@ -15,7 +15,7 @@ from django.urls import path, reverse
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from jobs.admin.forecasts import forecast_of_upload
+from jobs.features.forecast.admin import forecast_of_upload
 from jobs.features.uploads import uploads
 from jobs.handlers.registry import all_handlers
 from jobs.models import Upload

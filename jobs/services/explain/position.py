@@ -12,12 +12,11 @@ from django.db import connection, transaction
 from django.db.models import Aggregate, Count, Q, QuerySet
 
 from jobs.aging import TierGrowth, age_of_score, class_of, effective_priority
+from jobs.features.forecast.queue_calls import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of, coming_back
 from jobs.models import AgingRule, Job
 from jobs.models.job import IN_LANE
 from jobs.states import RUNNING, JobState, Priority
 from ratelimits.costs import CALLS
-
-from .queue_calls import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of, coming_back
 
 MAX_AHEAD_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
 MAX_WEIGHED = 4000  # jobs whose calls and costs are looked at

@@ -14,6 +14,7 @@ from django.db.models import F, Q, Sum
 from django.utils import timezone
 
 from jobs.features.budget_holds.waits import why_unknown
+from jobs.features.forecast.forecast import Forecast, forecast_start, past_windows, read_limits
 from jobs.handlers.registry import all_handlers
 from jobs.lanes import pool_of_lane
 from jobs.models import Batch, BudgetWait, Executor, Job, JobEvent, OnFailure, PauseSwitch, RefusedCalls, ServiceBreaker
@@ -32,7 +33,6 @@ from ratelimits.money import shown
 from ratelimits.services.limiter.start_forecast import LimitForecast
 from ratelimits.services.money.standings import standing_of
 
-from .forecast import Forecast, forecast_start, past_windows, read_limits
 from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
 
 Code = Literal[

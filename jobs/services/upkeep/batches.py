@@ -13,10 +13,10 @@ from django.db.models import F
 from django.utils import timezone
 
 from jobs.calendar import Span, stretched
+from jobs.features.forecast.forecast import limits_of_batch
 from jobs.features.webhooks.tell import send_batch_webhooks
 from jobs.features.windows.windows import spans_over
 from jobs.models import Batch, Dependency, MaintenanceWindow
-from jobs.services.explain.forecast import limits_of_batch
 from jobs.services.explain.snapshots import Counts, batch_counts, calls_made
 from jobs.services.finish.outages import count_held_of
 from jobs.services.operate.scheduled_jobs import scheduled

@@ -15,11 +15,11 @@ from dashboards.services.project import read_project
 from jobs.api import inputs
 from jobs.api.views.base import READ, READ_DEAD_LETTERS, READ_OPERATIONS, SUBMIT
 from jobs.api.views.batches import BatchDetail, BatchWaiting
-from jobs.api.views.forecast import ForecastBatch
 from jobs.api.views.jobs import JobDetail, JobEvents
 from jobs.api.views.log import EventList
 from jobs.api.views.operations import OperationDetail
 from jobs.api.views.projects import ProjectDetail
+from jobs.features.forecast.api import ForecastBatch
 from jobs.models import Executor
 from jobs.services.explain.causes import causes_of
 from jobs.services.upkeep.health import health_of

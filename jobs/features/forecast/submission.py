@@ -30,9 +30,9 @@ from ratelimits.models import Via
 from ratelimits.services.limiter.estimates import Typical, typical_calls
 from ratelimits.services.limiter.start_forecast import Asked
 
-from .forecast_budgets import BudgetGap, find_gaps
-from .forecast_costs import MissingPrice, PriceBounds, SubmissionCosts, TokenSum
-from .forecast_end import ForecastEnd, LimitNeed, Work, foresee_end
+from .budgets import BudgetGap, find_gaps
+from .costs import MissingPrice, PriceBounds, SubmissionCosts, TokenSum
+from .end import ForecastEnd, LimitNeed, Work, foresee_end
 from .queue_calls import LineJob, calls_left
 
 MAX_REJECTED_LISTED = 100

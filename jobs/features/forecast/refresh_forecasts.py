@@ -11,10 +11,10 @@ from django.db.models import Count, QuerySet
 
 from jobs.lanes import read_lane
 from jobs.models import Job
+from jobs.services.explain.waiting import Reason, explain_waiting
 from jobs.states import WAITING, JobState, Priority
 
 from .forecast import sample_of_batch
-from .waiting import Reason, explain_waiting
 
 MAX_LANES_FORESEEN = 5
 MAX_OF_A_BATCH_COUNTED = 100_000  # waiting jobs

@@ -16,7 +16,7 @@ from ratelimits.services.limiter.estimates import Alike, Typical, typical_calls
 from ratelimits.services.money.prices import price_of
 from ratelimits.services.money.spend import usage_of
 
-from .forecast_costs import expected_tokens
+from .costs import expected_tokens
 
 
 class WayPrices(NamedTuple):

@@ -25,6 +25,7 @@ from jobs.features.windows.windows import spans_over
 from jobs.lanes import read_lane
 from jobs.models import FlowSample, PauseSwitch
 from jobs.models.flow import SINCE_EVER
+from jobs.services.explain.queues import LaneCount, count_lanes
 from jobs.services.operate.pauses import count_slots
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
@@ -35,7 +36,6 @@ from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.subjects import Subject
 
 from .queue_calls import LineCall, LineJob, calls_of
-from .queues import LaneCount, count_lanes
 
 MAX_LANES_READ = 500  # other lanes that are looked at for sharers
 RECENT = timedelta(hours=1)  # calls of this span tell how long calls take; without any, all calls ever made

@@ -10,11 +10,10 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
 from jobs.api.batch_body import read_batch
-from jobs.services.explain.forecast_submission import SubmissionForecast, SubmissionWay, forecast_submission
+from jobs.api.views.base import SUBMIT, ApiView
+from jobs.features.forecast.submission import SubmissionForecast, SubmissionWay, forecast_submission
 from queueops.rest.parsers import JSON, NDJSON, JSONDocument, JSONLines
 from queueops.rest.schema import operation
-
-from .base import SUBMIT, ApiView
 
 MAX_LIMITS_TOLD = 10
 

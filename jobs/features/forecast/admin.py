@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobs.features.forecast.submission import SubmissionForecast, SubmissionWay, forecast_submission
 from jobs.features.uploads.uploads import lines_of
 from jobs.models import Upload
-from jobs.services.explain.forecast_submission import SubmissionForecast, SubmissionWay, forecast_submission
 from jobs.services.submit.accept_document import LineError
 from queueops.core.errors import QueueOpsError
 from queueops.screens import formatting

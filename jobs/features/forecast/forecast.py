@@ -29,6 +29,8 @@ from jobs.features.windows.windows import spans_over
 from jobs.lanes import read_lane, subject_of
 from jobs.models import Job
 from jobs.models.job import IN_SEVERAL_CALLS
+from jobs.services.explain.position import Position, Rules, effective_priority_of, reached_by
+from jobs.services.explain.queues import crowded_lanes
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.core.clock import foretold
 from queueops.core.sql import run_sql
@@ -40,10 +42,8 @@ from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.services.limits.catalogue import counted, rule_of_ramp
 from ratelimits.subjects import Subject
 
-from .forecast_end import call_durations
-from .position import Position, Rules, effective_priority_of, reached_by
+from .end import call_durations
 from .queue_calls import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_left, calls_of, coming_back
-from .queues import crowded_lanes
 
 MAX_SHARERS_READ = 500  # lanes that are looked at for sharers; some milliseconds
 FULL_SHARE = 0.5
