@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from jobs.features.flow.flow import MAX_SERVICES_NAMED
 from jobs.services.explain.depths import MAX_WAITING_COUNTED
-from jobs.services.explain.flow import MAX_SERVICES_NAMED
 from jobs.services.finish.breaker import MAX_HELD_COUNTED
 from jobs.services.operate.scheduled_jobs import MAX_SCHEDULED_COUNTED
 

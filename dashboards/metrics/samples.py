@@ -14,12 +14,12 @@ from django.utils import timezone
 from dashboards.services.cache import CachedRead
 from dashboards.services.objectives import kept_objectives
 from dashboards.services.spend import kept_spend
+from jobs.features.flow import flow
+from jobs.features.flow.bins import DURATION_MS, SIZE_BYTES
 from jobs.features.objectives.objectives import span_words
 from jobs.features.pools.figures import pool_depths
-from jobs.flow_bins import DURATION_MS, SIZE_BYTES
 from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount, ResultStoreTotals, ServiceBreaker
 from jobs.services.claim.ready import oldest_ready
-from jobs.services.explain import flow
 from jobs.services.explain.depths import waiting_depths
 from jobs.services.operate.scheduled_jobs import count_scheduled
 from jobs.services.upkeep.health import Health, health_of, open_letters

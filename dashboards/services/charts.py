@@ -7,8 +7,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from jobs.flow_bins import ANSWERS, NAMED_4XX
-from jobs.services.explain.flow import FlowPoint, FlowRates, rates, series
+from jobs.features.flow.bins import ANSWERS, NAMED_4XX
+from jobs.features.flow.flow import FlowPoint, FlowRates, rates, series
 from jobs.states import RUNNING, UNFINISHED, WAITING
 
 from .cache import CachedRead

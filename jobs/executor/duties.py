@@ -16,8 +16,8 @@ from jobs.feature import Rounds
 from jobs.features import FEATURES
 from jobs.features.budget_holds import waits
 from jobs.features.dependencies.dependants import DependantsDuty
+from jobs.features.flow import flow
 from jobs.features.pools import assign
-from jobs.services.explain import flow
 from jobs.services.finish import breaker, fallback, guards, stops
 from jobs.services.finish.take_values import take_values
 from jobs.services.operate import pauses

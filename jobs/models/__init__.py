@@ -3,6 +3,7 @@
 from jobs.features.batch_lane.models import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
 from jobs.features.budget_holds.models import BudgetWait
 from jobs.features.dependencies.models import Dependency, OnFailure
+from jobs.features.flow.models import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from jobs.features.objectives.models import Objective, ObjectiveSample
 from jobs.features.pools.models import POOLED, Pool, PoolSweep
 from jobs.features.results.models import ResultStoreTotals
@@ -13,7 +14,6 @@ from queueops.core.sql import define_fragments
 
 from .dead_letter import DeadLetter, Resolution
 from .epoch import Epoch
-from .flow import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from .fragments import written_fragments
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
 from .operators import SavedFilter, Upload

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from jobs.features.flow.models import BACKLOG, BINS, SUMS
 from jobs.features.pools.models import POOLED
 from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, JobState
 
-from .flow import BACKLOG, BINS, SUMS
 from .running import PauseSwitch
 
 SCORE_OF_AGE = """CASE WHEN job.age >= rule.promote_after_seconds + rule.next_first_after_seconds

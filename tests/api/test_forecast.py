@@ -14,8 +14,8 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from jobs.features.flow.models import SINCE_EVER
 from jobs.models import BatchPace, Executor, FlowSample, PauseSwitch
-from jobs.models.flow import SINCE_EVER
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
 from ratelimits.models import Budget, CostEstimate, Limit, Price

@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
+from jobs.features.flow import flow
 from jobs.features.webhooks.tell import WebhooksDuty
 from jobs.handlers.webhook import compose
 from jobs.models import Batch, FlowCursor, Job, Webhook, WebhookDelivery, WebhookJob
-from jobs.services.explain import flow
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.outcomes import Succeeded
 from jobs.services.upkeep.batches import finish_batches

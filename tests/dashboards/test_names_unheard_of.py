@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from jobs.features.flow.models import SINCE_EVER
 from jobs.models import FlowSample, MaintenanceWindow, Objective, PauseSwitch
-from jobs.models.flow import SINCE_EVER
 from queueops.core.clock import database_moment
 from ratelimits.models import Limit
 from ratelimits.services.tuning import limits

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from jobs.classify import Failure
 from jobs.executor.duties import Duties
-from jobs.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
+from jobs.features.flow import flow
+from jobs.features.flow.bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
 from jobs.models import DecisionTotal, FlowCursor, FlowSample, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
-from jobs.services.explain import flow
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded

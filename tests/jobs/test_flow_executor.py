@@ -11,11 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from jobs.features.flow import flow
 from jobs.handlers import registry
 from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.registry import RunningJob, handler
 from jobs.models import Job
-from jobs.services.explain import flow
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import TERMINAL

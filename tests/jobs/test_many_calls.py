@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from jobs.features.flow.models import SINCE_EVER
 from jobs.features.forecast.forecast import _coming_back, limits_of_batch
 from jobs.features.forecast.queue_calls import LineJob, calls_of, coming_back
 from jobs.features.forecast.submission import forecast_submission
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.lanes import lane_name
 from jobs.models import Batch, Executor, FlowSample, Job
-from jobs.models.flow import SINCE_EVER
 from jobs.services.explain.batch_report import read_report
 from jobs.services.explain.queues import count_lanes
 from jobs.services.explain.snapshots import batch_snapshot, calls_made, job_snapshot

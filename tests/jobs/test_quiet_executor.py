@@ -19,6 +19,7 @@ from django.utils import timezone
 from jobs.executor import pump
 from jobs.executor.duties import Duties
 from jobs.executor.pump import ExecutorPump
+from jobs.features.flow import flow
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
@@ -38,7 +39,6 @@ from jobs.models import (
     WebhookJob,
 )
 from jobs.services.claim import claim
-from jobs.services.explain import flow
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.operate import job_actions
 from jobs.services.operate.pauses import pause_scope, resume_scope

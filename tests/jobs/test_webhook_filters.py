@@ -23,6 +23,7 @@ from jobs.api.inputs import JobOutcome
 from jobs.errors import BadWebhook, UnknownWebhook
 from jobs.features.erasure.erase_user import erase_user
 from jobs.features.erasure.proof import find_traces
+from jobs.features.flow import flow
 from jobs.features.webhooks import tell as sending
 from jobs.features.webhooks import webhooks
 from jobs.features.webhooks.messages import make_message
@@ -32,7 +33,6 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import RunningJob, close_handlers, find_handler
 from jobs.handlers.webhook import WebhookPayload, compose, post_message
 from jobs.models import Batch, Job, RestoredJob, Tag, Webhook, WebhookDelivery, WebhookJob
-from jobs.services.explain import flow
 from jobs.services.upkeep.batches import finish_batches
 from jobs.services.upkeep.retention import apply_retention
 from jobs.states import TERMINAL, JobState

@@ -13,7 +13,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from dashboards.services import cache
-from jobs.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES
+from jobs.features.flow.bins import ANSWERS, DURATION_MS, SIZE_BYTES
 from jobs.lanes import lane_name
 from jobs.models import BACKLOG, Executor, FlowSample
 from jobs.states import JobState

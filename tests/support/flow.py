@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db import connection
 
+from jobs.features.flow import flow
 from jobs.models import FlowCursor
-from jobs.services.explain import flow
 from tests.support.processes import wait_for
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
+from jobs.features.flow.flow import EVENT_LOG
 from jobs.features.objectives.objectives import (
     AN_HOUR,
     FIVE_MINUTES,
@@ -20,7 +21,6 @@ from jobs.features.objectives.objectives import (
     words_of,
 )
 from jobs.models import FlowCursor, Objective, ObjectiveSample
-from jobs.services.explain.flow import EVENT_LOG
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert

@@ -13,9 +13,9 @@ from django.db import connection, transaction
 from django.db.models import Q
 
 from jobs.errors import BadPool, PoolInUse
+from jobs.features.flow.models import SINCE_EVER
 from jobs.handlers.registry import all_handlers
 from jobs.models import Executor, FlowSample, Pool, PoolSweep
-from jobs.models.flow import SINCE_EVER
 from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.database import UnsuitableDatabase

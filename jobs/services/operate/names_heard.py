@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from jobs.features.flow.models import SINCE_EVER
 from jobs.handlers.registry import all_handlers, served_names
 from jobs.models import DecisionTotal, FlowSample, PauseSwitch
-from jobs.models.flow import SINCE_EVER
 from ratelimits.services.limits.known_names import KnownName, also_known, unheard_of
 
 Scope = PauseSwitch.Scope

@@ -10,8 +10,8 @@ from typing import ClassVar
 from django.db.models import F, Q, Sum
 from django.utils import timezone
 
+from jobs.features.flow.flow import COARSE_SECONDS, FINE_SECONDS, LATE_SECONDS
 from jobs.models import FlowSample, JobEvent
-from jobs.services.explain.flow import COARSE_SECONDS, FINE_SECONDS, LATE_SECONDS
 from jobs.states import EventType
 from queueops.core.clock import Now
 from ratelimits.models import CounterFeedback, QuotaAlert

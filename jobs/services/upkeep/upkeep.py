@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from jobs.aging import DEFAULT_RULES
 from jobs.backoff import TEMPLATES
 from jobs.classify import POISON, Failure
+from jobs.features.flow.flow import SEQUENCES
 from jobs.features.pools.assign import PASSES
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import AgingRule, Job, JobEvent, RetryPolicy
-from jobs.services.explain.flow import SEQUENCES
 from jobs.services.finish.claimed import holder_of
 from jobs.services.finish.finish import bury
 from jobs.services.operate.epochs import ensure_epoch

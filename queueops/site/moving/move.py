@@ -24,8 +24,8 @@ from django.db.models import Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from jobs.features.flow import flow
 from jobs.models import Batch, FlowCursor, Job, JobEvent, PauseSwitch, Webhook
-from jobs.services.explain import flow
 from jobs.services.operate.pauses import pause_scope
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry

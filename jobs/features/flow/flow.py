@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from django.db import connection, transaction
 from django.utils import timezone
 
+from jobs.features.flow.bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
 from jobs.features.objectives.objectives import KEEP_FINE, count_objectives, forget_old_reckonings
 from jobs.features.webhooks.tell import most_hearers, note_ended_jobs
-from jobs.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
 from jobs.models import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql

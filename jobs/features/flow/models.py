@@ -8,7 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
-from jobs.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES
+from jobs.features.flow.bins import ANSWERS, DURATION_MS, SIZE_BYTES
 
 SINCE_EVER = 0  # the span of a service's totals
 # In the order of FlowSample.backlog, whose older rows are shorter: new entries are added at the end.
@@ -33,7 +33,7 @@ class FlowSample(models.Model):
     The log's sums for one service in one span of time. Written by jobs/sql/count_flow.sql alone.
 
     Spans are 10 seconds, 5 minutes, and all since the first count. The histograms' bins are bounded in
-    jobs/flow_bins.py. The row of the empty service also holds the backlog, as it was at the span's
+    jobs/features/flow/bins.py. The row of the empty service also holds the backlog, as it was at the span's
     last sample.
     """
 
