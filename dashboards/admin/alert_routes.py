@@ -18,8 +18,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
+from jobs.features.watches.notify_alerts import can_send_email, send_test
 from jobs.features.webhooks.send_again import count_failed, send_route_again
-from jobs.services.upkeep.notify_alerts import can_send_email, send_test
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
 from queueops.core.errors import QueueOpsError

@@ -18,12 +18,12 @@ from jobs.features.flow import flow
 from jobs.features.flow.bins import DURATION_MS, SIZE_BYTES
 from jobs.features.objectives.objectives import span_words
 from jobs.features.pools.figures import pool_depths
+from jobs.features.watches.watch_runs import running_here
 from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount, ResultStoreTotals, ServiceBreaker
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.explain.depths import waiting_depths
 from jobs.services.operate.scheduled_jobs import count_scheduled
 from jobs.services.upkeep.health import Health, health_of, open_letters
-from jobs.services.upkeep.watch_runs import running_here
 from jobs.states import JobState
 from queueops.audit import stream
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction

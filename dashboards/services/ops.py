@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from jobs.features.watches.paused import ShownPause
 from jobs.models import Executor, PauseSwitch
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.operate.pauses import OPERATORS
 from jobs.services.upkeep.health import Finding, health_of
-from jobs.services.upkeep.paused import ShownPause
 from jobs.states import JobState
 from queueops.core.clock import database_now
 from ratelimits.services.limits.ramps import ShownRamp

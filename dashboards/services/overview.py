@@ -13,12 +13,13 @@ from typing import Any
 
 from django.urls import reverse
 
+from jobs.features.watches.failing import troubled_services
+from jobs.features.watches.paused import ShownPause, is_quiet, shown_pauses
 from jobs.features.windows.windows import upcoming
 from jobs.models import Executor, PauseSwitch, ServiceBreaker
 from jobs.services.explain.snapshots import counts_by_project
 from jobs.services.finish.outages import count_held, open_breakers
 from jobs.services.operate.scheduled_jobs import Scheduled, count_scheduled
-from jobs.services.upkeep.failing import troubled_services
 from jobs.services.upkeep.health import (
     Finding,
     OpenLetters,
@@ -27,7 +28,6 @@ from jobs.services.upkeep.health import (
     health_of,
     open_letters,
 )
-from jobs.services.upkeep.paused import ShownPause, is_quiet, shown_pauses
 from jobs.states import JobState, told_apart
 from queueops.core.clock import database_moment
 from queueops.tenancy.people import names_of

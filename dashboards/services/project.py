@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
+from jobs.features.watches.failing import troubled_services
+from jobs.features.watches.paused import ShownPause, shown_pauses
 from jobs.models import Executor, PauseSwitch, ServiceBreaker
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.finish.outages import count_held
-from jobs.services.upkeep.failing import troubled_services
 from jobs.services.upkeep.has_work import calls_service, is_held_by
 from jobs.services.upkeep.health import Finding, Situation, findings, health_of, open_letters
-from jobs.services.upkeep.paused import ShownPause, shown_pauses
 from queueops.tenancy.people import names_of
 from ratelimits.models import AlertSilence, QuotaAlert
 from ratelimits.services.alerts.silences import silence_of

@@ -18,10 +18,11 @@ from jobs.features.budget_holds import waits
 from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.features.flow import flow
 from jobs.features.pools import assign
+from jobs.features.watches import watch
 from jobs.services.finish import breaker, fallback, guards, stops
 from jobs.services.finish.take_values import take_values
 from jobs.services.operate import pauses
-from jobs.services.upkeep import batches, executors, unserved, upkeep, watch, worker_deaths
+from jobs.services.upkeep import batches, executors, unserved, upkeep, worker_deaths
 from queueops.core.processes.isolate_failures import one_by_one
 from ratelimits.services.limiter import decide
 from ratelimits.services.money import holds

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from jobs.services.upkeep import watch_backups as watching
-from jobs.services.upkeep.watch_backups import watch_backups
+from jobs.features.watches import watch_backups as watching
+from jobs.features.watches.watch_backups import watch_backups
 from queueops.audit.backups import last_backup, note_backup
 from queueops.audit.models import AuditEntry
 from queueops.core.postgres.archiver import ArchiverStanding, archiver_standing

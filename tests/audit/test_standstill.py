@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from dashboards.metrics.samples import Value, read_samples
 from jobs import cluster
+from jobs.features.watches.watch import tend_alerts
 from jobs.services.upkeep.health import Situation, findings
-from jobs.services.upkeep.watch import tend_alerts
 from jobs.states import JobState
 from queueops.audit import stream, trail
 from queueops.audit.models import AuditEntry, AuditStream

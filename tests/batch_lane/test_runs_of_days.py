@@ -8,8 +8,8 @@ import pytest
 from django.utils import timezone
 
 from dashboards.metrics.samples import Value, read_samples
+from jobs.features.watches.watch_runs import watch_runs
 from jobs.models import Job
-from jobs.services.upkeep.watch_runs import watch_runs
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from tests.factories import make_job

@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 from django.urls import reverse
 
+from jobs.features.watches.watch_credentials import watch_credentials
 from jobs.services.operate.credential_pools import put_back_members
-from jobs.services.upkeep.watch_credentials import watch_credentials
 from queueops.audit.models import AuditEntry
 from queueops.tenancy import pools, refusals
 from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember

@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
+from jobs.features.watches import watch
 from jobs.models import DeadLetter, Job, JobEvent, RetryPolicy, ServiceBreaker
 from jobs.services.finish.breaker import MIN_CALLS, SECONDING, THRESHOLD
 from jobs.services.finish.outages import probe_now
 from jobs.services.submit.submit import submit_batch
-from jobs.services.upkeep import watch
 from jobs.states import TERMINAL, JobState
 from ratelimits.models import QuotaAlert
 from tests.factories import make_project

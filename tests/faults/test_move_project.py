@@ -29,6 +29,7 @@ from jobs.features.results.garbage_collect import sweep_results
 from jobs.features.results.read import ResultMissing, whole_result
 from jobs.features.results.reference import new_name, stored_in
 from jobs.features.results.store import put_content, result_store
+from jobs.features.watches.paused import watch_paused
 from jobs.features.webhooks.tell import WebhooksDuty
 from jobs.models import (
     Batch,
@@ -57,7 +58,6 @@ from jobs.services.operate.dead_letters import (
 from jobs.services.operate.job_actions import cancel_jobs, change_priority
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.services.submit.submit import refuse_when_full
-from jobs.services.upkeep.paused import watch_paused
 from jobs.states import JobState, Priority
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry

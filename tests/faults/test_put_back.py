@@ -21,6 +21,7 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 
+from jobs.features.watches.paused import watch_paused
 from jobs.models import Epoch, Executor, Job, PauseSwitch
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
@@ -28,7 +29,6 @@ from jobs.services.claim.restore_detector import UNCERTAIN, Witness
 from jobs.services.operate.epochs import PUT_BACK_REASON, declare_restored, ensure_epoch
 from jobs.services.operate.pauses import resume_scope
 from jobs.services.upkeep.executors import take_duty
-from jobs.services.upkeep.paused import watch_paused
 from jobs.services.upkeep.retention import ARCHIVING, is_archived
 from jobs.states import RUNNING
 from queueops.audit.models import AuditEntry

@@ -13,9 +13,9 @@ from aiohttp import web
 from django.conf import settings as django_settings
 from django.db.models import F
 
+from jobs.features.watches.notify_alerts import send_test, send_unsent
+from jobs.features.watches.watch_letters import watch_dead_letters
 from jobs.models import DeadLetter, Job, JobEvent
-from jobs.services.upkeep.notify_alerts import send_test, send_unsent
-from jobs.services.upkeep.watch_letters import watch_dead_letters
 from jobs.testing import drain
 from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services.alerts import alerts

@@ -13,8 +13,8 @@ from aiohttp import web
 from django.db import transaction
 from django.db.models.functions import Now
 
+from jobs.features.watches.notify_alerts import DIGEST_EVERY, PROJECT, send_unsent
 from jobs.models import Job
-from jobs.services.upkeep.notify_alerts import DIGEST_EVERY, PROJECT, send_unsent
 from jobs.testing import drain
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts import alerts

@@ -15,8 +15,8 @@ from aiohttp import web
 from django.conf import settings as django_settings
 from django.db import connection
 
+from jobs.features.watches.notify_alerts import KIND, send_test, send_unsent
 from jobs.models import DeadLetter, Job, RetryPolicy
-from jobs.services.upkeep.notify_alerts import KIND, send_test, send_unsent
 from jobs.states import JobState
 from jobs.testing import drain
 from ratelimits.models import AlertRoute, QuotaAlert

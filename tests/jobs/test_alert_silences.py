@@ -12,8 +12,8 @@ from django.db.models import F
 from django.urls import reverse
 
 from dashboards.services.ops import ops_snapshot
+from jobs.features.watches.notify_alerts import MAX_SILENCED, send_unsent
 from jobs.models import Executor, Job
-from jobs.services.upkeep.notify_alerts import MAX_SILENCED, send_unsent
 from queueops.audit.models import AuditEntry
 from ratelimits.models import AlertSilence, QuotaAlert
 from ratelimits.services.alerts import alerts

@@ -14,20 +14,14 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from jobs.features.watches.notify_alerts import send_unsent
+from jobs.features.watches.watch import tend_alerts, watch_charges, watch_executors, watch_failing, watch_ready
+from jobs.features.watches.watch_lanes import watch_lanes
+from jobs.features.watches.watch_letters import watch_dead_letters
+from jobs.features.watches.watch_runs import watch_runs
 from jobs.lanes import lane_name
 from jobs.models import DeadLetter, Executor, FlowSample, Job
-from jobs.services.upkeep.notify_alerts import send_unsent
 from jobs.services.upkeep.retention import apply_retention
-from jobs.services.upkeep.watch import (
-    tend_alerts,
-    watch_charges,
-    watch_executors,
-    watch_failing,
-    watch_ready,
-)
-from jobs.services.upkeep.watch_lanes import watch_lanes
-from jobs.services.upkeep.watch_letters import watch_dead_letters
-from jobs.services.upkeep.watch_runs import watch_runs
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import Charge, Counter, Limit, QuotaAlert

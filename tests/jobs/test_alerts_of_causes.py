@@ -12,11 +12,11 @@ from django.conf import settings as django_settings
 from django.db.models import F
 from django.urls import reverse
 
+from jobs.features.watches import alert_groups, watch_letters
+from jobs.features.watches.notify_alerts import KIND, send_unsent
+from jobs.features.watches.watch import watch_outages
+from jobs.features.watches.watch_letters import watch_dead_letters
 from jobs.models import Batch, DeadLetter, Job, RefusedCalls, ServiceBreaker
-from jobs.services.upkeep import alert_groups, watch_letters
-from jobs.services.upkeep.notify_alerts import KIND, send_unsent
-from jobs.services.upkeep.watch import watch_outages
-from jobs.services.upkeep.watch_letters import watch_dead_letters
 from jobs.testing import drain
 from queueops.core.clock import Now
 from ratelimits.models import QuotaAlert

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.db.models import F
 
-from jobs.services.upkeep.notify_alerts import send_unsent
+from jobs.features.watches.notify_alerts import send_unsent
 from ratelimits.models import Limit, QuotaAlert
 from ratelimits.services.alerts import alerts
 from ratelimits.services.alerts.alerts import COMES_BACK

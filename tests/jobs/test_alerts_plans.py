@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from jobs.features.watches.watch_letters import watch_dead_letters
 from jobs.lanes import lane_name
 from jobs.services.claim.ready import oldest_ready
-from jobs.services.upkeep.watch_letters import watch_dead_letters
 from ratelimits.subjects import Subject
 from tests.support.plans import assert_bounded, explain_file, explain_reads
 

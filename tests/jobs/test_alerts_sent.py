@@ -12,9 +12,9 @@ from aiohttp import web
 from django.db import transaction
 from django.utils import timezone
 
+from jobs.features.watches import notify_alerts
+from jobs.features.watches.notify_alerts import PROJECT, send_test, send_unsent
 from jobs.models import DeadLetter, Job
-from jobs.services.upkeep import notify_alerts
-from jobs.services.upkeep.notify_alerts import PROJECT, send_test, send_unsent
 from jobs.testing import drain
 from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services.alerts import alerts

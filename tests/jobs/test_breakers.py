@@ -16,6 +16,7 @@ from django.db.models import F
 
 from jobs.backoff import Policy
 from jobs.classify import Failure
+from jobs.features.watches import watch
 from jobs.models import DeadLetter, Job, JobEvent, ServiceBreaker
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import claim_jobs, promote_due
@@ -28,7 +29,6 @@ from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Failed, Succeeded
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
-from jobs.services.upkeep import watch
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.credentials import seal

@@ -25,9 +25,9 @@ from django_q.tasks import async_task
 
 from jobs import cluster
 from jobs.cluster import KillSafeQueue, SkipLockedBroker, ensure_schedules
+from jobs.features.watches.watch import watch_executors
 from jobs.models import DeadLetter, Executor, Job
 from jobs.services.upkeep import executors, upkeep
-from jobs.services.upkeep.watch import watch_executors
 from jobs.states import JobState
 from jobs.transitions import Lease, Move, move_jobs
 from queueops.core.clock import database_now

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.classify import Failure
+from jobs.features.watches.watch_credentials import watch_credentials
 from jobs.lanes import pool_of_lane
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim import lanes
@@ -32,7 +33,6 @@ from jobs.services.submit.choose_delivery import NoBatchForm
 from jobs.services.submit.prepare import Rules, prepare_job
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job
-from jobs.services.upkeep.watch_credentials import watch_credentials
 from jobs.states import WAITING, JobState
 from jobs.testing import drain
 from queueops.tenancy import pools, refusals

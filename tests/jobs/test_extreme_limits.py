@@ -8,11 +8,11 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
+from jobs.features.watches.watch import tend_alerts
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.upkeep.batches import foresee_batches
-from jobs.services.upkeep.watch import tend_alerts
 from queueops.tenancy.models import Project
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue

@@ -12,15 +12,15 @@ from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
 
+from jobs.features.watches.notify_alerts import KIND, PROJECT, send_unsent
+from jobs.features.watches.paused import watch_paused
+from jobs.features.watches.watch import tend_alerts
 from jobs.models import Executor, Job, PauseSwitch
 from jobs.services.claim import claim
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate.job_actions import cancel_jobs
 from jobs.services.operate.pauses import pause_scope, resume_scope
-from jobs.services.upkeep.notify_alerts import KIND, PROJECT, send_unsent
-from jobs.services.upkeep.paused import watch_paused
-from jobs.services.upkeep.watch import tend_alerts
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from tests.factories import make_batch, make_job, make_jobs, make_project, make_route

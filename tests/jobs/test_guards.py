@@ -12,6 +12,8 @@ from django.utils import timezone
 from pydantic import BaseModel
 
 from jobs.features.dependencies.dependants import go_on
+from jobs.features.watches.paused import watch_paused
+from jobs.features.watches.watch_guards import watch_guards
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Batch, Executor, Job, PauseSwitch
@@ -20,8 +22,6 @@ from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import guards
 from jobs.services.operate.pauses import pause_batch, resume_batch, settle_holds
 from jobs.services.submit.submit import submit_batch
-from jobs.services.upkeep.paused import watch_paused
-from jobs.services.upkeep.watch_guards import watch_guards
 from jobs.states import BatchVerdict, GuardState
 from jobs.testing import drain
 from queueops.tenancy.models import Project

@@ -11,9 +11,9 @@ from django.conf import settings as django_settings
 from django.db import connection
 
 from dashboards.metrics.samples import Value, read_samples
+from jobs.features.watches import watch
+from jobs.features.watches.watch import watch_horizon
 from jobs.models import Job
-from jobs.services.upkeep import watch
-from jobs.services.upkeep.watch import watch_horizon
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from queueops.site.diagnosis.database import examine_transactions
 from queueops.site.diagnosis.finding import DoctorVerdict

@@ -11,11 +11,11 @@ from django.urls import reverse
 from django_q.models import Schedule
 
 from jobs import cluster
+from jobs.features.watches.watch import tend_alerts
 from jobs.models import BulkOperation, Executor, Job, JobEvent, PauseSwitch, ProviderBatch, RetryPolicy
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate import bulk_run
 from jobs.services.operate.pauses import release_uncovered
-from jobs.services.upkeep.watch import tend_alerts
 from queueops.site.roles import make_groups, remember_permissions
 from queueops.tenancy import checks, rights
 from queueops.tenancy.scope import API_ROLE

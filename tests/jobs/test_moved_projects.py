@@ -13,10 +13,10 @@ from django.utils import timezone
 from dashboards.metrics.samples import read_samples
 from dashboards.services.cache import forget_all
 from dashboards.services.ops import ops_snapshot
+from jobs.features.watches.watch import tend_alerts
 from jobs.lanes import lane_name
 from jobs.models import DeadLetter, Job, PauseSwitch, Schedule, ServiceBreaker, Webhook
 from jobs.services.claim.ready import oldest_ready
-from jobs.services.upkeep.watch import tend_alerts
 from jobs.states import JobState
 from queueops.core.clock import Now
 from queueops.tenancy.models import Project, ProjectMove

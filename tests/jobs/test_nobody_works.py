@@ -10,11 +10,11 @@ from aiohttp import web
 from django.test import Client
 from django.utils import timezone
 
+from jobs.features.watches.notify_alerts import KIND, send_unsent
+from jobs.features.watches.watch import tend_alerts
 from jobs.models import Executor, Job, PauseSwitch
 from jobs.services.upkeep import nobody
 from jobs.services.upkeep.nobody import NobodyWatch, deliver_waiting
-from jobs.services.upkeep.notify_alerts import KIND, send_unsent
-from jobs.services.upkeep.watch import tend_alerts
 from queueops.core.clock import Now
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.diagnosis.upkeep import examine_executors

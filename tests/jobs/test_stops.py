@@ -11,6 +11,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from jobs.classify import Failure
+from jobs.features.watches.watch_credentials import watch_credentials
 from jobs.models import DeadLetter, Job, PauseSwitch, RefusedCalls
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
@@ -20,7 +21,6 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, Succeeded
 from jobs.services.submit.submit import submit_batch
-from jobs.services.upkeep.watch_credentials import watch_credentials
 from jobs.testing import drain
 from queueops.audit.models import AuditEntry
 from queueops.core.clock import Now

@@ -14,6 +14,8 @@ from django.utils import timezone
 
 from jobs.calendar import Calendar, Span, merged, stretched
 from jobs.errors import BadWindow
+from jobs.features.watches.notify_alerts import send_unsent
+from jobs.features.watches.paused import watch_paused
 from jobs.features.windows import windows
 from jobs.models import Job, MaintenanceWindow, PauseSwitch
 from jobs.services.claim.claim import claim_jobs
@@ -22,8 +24,6 @@ from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate.pauses import pause_scope, resume_scope, settle_holds
 from jobs.services.upkeep.batches import foresee_batches
 from jobs.services.upkeep.health import Situation, findings
-from jobs.services.upkeep.notify_alerts import send_unsent
-from jobs.services.upkeep.paused import watch_paused
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import Project, ProjectMove

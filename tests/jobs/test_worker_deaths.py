@@ -11,9 +11,9 @@ import pytest
 from django.db.models.functions import Now
 
 from jobs.features.recovery.event_fold import fold
+from jobs.features.watches.watch import watch_executors
 from jobs.models import Executor, Job, JobEvent
 from jobs.services.upkeep.executors import kill_stuck_executors
-from jobs.services.upkeep.watch import watch_executors
 from jobs.services.upkeep.worker_deaths import COUNTED, TOLD_FOR, tell_worker_deaths, watch_worker_deaths
 from jobs.states import JobState
 from queueops.core.processes import pulses as pulses_module

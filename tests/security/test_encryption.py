@@ -28,6 +28,7 @@ from jobs.door.files import store_file
 from jobs.door.models import DoorBatch, DoorFilePart
 from jobs.features.encryption import encrypt_payloads
 from jobs.features.uploads.uploads import store_upload, submit_upload
+from jobs.features.watches.watch import tend_alerts
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
@@ -40,7 +41,6 @@ from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep.retention import keep_timelines
 from jobs.services.upkeep.unserved import tend_unserved
-from jobs.services.upkeep.watch import tend_alerts
 from jobs.states import WAITING, JobState
 from jobs.testing import drain
 from jobs.transitions import Move, move_jobs

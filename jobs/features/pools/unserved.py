@@ -8,9 +8,9 @@ from django.conf import settings
 
 from jobs.features.pools.figures import PoolDepth, pool_depths
 from jobs.features.pools.pools import pools_served
+from jobs.features.watches.by_project import count_by_project, jobs_wait
 from jobs.models import Job, Pool
 from jobs.services.operate.job_filter import Counted
-from jobs.services.upkeep.by_project import count_by_project, jobs_wait
 from jobs.states import WAITING
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql

@@ -11,10 +11,10 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from jobs.errors import ReceiverIsOff, UnknownWebhook
+from jobs.features.watches.notify_alerts import KIND as KIND_OF_ALERTS
+from jobs.features.watches.notify_alerts import PROJECT, service_of
 from jobs.models import DeadLetter, Webhook, WebhookDelivery
 from jobs.services.operate.dead_letters import requeue_dead_letters
-from jobs.services.upkeep.notify_alerts import KIND as KIND_OF_ALERTS
-from jobs.services.upkeep.notify_alerts import PROJECT, service_of
 from queueops.audit import trail
 from queueops.core.values.numbers import numbered
 from queueops.core.values.reasons import clean_reason

@@ -11,6 +11,8 @@ from typing import Literal
 from django.conf import settings
 from django.utils import timezone
 
+from jobs.features.watches.failing import Failing, Refusing
+from jobs.features.watches.paused import ShownPause, by_whom
 from jobs.features.windows.windows import Upcoming
 from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
 from jobs.services.finish import guards
@@ -21,9 +23,6 @@ from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_THE_QUEUE
 from ratelimits.services.limits.ramps import ShownRamp
-
-from .failing import Failing, Refusing
-from .paused import ShownPause, by_whom
 
 Tone = Literal["good", "held", "warn", "bad"]
 Page = Literal[

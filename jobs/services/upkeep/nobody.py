@@ -20,6 +20,7 @@ from django.db import transaction
 from django.db.models import Max, Q
 from django.utils import timezone
 
+from jobs.features.watches.notify_alerts import KIND, PROJECT, send_unsent
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import RunningJob, close_handlers, find_handler
 from jobs.models import Executor, Job, PauseSwitch
@@ -31,8 +32,6 @@ from queueops.core.values.numbers import numbered
 from queueops.tenancy.moves import projects_away
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert, reconcile
-
-from .notify_alerts import KIND, PROJECT, send_unsent
 
 logger = logging.getLogger(__name__)
 

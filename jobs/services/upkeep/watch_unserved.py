@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from jobs.features.pools.unserved import unserved_pools
+from jobs.features.watches.by_project import count_by_project, jobs_wait
 from jobs.models import Job, PauseSwitch
 from jobs.services.finish.served_kinds import UNSERVED
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 from ratelimits.subjects import MAX_ID_LENGTH
 
-from .by_project import count_by_project, jobs_wait
 from .unserved import waiting_for
 
 MAX_MISSING = 200  # things that are missing

@@ -23,6 +23,8 @@ from jobs.models import (
 )
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.finish.outages import grouped, open_breakers
+from jobs.services.upkeep.watch_unserved import watch_unserved
+from jobs.services.upkeep.worker_deaths import watch_worker_deaths
 from jobs.states import GuardState
 from queueops.core.clock import Now
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
@@ -48,8 +50,6 @@ from .watch_guards import watch_guards
 from .watch_lanes import StaleLane, watch_lanes
 from .watch_letters import causes_told, watch_dead_letters
 from .watch_runs import watch_runs
-from .watch_unserved import watch_unserved
-from .worker_deaths import watch_worker_deaths
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
