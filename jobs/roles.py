@@ -17,8 +17,6 @@ SEEN = (
     "executor",
     "servicebreaker",
     "pauseswitch",
-    "pool",
-    "upload",
 )
 
 
@@ -42,8 +40,6 @@ OPERATOR = frozenset(
         "jobs.run_again",
         "jobs.discard_deadletter",
         "jobs.export_deadletter",
-        "jobs.add_upload",
-        "jobs.share_savedfilter",
         "jobs.change_bulkoperation",
     }
 ) | _of_features(one.operator for one in FEATURES)
@@ -52,9 +48,6 @@ ADMINISTRATOR = frozenset(
         "jobs.add_retrypolicy",
         "jobs.change_retrypolicy",
         "jobs.change_agingrule",
-        "jobs.add_pool",
-        "jobs.change_pool",
-        "jobs.delete_pool",
         "door.add_modelroute",
         "door.change_modelroute",
         "door.delete_modelroute",

@@ -1,8 +1,6 @@
 """The queue's screens, a module or a folder each, and those of its features; importing them registers them."""
 
 from jobs.features import FEATURES
-from jobs.features.pools import admin as pools
-from jobs.features.uploads import admin as uploads
 
 from . import executors, housekeeping, operations, pauses, projects, ramp, rules
 from .batches import screen as batches
@@ -17,11 +15,9 @@ __all__ = [
     "jobs",
     "operations",
     "pauses",
-    "pools",
     "projects",
     "ramp",
     "rules",
-    "uploads",
 ]
 
 for _feature in FEATURES:

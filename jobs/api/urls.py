@@ -3,7 +3,6 @@
 from django.urls import URLPattern, path
 
 from jobs.features import FEATURES
-from jobs.features.forecast import api
 
 from .views import (
     at_once,
@@ -47,7 +46,6 @@ urlpatterns: list[URLPattern] = [
     path("batches/<uuid:pk>/resume/", batch_actions.ResumeBatch.as_view()),
     path("batches/<uuid:pk>/priority/", batch_actions.ChangeBatchPriority.as_view()),
     path("batches/<uuid:pk>/retry/", batch_actions.RetryBatch.as_view()),
-    path("forecast/", api.ForecastBatch.as_view()),
     path("audit/", audit.AuditList.as_view()),
     path("events/", log.EventList.as_view()),
     path("dead-letters/", dead_letters.DeadLetterList.as_view()),

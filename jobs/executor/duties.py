@@ -14,10 +14,8 @@ from uuid import UUID
 
 from jobs.feature import Rounds
 from jobs.features import FEATURES
-from jobs.features.budget_holds import waits
 from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.features.flow import flow
-from jobs.features.pools import assign
 from jobs.features.watches import watch
 from jobs.services.finish import breaker, fallback, guards, stops
 from jobs.services.finish.take_values import take_values
@@ -134,10 +132,8 @@ class Duties:
                 stops.tend_stops,
                 fallback.reroute_waiting,
                 decide.reclaim_expired,
-                waits.tend_budget_waits,
                 self._dependants.do,
                 holds.lose_expired,
-                assign.follow_pools,
                 *self._of_features,
             )
         if self._sums_up():

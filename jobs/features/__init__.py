@@ -2,10 +2,42 @@
 
 from jobs.feature import Feature
 
+from .archive.feature import ARCHIVE
 from .batch_lane.feature import BATCH_LANE
+from .budget_holds.feature import BUDGET_HOLDS
+from .dependencies.feature import DEPENDENCIES
+from .encryption.feature import ENCRYPTION
+from .erasure.feature import ERASURE
+from .flow.feature import FLOW
+from .forecast.feature import FORECAST
 from .objectives.feature import OBJECTIVES
+from .pools.feature import POOLS
+from .recovery.feature import RECOVERY
+from .results.feature import RESULTS
+from .saved_filters.feature import SAVED_FILTERS
 from .schedules.feature import SCHEDULES
+from .uploads.feature import UPLOADS
+from .watches.feature import WATCHES
 from .webhooks.feature import WEBHOOKS
 from .windows.feature import WINDOWS
 
-FEATURES: tuple[Feature, ...] = (BATCH_LANE, SCHEDULES, OBJECTIVES, WINDOWS, WEBHOOKS)
+FEATURES: tuple[Feature, ...] = (
+    RESULTS,
+    POOLS,
+    DEPENDENCIES,
+    BUDGET_HOLDS,
+    BATCH_LANE,
+    SCHEDULES,
+    OBJECTIVES,
+    WINDOWS,
+    UPLOADS,
+    FORECAST,
+    FLOW,
+    WEBHOOKS,
+    WATCHES,
+    SAVED_FILTERS,
+    ARCHIVE,
+    ERASURE,
+    ENCRYPTION,
+    RECOVERY,
+)

@@ -29,7 +29,7 @@ ENTRIES: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         "stacks",
         (("Batches", "jobs_batch", "jobs.view_batch"),),
     ),
-    ("Uploads", "upload_file", (("Uploads", "jobs_upload", "jobs.view_upload"),)),
+    ("Uploads", "upload_file", ()),
     (
         "Dead letters",
         "report",
@@ -110,7 +110,6 @@ ENTRIES: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         "memory",
         (
             ("Executors", "jobs_executor", "jobs.view_executor"),
-            ("Pools", "jobs_pool", "jobs.view_pool"),
             ("House-keeping", "django_q_schedule", None),
             ("Queued tasks", "django_q_ormq", None),
             ("Failed tasks", "django_q_failure", None),

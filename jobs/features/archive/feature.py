@@ -1,0 +1,8 @@
+"""The archive: ended work leaves the database for files, one a day, and comes back from them."""
+
+from jobs.feature import Feature
+
+ARCHIVE = Feature(
+    package="jobs.features.archive",
+    page="how-to/archive.md",
+)

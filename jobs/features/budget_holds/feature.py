@@ -1,0 +1,9 @@
+"""Budget holds: a call goes once its project can pay for it."""
+
+from jobs.feature import Feature
+
+BUDGET_HOLDS = Feature(
+    package="jobs.features.budget_holds",
+    page="how-to/budgets.md",
+    duties=("waits.tend_budget_waits",),
+)

@@ -1,0 +1,12 @@
+"""Uploads: a file of jobs that is checked, shown, and submitted once somebody says yes."""
+
+from jobs.feature import Feature, Tab
+
+UPLOADS = Feature(
+    package="jobs.features.uploads",
+    page="how-to/upload-jobs.md",
+    screens="admin",
+    tabs=(Tab("Uploads", "jobs_upload", after="Uploads"),),
+    viewer=("view_upload",),
+    operator=("add_upload",),
+)
