@@ -27,80 +27,6 @@ class InvalidPace(QueueOpsError):
     status = 422
 
 
-class BadPool(QueueOpsError):
-    """A pool's name or lists are not valid, or there is none of the name."""
-
-    code = "bad_pool"
-    status = 422
-
-
-class PoolInUse(QueueOpsError):
-    """Live clusters serve the pool."""
-
-    code = "pool_in_use"
-    status = 409
-    detail_fields = ("executors",)
-
-
-class BadObjective(QueueOpsError):
-    """A figure of an objective is not valid, or there is none of that id."""
-
-    code = "bad_objective"
-    status = 422
-
-
-class BadWindow(QueueOpsError):
-    """A maintenance window is not valid."""
-
-    code = "bad_window"
-    status = 422
-
-
-class UnknownWindow(QueueOpsError):
-    """There is no such maintenance window."""
-
-    code = "unknown_window"
-    status = 404
-    detail_fields = ("window_id",)
-
-
-class BadSchedule(QueueOpsError):
-    """A schedule or a job of it is not valid."""
-
-    code = "bad_schedule"
-    status = 422
-
-
-class UnknownSchedule(QueueOpsError):
-    """There is no such schedule."""
-
-    code = "unknown_schedule"
-    status = 404
-    detail_fields = ("schedule_id",)
-
-
-class BadWebhook(QueueOpsError):
-    """A webhook, or its filter of jobs, is not valid."""
-
-    code = "bad_webhook"
-    status = 422
-
-
-class ReceiverIsOff(QueueOpsError):
-    """It is switched off: switch it on first, or its messages would be left out."""
-
-    code = "receiver_is_off"
-    status = 409
-
-
-class UnknownWebhook(QueueOpsError):
-    """There is no such webhook."""
-
-    code = "unknown_webhook"
-    status = 404
-    detail_fields = ("webhook_id",)
-
-
 class OtherEpoch(QueueOpsError):
     """The cursor is of a log that is not this one: the database was restored since."""
 
@@ -130,14 +56,6 @@ class UnknownBulkOperation(QueueOpsError):
     code = "unknown_bulk_operation"
     status = 404
     detail_fields = ("operation_id",)
-
-
-class UnknownUpload(QueueOpsError):
-    """There is no such upload."""
-
-    code = "unknown_upload"
-    status = 404
-    detail_fields = ("upload_id",)
 
 
 class NotPaused(QueueOpsError):

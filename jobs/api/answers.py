@@ -48,86 +48,6 @@ class SubmittedBatch(BaseModel):
     url: str
 
 
-class JobsOfModel(BaseModel):
-    kind: str
-    service: str
-    model: str | None
-    jobs: int
-
-
-class ForecastJobs(BaseModel):
-    count: int = Field(description="That would be made.")
-    duplicates: int = Field(description="Lines whose idempotency_key stands for the same work already.")
-    by_batch: int = Field(description="Of the count: that would go by a batch of their provider, as they are.")
-    by_model: list[JobsOfModel]
-
-
-class ForecastTokens(BaseModel):
-    known: int = Field(description="What is no guess: the input as it is estimated.")
-    expected: int = Field(description="As calls of the kind and model have lately had on average; else the most.")
-    reserved: int = Field(description="What limits keep free for them until their answers tell.")
-
-
-class PriceRange(BaseModel):
-    at_least: int = Field(description="With no output of the calls of whose like too little is known.")
-    at_most: int | None = Field(description="With all that they can bring. Null: nothing bounds the output of some.")
-
-
-class ForecastWay(BaseModel):
-    price: int | None = Field(description="In millionths of the currency. Null: a price is missing.")
-    price_range: PriceRange | None = Field(
-        description="Between which it lies, where calls like these are too few yet. Null: `learned`, or no price."
-    )
-    finish_at: datetime | None = Field(description="When the last would have ended. Null: nobody knows, see `why`.")
-    seconds: float | None = Field(description="Until then.")
-    why: str = Field(description="Why nobody knows when; else empty.")
-
-
-class UnpricedModel(BaseModel):
-    service: str
-    model: str
-    via: Literal["live", "batch"]
-
-
-class ShortBudget(BaseModel):
-    budget: str
-    user_id: UUID | None = Field(description="Whose it is; null: the project's.")
-    policy: Literal["wait", "reject"] = Field(description="What becomes of the jobs beyond it.")
-    needed: int | None = Field(description="What the work should cost, in millionths. Null: a price is missing.")
-    left: int
-
-
-class BindingLimit(BaseModel):
-    limit: str
-    key: str = Field(description="Under which the limit counts it: the quota's owner.")
-    unit: str
-    needed: float = Field(description="By the batch, in the unit.")
-    ahead: float = Field(description="By the work before it.")
-    seconds: float | None = Field(description="Until the last of it has passed. Null: it never does.")
-    share: float = Field(description="Of the whole time; 1: this limit sets the pace.")
-
-
-class Rejections(BaseModel):
-    count: int
-    jobs: list[RefusedLine] = Field(description="The first 100.")
-
-
-class ForecastAnswer(BaseModel):
-    accepted: bool = Field(description="False: its submission would be refused because of what is rejected.")
-    jobs: ForecastJobs
-    tokens: dict[str, ForecastTokens] = Field(description="By unit; empty where no job counts tokens.")
-    learned: bool | None = Field(
-        description="Whether all follow from earlier calls of the project. False: some are only bounds; null: none."
-    )
-    currency: str
-    live: ForecastWay = Field(description="All of them live.")
-    batch: ForecastWay = Field(description="By batches of their providers all that can go so; the rest live.")
-    missing_prices: list[UnpricedModel]
-    budgets: list[ShortBudget] = Field(description="Those that would not suffice, if all goes live.")
-    binding: list[BindingLimit] = Field(description="The slowest limit first, at most ten.")
-    rejected: Rejections
-
-
 class JobMoved(BaseModel):
     id: UUID
     state: JobState = Field(description="The state after the action.")
@@ -180,41 +100,6 @@ class HandlerInfo(BaseModel):
 
 class Handlers(BaseModel):
     results: list[HandlerInfo]
-
-
-class Burn(BaseModel):
-    window: str = Field(description="Such as `1 h`.")
-    jobs: int = Field(description="Whose deadlines passed in it.")
-    missed: int
-    rate: float = Field(description="How many times as fast as it may the budget is used up.")
-
-
-class ObjectiveInfo(BaseModel):
-    """An objective as it stands now."""
-
-    id: int
-    name: str
-    aim: Literal["start", "end", "succeed"]
-    percent: float
-    within_seconds: int | None
-    kind: str = Field(description="Empty: jobs of every kind.")
-    service: str
-    window_days: int
-    note: str
-    words: str
-    jobs: int = Field(description="Whose deadlines passed in the window.")
-    missed: int
-    attained_percent: float | None = Field(description="Null: there were no jobs.")
-    budget_left_percent: float | None = Field(description="Of the misses it allows; below 0: it is broken.")
-    burn: list[Burn]
-
-
-class Objectives(BaseModel):
-    objectives: list[ObjectiveInfo]
-
-
-class SchedulePreview(BaseModel):
-    next_due: list[datetime] = Field(description="The next five, without jitter.")
 
 
 class DeletedInfo(BaseModel):

@@ -14,15 +14,8 @@ from jobs.models import (
     DeadLetter,
     Job,
     JobEvent,
-    MaintenanceWindow,
-    ProviderBatch,
     Resolution,
-    Schedule,
-    ScheduleFire,
     Way,
-    Webhook,
-    WebhookDelivery,
-    WebhookJob,
 )
 from jobs.services.explain.verdicts import narrowed
 from jobs.services.operate.scheduled_jobs import scheduled
@@ -132,65 +125,6 @@ class OperationFilterSet(TimeOrderedFilterSet):
     class Meta:
         model = BulkOperation
         fields = ("action",)
-
-
-class ProviderBatchFilterSet(TimeOrderedFilterSet):
-    state = ChoicesFilter(choices=ProviderBatch.State.choices)
-
-    class Meta:
-        model = ProviderBatch
-        fields = ("kind", "service", "model")
-
-
-class ScheduleFilterSet(TimeOrderedFilterSet):
-    paused = TruthFilter()
-
-    class Meta:
-        model = Schedule
-        fields = ("name",)
-
-
-class WindowFilterSet(TimeOrderedFilterSet):
-    scope = ChoicesFilter(choices=MaintenanceWindow.Scope.choices)
-
-    class Meta:
-        model = MaintenanceWindow
-        fields: tuple[str, ...] = ()
-
-
-class WebhookFilterSet(TimeOrderedFilterSet):
-    enabled = TruthFilter()
-    hears_jobs = TruthFilter()
-
-    class Meta:
-        model = Webhook
-        fields: tuple[str, ...] = ()
-
-
-class WebhookDeliveryFilterSet(TimeOrderedFilterSet):
-    event = ChoicesFilter(choices=WebhookDelivery.Event.choices)
-    state = ChoicesFilter(field_name="job__status", choices=JobState.choices)
-
-    class Meta:
-        model = WebhookDelivery
-        fields: tuple[str, ...] = ()
-
-
-class WebhookJobFilterSet(CreatedFilterSet):
-    job = django_filters.UUIDFilter(field_name="job_id")
-    waits = TruthFilter(field_name="delivery_id", lookup_expr="isnull")
-
-    class Meta:
-        model = WebhookJob
-        fields: tuple[str, ...] = ()
-
-
-class FireFilterSet(TimeOrderedFilterSet):
-    outcome = ChoicesFilter(choices=ScheduleFire.Outcome.choices)
-
-    class Meta:
-        model = ScheduleFire
-        fields: tuple[str, ...] = ()
 
 
 class AuditFilterSet(CreatedFilterSet):

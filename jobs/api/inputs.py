@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import time
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from jobs.cron import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Missed
-from jobs.features.schedules.schedules import MAX_JOBS_OF_A_SCHEDULE
-from jobs.features.webhooks.models import MAX_JOBS_OF_A_MESSAGE
 from jobs.models import OnFailure
 from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from jobs.services.operate.bulk_outcome import CANARY_PERCENT, MAX_CANARIES, Canary
 from jobs.services.submit.spec import MAX_DELAY_SECONDS, After, JobSpec, OnFailureOfThose
 from jobs.states import Priority
-from queueops.core.values.moments import Moment, MomentInUTC
+from queueops.core.values.moments import Moment
 from queueops.core.values.narrowing import Narrowing, SearchedText, not_null
 from queueops.core.values.tags import Tags
 from queueops.core.web.nul import NO_NUL
-from queueops.rest.inputs import Input, as_changes
+from queueops.rest.inputs import Input
 from queueops.tenancy.models import MAX_GUARDED
 from ratelimits.services.tuning.concurrency_caps import MAX_CALLS_AT_ONCE
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
 GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"\S")]
 DelaySeconds = Annotated[float, Field(strict=True, ge=0, le=MAX_DELAY_SECONDS)]
-CRON = "Minute, hour, day of the month, month, day of the week, read as Debian's cron reads them."
 PlaceInResult = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)]
 KindName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=NO_NUL)]
-JobOutcome = Literal["completed", "failed", "cancelled"]  # the ended states of jobs/states.py
-Weekday = Annotated[int, Field(ge=0, le=6)]
 Ids = Annotated[list[UUID], Field(min_length=1, description="At most 10,000.")]
 
 
@@ -140,57 +133,6 @@ class Reschedule(WithReason):
     delay_seconds: DelaySeconds = Field(description="From now. 0: run as soon as possible.")
 
 
-class ScheduleFigures(WithReason):
-    """When it fires, and what it submits then."""
-
-    time_zone: str = Field(default="UTC", max_length=64, description="Whose clock it goes by, as `Europe/Berlin`.")
-    missed: Missed = Field(
-        default=Missed.ONCE,
-        description="What becomes of fires that are more than a minute late, because no worker ran or the project was "
-        "paused: skip, once (one for all of them) or all (each, the newest `most_missed`).",
-    )
-    most_missed: int = Field(default=10, ge=1, le=MAX_MISSED_FIRES)
-    jitter_seconds: int = Field(
-        default=0, ge=0, le=MAX_JITTER_SECONDS, description="Each fire is late by less than that."
-    )
-    ends_at: MomentInUTC | None = Field(default=None, description="It does not fire later.")
-
-    def figures(self) -> dict[str, Any]:
-        """The given values, by the names of the schedule's fields."""
-        return self.model_dump(exclude_unset=True, exclude={"reason"})
-
-
-Cron = Annotated[str, Field(max_length=MAX_CRON_LENGTH, description=CRON, examples=["30 2 * * MON-FRI"])]
-Jobs = Annotated[
-    list[dict[str, Any]],
-    Field(
-        min_length=1,
-        max_length=MAX_JOBS_OF_A_SCHEDULE,
-        description="Each as in the submission of one job, without times of its own and idempotency_key. One is "
-        "submitted as a job, several as a batch of the schedule's name.",
-    ),
-]
-ScheduleName = Annotated[
-    str, Field(min_length=1, max_length=100, pattern=NO_NUL, description="Of its own in the project.")
-]
-
-
-class NewSchedule(ScheduleFigures):
-    name: ScheduleName
-    cron: Cron
-    jobs: Jobs
-
-
-class ChangeSchedule(ScheduleFigures):
-    """Fields that are left out stay as they are."""
-
-    model_config = ConfigDict(json_schema_extra=as_changes)
-
-    name: ScheduleName = ""
-    cron: Cron = ""
-    jobs: Jobs = []
-
-
 class SetAtOnce(WithReason):
     """Whose calls, and how many may be in flight."""
 
@@ -208,98 +150,6 @@ class SetAtOnce(WithReason):
 
 class WithGivenReason(Input):
     reason: GivenReason
-
-
-class WindowFigures(Input):
-    begins_at: MomentInUTC | None = Field(default=None, description="Once: from then.")
-    ends_at: MomentInUTC | None = Field(default=None, description="Once: until then.")
-    weekdays: list[Weekday] = Field(
-        default=[], max_length=7, description="Weekly: the days on which it begins; 0 is Monday."
-    )
-    since: time | None = Field(default=None, description="Weekly: what the clock shows when it begins.")
-    until: time | None = Field(
-        default=None, description="Weekly: it ends at the next such time. The same as `since`: a whole day."
-    )
-    time_zone: str = Field(default="UTC", max_length=64, description="Weekly: whose clock, as `Europe/Berlin`.")
-    reason: Reason = Field(default="", description="Shown wherever work waits for it.")
-
-
-class NewWindow(WindowFigures):
-    """Once, or every week."""
-
-
-class ChangeWindow(WindowFigures):
-    """Fields that are left out stay as they are."""
-
-    model_config = ConfigDict(json_schema_extra=as_changes)
-
-    def figures(self) -> dict[str, Any]:
-        return self.model_dump(include=self.model_fields_set)
-
-
-class EndedJobs(Input):
-    """Jobs that fit all that is given; nothing given is every job."""
-
-    kinds: list[KindName] = Field(default=[], description="One of these kinds.")
-    tags: Tags = Field(default=(), description="All of these tags.")
-    any_tag: Tags = Field(default=(), description="One of these tags, or several.")
-    outcomes: list[JobOutcome] = Field(
-        default=[], description="Ended so. `failed` is for good: each of them has a dead letter."
-    )
-    user_id: UUID | None = None
-    batch_id: UUID | None = None
-
-
-def _heard(figures: dict[str, Any]) -> dict[str, Any]:
-    """The given values by the names of the webhook's fields; a given filter replaces the whole filter."""
-    found = {name: value for name, value in figures.items() if name not in {"jobs", "batches", "reason"}}
-    if "batches" in figures:
-        found["hears_batches"] = figures["batches"]
-    if "jobs" in figures:
-        found["hears_jobs"] = figures["jobs"] is not None
-        found |= figures["jobs"] or EndedJobs().model_dump()
-    return found
-
-
-class WebhookFigures(WithReason):
-    """Where its messages go, and what they tell of."""
-
-    enabled: bool = Field(strict=True, default=True)
-    batches: bool = Field(strict=True, default=True, description="It is told that batches ended.")
-    jobs: EndedJobs | None = Field(default=None, description="Which ended jobs it is told of. Null: of none.")
-    most_jobs: int = Field(
-        strict=True, default=100, ge=1, le=MAX_JOBS_OF_A_MESSAGE, description="Ended jobs of one message, at most."
-    )
-
-
-WebhookAddress = Annotated[
-    str, Field(min_length=1, max_length=500, pattern=NO_NUL, description="It takes POSTs of JSON.")
-]
-
-
-class NewWebhook(WebhookFigures):
-    url: WebhookAddress
-
-    def figures(self) -> dict[str, Any]:
-        return _heard(self.model_dump())
-
-
-class ChangeWebhook(WebhookFigures):
-    """Fields that are left out stay as they are."""
-
-    model_config = ConfigDict(json_schema_extra=as_changes)
-
-    url: WebhookAddress = ""
-
-    def figures(self) -> dict[str, Any]:
-        """The given values."""
-        given = {name: value for name, value in self.model_dump().items() if name in self.model_fields_set}
-        return _heard(given)
-
-
-class SendAgain(WithReason):
-    confirm: bool = Field(strict=True, default=False, description="False: only say how many messages there are.")
-    since: Moment | None = Field(default=None, description="Only messages that failed for good since.")
 
 
 class Reset(WithReason):

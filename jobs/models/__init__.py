@@ -7,7 +7,9 @@ from jobs.features.flow.models import BACKLOG, SINCE_EVER, DecisionTotal, FlowCu
 from jobs.features.objectives.models import Objective, ObjectiveSample
 from jobs.features.pools.models import POOLED, Pool, PoolSweep
 from jobs.features.results.models import ResultStoreTotals
+from jobs.features.saved_filters.models import SavedFilter
 from jobs.features.schedules.models import Schedule, ScheduleFire
+from jobs.features.uploads.models import Upload
 from jobs.features.webhooks.models import Webhook, WebhookDelivery, WebhookJob
 from jobs.features.windows.models import MaintenanceWindow
 from queueops.core.sql import define_fragments
@@ -16,7 +18,6 @@ from .dead_letter import DeadLetter, Resolution
 from .epoch import Epoch
 from .fragments import written_fragments
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
-from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
 from .refused_calls import RefusedCalls
 from .requests import BulkOperation, CanaryState, IdempotencyRecord, RestoredJob

@@ -15,7 +15,10 @@ from pydantic import TypeAdapter
 
 from jobs.api import examples
 from jobs.features.dependencies.dependants import DependantsDuty
+from jobs.features.forecast.answers import FORECAST
+from jobs.features.schedules.examples import FIRE, SCHEDULE
 from jobs.features.schedules.schedules import run_schedule
+from jobs.features.webhooks.examples import MADE_WEBHOOK, WEBHOOK_DELIVERY, WEBHOOK_JOB
 from jobs.features.webhooks.webhooks import send_test
 from jobs.models import Job as Jobs
 from jobs.models import Webhook as Webhooks
@@ -330,18 +333,18 @@ SHOWN: dict[type[records.Record], list[dict[str, Any]]] = {
     Job: [examples.JOB_DETAIL, examples.SUBMITTED],
     Batch: [examples.BATCH_DETAIL],
     SubmittedBatch: [examples.SUBMITTED_BATCH],
-    records.Forecast: [examples.FORECAST],
-    records.ForecastWay: [examples.FORECAST["live"]],
+    records.Forecast: [FORECAST],
+    records.ForecastWay: [FORECAST["live"]],
     DeadLetter: [examples.DEAD_LETTER],
     Operation: [examples.OPERATION],
     Moved: [examples.MOVED],
     records.Project: [examples.PROJECT],
-    Schedule: [examples.SCHEDULE],
+    Schedule: [SCHEDULE],
     Allowance: [SAVED_ALLOWANCE],
-    Fire: [examples.FIRE],
-    Webhook: [examples.MADE_WEBHOOK],
-    Delivery: [examples.WEBHOOK_DELIVERY],
-    HeardJob: [examples.WEBHOOK_JOB],
+    Fire: [FIRE],
+    Webhook: [MADE_WEBHOOK],
+    Delivery: [WEBHOOK_DELIVERY],
+    HeardJob: [WEBHOOK_JOB],
 }
 OURS: dict[type[records.Record], set[str]] = {SubmittedBatch: {"idempotency_key"}}
 

@@ -14,10 +14,9 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from jobs.errors import BadObjective
 from jobs.executor import duties
 from jobs.executor.duties import Duties
-from jobs.features.objectives.change import delete_objective, save_objective
+from jobs.features.objectives.change import BadObjective, delete_objective, save_objective
 from jobs.features.objectives.objectives import (
     AN_HOUR,
     FIVE_MINUTES,

@@ -12,9 +12,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from jobs.errors import BadPool, PoolInUse
 from jobs.features.pools import assign as upkeep_pools
 from jobs.features.pools.assign import follow_pools
+from jobs.features.pools.errors import BadPool, PoolInUse
 from jobs.features.pools.figures import pool_depths
 from jobs.features.pools.pools import delete_pool, ensure_pool, pools_served, save_pool
 from jobs.models import Executor, Job, Pool, PoolSweep, ServiceBreaker

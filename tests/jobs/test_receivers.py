@@ -13,10 +13,10 @@ from aiohttp import web
 from django.utils import timezone
 
 from jobs import backoff
-from jobs.errors import UnknownWebhook
 from jobs.features.watches.notify_alerts import send_test as send_test_alert
 from jobs.features.watches.notify_alerts import send_unsent
 from jobs.features.webhooks import webhooks
+from jobs.features.webhooks.errors import UnknownWebhook
 from jobs.features.webhooks.send_again import send_route_again, send_webhook_again
 from jobs.features.webhooks.tell import WebhooksDuty, send_batch_webhooks
 from jobs.features.webhooks.watch import watch_receivers

@@ -12,9 +12,9 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from jobs.errors import BadSchedule, UnknownSchedule
 from jobs.executor.duties import Duties
 from jobs.features.schedules import fire_schedules as firing
+from jobs.features.schedules.errors import BadSchedule, UnknownSchedule
 from jobs.features.schedules.fire_schedules import fire_schedules
 from jobs.features.schedules.schedules import (
     delete_schedule,

@@ -9,10 +9,9 @@ from uuid import uuid4
 import pytest
 from django.db.models.functions import Now
 
-from jobs.errors import UnknownUpload
 from jobs.features.forecast import admin
 from jobs.features.uploads import uploads
-from jobs.features.uploads.uploads import UploadTooLarge, forget_uploads, store_upload, submit_upload
+from jobs.features.uploads.uploads import UnknownUpload, UploadTooLarge, forget_uploads, store_upload, submit_upload
 from jobs.models import Batch, Job, Upload
 from jobs.services.submit.csv_jobs import UnreadableFile
 from jobs.services.submit.submit import BatchRejected, EmptyBatch, QueueFull, submit_batch

@@ -19,13 +19,13 @@ from django.db.models.functions import Now
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.api.inputs import JobOutcome
-from jobs.errors import BadWebhook, UnknownWebhook
 from jobs.features.erasure.erase_user import erase_user
 from jobs.features.erasure.proof import find_traces
 from jobs.features.flow import flow
 from jobs.features.webhooks import tell as sending
 from jobs.features.webhooks import webhooks
+from jobs.features.webhooks.errors import BadWebhook, UnknownWebhook
+from jobs.features.webhooks.inputs import JobOutcome
 from jobs.features.webhooks.messages import make_message
 from jobs.features.webhooks.tell import MAX_OPEN_MESSAGES, WebhooksDuty
 from jobs.handlers import registry

@@ -13,10 +13,10 @@ from django.db import connection
 from django.utils import timezone
 
 from jobs.calendar import Calendar, Span, merged, stretched
-from jobs.errors import BadWindow
 from jobs.features.watches.notify_alerts import send_unsent
 from jobs.features.watches.paused import watch_paused
 from jobs.features.windows import windows
+from jobs.features.windows.errors import BadWindow
 from jobs.models import Job, MaintenanceWindow, PauseSwitch
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns

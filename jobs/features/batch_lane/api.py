@@ -9,13 +9,27 @@ from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api import examples, inputs
-from jobs.api.filters import ProviderBatchFilterSet
-from jobs.api.views.base import READ_PROVIDER_BATCHES, STEER_PROVIDER_BATCHES, ApiListView, ApiView
+from jobs.api import inputs
+from jobs.api.filters import TimeOrderedFilterSet
+from jobs.api.views.base import ApiListView, ApiView
 from jobs.features.batch_lane.operate import cancel_provider_batches
-from jobs.features.batch_lane.serializers import ProviderBatchSerializer
+from jobs.features.batch_lane.serializers import PROVIDER_BATCH, ProviderBatchSerializer
 from jobs.models import ProviderBatch
+from queueops.rest.filtering import ChoicesFilter
 from queueops.rest.schema import operation
+from queueops.tenancy.callers.permissions import Need
+from queueops.tenancy.models import Scope
+
+READ_PROVIDER_BATCHES = Need(Scope.READ, "jobs.view_providerbatch")
+STEER_PROVIDER_BATCHES = Need(Scope.OPERATE, "jobs.steer_providerbatch")
+
+
+class ProviderBatchFilterSet(TimeOrderedFilterSet):
+    state = ChoicesFilter(choices=ProviderBatch.State.choices)
+
+    class Meta:
+        model = ProviderBatch
+        fields = ("kind", "service", "model")
 
 
 def _own(view: ApiView, pk: UUID) -> ProviderBatch:
@@ -36,7 +50,7 @@ class ProviderBatchList(ApiListView[ProviderBatch]):
         tag="provider batches",
         operation_id="provider_batches_list",
         answer=ProviderBatchSerializer(many=True),
-        example=examples.PROVIDER_BATCH,
+        example=PROVIDER_BATCH,
     )
     def get(self, request: Request) -> Response:
         return self.listed(ProviderBatch.objects.filter(project_id=self.caller.project_id))
@@ -50,7 +64,7 @@ class ProviderBatchDetail(ApiView):
         tag="provider batches",
         operation_id="provider_batches_get",
         answer=ProviderBatchSerializer,
-        example=examples.PROVIDER_BATCH,
+        example=PROVIDER_BATCH,
     )
     def get(self, request: Request, pk: UUID) -> Response:
         return Response(ProviderBatchSerializer(_own(self, pk)).data)
@@ -66,7 +80,7 @@ class CancelProviderBatch(ApiView):
         body=inputs.WithReason,
         body_example={"reason": "needed sooner"},
         answer=ProviderBatchSerializer,
-        example=examples.PROVIDER_BATCH,
+        example=PROVIDER_BATCH,
         answers_once=True,
         description="What has been answered by then is kept; the other jobs go by another batch or live, as their "
         "deadlines allow. One that has ended is left alone.",

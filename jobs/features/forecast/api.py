@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api import answers, examples, inputs
+from jobs.api import examples, inputs
 from jobs.api.batch_body import read_batch
 from jobs.api.views.base import SUBMIT, ApiView
+from jobs.features.forecast.answers import FORECAST, ForecastAnswer
 from jobs.features.forecast.submission import SubmissionForecast, SubmissionWay, forecast_submission
 from queueops.rest.parsers import JSON, NDJSON, JSONDocument, JSONLines
 from queueops.rest.schema import operation
@@ -31,8 +32,8 @@ class ForecastBatch(ApiView):
         body={JSON: inputs.BatchDocument, NDJSON: {"type": "string"}},
         body_example=examples.BATCH,
         lines_example=examples.LINES,
-        answer=answers.ForecastAnswer,
-        example=examples.FORECAST,
+        answer=ForecastAnswer,
+        example=FORECAST,
         description=(
             "Takes the body of `POST /api/v1/batches/` and checks it alike, but stores nothing: says what it would "
             "cost, when it would end, which limits set its pace and which jobs would be refused. A forecast from "

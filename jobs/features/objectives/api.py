@@ -7,12 +7,15 @@ from typing import Any, ClassVar
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api import answers, examples
-from jobs.api.views.base import READ_OBJECTIVES
+from jobs.features.objectives.answers import OBJECTIVES, Objectives
 from jobs.features.objectives.objectives import MAX_OBJECTIVES, ObjectiveStanding, span_words, standings_of, words_of
 from jobs.models import Objective
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerView
+from queueops.tenancy.callers.permissions import Need
+from queueops.tenancy.models import Scope
+
+READ_OBJECTIVES = Need(Scope.READ, "jobs.view_objective")
 
 
 class ObjectiveList(CallerView):
@@ -22,8 +25,8 @@ class ObjectiveList(CallerView):
         "List objectives and how they stand",
         tag="objectives",
         operation_id="objectives_list",
-        answer=answers.Objectives,
-        example=examples.OBJECTIVES,
+        answer=Objectives,
+        example=OBJECTIVES,
         description=(
             f"Those of the project, by name, at most {MAX_OBJECTIVES}. A job counts when its deadline has passed. "
             "Operators make and change them in the admin."

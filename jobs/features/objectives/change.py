@@ -7,11 +7,19 @@ from typing import Any
 from django.db import transaction
 from django.forms.models import model_to_dict
 
-from jobs.errors import BadObjective
 from jobs.models import Objective, ObjectiveSample
 from queueops.audit import trail
+from queueops.core.errors import QueueOpsError
 from queueops.core.postgres.unique_names import faults_of, save_named
 from queueops.core.values.reasons import clean_reason
+
+
+class BadObjective(QueueOpsError):
+    """A figure of an objective is not valid, or there is none of that id."""
+
+    code = "bad_objective"
+    status = 422
+
 
 COUNTED = ("aim", "within_seconds", "project", "kind", "service")  # they decide which jobs are counted
 FIGURES = ("name", "percent", "window_days", "note", *COUNTED)

@@ -16,8 +16,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminTextareaWidget
 
-from jobs.errors import BadSchedule
 from jobs.features.schedules import schedules
+from jobs.features.schedules.errors import BadSchedule
 from jobs.features.schedules.fire_schedules import jobs_now
 from jobs.models import Schedule, ScheduleFire
 from queueops.core.values.masking import masked, pretty, unmasked

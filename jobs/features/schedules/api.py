@@ -3,28 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
 from drf_spectacular.utils import OpenApiParameter
+from pydantic import BaseModel, Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api import answers, examples, inputs
-from jobs.api.filters import FireFilterSet, ScheduleFilterSet
-from jobs.api.views.base import (
-    ADD_SCHEDULES,
-    CHANGE_SCHEDULES,
-    DELETE_SCHEDULES,
-    READ_SCHEDULES,
-    STEER_SCHEDULES,
-    ApiListView,
-    ApiView,
-)
+from jobs.api import answers, inputs
+from jobs.api.filters import TimeOrderedFilterSet
+from jobs.api.views.base import ApiListView, ApiView
 from jobs.features.schedules import schedules
+from jobs.features.schedules.examples import FIRE, NEW_SCHEDULE, NEXT_DUE, SCHEDULE
+from jobs.features.schedules.inputs import ChangeSchedule, NewSchedule
 from jobs.features.schedules.serializers import FireSerializer, ScheduleSerializer
 from jobs.models import Schedule, ScheduleFire
+from queueops.rest.filtering import ChoicesFilter, TruthFilter
 from queueops.rest.schema import operation
+from queueops.tenancy.callers.permissions import Need
+from queueops.tenancy.models import Scope
+
+READ_SCHEDULES = Need(Scope.READ, "jobs.view_schedule")
+ADD_SCHEDULES = Need(Scope.SUBMIT, "jobs.add_schedule")
+CHANGE_SCHEDULES = Need(Scope.SUBMIT, "jobs.change_schedule")
+DELETE_SCHEDULES = Need(Scope.SUBMIT, "jobs.delete_schedule")
+STEER_SCHEDULES = Need(Scope.SUBMIT, "jobs.steer_schedule")
+
+
+class SchedulePreview(BaseModel):
+    next_due: list[datetime] = Field(description="The next five, without jitter.")
+
+
+class ScheduleFilterSet(TimeOrderedFilterSet):
+    paused = TruthFilter()
+
+    class Meta:
+        model = Schedule
+        fields = ("name",)
+
+
+class FireFilterSet(TimeOrderedFilterSet):
+    outcome = ChoicesFilter(choices=ScheduleFire.Outcome.choices)
+
+    class Meta:
+        model = ScheduleFire
+        fields: tuple[str, ...] = ()
+
 
 TAG = "schedules"
 REASON = OpenApiParameter("reason", str, description="For the audit trail.")
@@ -50,7 +76,7 @@ class ScheduleList(ApiListView[Schedule]):
         tag=TAG,
         operation_id="schedules_list",
         answer=ScheduleSerializer(many=True),
-        example=examples.SCHEDULE,
+        example=SCHEDULE,
     )
     def get(self, request: Request) -> Response:
         return self.listed(self.own_rows(Schedule.objects.all()))
@@ -63,16 +89,16 @@ class ScheduleList(ApiListView[Schedule]):
         "Create a schedule",
         tag=TAG,
         operation_id="schedules_create",
-        body=inputs.NewSchedule,
-        body_example=examples.NEW_SCHEDULE,
+        body=NewSchedule,
+        body_example=NEW_SCHEDULE,
         answer=ScheduleSerializer,
         status=201,
-        example=examples.SCHEDULE,
+        example=SCHEDULE,
         answers_once=True,
         description="Its jobs are checked as if they were submitted, now and at each fire.",
     )
     def post(self, request: Request) -> Response:
-        given = self.read(inputs.NewSchedule)
+        given = self.read(NewSchedule)
 
         def effect() -> tuple[int, dict[str, Any]]:
             made = schedules.save_schedule(
@@ -94,14 +120,14 @@ class PreviewSchedule(ApiView):
         "See when a schedule would fire",
         tag=TAG,
         operation_id="schedules_preview",
-        body=inputs.NewSchedule,
-        body_example=examples.NEW_SCHEDULE,
-        answer=answers.SchedulePreview,
-        example={"next_due": examples.NEXT_DUE},
+        body=NewSchedule,
+        body_example=NEW_SCHEDULE,
+        answer=SchedulePreview,
+        example={"next_due": NEXT_DUE},
         description="Refuses what its creation would refuse, but for a name that is taken, and stores nothing.",
     )
     def post(self, request: Request) -> Response:
-        given = self.read(inputs.NewSchedule)
+        given = self.read(NewSchedule)
         fires = schedules.preview_schedule(given.figures(), project_id=self.caller.project_id)
         return Response({"next_due": [fire.due_at for fire in fires]})
 
@@ -115,7 +141,7 @@ class ScheduleDetail(ApiView):
         tag=TAG,
         operation_id="schedules_get",
         answer=ScheduleSerializer,
-        example=examples.SCHEDULE,
+        example=SCHEDULE,
     )
     def get(self, request: Request, pk: UUID) -> Response:
         return Response(_shown(_own(self, pk)))
@@ -124,15 +150,15 @@ class ScheduleDetail(ApiView):
         "Change a schedule",
         tag=TAG,
         operation_id="schedules_change",
-        body=inputs.ChangeSchedule,
+        body=ChangeSchedule,
         body_example={"cron": "0 4 * * *", "reason": "the export is ready later"},
         answer=ScheduleSerializer,
-        example=examples.SCHEDULE,
+        example=SCHEDULE,
         answers_once=True,
         description="A field that is left out stays as it is. Other times count from now on.",
     )
     def patch(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.ChangeSchedule)
+        given = self.read(ChangeSchedule)
         _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -174,7 +200,7 @@ class ScheduleFires(ApiListView[ScheduleFire]):
         tag=TAG,
         operation_id="schedules_fires",
         answer=FireSerializer(many=True),
-        example=examples.FIRE,
+        example=FIRE,
     )
     def get(self, request: Request, pk: UUID) -> Response:
         return self.listed(_own(self, pk).fires.all())
@@ -200,7 +226,7 @@ def _steering(summary: str, name: str, description: str) -> Callable[[Any], Any]
         body=inputs.WithReason,
         body_example={"reason": "holidays"},
         answer=ScheduleSerializer,
-        example=examples.SCHEDULE,
+        example=SCHEDULE,
         answers_once=True,
         description=description,
     )
@@ -226,7 +252,7 @@ class RunSchedule(_Verb):
         body=inputs.WithReason,
         body_example={"reason": "the export came late"},
         answer=FireSerializer,
-        example={**examples.FIRE, "asked_by": "key:qo_5f2c"},
+        example={**FIRE, "asked_by": "key:qo_5f2c"},
         answers_once=True,
         errors=[413],
         description="Submits its jobs at once, also while it is paused. Its next fire stays as it is.",

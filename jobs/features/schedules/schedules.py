@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs.cron import TICK, BadTimes, Fire
-from jobs.errors import BadSchedule, UnknownSchedule
+from jobs.features.schedules.errors import BadSchedule, UnknownSchedule
 from jobs.models import Schedule, ScheduleFire
 from jobs.services.submit.accept_document import LineChecker
 from queueops.audit import trail

@@ -20,7 +20,6 @@ from uuid import UUID
 import pydantic_core
 from django.db import transaction
 
-from jobs.errors import UnknownUpload
 from jobs.models import Upload
 from jobs.services.submit.accept_document import Line, LineChecker, LineError
 from jobs.services.submit.csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
@@ -35,6 +34,15 @@ from queueops.core.sealing import open_bytes, seal_bytes
 from queueops.core.values.lines import lines_of as lines_of_text
 from queueops.core.values.written import elements, member
 from queueops.tenancy.encryption import is_encrypted
+
+
+class UnknownUpload(QueueOpsError):
+    """There is no such upload."""
+
+    code = "unknown_upload"
+    status = 404
+    detail_fields = ("upload_id",)
+
 
 MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
 KEPT = timedelta(days=1)

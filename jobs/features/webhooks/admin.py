@@ -21,8 +21,8 @@ from unfold.widgets import (
 )
 
 from jobs.admin.states import state_badge
-from jobs.errors import BadWebhook
 from jobs.features.webhooks import webhooks
+from jobs.features.webhooks.errors import BadWebhook
 from jobs.features.webhooks.models import OUTCOMES
 from jobs.features.webhooks.send_again import count_failed, send_webhook_again
 from jobs.models import Webhook, WebhookDelivery, WebhookJob

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any, ClassVar
 from uuid import UUID
 
+import django_filters
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api import examples, inputs
-from jobs.api.filters import WebhookDeliveryFilterSet, WebhookFilterSet, WebhookJobFilterSet
-from jobs.api.views.base import ADD_WEBHOOKS, CHANGE_WEBHOOKS, READ_WEBHOOKS, ApiListView, ApiView
-from jobs.errors import BadWebhook
+from jobs.api import inputs
+from jobs.api.filters import CreatedFilterSet, TimeOrderedFilterSet
+from jobs.api.views.base import ApiListView, ApiView
 from jobs.features.webhooks import webhooks
+from jobs.features.webhooks.errors import BadWebhook
+from jobs.features.webhooks.examples import MADE_WEBHOOK, NEW_WEBHOOK, WEBHOOK, WEBHOOK_DELIVERY, WEBHOOK_JOB
+from jobs.features.webhooks.inputs import ChangeWebhook, NewWebhook, SendAgain
 from jobs.features.webhooks.send_again import failed_messages, send_webhook_again
 from jobs.features.webhooks.serializers import (
     SentAgainSerializer,
@@ -23,8 +26,44 @@ from jobs.features.webhooks.serializers import (
     WebhookWithSecretSerializer,
 )
 from jobs.models import Webhook, WebhookDelivery, WebhookJob
+from jobs.states import JobState
+from queueops.rest.filtering import ChoicesFilter, TruthFilter
 from queueops.rest.schema import operation
+from queueops.tenancy.callers.permissions import Need
+from queueops.tenancy.models import Scope
 from queueops.tenancy.signing import WRITTEN_BY_ROTATION
+
+READ_WEBHOOKS = Need(Scope.READ, "jobs.view_webhook")
+ADD_WEBHOOKS = Need(Scope.OPERATE, "jobs.add_webhook")
+CHANGE_WEBHOOKS = Need(Scope.OPERATE, "jobs.change_webhook")
+
+
+class WebhookFilterSet(TimeOrderedFilterSet):
+    enabled = TruthFilter()
+    hears_jobs = TruthFilter()
+
+    class Meta:
+        model = Webhook
+        fields: tuple[str, ...] = ()
+
+
+class WebhookDeliveryFilterSet(TimeOrderedFilterSet):
+    event = ChoicesFilter(choices=WebhookDelivery.Event.choices)
+    state = ChoicesFilter(field_name="job__status", choices=JobState.choices)
+
+    class Meta:
+        model = WebhookDelivery
+        fields: tuple[str, ...] = ()
+
+
+class WebhookJobFilterSet(CreatedFilterSet):
+    job = django_filters.UUIDFilter(field_name="job_id")
+    waits = TruthFilter(field_name="delivery_id", lookup_expr="isnull")
+
+    class Meta:
+        model = WebhookJob
+        fields: tuple[str, ...] = ()
+
 
 TAG = "webhooks"
 
@@ -37,7 +76,7 @@ def _own(view: ApiView, pk: UUID) -> Webhook:
     return view.own(_rows(), pk)
 
 
-def _saved(view: ApiView, pk: UUID | None, given: inputs.NewWebhook | inputs.ChangeWebhook) -> tuple[Webhook, str]:
+def _saved(view: ApiView, pk: UUID | None, given: NewWebhook | ChangeWebhook) -> tuple[Webhook, str]:
     """
     Raises:
         BadWebhook: With the paths in the body that was sent.
@@ -61,7 +100,7 @@ class WebhookList(ApiListView[Webhook]):
         tag=TAG,
         operation_id="webhooks_list",
         answer=WebhookSerializer(many=True),
-        example=examples.WEBHOOK,
+        example=WEBHOOK,
     )
     def get(self, request: Request) -> Response:
         return self.listed(self.own_rows(_rows()))
@@ -70,17 +109,17 @@ class WebhookList(ApiListView[Webhook]):
         "Create a webhook",
         tag=TAG,
         operation_id="webhooks_create",
-        body=inputs.NewWebhook,
-        body_example=examples.NEW_WEBHOOK,
+        body=NewWebhook,
+        body_example=NEW_WEBHOOK,
         answer=WebhookWithSecretSerializer,
         status=201,
-        example=examples.MADE_WEBHOOK,
+        example=MADE_WEBHOOK,
         answers_once=True,
         description="`jobs` is a filter: a job is told that fits all that it names; `{}` is every job. The `secret` "
         "with which messages are signed is in this answer alone, and not in its repetition by Idempotency-Key.",
     )
     def post(self, request: Request) -> Response:
-        given = self.read(inputs.NewWebhook)
+        given = self.read(NewWebhook)
         secrets = []
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -102,7 +141,7 @@ class WebhookDetail(ApiView):
         tag=TAG,
         operation_id="webhooks_get",
         answer=WebhookSerializer,
-        example=examples.WEBHOOK,
+        example=WEBHOOK,
     )
     def get(self, request: Request, pk: UUID) -> Response:
         return Response(WebhookSerializer(_own(self, pk)).data)
@@ -111,17 +150,17 @@ class WebhookDetail(ApiView):
         "Change a webhook",
         tag=TAG,
         operation_id="webhooks_change",
-        body=inputs.ChangeWebhook,
+        body=ChangeWebhook,
         body_example={"jobs": {"outcomes": ["failed"]}, "reason": "they only mend what fails"},
         answer=WebhookSerializer,
-        example=examples.WEBHOOK,
+        example=WEBHOOK,
         answers_once=True,
         description="A field that is left out stays as it is; a filter that is given replaces the whole one, and "
         "`null` ends it. It counts for jobs that end from then on, within seconds. A webhook is not deleted: switch it"
         " off.",
     )
     def patch(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.ChangeWebhook)
+        given = self.read(ChangeWebhook)
         _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -142,7 +181,7 @@ class TestWebhook(ApiView):
         body_example={"reason": "the receiver is new"},
         answer=WebhookDeliverySerializer,
         status=201,
-        example={**examples.WEBHOOK_DELIVERY, "event": "webhook.test", "jobs_told": 0},
+        example={**WEBHOOK_DELIVERY, "event": "webhook.test", "jobs_told": 0},
         answers_once=True,
         description="A signed message of the type `webhook.test`, also to one that is switched off. What became of it "
         "is in its deliveries.",
@@ -167,7 +206,7 @@ class SendWebhookAgain(ApiView):
         "Send again what a webhook did not accept",
         tag=TAG,
         operation_id="webhooks_send_again",
-        body=inputs.SendAgain,
+        body=SendAgain,
         body_example={"confirm": True, "reason": "their server is back"},
         answer=SentAgainSerializer,
         example={"sent": 12, "left": 0, "confirmed": True},
@@ -178,7 +217,7 @@ class SendWebhookAgain(ApiView):
         "says how many would be. One that is switched off is refused (`receiver_is_off`).",
     )
     def post(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.SendAgain)
+        given = self.read(SendAgain)
         webhook = _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -202,7 +241,7 @@ class WebhookDeliveries(ApiListView[WebhookDelivery]):
         tag=TAG,
         operation_id="webhooks_deliveries",
         answer=WebhookDeliverySerializer(many=True),
-        example=examples.WEBHOOK_DELIVERY,
+        example=WEBHOOK_DELIVERY,
         description="Each is carried out by a job, and deleted with it. The `id` is what the receiver got as "
         "`webhook-id`, the same in each repetition.",
     )
@@ -221,7 +260,7 @@ class WebhookJobs(ApiListView[WebhookJob]):
         tag=TAG,
         operation_id="webhooks_jobs",
         answer=WebhookJobSerializer(many=True),
-        example=examples.WEBHOOK_JOB,
+        example=WEBHOOK_JOB,
         description="One for each ended job that fitted its filter, kept as long as the job. Without a `delivery_id` "
         "it waits for the next message.",
     )

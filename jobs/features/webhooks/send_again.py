@@ -10,9 +10,9 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import QuerySet
 
-from jobs.errors import ReceiverIsOff, UnknownWebhook
 from jobs.features.watches.notify_alerts import KIND as KIND_OF_ALERTS
 from jobs.features.watches.notify_alerts import PROJECT, service_of
+from jobs.features.webhooks.errors import ReceiverIsOff, UnknownWebhook
 from jobs.models import DeadLetter, Webhook, WebhookDelivery
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from queueops.audit import trail

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import transaction
 from pydantic import TypeAdapter, ValidationError
 
-from jobs.errors import BadWebhook, UnknownWebhook
+from jobs.features.webhooks.errors import BadWebhook, UnknownWebhook
 from jobs.features.webhooks.messages import KIND_OF_JOBS, make_message
 from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.registry import all_handlers, served_names

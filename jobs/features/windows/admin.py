@@ -16,8 +16,8 @@ from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from jobs.calendar import DAYS
-from jobs.errors import BadWindow
 from jobs.features.windows import windows
+from jobs.features.windows.errors import BadWindow
 from jobs.models import MaintenanceWindow
 from jobs.services.operate.names_heard import NAMED_BY_SCOPE, unheard_of_scope
 from queueops.core.clock import database_moment

@@ -11,13 +11,32 @@ from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api import answers, examples, inputs
-from jobs.api.filters import WindowFilterSet
-from jobs.api.views.base import ADD_WINDOWS, CHANGE_WINDOWS, DELETE_WINDOWS, READ_WINDOWS, ApiListView, ApiView
+from jobs.api import answers, inputs
+from jobs.api.filters import TimeOrderedFilterSet
+from jobs.api.views.base import ApiListView, ApiView
 from jobs.features.windows import windows
+from jobs.features.windows.examples import NEW_WINDOW, WINDOW
+from jobs.features.windows.inputs import ChangeWindow, NewWindow
 from jobs.features.windows.serializers import WindowSerializer
 from jobs.models import MaintenanceWindow
+from queueops.rest.filtering import ChoicesFilter
 from queueops.rest.schema import operation
+from queueops.tenancy.callers.permissions import Need
+from queueops.tenancy.models import Scope
+
+READ_WINDOWS = Need(Scope.READ, "jobs.view_maintenancewindow")
+ADD_WINDOWS = Need(Scope.OPERATE, "jobs.add_maintenancewindow")
+CHANGE_WINDOWS = Need(Scope.OPERATE, "jobs.change_maintenancewindow")
+DELETE_WINDOWS = Need(Scope.OPERATE, "jobs.delete_maintenancewindow")
+
+
+class WindowFilterSet(TimeOrderedFilterSet):
+    scope = ChoicesFilter(choices=MaintenanceWindow.Scope.choices)
+
+    class Meta:
+        model = MaintenanceWindow
+        fields: tuple[str, ...] = ()
+
 
 TAG = "maintenance"
 REASON = OpenApiParameter("reason", str, description="For the audit trail.")
@@ -51,7 +70,7 @@ class WindowList(ApiListView[MaintenanceWindow]):
         tag=TAG,
         operation_id="maintenance_list",
         answer=WindowSerializer(many=True),
-        example=examples.WINDOW,
+        example=WINDOW,
         description="Those of the project, and those of services, kinds and everything, which hold its work as well.",
     )
     def get(self, request: Request) -> Response:
@@ -61,17 +80,17 @@ class WindowList(ApiListView[MaintenanceWindow]):
         "Create a maintenance window",
         tag=TAG,
         operation_id="maintenance_create",
-        body=inputs.NewWindow,
-        body_example=examples.NEW_WINDOW,
+        body=NewWindow,
+        body_example=NEW_WINDOW,
         answer=WindowSerializer,
         status=201,
-        example=examples.WINDOW,
+        example=WINDOW,
         answers_once=True,
         description="Of the whole project: once, with `begins_at` and `ends_at`, or weekly, with `weekdays`, `since` "
         "and `until`. Nothing of the project starts while it is open; running jobs go on.",
     )
     def post(self, request: Request) -> Response:
-        given = self.read(inputs.NewWindow)
+        given = self.read(NewWindow)
         figures = {**given.model_dump(), "scope": Scope.PROJECT, "key": self.caller.project_id}
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -90,7 +109,7 @@ class WindowDetail(ApiView):
         tag=TAG,
         operation_id="maintenance_get",
         answer=WindowSerializer,
-        example=examples.WINDOW,
+        example=WINDOW,
     )
     def get(self, request: Request, pk: UUID) -> Response:
         window = _seen(self).filter(pk=pk).first()
@@ -102,17 +121,17 @@ class WindowDetail(ApiView):
         "Change a maintenance window",
         tag=TAG,
         operation_id="maintenance_change",
-        body=inputs.ChangeWindow,
+        body=ChangeWindow,
         body_example={"until": "03:00", "reason": "it takes longer"},
         answer=WindowSerializer,
-        example=examples.WINDOW,
+        example=WINDOW,
         answers_once=True,
         description="One of the project's own. A field that is left out stays as it is. One that is open ends or goes"
         " on by its new times within a second; one that is over can be given new times. From once to weekly and back:"
         " what does not belong to it any more is set to null, the weekdays to `[]`.",
     )
     def patch(self, request: Request, pk: UUID) -> Response:
-        given = self.read(inputs.ChangeWindow)
+        given = self.read(ChangeWindow)
         window = _own(self, pk)
 
         def effect() -> tuple[int, dict[str, Any]]:
@@ -146,7 +165,7 @@ class EndWindow(ApiView):
         body=inputs.WithReason,
         body_example={"reason": "done early"},
         answer=WindowSerializer,
-        example=examples.WINDOW,
+        example=WINDOW,
         answers_once=True,
         description="One of the project's own. A weekly one comes again; one that is not open stays as it is.",
     )

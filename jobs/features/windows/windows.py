@@ -18,7 +18,7 @@ from django.db.models import Q
 
 from jobs.calendar import Span, merged
 from jobs.cron import BadTimes
-from jobs.errors import BadWindow, UnknownWindow
+from jobs.features.windows.errors import BadWindow, UnknownWindow
 from jobs.models import MaintenanceWindow, PauseSwitch
 from jobs.services.operate.pauses import HOLDING, hold, release_uncovered
 from queueops.audit import trail

@@ -7,8 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from dashboards.services.project import alerts_of, may_read
-from jobs.api.views.base import READ_OBJECTIVES
-from jobs.features.objectives.api import ObjectiveList
+from jobs.features.objectives.api import READ_OBJECTIVES, ObjectiveList
 from queueops.assistant.asking import ask
 from queueops.assistant.errors import nothing_found
 from queueops.assistant.showing import ToolAnswer

@@ -1,0 +1,27 @@
+"""Refusals of webhooks."""
+
+from __future__ import annotations
+
+from queueops.core.errors import QueueOpsError
+
+
+class BadWebhook(QueueOpsError):
+    """A webhook, or its filter of jobs, is not valid."""
+
+    code = "bad_webhook"
+    status = 422
+
+
+class ReceiverIsOff(QueueOpsError):
+    """It is switched off: switch it on first, or its messages would be left out."""
+
+    code = "receiver_is_off"
+    status = 409
+
+
+class UnknownWebhook(QueueOpsError):
+    """There is no such webhook."""
+
+    code = "unknown_webhook"
+    status = 404
+    detail_fields = ("webhook_id",)
