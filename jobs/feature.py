@@ -1,10 +1,16 @@
 """
 The record in which a feature says what it adds.
 
-The record stands in `jobs/features/<name>/feature.py` and holds names and plain data. A reader resolves only the names
-that it needs, so that an executor imports neither screens nor the API. The readers are: the API's addresses
-(jobs/api/urls.py), the screens (jobs/admin/__init__.py), the side bar (queueops/site/admin_theme.py), the roles
-(jobs/roles.py), the executors' duties (jobs/executor/duties.py) and the watches (jobs/features/watches/watch.py).
+It stands in `jobs/features/<name>/feature.py`, and holds names and plain data. A reader resolves only the names that it
+needs, so that an executor imports neither screens nor the API. The readers:
+
+- jobs/api/urls.py: the addresses of the API
+- jobs/admin/__init__.py, queueops/site/admin_theme.py: screens, and their place in the side bar
+- jobs/roles.py: permissions
+- jobs/executor/duties.py, look_around.sql: duties, and whether there is work for them
+- jobs/features/watches/watch.py: watches
+- jobs/services/upkeep/retention.py: how long rows are kept
+- queueops/site/moving/tables.py: which rows go with a project that moves
 """
 
 from __future__ import annotations
@@ -14,8 +20,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
 
+from queueops.core.moved_rows import Sort
 
-class Rounds(Protocol):
+
+class OwnRounds(Protocol):
     """Work of a feature that each executor offers to do, under duties that it takes itself; made once an executor."""
 
     def do(self, now: float) -> object:
@@ -54,8 +62,12 @@ class Feature:
         tabs: Where they stand.
         viewer, operator, administrator: The permissions that each of these roles gets, without `jobs.`.
         duties: What one executor does for all each second: functions, or classes made once an executor, with a `do`.
-        rounds: Classes of Rounds, made with the executor's id and the log of its outcomes.
+        rounds: Classes of OwnRounds, made with the executor's id and the log of its outcomes.
+        due: Conditions in SQL: whether a duty has something to do. An idle executor asks all of them at once.
         watches: Functions that look for trouble every few seconds.
+        retention: RetentionRules, for tables that grow.
+        moves: The sorts of rows that go with a project to another installation.
+        stays: Tables that know projects and stay behind, with the reason that people are told.
     """
 
     package: str
@@ -68,7 +80,11 @@ class Feature:
     administrator: tuple[str, ...] = ()
     duties: tuple[str, ...] = ()
     rounds: tuple[str, ...] = ()
+    due: tuple[str, ...] = ()
     watches: tuple[str, ...] = ()
+    retention: tuple[str, ...] = ()
+    moves: tuple[Sort, ...] = ()
+    stays: Mapping[str, str] = field(default_factory=dict)
 
     def module(self, name: str) -> Any:
         return import_module(f"{self.package}.{name}")

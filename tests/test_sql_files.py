@@ -63,7 +63,7 @@ def test_a_fragment_says_what_it_is_and_stands_in_several_statements_and_nowhere
         for path in FRAGMENTS:
             with of(path.stem):
                 assert next(_lines(path)).startswith("-- ")
-                own = {file: text for file, text in texts.items() if file.parent == path.parent.parent}
+                own = {file: text for file, text in texts.items() if package_of(file) == package_of(path.parent)}
                 text = path.read_text(encoding="utf-8").partition("\n")[2]
                 words = r"\s+".join(re.escape(word).replace(r"job\.", r"(?:\w+\.)?") for word in text.split())
                 assert sum(bool(re.search(rf"\{{\{{{path.stem}[ }}]", text)) for text in own.values()) > 1

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from jobs.feature import Rounds
+from jobs.feature import OwnRounds
 from jobs.features import FEATURES
 from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.features.flow import flow
@@ -61,7 +61,7 @@ class Duties:
         self.rests_until = float("-inf")
         self._dependants = DependantsDuty(take_values)
         self._of_features = [_duty(feature.find(name)) for feature in FEATURES for name in feature.duties]
-        self._rounds: list[Rounds] = [
+        self._rounds: list[OwnRounds] = [
             feature.find(name)(executor, outcome_log) for feature in FEATURES for name in feature.rounds
         ]
         self._sweep_at = self._all_at = self._alert_at = self._sample_at = self._forget_at = 0.0
@@ -150,7 +150,8 @@ class Duties:
 
 def _duty(found: Any) -> Callable[[], object]:
     """Return what a feature does each second; of a class, what a new one of it does."""
-    return found().do if isinstance(found, type) else found
+    do: Callable[[], object] = found().do if isinstance(found, type) else found
+    return do
 
 
 def _do_all(*duties: Callable[[], object]) -> None:

@@ -1,6 +1,15 @@
 """The queue's records. migrations/ adds partitions, the guard of the states and storage settings."""
 
-from jobs.features.batch_lane.models import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
+from jobs.features.batch_lane.models import (
+    MAX_DEADLINE_HOURS,
+    SEARCHED_BACK,
+    BatchPace,
+    BatchPolicy,
+    BatchSearch,
+    ProviderBatch,
+    ProviderBatchLine,
+    Way,
+)
 from jobs.features.budget_holds.models import BudgetWait
 from jobs.features.dependencies.models import Dependency, OnFailure
 from jobs.features.flow.models import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
@@ -26,7 +35,9 @@ from .tag import Tag
 
 __all__ = [
     "BACKLOG",
+    "MAX_DEADLINE_HOURS",
     "POOLED",
+    "SEARCHED_BACK",
     "SINCE_EVER",
     "WHOLE_PROJECT",
     "AgingRule",

@@ -1,9 +1,10 @@
-"""SQL fragments about the states for jobs/sql/, written from jobs/states.py: lists of states, and their counts."""
+"""SQL fragments about the states for the statements, written from jobs/states.py: lists of states, and their counts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from jobs.features import FEATURES
 from jobs.features.flow.models import BACKLOG, BINS, SUMS
 from jobs.features.pools.models import POOLED
 from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, JobState
@@ -34,6 +35,7 @@ def written_fragments() -> dict[str, str]:
     - `of_pool`: whether an executor that serves all jobs, or in the variant `pooled` those of one pool, may take `job`.
     - `score_of_age`: the score of a job of `age` seconds by the aging `rule` of its tier and of the tier it rises to.
     - `count_answers` and so on: a histogram of FlowSample. `add_flow`: adds the row to be inserted to what is kept.
+    - `due_of_features`: whether a feature has something to do for executors that have nothing else to do.
     - `backlog`: the array FlowSample.backlog, from the columns of `sums` and `letters.open`.
     """
     return {
@@ -51,6 +53,7 @@ def written_fragments() -> dict[str, str]:
         " OR scope = 'project' AND key = job.project_id)",
         "of_pool": "true",
         f"of_pool@{POOLED}": "job.pool = %(pool)s::text",
+        "due_of_features": "\n    OR ".join(condition.strip() for feature in FEATURES for condition in feature.due),
         "score_of_age": SCORE_OF_AGE,
         **{f"count_{name}": _count_bins(*of) for name, of in BINS.items()},
         "add_flow": ",\n           ".join(

@@ -1,4 +1,4 @@
-"""Jobs, their batches, their log and their counts. jobs/sql/ writes the hot ones."""
+"""Jobs, their batches, their log and their counts. Statements in sql/ write the hot ones."""
 
 from __future__ import annotations
 

@@ -14,28 +14,10 @@ SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
     OR EXISTS (SELECT FROM jobs_job WHERE status = 'rate_limited' AND held = false) AS is_under_way,
        EXISTS (SELECT FROM jobs_job WHERE expires_at <= {{now}} AND status IN {{waiting}})
     OR EXISTS (SELECT FROM jobs_batch WHERE finished_at IS NULL)
-    OR EXISTS (SELECT FROM jobs_dependency)
-    OR EXISTS (SELECT FROM jobs_budgetwait)
     OR EXISTS (SELECT FROM jobs_servicebreaker)
     OR EXISTS (SELECT FROM jobs_pauseswitch WHERE scope = 'refused')
     OR EXISTS (SELECT FROM jobs_poolsweep WHERE passes < %(passes)s::int)
-    OR EXISTS (SELECT FROM jobs_schedule WHERE next_fire_at <= {{now}})
-    OR EXISTS (SELECT FROM jobs_maintenancewindow AS planned
-                WHERE next_change_at <= {{now}}
-                  AND NOT EXISTS (SELECT FROM tenancy_project
-                                   WHERE planned.scope = 'project' AND id = planned.key AND move <> ''))
-    -- From the webhooks on: the many jobs of a webhook that is switched off, paused or moved away may wait for long.
-    OR EXISTS (SELECT FROM jobs_webhook AS hook
-                 JOIN tenancy_project AS project ON project.id = hook.project_id AND project.move = ''
-                CROSS JOIN LATERAL (SELECT FROM jobs_webhookjob AS told
-                                     WHERE told.webhook_id = hook.id AND told.delivery_id IS NULL
-                                     LIMIT 1) AS waiting
-                WHERE hook.enabled AND hook.paused_at IS NULL)
-    OR EXISTS (SELECT FROM jobs_job WHERE {{waits_for_batch}})
-    OR EXISTS (SELECT FROM jobs_batchsearch WHERE closed_at IS NULL)
-    OR EXISTS (SELECT FROM jobs_providerbatch
-                WHERE state IN ('creating', 'open', 'collecting')
-                   OR closed_at IS NOT NULL AND is_kept AND NOT found_by_count)
+    OR {{due_of_features}}
     OR EXISTS (SELECT FROM jobs_flowcursor AS flow
                  JOIN unnest(%(logs)s::text[], %(sequences)s::text[]) AS given (log, sequence) USING (log)
                 WHERE flow.counted < flow.mark OR pg_sequence_last_value(sequence::regclass) > flow.mark)

@@ -1,7 +1,7 @@
 """
-Hot and locking SQL lives in files: `<app>/sql/<verb>_<noun>.sql`.
+Hot and locking SQL lives in files, `sql/<verb>_<noun>.sql` of an app or of one of its features.
 
-Text that several statements share is a fragment. It stands in `<app>/sql/fragments/<name>.sql`, with columns of a table
+Text that several statements share is a fragment. It stands in `sql/fragments/<name>.sql`, with columns of a table
 `job`. A statement writes `{{name}}` for that text with bare columns, `{{name parked}}` for the text with columns of
 `parked`. Code writes the fragments that follow from an enumeration; `define_fragments` names them. The clocks of
 `clock.py` are fragments of every app. A statement has variants where one of its fragments has: `name@variant` stands in
@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from importlib.resources import files
+from importlib import import_module
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
@@ -36,7 +37,7 @@ def define_fragments(package: str, texts: Mapping[str, str]) -> None:
 @cache
 def load_sql(package: str, name: str, variant: str = "") -> str:
     """
-    Return the statement of `<package>/sql/<name>.sql` without its header comment, fragments filled in.
+    Return the statement of `sql/<name>.sql` in the app without its header comment, fragments filled in.
 
     The header is for people; leaving it out keeps the text that PostgreSQL parses, logs and
     shows in `pg_stat_activity` to the statement itself.
@@ -65,23 +66,33 @@ def _fragment(package: str, name: str, variant: str) -> str:
 
 @cache
 def _without_header(package: str, name: str) -> str:
-    lines = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8").splitlines()
+    lines = _files(package)[name].read_text(encoding="utf-8").splitlines()
     while lines and (not lines[0].strip() or lines[0].startswith("--")):
         lines.pop(0)
     return "\n".join(lines).strip() + "\n"
 
 
+@cache
+def _files(package: str) -> Mapping[str, Path]:
+    """Return the files of an app's folders `sql` by the names of their statements, `fragments/<name>` for fragments."""
+    [root] = import_module(package).__path__
+    folders = [folder for folder in Path(root).rglob("sql") if folder.is_dir()]
+    found = [
+        (str(file.relative_to(folder).with_suffix("")), file) for folder in folders for file in folder.rglob("*.sql")
+    ]
+    named = dict(found)
+    if len(named) < len(found):
+        raise ValueError(f"{package} has two statements of one name")
+    return named
+
+
 def read_statements(package: str) -> None:
     """
-    Read every file of `<package>/sql/` now. An upgrade may write over the files under a process, whose code would be
-    given the statements of another version at their first use.
+    Read every statement of an app now. An upgrade may write over the files under a process, whose code would be given
+    the statements of another version at their first use.
     """
-    directory = files(package).joinpath("sql")
-    if directory.is_dir():
-        for below, prefix in ((directory, ""), (directory.joinpath("fragments"), "fragments/")):
-            for file in below.iterdir() if below.is_dir() else ():
-                if file.name.endswith(".sql"):
-                    _without_header(package, prefix + file.name.removesuffix(".sql"))
+    for name in _files(package):
+        _without_header(package, name)
 
 
 @contextmanager
@@ -97,7 +108,7 @@ def hot_cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
 
 
 def run_sql(package: str, name: str, parameters: Mapping[str, Any], *, variant: str = "") -> list[tuple[Any, ...]]:
-    """Run one statement of `<package>/sql/` in the caller's transaction and return its rows."""
+    """Run one statement of the app in the caller's transaction and return its rows."""
     return _run(package, name, parameters, tuple_row, variant=variant)
 
 

@@ -53,6 +53,14 @@ BREACHES = {
         ("jobs.services.explain.waiting", "jobs.services.claim.lanes"),
         ("jobs.services.claim.claim", "jobs.services.upkeep.executors"),
     ],
+    "The path of a job, and what it calls by name, know no add-on": [
+        ("jobs.services.submit.submit", "jobs.features.webhooks.tell"),
+        ("jobs.services.claim.claim", "jobs.features.batch_lane.rounds.collect"),
+        ("jobs.services.finish.finish", "jobs.features.flow.flow"),
+        ("jobs.executor.pump", "jobs.features.schedules.fire_schedules"),
+        ("jobs.handlers.registry", "jobs.features.forecast.costs"),
+        ("jobs.features.pools.pools", "jobs.features.watches.watch"),
+    ],
     "The limiter's services stand in layers": [
         ("ratelimits.services.limits.catalogue", "ratelimits.services.alerts.alerts"),
         ("ratelimits.services.alerts.alerts", "ratelimits.services.limiter.decide"),

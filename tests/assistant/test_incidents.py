@@ -15,13 +15,13 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from jobs.features.watches.watch_unserved import watch_unserved
 from jobs.models import Executor, Job, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish import served_kinds as kinds_service
 from jobs.services.finish.served_kinds import ServedKinds
 from jobs.services.submit.submit import submit_batch
-from jobs.services.upkeep.watch_unserved import watch_unserved
 from jobs.states import JobState
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert

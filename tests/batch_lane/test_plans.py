@@ -12,9 +12,9 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
-from jobs.features.batch_lane import scheduler
-from jobs.features.batch_lane.calls import CallLoop
-from jobs.features.batch_lane.scheduler import COLLECT_SHARE, Rounds
+from jobs.features.batch_lane.rounds import scheduler
+from jobs.features.batch_lane.rounds.calls import CallLoop
+from jobs.features.batch_lane.rounds.scheduler import COLLECT_SHARE, Rounds
 from tests.support.plans import explain_file, nodes, rows_read
 
 pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled until plans matter

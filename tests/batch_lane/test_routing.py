@@ -8,12 +8,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from jobs.features.batch_lane import collect
-from jobs.features.batch_lane.advance import NO_BATCHES_HERE
-from jobs.features.batch_lane.collect import collect_waiting
 from jobs.features.batch_lane.models import MAX_DEADLINE_HOURS
 from jobs.features.batch_lane.operate import cancel_provider_batches
-from jobs.features.batch_lane.scheduler import kinds_with_batches
+from jobs.features.batch_lane.rounds import collect
+from jobs.features.batch_lane.rounds.advance import NO_BATCHES_HERE
+from jobs.features.batch_lane.rounds.collect import collect_waiting
+from jobs.features.batch_lane.rounds.scheduler import kinds_with_batches
 from jobs.features.batch_lane.watch import watch_provider_batches
 from jobs.models import BatchPace, BatchPolicy, Job, PauseSwitch, ProviderBatch, RefusedCalls
 from jobs.services.claim.claim import promote_due

@@ -13,12 +13,19 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from jobs.features.batch_lane import calls as batch_calls
-from jobs.features.batch_lane.calls import ITEMS_AHEAD, UPLOADED_A_SECOND, CallLoop
-from jobs.features.batch_lane.collect import collect_waiting
-from jobs.features.batch_lane.deadlines import hand_back_late
-from jobs.features.batch_lane.lane import BatchLane
-from jobs.features.batch_lane.scheduler import LATE, MAX_DUTY_LENGTH, STEPS_AT_ONCE, Rounds, duty_of, kinds_with_batches
+from jobs.features.batch_lane.rounds import calls as batch_calls
+from jobs.features.batch_lane.rounds.calls import ITEMS_AHEAD, UPLOADED_A_SECOND, CallLoop
+from jobs.features.batch_lane.rounds.collect import collect_waiting
+from jobs.features.batch_lane.rounds.deadlines import hand_back_late
+from jobs.features.batch_lane.rounds.lane import BatchLane
+from jobs.features.batch_lane.rounds.scheduler import (
+    LATE,
+    MAX_DUTY_LENGTH,
+    STEPS_AT_ONCE,
+    Rounds,
+    duty_of,
+    kinds_with_batches,
+)
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.models import DutyLease, Job, ProviderBatch

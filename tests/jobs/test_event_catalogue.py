@@ -57,7 +57,10 @@ def test_other_events_are_told_by_what_the_page_names():
 
 
 def test_every_type_move_and_operation_of_the_log_is_on_the_page():
-    written = "\n".join(path.read_text() for path in [*JOBS.glob("sql/*.sql"), *JOBS.glob("services/**/*.py")])
+    written = "\n".join(
+        path.read_text()
+        for path in [*JOBS.rglob("sql/*.sql"), *JOBS.glob("services/**/*.py"), *JOBS.glob("features/**/*.py")]
+    )
     operations = set(re.findall(r"'operation',\s*(?:CASE WHEN is_lost THEN )?'(\w+)'", written))
     operations |= (
         set(get_args(Operation))

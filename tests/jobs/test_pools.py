@@ -17,6 +17,7 @@ from jobs.features.pools.assign import follow_pools
 from jobs.features.pools.errors import BadPool, PoolInUse
 from jobs.features.pools.figures import pool_depths
 from jobs.features.pools.pools import delete_pool, ensure_pool, pools_served, save_pool
+from jobs.features.watches.watch_unserved import watch_unserved
 from jobs.models import Executor, Job, Pool, PoolSweep, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, claim_suspect
 from jobs.services.claim.fair_share import ClassTurns
@@ -24,7 +25,6 @@ from jobs.services.claim.lanes import LaneGate
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import breaker
 from jobs.services.upkeep.executors import deregister, register
-from jobs.services.upkeep.watch_unserved import watch_unserved
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.database import UnsuitableDatabase

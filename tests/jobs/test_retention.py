@@ -34,7 +34,7 @@ from jobs.services.explain.history import read_history
 from jobs.services.operate.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.services.upkeep import retention
 from jobs.services.upkeep.partitions import AUDIT, EVENTS, make_partitions
-from jobs.services.upkeep.retention import MAX_PERIOD, RULES, apply_retention, find_overdue
+from jobs.services.upkeep.retention import MAX_PERIOD, apply_retention, find_overdue, rules
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
@@ -106,7 +106,7 @@ def test_a_backlog_is_worked_off_for_a_share_of_the_time_and_each_table_has_its_
     def rest(seconds: float) -> None:
         clock[0] += seconds
 
-    monkeypatch.setattr(retention, "RULES", [rule("a"), rule("b")])
+    monkeypatch.setattr(retention, "rules", lambda: [rule("a"), rule("b")])
     monkeypatch.setattr("jobs.services.upkeep.retention.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("jobs.services.upkeep.retention.time.sleep", rest)
     apply_retention(seconds=40)
@@ -131,9 +131,9 @@ def test_a_table_that_cannot_be_worked_on_keeps_none_of_the_others(monkeypatch):
         raise RuntimeError("no")
 
     ended(make_job(state=JobState.COMPLETED))
-    monkeypatch.setattr(
-        retention, "RULES", [retention.RetentionRule("broken", None, broken, lambda before: None), *RULES]
-    )
+    others = rules()
+    failing = retention.RetentionRule("broken", None, broken, lambda before: None)
+    monkeypatch.setattr(retention, "rules", lambda: [failing, *others])
     assert apply()["finished jobs"] == 1
 
 
@@ -192,7 +192,8 @@ def test_a_day_stays_until_its_dead_letters_have_what_they_need_of_it(monkeypatc
     letter = long_dead()
     with transaction.atomic():
         DeadLetter.objects.select_for_update().get(pk=letter.pk)
-        monkeypatch.setattr(retention, "RULES", [rule for rule in RULES if rule.name == "days of the log"])
+        days = [rule for rule in rules() if rule.name == "days of the log"]
+        monkeypatch.setattr(retention, "rules", lambda: days)
         assert apply()["days of the log"] == 0
     assert JobEvent.objects.filter(job_id=letter.job_id).exists()
 

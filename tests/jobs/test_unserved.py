@@ -10,6 +10,7 @@ from django.conf import settings as django_settings
 from django.db.models.functions import Now
 
 from jobs.errors import UnknownPauseTarget
+from jobs.features.watches.watch_unserved import watch_unserved
 from jobs.models import DeadLetter, Executor, Job, PauseSwitch, new_id
 from jobs.services.claim import claim
 from jobs.services.claim.fair_share import ClassTurns
@@ -19,7 +20,6 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.served_kinds import ServedKinds, kinds_served, set_aside, take_up
 from jobs.services.operate.pauses import pause_scope, settle_holds
 from jobs.services.upkeep.unserved import tend_unserved
-from jobs.services.upkeep.watch_unserved import watch_unserved
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from tests.factories import make_job, make_jobs

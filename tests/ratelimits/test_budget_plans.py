@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from jobs.services.upkeep.retention import RULES
+from jobs.services.upkeep.retention import rules
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod
 from tests.support.plans import blocks_touched, explain_file, nodes, rows_read
 
@@ -110,7 +110,7 @@ def test_a_day_of_a_project_reads_the_calls_of_that_day(planned):
     ],
 )
 def test_retention_at_depth_reads_a_chunk_and_leaves_what_goes_on(depth, db, name, rows):
-    [rule] = [rule for rule in RULES if rule.name == name]
+    [rule] = [rule for rule in rules() if rule.name == name]
     total = rows.count()
     before = read_of(rows.model._meta.db_table)
     assert rule.oldest(rule.before()) is not None

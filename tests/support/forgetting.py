@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from dashboards.services import cache
-from jobs.features.batch_lane import collect
+from jobs.features.batch_lane.rounds import collect
 from jobs.handlers.google import grids
 from jobs.services.claim import provider_quotas
 from jobs.services.finish import stops

@@ -1,4 +1,4 @@
-"""The files of `<app>/sql/`: where they are, and what of each is the statement."""
+"""The statements of the apps: where they are, and what of each is the statement."""
 
 from __future__ import annotations
 
@@ -20,4 +20,5 @@ def statement_of(path: Path) -> str:
 
 
 def package_of(path: Path) -> str:
-    return ".".join(path.relative_to(settings.BASE_DIR).parts[:-2])
+    """The app, whose features have files of their own."""
+    return ".".join(path.relative_to(settings.BASE_DIR).parts[:-2]).partition(".features")[0]

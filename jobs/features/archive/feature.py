@@ -5,4 +5,5 @@ from jobs.feature import Feature
 ARCHIVE = Feature(
     package="jobs.features.archive",
     page="how-to/archive.md",
+    stays={"jobs_restoredjob": "a project that has any is refused"},
 )

@@ -15,6 +15,21 @@ BATCH_LANE = Feature(
     viewer=("view_providerbatch", "view_batchpolicy"),
     operator=("steer_providerbatch",),
     administrator=("add_batchpolicy", "change_batchpolicy", "delete_batchpolicy"),
-    rounds=("lane.BatchLane",),
+    rounds=("rounds.lane.BatchLane",),
     watches=("watch.watch_provider_batches",),
+    due=(
+        "EXISTS (SELECT FROM jobs_job WHERE {{waits_for_batch}})",
+        "EXISTS (SELECT FROM jobs_batchsearch WHERE closed_at IS NULL)",
+        """
+        EXISTS (SELECT FROM jobs_providerbatch
+                 WHERE state IN ('creating', 'open', 'collecting')
+                    OR closed_at IS NOT NULL AND is_kept AND NOT found_by_count)""",
+    ),
+    retention=("retention.CLOSED_BATCHES",),
+    stays={
+        "jobs_batchpolicy": "which way jobs go by default: set it there",
+        "jobs_batchsearch": "after a restore, which credentials' batches are looked for there",
+        "jobs_providerbatch": "batches at providers: a project that has an unfinished one is refused",
+        "jobs_providerbatchline": "the lines of those",
+    },
 )

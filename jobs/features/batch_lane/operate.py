@@ -8,13 +8,12 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
+from jobs.features.batch_lane.rounds.settle import settle_unanswered
 from jobs.models import ProviderBatch, ProviderBatchLine
 from queueops.audit import trail
 from queueops.core.clock import Now
 from ratelimits.models import Spend, Via
 from ratelimits.services.money.reports import SpendSum, total
-
-from .settle import settle_unanswered
 
 MAX_REASON_TOLD = 200
 

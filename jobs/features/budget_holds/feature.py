@@ -6,4 +6,6 @@ BUDGET_HOLDS = Feature(
     package="jobs.features.budget_holds",
     page="how-to/budgets.md",
     duties=("waits.tend_budget_waits",),
+    due=("EXISTS (SELECT FROM jobs_budgetwait)",),
+    stays={"jobs_budgetwait": "what jobs wait for of budgets: they ask again there"},
 )

@@ -1,8 +1,11 @@
 """Dependencies: jobs and batches that wait for others."""
 
 from jobs.feature import Feature
+from queueops.core.moved_rows import Sort
 
 DEPENDENCIES = Feature(
     package="jobs.features.dependencies",
     page="how-to/after.md",
+    due=("EXISTS (SELECT FROM jobs_dependency)",),
+    moves=(Sort("waits for other jobs", "jobs_dependency", names_jobs=True),),
 )

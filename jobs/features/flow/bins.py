@@ -1,4 +1,4 @@
-"""The bins of what the flow is summed up in. jobs/sql/ counts into as many; a test compares them."""
+"""The bins of what the flow is summed up in. count_flow.sql counts into as many; a test compares them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ LATE_SECONDS = 5  # the sums lag behind the log by less, unless a transaction st
 SEQUENCES = {EVENT_LOG: "jobs_jobevent_id", TALLY_LOG: "ratelimits_calltally_id_seq"}
 
 
-# In the order in which jobs/sql/read_flow.sql gives them.
+# In the order in which jobs/features/flow/sql/read_flow.sql gives them.
 COLUMNS = (
     "submitted", "completed", "failed", "retried", "deferred", "cancelled", "crashed", "leases_lost", "answers",
     "sizes", "size_bytes", "latencies", "latency_ms", "delays", "delay_ms", "backlog",
@@ -145,7 +145,7 @@ def sum_up(*, settle_seconds: float = SETTLE_SECONDS, most: int = EVENTS_AT_ONCE
     Call it about each second. When several callers call it at once, one counts and the others do nothing.
 
     Args:
-        settle_seconds: See jobs/sql/advance_flow.sql.
+        settle_seconds: See jobs/features/flow/sql/advance_flow.sql.
 
     Returns:
         Whether all that was marked is counted; False: call again, or another caller counts.

@@ -21,10 +21,9 @@ from typing import NamedTuple
 from django.db.models import Q
 
 from jobs.calendar import stretched
-from jobs.features.flow.models import SINCE_EVER
 from jobs.features.windows.windows import spans_over
 from jobs.lanes import read_lane
-from jobs.models import FlowSample, PauseSwitch
+from jobs.models import SINCE_EVER, FlowSample, PauseSwitch
 from jobs.services.explain.queues import LaneCount, count_lanes
 from jobs.services.operate.pauses import count_slots
 from queueops.core.clock import Now

@@ -1,6 +1,7 @@
 """Objectives: how many jobs are to be done in time, and how much of what may go wrong is used up."""
 
 from jobs.feature import Feature, Tab
+from queueops.core.moved_rows import NUMBERED, Sort
 
 OBJECTIVES = Feature(
     package="jobs.features.objectives",
@@ -11,4 +12,6 @@ OBJECTIVES = Feature(
     viewer=("view_objective",),
     administrator=("add_objective", "change_objective", "delete_objective"),
     watches=("watch.watch_objectives",),
+    # Counted anew there, from the jobs that come with it.
+    moves=(Sort("objectives", "jobs_objective", leaves=NUMBERED | {"counts_from"}, is_watched=True),),
 )

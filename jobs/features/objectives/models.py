@@ -21,7 +21,7 @@ class Objective(models.Model):
     A share of some jobs that is to start or end in time, or to succeed.
 
     A job counts at its deadline, `within_seconds` after it began to wait; for `succeed` when it has ended. The counts
-    lie in ObjectiveSample, which only jobs/sql/{count,recall}_objective*.sql write.
+    lie in ObjectiveSample, which only count_objectives.sql and recall_objective.sql write.
     """
 
     class Aim(models.TextChoices):

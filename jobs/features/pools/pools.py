@@ -12,10 +12,9 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.db.models import Q
 
-from jobs.features.flow.models import SINCE_EVER
 from jobs.features.pools.errors import BadPool, PoolInUse
 from jobs.handlers.registry import all_handlers
-from jobs.models import Executor, FlowSample, Pool, PoolSweep
+from jobs.models import SINCE_EVER, Executor, FlowSample, Pool, PoolSweep
 from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.database import UnsuitableDatabase

@@ -1,6 +1,7 @@
 """Schedules: jobs that are submitted by the clock."""
 
 from jobs.feature import Feature, Tab
+from queueops.core.moved_rows import Sort
 
 SCHEDULES = Feature(
     package="jobs.features.schedules",
@@ -21,4 +22,7 @@ SCHEDULES = Feature(
     administrator=("add_schedule", "change_schedule", "delete_schedule"),
     rounds=("fire_schedules.ScheduleRounds",),
     watches=("watch.watch_schedules",),
+    due=("EXISTS (SELECT FROM jobs_schedule WHERE next_fire_at <= {{now}})",),
+    moves=(Sort("schedules", "jobs_schedule", is_watched=True), Sort("fires of schedules", "jobs_schedulefire")),
+    retention=("fire_schedules.FIRES",),
 )

@@ -15,6 +15,7 @@ from jobs.models import PauseSwitch, Schedule, ScheduleFire
 from jobs.services.submit.spec import as_written_now, parse_spec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.services.upkeep.executors import take_duty
+from jobs.services.upkeep.retention import RetentionRule, in_order
 from queueops.core.clock import Now, database_moment
 from queueops.core.errors import QueueOpsError
 from queueops.core.processes.isolate_failures import one_by_one
@@ -29,6 +30,9 @@ FIRING_SECONDS = 1.0
 DUTY_TERM_SECONDS = 3.0
 MAX_FIRE_MESSAGE = 500
 Outcome = ScheduleFire.Outcome
+FIRES = RetentionRule(
+    "fires of schedules", "retention_days", *in_order(lambda _: ScheduleFire.objects.all(), "created_at")
+)
 
 
 class ScheduleRounds:

@@ -1,6 +1,7 @@
 """Uploads: a file of jobs that is checked, shown, and submitted once somebody says yes."""
 
 from jobs.feature import Feature, Tab
+from queueops.core.moved_rows import Sort
 
 UPLOADS = Feature(
     package="jobs.features.uploads",
@@ -9,4 +10,5 @@ UPLOADS = Feature(
     tabs=(Tab("Uploads", "jobs_upload", after="Uploads"),),
     viewer=("view_upload",),
     operator=("add_upload",),
+    moves=(Sort("uploads", "jobs_upload", names_jobs=True),),
 )

@@ -11,6 +11,7 @@ from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
 from jobs.features import FEATURES
+from jobs.features.watches.watch_unserved import watch_unserved
 from jobs.models import (
     WHOLE_PROJECT,
     Batch,
@@ -23,7 +24,6 @@ from jobs.models import (
 )
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.finish.outages import grouped, open_breakers
-from jobs.services.upkeep.watch_unserved import watch_unserved
 from jobs.services.upkeep.worker_deaths import watch_worker_deaths
 from jobs.states import GuardState
 from queueops.core.clock import Now

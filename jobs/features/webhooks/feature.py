@@ -1,6 +1,7 @@
 """Webhooks: a project's own server is told of batches and jobs that have ended."""
 
 from jobs.feature import Feature, Tab
+from queueops.core.moved_rows import NUMBERED, OF_PROJECT, SEALED, Sort
 
 WEBHOOKS = Feature(
     package="jobs.features.webhooks",
@@ -22,4 +23,32 @@ WEBHOOKS = Feature(
     administrator=("add_webhook", "change_webhook"),
     duties=("tell.WebhooksDuty",),
     watches=("watch.watch_receivers",),
+    # From the webhooks on: the many jobs of a webhook that is switched off, paused or moved away may wait for long.
+    due=(
+        """
+        EXISTS (SELECT FROM jobs_webhook AS hook
+                  JOIN tenancy_project AS project ON project.id = hook.project_id AND project.move = ''
+                 CROSS JOIN LATERAL (SELECT FROM jobs_webhookjob AS told
+                                      WHERE told.webhook_id = hook.id AND told.delivery_id IS NULL
+                                      LIMIT 1) AS waiting
+                 WHERE hook.enabled AND hook.paused_at IS NULL)""",
+    ),
+    moves=(
+        # No copied part of the log is told again there: messages that were still to be told come as rows.
+        Sort(
+            "webhooks",
+            "jobs_webhook",
+            leaves=frozenset({"secret", "jobs_since"}),
+            write=(SEALED,),
+            known_by="id",
+            is_watched=True,
+        ),
+        Sort(
+            "webhook deliveries",
+            "jobs_webhookdelivery",
+            f"webhook_id IN (SELECT id FROM jobs_webhook WHERE {OF_PROJECT})",  # noqa: S608 - our own words
+            names_jobs=True,
+        ),
+        Sort("jobs told to webhooks", "jobs_webhookjob", leaves=NUMBERED, names_jobs=True),
+    ),
 )

@@ -111,7 +111,7 @@ class WebhookJob(models.Model):
     One ended job that one webhook hears of: written once, whatever is killed or repeated, and kept as long as the job.
 
     `delivery_id` is the message that tells of the job, which may be deleted earlier; null while none does. Written by
-    jobs/sql/note_ended_jobs.sql alone.
+    jobs/features/webhooks/sql/note_ended_jobs.sql alone.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -40,12 +40,11 @@ class WindowFilterSet(TimeOrderedFilterSet):
 
 TAG = "maintenance"
 REASON = OpenApiParameter("reason", str, description="For the audit trail.")
-Scope = MaintenanceWindow.Scope
 
 
 def _seen(view: ApiView) -> QuerySet[MaintenanceWindow]:
     """The project's windows, and windows that hold work of other projects, too."""
-    return MaintenanceWindow.objects.filter(~Q(scope=Scope.PROJECT) | Q(key=view.caller.project_id))
+    return MaintenanceWindow.objects.filter(~Q(scope=MaintenanceWindow.Scope.PROJECT) | Q(key=view.caller.project_id))
 
 
 def _own(view: ApiView, pk: UUID) -> MaintenanceWindow:
@@ -53,7 +52,9 @@ def _own(view: ApiView, pk: UUID) -> MaintenanceWindow:
     Raises:
         NotFound: Also for a window of more than the project: operators change it in the admin.
     """
-    window = MaintenanceWindow.objects.filter(pk=pk, scope=Scope.PROJECT, key=view.caller.project_id).first()
+    window = MaintenanceWindow.objects.filter(
+        pk=pk, scope=MaintenanceWindow.Scope.PROJECT, key=view.caller.project_id
+    ).first()
     if window is None:
         raise NotFound
     return window
@@ -91,7 +92,7 @@ class WindowList(ApiListView[MaintenanceWindow]):
     )
     def post(self, request: Request) -> Response:
         given = self.read(NewWindow)
-        figures = {**given.model_dump(), "scope": Scope.PROJECT, "key": self.caller.project_id}
+        figures = {**given.model_dump(), "scope": MaintenanceWindow.Scope.PROJECT, "key": self.caller.project_id}
 
         def effect() -> tuple[int, dict[str, Any]]:
             made = windows.save_window(None, figures, actor=self.caller.actor)

@@ -17,9 +17,8 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
-from jobs.features.batch_lane.models import SEARCHED_BACK
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import BatchSearch, Epoch, Job, PauseSwitch, ProviderBatch
+from jobs.models import SEARCHED_BACK, BatchSearch, Epoch, Job, PauseSwitch, ProviderBatch
 from jobs.states import RUNNING, TERMINAL
 from queueops.audit import trail
 from queueops.core.clock import Now

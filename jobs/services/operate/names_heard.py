@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jobs.features.flow.models import SINCE_EVER
 from jobs.handlers.registry import all_handlers, served_names
-from jobs.models import DecisionTotal, FlowSample, PauseSwitch
+from jobs.models import SINCE_EVER, DecisionTotal, FlowSample, PauseSwitch
 from ratelimits.services.limits.known_names import KnownName, also_known, unheard_of
 
 Scope = PauseSwitch.Scope

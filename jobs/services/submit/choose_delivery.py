@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.utils import timezone
 
-from jobs.features.batch_lane.models import MAX_DEADLINE_HOURS
 from jobs.handlers.registry import Handler
-from jobs.models import BatchPace, BatchPolicy, Way
+from jobs.models import MAX_DEADLINE_HOURS, BatchPace, BatchPolicy, Way
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.credentials import without_batches
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 from django.conf import settings
@@ -19,6 +20,7 @@ from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
+from jobs.features import FEATURES
 from jobs.models import (
     Batch,
     BulkOperation,
@@ -26,10 +28,7 @@ from jobs.models import (
     DutyLease,
     IdempotencyRecord,
     Job,
-    ProviderBatch,
-    ProviderBatchLine,
     RestoredJob,
-    ScheduleFire,
     WebhookDelivery,
 )
 from queueops.core.clock import database_now
@@ -108,8 +107,8 @@ def apply_retention(*, seconds: float, share: float = DELETING_SHARE, chunk: int
         share: The part of the time that is spent deleting while there is more to delete.
     """
     until = time.monotonic() + seconds
-    deleted = dict.fromkeys((rule.name for rule in RULES), 0)
-    unfinished = list(RULES)
+    deleted = dict.fromkeys((rule.name for rule in rules()), 0)
+    unfinished = rules()
 
     def take_turn(rule: RetentionRule) -> None:
         begun = time.monotonic()
@@ -133,7 +132,7 @@ def find_overdue() -> list[Overdue]:
     """Rules whose oldest row is LATE beyond its time: nobody deletes, or not fast enough."""
     found = []
     late = 2 * LATE if is_archived() else LATE  # an archive takes whole days, once a day
-    for rule in RULES:
+    for rule in rules():
         before = rule.before()
         oldest = rule.oldest(before - late)
         if oldest is not None:
@@ -159,7 +158,7 @@ def _unless_archived(forget: Forget) -> Forget:
     return lambda before, most: 0 if is_archived() else forget(before, most)
 
 
-def _rows(rows: Callable[[datetime], QuerySet[Any]], column: str) -> tuple[Forget, Oldest]:
+def in_order(rows: Callable[[datetime], QuerySet[Any]], column: str) -> tuple[Forget, Oldest]:
     """Delete rows, and tell of the oldest, in the order of a column."""
 
     def old(before: datetime) -> QuerySet[Any]:
@@ -217,23 +216,6 @@ def _oldest_batch(before: datetime) -> datetime | None:
     return ended.order_by("finished_at").values_list("finished_at", flat=True).first()
 
 
-def _forget_provider_batch(before: datetime, most: int) -> int:
-    """Delete so many lines of the oldest batch, and the batch itself with its last line."""
-    batch = ProviderBatch.objects.filter(closed_at__lt=before).order_by("closed_at").first()
-    if batch is None:
-        return 0
-    lines = list(batch.all_lines.order_by("number").values_list("pk", flat=True)[:most])
-    ProviderBatchLine.objects.filter(pk__in=lines).delete()
-    if len(lines) < most:
-        batch.delete()
-    return max(len(lines), 1)
-
-
-def _oldest_provider_batch(before: datetime) -> datetime | None:
-    closed = ProviderBatch.objects.filter(closed_at__lt=before).order_by("closed_at")
-    return closed.values_list("closed_at", flat=True).first()
-
-
 def _past_periods(before: datetime) -> QuerySet[BudgetPeriod]:
     """
     Periods that have ended. Periods that never end are kept: the ledger that they could be summed up from is deleted.
@@ -275,7 +257,7 @@ def _nothing(before: datetime) -> None:
     return None
 
 
-RULES: Sequence[RetentionRule] = (
+CORE_RULES: Sequence[RetentionRule] = (
     RetentionRule("restored jobs", None, _forget_restored, _nothing),
     RetentionRule(
         "finished jobs", "retention_days", _unless_archived(_by_statement("delete_finished_jobs")), _oldest_job
@@ -289,41 +271,46 @@ RULES: Sequence[RetentionRule] = (
     RetentionRule(
         "batches", "batch_retention_days", _unless_archived(_by_statement("delete_ended_batches")), _oldest_batch
     ),
-    RetentionRule(
-        "batches of providers",
-        "retention_days",
-        _forget_provider_batch,
-        _oldest_provider_batch,
-    ),
-    RetentionRule("fires of schedules", "retention_days", *_rows(lambda _: ScheduleFire.objects.all(), "created_at")),
     RetentionRule("months of the audit trail", "audit_retention_days", *_parts(AUDIT)),
     RetentionRule(
-        "lines of the admin's own log", "audit_retention_days", *_rows(lambda _: LogEntry.objects.all(), "action_time")
+        "lines of the admin's own log",
+        "audit_retention_days",
+        *in_order(lambda _: LogEntry.objects.all(), "action_time"),
     ),
     RetentionRule(
         "resolved alerts",
         "alert_retention_days",
-        *_rows(lambda before: QuotaAlert.objects.filter(resolved_at__lt=before), "opened_at"),
+        *in_order(lambda before: QuotaAlert.objects.filter(resolved_at__lt=before), "opened_at"),
     ),
     RetentionRule(
         "bulk operations",
         "operation_retention_days",
-        *_rows(lambda _: BulkOperation.objects.all(), "finished_at"),
+        *in_order(lambda _: BulkOperation.objects.all(), "finished_at"),
     ),
     RetentionRule(
-        "stored answers", "answer_retention_days", *_rows(lambda _: IdempotencyRecord.objects.all(), "created_at")
+        "stored answers", "answer_retention_days", *in_order(lambda _: IdempotencyRecord.objects.all(), "created_at")
     ),
     RetentionRule(
         "what calls held that nobody heard of",
         "retention_days",
-        *_rows(lambda _: BudgetHold.objects.filter(lost=True), "expires_at"),
+        *in_order(lambda _: BudgetHold.objects.filter(lost=True), "expires_at"),
     ),
     RetentionRule(
         "refusals of credentials that were the jobs' own",
         "retention_days",
-        *_rows(lambda _: CredentialRefusal.objects.filter(disproved=True), "refused_at"),
+        *in_order(lambda _: CredentialRefusal.objects.filter(disproved=True), "refused_at"),
     ),
     RetentionRule("past periods of budgets", "retention_days", _forget_periods, _oldest_period),
-    RetentionRule("spend", "spend_retention_days", *_rows(lambda _: Spend.objects.all(), "at")),
-    RetentionRule("sessions that are over", None, *_rows(lambda _: Session.objects.all(), "expire_date")),
+    RetentionRule("spend", "spend_retention_days", *in_order(lambda _: Spend.objects.all(), "at")),
+    RetentionRule("sessions that are over", None, *in_order(lambda _: Session.objects.all(), "expire_date")),
 )
+
+
+@cache
+def _of_features() -> tuple[RetentionRule, ...]:
+    return tuple(feature.find(name) for feature in FEATURES for name in feature.retention)
+
+
+def rules() -> list[RetentionRule]:
+    """Return the rules of all tables that grow."""
+    return [*CORE_RULES, *_of_features()]

@@ -16,10 +16,11 @@ from jobs.models.guard import RESTORING
 from jobs.services.upkeep.partitions import EVENTS
 from jobs.states import JobState
 from queueops.core.errors import QueueOpsError
+from queueops.core.moved_rows import WHOLE, Sort
 from queueops.core.sealing import STORED
 from queueops.core.sql import load_sql
 
-from .tables import SORTS, WATCHED, WHOLE, Sort
+from .tables import SORTS, WATCHED
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 Say = Callable[[str], object]

@@ -1,8 +1,7 @@
 """
 The parts of a project: which rows of which tables go with it to another installation, and in what order.
 
-Each sort of rows is read by one SELECT, which is asked again on both sides to compare. The SELECT therefore names
-nothing that the other database chooses by itself: numbers of rows, sealed secrets.
+Features name the rows of their own tables in their records.
 """
 
 # ruff: noqa: S608 - put together from our own words
@@ -10,41 +9,11 @@ nothing that the other database chooses by itself: numbers of rows, sealed secre
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-PROJECT = "{project}"  # stands for the project's id, as a literal
-OF_PROJECT = f"project_id = {PROJECT}"
-OF_KEY = f"(own.key = 'project:' || {PROJECT} OR starts_with(own.key, 'project:' || {PROJECT} || '/'))"
-WHOLE = "SELECT {columns} FROM {table} AS own WHERE {rows}"
-INSERT = "INSERT INTO {table} ({columns}) SELECT {columns} FROM given"
+from jobs.features import FEATURES
+from queueops.core.moved_rows import NUMBERED, OF_KEY, OF_PROJECT, PROJECT, SEALED, Sort
 
-
-@dataclass(frozen=True, slots=True)
-class Sort:
-    """
-    One sort of rows.
-
-    Attributes:
-        rows: Which of the table's, as a condition on `own`.
-        leaves: Columns that the other database fills by itself.
-        read: Instead of all other columns of these rows, as they are.
-        write: How rows that were read, in the table `given`, come into the other database; in this order.
-        known_by: The column of `given` that names a row's sealed secret, which is in the table `sealed` as `name`.
-    """
-
-    name: str
-    table: str
-    rows: str = OF_PROJECT
-    leaves: frozenset[str] = frozenset()
-    read: str = WHOLE
-    write: tuple[str, ...] = (INSERT,)
-    known_by: str = ""
-
-
-NUMBERED = frozenset({"id"})
-SEALED = """
-INSERT INTO {table} ({columns}, secret)
-SELECT {columns}, (SELECT sealed.secret FROM sealed WHERE sealed.name = given.{known_by}::text) FROM given"""
 # The guard of the states lets in ended jobs and queued jobs; other jobs are moved to their state afterwards.
 JOBS = (
     """
@@ -63,9 +32,13 @@ COUNTED = (
 )
 
 SORTS = (
-    Sort("project", "tenancy_project", f"id = {PROJECT}", frozenset({"move", "move_target", "moved_to"})),
-    Sort("keys", "tenancy_producerkey", leaves=NUMBERED),
-    Sort("issuers", "tenancy_issuer", leaves=NUMBERED | {"secret"}, write=(SEALED,), known_by="issuer"),
+    Sort(
+        "project", "tenancy_project", f"id = {PROJECT}", frozenset({"move", "move_target", "moved_to"}), is_watched=True
+    ),
+    Sort("keys", "tenancy_producerkey", leaves=NUMBERED, is_watched=True),
+    Sort(
+        "issuers", "tenancy_issuer", leaves=NUMBERED | {"secret"}, write=(SEALED,), known_by="issuer", is_watched=True
+    ),
     Sort(
         "credentials",
         "tenancy_credential",
@@ -81,6 +54,7 @@ SORTS = (
             ),
         ),
         known_by="name",
+        is_watched=True,
     ),
     # The pools themselves are there already, with keys of their own: they may be of other projects, too.
     Sort(
@@ -95,36 +69,25 @@ SORTS = (
                 f" SELECT pool.id, {PROJECT} FROM given JOIN tenancy_credentialpool AS pool USING (name, service)"
             ),
         ),
+        is_watched=True,
     ),
-    # Counted anew there, from the jobs that come with it.
-    Sort("objectives", "jobs_objective", leaves=NUMBERED | {"counts_from"}),
-    Sort("schedules", "jobs_schedule"),
-    Sort("fires of schedules", "jobs_schedulefire"),
-    Sort("maintenance windows", "jobs_maintenancewindow", f"scope = 'project' AND key = {PROJECT}"),
-    Sort("user labels", "tenancy_userlabel"),
-    # No copied part of the log is told again there: messages that were still to be told come as rows.
-    Sort("webhooks", "jobs_webhook", leaves=frozenset({"secret", "jobs_since"}), write=(SEALED,), known_by="id"),
+    Sort("user labels", "tenancy_userlabel", is_watched=True),
+    *(sort for feature in FEATURES for sort in feature.moves if not sort.names_jobs),
     Sort("batches", "jobs_batch"),
     # A token of the other installation's proves nothing here, where claims count on from their own.
     Sort("jobs", "jobs_job", leaves=frozenset({"pool", "fencing_token"}), write=JOBS),
     Sort("tags", "jobs_tag"),
-    Sort("waits for other jobs", "jobs_dependency"),
-    Sort("dead letters", "jobs_deadletter"),
-    Sort(
-        "webhook deliveries",
-        "jobs_webhookdelivery",
-        f"webhook_id IN (SELECT id FROM jobs_webhook WHERE {OF_PROJECT})",
-    ),
-    Sort("jobs told to webhooks", "jobs_webhookjob", leaves=NUMBERED),
+    Sort("dead letters", "jobs_deadletter", is_watched=True),
+    *(sort for feature in FEATURES for sort in feature.moves if sort.names_jobs),
     Sort("stored answers", "jobs_idempotencyrecord", leaves=NUMBERED),
-    Sort("uploads", "jobs_upload"),
-    Sort("model routes", "door_modelroute"),
+    Sort("model routes", "door_modelroute", is_watched=True),
     Sort("batches of doors", "door_doorbatch"),
     Sort(
         "paused batches",
         "jobs_pauseswitch",
         f"scope = 'batch' AND key IN (SELECT id::text FROM jobs_batch WHERE {OF_PROJECT})",
         NUMBERED,
+        is_watched=True,
     ),
     Sort(
         "counts of jobs",
@@ -132,15 +95,15 @@ SORTS = (
         read=f"SELECT project_id, batch_id, {{counts}} FROM jobs_jobcount WHERE {OF_PROJECT} GROUP BY 1, 2",
         write=("INSERT INTO jobs_jobcount ({columns}, shard) SELECT {columns}, pg_backend_pid() FROM given",),
     ),
-    Sort("allowance", "ratelimits_allowance"),
-    Sort("quotas of users", "ratelimits_allowanceoverride", leaves=NUMBERED),
+    Sort("allowance", "ratelimits_allowance", is_watched=True),
+    Sort("quotas of users", "ratelimits_allowanceoverride", leaves=NUMBERED, is_watched=True),
     Sort("months of usage", "ratelimits_usagetracking", leaves=NUMBERED),
     Sort("reservations", "ratelimits_usagereservation"),
     Sort("usage events", "ratelimits_usageevent", leaves=NUMBERED),
     Sort("spend", "ratelimits_spend", leaves=NUMBERED),
-    Sort("budgets", "ratelimits_budget", leaves=NUMBERED),
+    Sort("budgets", "ratelimits_budget", leaves=NUMBERED, is_watched=True),
     Sort("decisions", "ratelimits_decideanswer"),
-    Sort("caps of calls in flight", "ratelimits_limit", f"project = {PROJECT}", NUMBERED),
+    Sort("caps of calls in flight", "ratelimits_limit", f"project = {PROJECT}", NUMBERED, is_watched=True),
     Sort(
         "limits of its own",
         "ratelimits_limitoverride",
@@ -155,6 +118,7 @@ SORTS = (
                 " FROM given JOIN ratelimits_limit AS lim ON lim.name = limit_name"
             ),
         ),
+        is_watched=True,
     ),
     Sort(
         "counters of limits",
@@ -182,30 +146,12 @@ WATCHED = tuple(
         rows=f"{sort.rows} AND resolution IS NULL" if sort.name == "dead letters" else sort.rows,
     )
     for sort in SORTS
-    if sort.name
-    in {
-        "project",
-        "keys",
-        "issuers",
-        "credentials",
-        "use of credential pools",
-        "user labels",
-        "model routes",
-        "webhooks",
-        "dead letters",
-        "paused batches",
-        "allowance",
-        "quotas of users",
-        "caps of calls in flight",
-        "limits of its own",
-        "budgets",
-        "objectives",
-        "schedules",
-    }
+    if sort.is_watched
 )
 
 # Tables that know projects, or hold rows of some, and stay: with the reason that people are told.
 STAYS: Mapping[str, str] = {
+    **{table: reason for feature in FEATURES for table, reason in feature.stays.items()},
     "access_personaltoken": "personal tokens: people make others there",
     "jobs_auditentry": "the audit trail: it is append-only, and tells what was done here",
     "jobs_refusedcalls": "calls that providers refuse: the other installation finds out by itself",
@@ -213,14 +159,8 @@ STAYS: Mapping[str, str] = {
     "door_doorfile": "files of doors: upload them there",
     "door_doorfilepart": "their contents",
     "door_doorcall": "calls that clients may repeat: for some minutes",
-    "jobs_batchpolicy": "which way jobs go by default: set it there",
-    "jobs_batchsearch": "after a restore, which credentials' batches are looked for there",
-    "jobs_providerbatch": "batches at providers: a project that has an unfinished one is refused",
-    "jobs_providerbatchline": "the lines of those",
-    "jobs_restoredjob": "a project that has any is refused",
     "ratelimits_budgetperiod": "periods of budgets: the other installation sums its ledger up anew",
     "ratelimits_budgethold": "what calls under way hold: none may be running",
-    "jobs_budgetwait": "what jobs wait for of budgets: they ask again there",
     "jobs_bulkoperation": "bulk operations: none may be running",
     "ratelimits_alertsilence": "silences of alerts",
     "ratelimits_alertroute": "where alerts are sent",

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 from django.conf import settings
 
-from jobs.features.pools.unserved import unserved_pools
 from jobs.features.watches.by_project import count_by_project, jobs_wait
+from jobs.features.watches.unserved_pools import unserved_pools
 from jobs.models import Job, PauseSwitch
 from jobs.services.finish.served_kinds import UNSERVED
+from jobs.services.upkeep.unserved import waiting_for
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 from ratelimits.subjects import MAX_ID_LENGTH
-
-from .unserved import waiting_for
 
 MAX_MISSING = 200  # things that are missing
 
