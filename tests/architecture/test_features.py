@@ -1,0 +1,164 @@
+"""A feature is one folder with a record: all that is central reads the records, and features know few of each other."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import Permission
+
+import jobs.features
+from jobs.executor import duties
+from jobs.feature import Feature
+from jobs.features import FEATURES
+from jobs.features.watches import watch
+from jobs.models.fragments import written_fragments
+from jobs.services.upkeep import retention
+from queueops.site.admin_theme import ROOMS
+from tests.support.all_faults import all_faults
+from tests.support.planted_feature import everything
+from tests.support.planted_feature.feature import PLANTED
+from tests.support.processes import ROOT
+
+FOLDER = ROOT / "jobs" / "features"
+# What the path of a job calls by name; pyproject.toml keeps these from knowing any of the others.
+ASPECTS = {"budget_holds", "dependencies", "pools", "results"}
+# Who knows whom among the others, and why.
+TIES = {
+    ("erasure", "archive"): "a user is erased from archived days, too",
+    ("flow", "objectives"): "the sums of objectives are taken from the same part of the log, in its transaction",
+    ("flow", "webhooks"): "so are the jobs that webhooks hear of",
+    ("objectives", "flow"): "an objective that is made late is counted from the log",
+    ("forecast", "uploads"): "a file of jobs is foreseen as it will be submitted",
+    ("uploads", "forecast"): "an upload shows its forecast",
+    ("forecast", "windows"): "no job starts in a window",
+    ("watches", "flow"): "most attempts fail: the flow has counted them",
+    ("webhooks", "watches"): "sending again to webhooks and to the routes of alerts is one verb",
+}
+MAX_MODULES = 15
+
+
+def folders() -> set[str]:
+    return {path.parent.name for path in FOLDER.glob("*/__init__.py")}
+
+
+def imported(source: str) -> set[str]:
+    """Modules and names that a source imports, dotted; relative ones stay in their feature."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            found |= {f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+    return found
+
+
+def ties_of(sources: Mapping[Path, str]) -> set[tuple[str, str]]:
+    """Who imports what of another feature; aspects are left out, as everybody may know them."""
+    found = set()
+    for path, source in sources.items():
+        own = path.relative_to(FOLDER).parts[0]
+        known = {name.split(".")[2] for name in imported(source) if name.startswith("jobs.features.")}
+        found |= {(own, other) for other in known & folders() - ASPECTS if other != own}
+    return found
+
+
+def sources() -> dict[Path, str]:
+    return {path: path.read_text() for path in FOLDER.rglob("*.py") if path.parent != FOLDER}
+
+
+def test_every_folder_has_a_record_and_every_record_a_folder_and_a_guide():
+    assert {feature.package for feature in FEATURES} == {f"jobs.features.{name}" for name in folders()}
+    assert [feature.package for feature in FEATURES if not (ROOT / "docs" / feature.page).is_file()] == []
+
+
+@pytest.mark.django_db
+def test_what_a_record_names_is_there():
+    permissions = set(Permission.objects.filter(content_type__app_label="jobs").values_list("codename", flat=True))
+    tabs = [tab for *_, entry in ROOMS for tab in entry]
+    with all_faults() as of:
+        for feature in FEATURES:
+            with of(feature.package):
+                for name in (*feature.addresses.values(), *feature.duties, *feature.rounds, *feature.watches):
+                    assert callable(feature.find(name))
+                assert all(isinstance(feature.find(name), retention.RetentionRule) for name in feature.retention)
+                assert {*feature.viewer, *feature.operator, *feature.administrator} <= permissions
+                for tab in feature.tabs:
+                    assert [one[0] for one in tabs].count(tab.title) == 1
+                if feature.screens:
+                    feature.module(feature.screens)
+
+
+def test_a_record_is_plain_data():
+    """Whoever reads one part of it must not import what another part names."""
+    known = {"jobs.feature.Feature", "jobs.feature.Tab"}
+    with all_faults() as of:
+        for path in FOLDER.glob("*/feature.py"):
+            with of(path.parent.name):
+                others = imported(path.read_text()) - known
+                assert {name.rpartition(".")[0] for name in others} <= {"queueops.core.moved_rows"}
+
+
+def test_features_know_of_each_other_only_what_is_listed():
+    assert ties_of(sources()) == TIES.keys()
+
+
+def test_a_tie_that_is_not_listed_is_found():
+    planted = {FOLDER / "schedules" / "planted.py": "from jobs.features.webhooks import tell"}
+    assert ties_of(sources() | planted) - TIES.keys() == {("schedules", "webhooks")}
+
+
+def test_a_new_feature_is_its_folder_and_one_line(monkeypatch):
+    everything.done.clear()
+    with_it(monkeypatch, (*FEATURES, PLANTED))
+    of_admin = runpy.run_module("queueops.site.admin_theme")["ROOMS"]
+    assert [[tab[0] for tab in tabs] for title, _, tabs in of_admin if title == "Batches"] == [
+        ["Batches", "Provider batches", "Schedules", "Planted"]
+    ]
+    assert "planted/" in {str(one.pattern) for one in runpy.run_module("jobs.api.urls")["urlpatterns"]}
+    roles = runpy.run_module("jobs.roles")
+    assert "jobs.view_planted" in roles["VIEWER"]
+    assert "jobs.steer_planted" in roles["OPERATOR"]
+    assert "jobs.change_planted" in roles["ADMINISTRATOR"]
+    tables = runpy.run_module("queueops.site.moving.tables")
+    order = [sort.name for sort in tables["SORTS"]]
+    assert order.index("planted") < order.index("jobs") < order.index("its jobs")
+    assert "planted" in {sort.name for sort in tables["WATCHED"]}
+    assert "jobs_plantedfigure" in tables["STAYS"]
+    assert "EXISTS (SELECT FROM jobs_planted)" in written_fragments()["due_of_features"]
+    assert everything.PLANTED_ROWS in retention.rules()
+
+
+@pytest.mark.django_db
+def test_executors_do_what_a_new_feature_asks_for(monkeypatch):
+    everything.done.clear()
+    with_it(monkeypatch, (PLANTED,))
+    executor = duties.Duties(uuid4(), sweep_seconds=1000, silent_seconds=30, stuck_seconds=30)
+    executor.do(time.monotonic())
+    executor.stop()
+    assert {*everything.done} == {
+        "rounds are made",
+        "duty",
+        "duty of its own",
+        "round",
+        "watch",
+        "rounds are over",
+    }
+
+
+def with_it(monkeypatch: pytest.MonkeyPatch, features: tuple[Feature, ...]) -> None:
+    """As if jobs/features/__init__.py had its line."""
+    places: Iterable[Any] = (jobs.features, duties, watch, retention, written_fragments.__globals__)
+    for place in places:
+        if isinstance(place, dict):
+            monkeypatch.setitem(place, "FEATURES", features)
+        else:
+            monkeypatch.setattr(place, "FEATURES", features)
+    retention._of_features.cache_clear()
+    monkeypatch.setattr(retention, "_of_features", retention._of_features.__wrapped__)
