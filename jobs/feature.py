@@ -66,6 +66,8 @@ class Feature:
         due: Conditions in SQL: whether a duty has something to do. An idle executor asks all of them at once.
         watches: Functions that look for trouble every few seconds.
         retention: RetentionRules, for tables that grow.
+        goes_with_jobs: Tables with a `job_id`, whose rows are deleted with their jobs.
+        keeps_batches: Tables with a `batch_id`, whose rows keep a batch that has ended.
         moves: The sorts of rows that go with a project to another installation.
         stays: Tables that know projects and stay behind, with the reason that people are told.
     """
@@ -83,6 +85,8 @@ class Feature:
     due: tuple[str, ...] = ()
     watches: tuple[str, ...] = ()
     retention: tuple[str, ...] = ()
+    goes_with_jobs: tuple[str, ...] = ()
+    keeps_batches: tuple[str, ...] = ()
     moves: tuple[Sort, ...] = ()
     stays: Mapping[str, str] = field(default_factory=dict)
 

@@ -36,6 +36,8 @@ def written_fragments() -> dict[str, str]:
     - `score_of_age`: the score of a job of `age` seconds by the aging `rule` of its tier and of the tier it rises to.
     - `count_answers` and so on: a histogram of FlowSample. `add_flow`: adds the row to be inserted to what is kept.
     - `due_of_features`: whether a feature has something to do for executors that have nothing else to do.
+    - `delete_with_jobs`: deletes the rows of features that go with the jobs of `candidate`.
+    - `keeps_batch`: the rows of features that keep the batch of `job`'s id.
     - `backlog`: the array FlowSample.backlog, from the columns of `sums` and `letters.open`.
     """
     return {
@@ -54,6 +56,12 @@ def written_fragments() -> dict[str, str]:
         "of_pool": "true",
         f"of_pool@{POOLED}": "job.pool = %(pool)s::text",
         "due_of_features": "\n    OR ".join(condition.strip() for feature in FEATURES for condition in feature.due),
+        "delete_with_jobs": ", ".join(_delete_with_jobs(table) for one in FEATURES for table in one.goes_with_jobs),
+        "keeps_batch": " UNION ALL ".join(
+            f"SELECT FROM {table} AS kept WHERE kept.batch_id = job.id"
+            for one in FEATURES
+            for table in one.keeps_batches
+        ),
         "score_of_age": SCORE_OF_AGE,
         **{f"count_{name}": _count_bins(*of) for name, of in BINS.items()},
         "add_flow": ",\n           ".join(
@@ -80,3 +88,8 @@ def _listed(states: Iterable[JobState]) -> str:
 def _count_moves(state: JobState) -> str:
     entered = f"(%(target)s::text = '{state}')::int * count(*)"
     return entered if state in TERMINAL else f"{entered} - count(*) FILTER (WHERE left_status = '{state}')"
+
+
+def _delete_with_jobs(table: str) -> str:
+    delete = f"DELETE FROM {table} WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))"  # noqa: S608 - our own words
+    return f"of_{table} AS (\n    {delete}\n)"

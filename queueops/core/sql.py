@@ -51,10 +51,16 @@ def load_sql(package: str, name: str, variant: str = "") -> str:
     while "{{" in text:  # a fragment may hold others
         text = re.sub(
             r"\{\{(\w+) ?(\w*)\}\}",
-            lambda found: re.sub(r"\bjob\.", f"{found[2]}." if found[2] else "", _fragment(package, found[1], variant)),
+            lambda found: _with_columns_of(found[2], _fragment(package, found[1], variant)),
             text,
         )
     return text
+
+
+def _with_columns_of(table: str, fragment: str) -> str:
+    """Return a fragment for a table; one in it that names none is for the same."""
+    text = re.sub(r"\bjob\.", f"{table}." if table else "", fragment)
+    return re.sub(r"\{\{(\w+)\}\}", rf"{{{{\1 {table}}}}}", text) if table else text
 
 
 def _fragment(package: str, name: str, variant: str) -> str:

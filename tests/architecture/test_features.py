@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 import time
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import Permission
 
 import jobs.features
@@ -25,6 +28,7 @@ from tests.support.all_faults import all_faults
 from tests.support.planted_feature import everything
 from tests.support.planted_feature.feature import PLANTED
 from tests.support.processes import ROOT
+from tests.support.sql_files import FILES, FRAGMENTS
 
 FOLDER = ROOT / "jobs" / "features"
 # What the path of a job calls by name; pyproject.toml keeps these from knowing any of the others.
@@ -41,7 +45,6 @@ TIES = {
     ("watches", "flow"): "most attempts fail: the flow has counted them",
     ("webhooks", "watches"): "sending again to webhooks and to the routes of alerts is one verb",
 }
-MAX_MODULES = 15
 
 
 def folders() -> set[str]:
@@ -112,6 +115,50 @@ def test_features_know_of_each_other_only_what_is_listed():
 def test_a_tie_that_is_not_listed_is_found():
     planted = {FOLDER / "schedules" / "planted.py": "from jobs.features.webhooks import tell"}
     assert ties_of(sources() | planted) - TIES.keys() == {("schedules", "webhooks")}
+
+
+def owners() -> dict[str, str]:
+    """The feature of each table that one owns."""
+    described = [model._meta for model in apps.get_models(include_auto_created=True)]
+    parts = {one.db_table: one.model.__module__.split(".") for one in described}
+    return {table: part[2] for table, part in parts.items() if part[:2] == ["jobs", "features"]}
+
+
+def tables_of_others(path: Path, text: str) -> set[str]:
+    """Tables that a file of SQL names, and another feature owns, which is no aspect."""
+    parts = path.relative_to(ROOT).parts
+    own = parts[2] if parts[:2] == ("jobs", "features") else ""
+    owned = {table: owner for table, owner in owners().items() if owner not in ASPECTS | {own}}
+    return set(re.findall(r"\b[a-z]+_[a-z]+\b", re.sub(r"--.*", "", text))) & owned.keys()
+
+
+# A provider's batch stands for an executor of its jobs; the log's sums say whether there is more to sum up.
+NAMED_BY_THE_CORE = {"forget_executors": {"jobs_providerbatch"}, "look_around": {"jobs_flowcursor"}}
+
+
+def test_no_statement_names_a_table_of_another_feature():
+    with all_faults() as of:
+        for path in [*FILES, *FRAGMENTS]:
+            with of(path.stem):
+                assert tables_of_others(path, path.read_text()) == NAMED_BY_THE_CORE.get(path.stem, set())
+
+
+def test_a_statement_that_names_a_table_of_another_feature_is_found():
+    planted = FOLDER / "schedules" / "sql" / "planted.sql"
+    assert tables_of_others(planted, "SELECT FROM jobs_schedule, jobs_webhook, jobs_job") == {"jobs_webhook"}
+
+
+def test_every_folder_of_the_queue_stands_in_a_layer_or_is_an_aspect_or_an_add_on():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    named = {one["name"]: one for one in contracts}
+    services = {path.parent.name for path in (ROOT / "jobs/services").glob("*/__init__.py")}
+    layers = named["The queue's services stand in layers"]["layers"]
+    assert {f"jobs.services.{name}" for name in services} == {*layers}
+    path = named["The path of a job, and what it calls by name, know no add-on"]
+    aspects = {name.rpartition(".")[2] for name in path["source_modules"] if name.startswith("jobs.features.")}
+    add_ons = {name.rpartition(".")[2] for name in path["forbidden_modules"]}
+    assert aspects == ASPECTS
+    assert (aspects | add_ons, aspects & add_ons) == (folders(), set())
 
 
 def test_a_new_feature_is_its_folder_and_one_line(monkeypatch):

@@ -33,6 +33,8 @@ WEBHOOKS = Feature(
                                       LIMIT 1) AS waiting
                  WHERE hook.enabled AND hook.paused_at IS NULL)""",
     ),
+    goes_with_jobs=("jobs_webhookdelivery", "jobs_webhookjob"),
+    keeps_batches=("jobs_webhookdelivery",),
     moves=(
         # No copied part of the log is told again there: messages that were still to be told come as rows.
         Sort(
