@@ -15,7 +15,6 @@ SEEN = (
     "retrypolicy",
     "agingrule",
     "executor",
-    "servicebreaker",
     "pauseswitch",
 )
 
@@ -35,7 +34,6 @@ OPERATOR = frozenset(
         "jobs.reschedule_job",
         "jobs.reprioritise_job",
         "jobs.pause_work",
-        "jobs.steer_servicebreaker",
         "jobs.requeue_deadletter",
         "jobs.run_again",
         "jobs.discard_deadletter",

@@ -8,8 +8,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from dashboards.services.overview import Overview, address_of, read_overview
+from jobs.features.outages.outages import grouped
 from jobs.services.claim.ready import oldest_ready
-from jobs.services.finish.outages import grouped
 from jobs.services.operate.scheduled_jobs import NOTHING_SCHEDULED, scheduled_of_projects
 from jobs.services.upkeep.health import health_of
 from jobs.states import OUTAGE, SCHEDULED, SHOWN, JobState, told_apart

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jobs.features.flow.flow import MAX_SERVICES_NAMED
+from jobs.features.outages.breaker import MAX_HELD_COUNTED
 from jobs.services.explain.depths import MAX_WAITING_COUNTED
-from jobs.services.finish.breaker import MAX_HELD_COUNTED
 from jobs.services.operate.scheduled_jobs import MAX_SCHEDULED_COUNTED
 
 PREFIX = "queueops_"

@@ -17,8 +17,8 @@ from django.db.models.functions import Upper
 from django.urls import reverse
 
 from jobs.door.batches import own_id_of
+from jobs.features.served_kinds.served_kinds import kinds_served
 from jobs.models import Batch, Job
-from jobs.services.finish.served_kinds import kinds_served
 from jobs.services.submit.tags import tags_meant
 from jobs.states import SHOWN, JobState
 from queueops.core.sql import run_sql

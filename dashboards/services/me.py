@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from jobs.features.forecast.refresh_forecasts import foresee
+from jobs.features.outages.outages import Key, count_held, out_keys, shown_state
 from jobs.models import Batch, DeadLetter, Job, JobEvent
 from jobs.services.explain.snapshots import project_counts
-from jobs.services.finish.outages import Key, count_held, out_keys, shown_state
 from jobs.services.operate.scheduled_jobs import count_scheduled
 from queueops.core.clock import database_now
 from queueops.core.values.masking import masked_text

@@ -13,12 +13,12 @@ from typing import Any
 
 from django.urls import reverse
 
+from jobs.features.outages.outages import count_held, open_breakers
 from jobs.features.watches.failing import troubled_services
 from jobs.features.watches.paused import ShownPause, is_quiet, shown_pauses
 from jobs.features.windows.windows import upcoming
 from jobs.models import Executor, PauseSwitch, ServiceBreaker
 from jobs.services.explain.snapshots import counts_by_project
-from jobs.services.finish.outages import count_held, open_breakers
 from jobs.services.operate.scheduled_jobs import Scheduled, count_scheduled
 from jobs.services.upkeep.health import (
     Finding,

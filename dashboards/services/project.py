@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
+from jobs.features.outages.outages import count_held
 from jobs.features.watches.failing import troubled_services
 from jobs.features.watches.paused import ShownPause, shown_pauses
 from jobs.models import Executor, PauseSwitch, ServiceBreaker
 from jobs.services.explain.snapshots import project_counts
-from jobs.services.finish.outages import count_held
 from jobs.services.upkeep.has_work import calls_service, is_held_by
 from jobs.services.upkeep.health import Finding, Situation, findings, health_of, open_letters
 from queueops.tenancy.people import names_of

@@ -10,8 +10,8 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
+from jobs.features.outages import outages
 from jobs.models import Executor, ServiceBreaker
-from jobs.services.finish import outages
 from jobs.services.upkeep.health import health_of
 from queueops.core.values.masking import masked_text
 from queueops.screens import formatting

@@ -14,8 +14,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action
 
+from jobs.features.refused_calls import stops
 from jobs.models import PauseSwitch
-from jobs.services.finish import stops
 from jobs.services.operate import pauses
 from jobs.services.operate.job_filter import Counted
 from jobs.services.operate.names_heard import unheard_of_scope

@@ -10,7 +10,7 @@ import pydantic_core
 from django.conf import settings
 from rest_framework.request import Request
 
-from jobs.services.submit.accept_document import refuse_too_many
+from jobs.services.submit.documents.accept_document import refuse_too_many
 from jobs.services.submit.spec import WrittenJob
 from queueops.core.values.tags import split_tags
 from queueops.core.values.written import elements, member

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from jobs.api.errors import WrongState
 from jobs.api.views.base import CANCEL, READ, SUBMIT
-from jobs.services.submit.accept_document import Line
+from jobs.services.submit.documents.accept_document import Line
 from jobs.states import JobState
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.written import elements, member

@@ -7,7 +7,7 @@ class DoorConfig(AppConfig):
     verbose_name = "Doors of providers' clients"
 
     def ready(self) -> None:
-        from jobs.services.submit.files import read_files_by
+        from jobs.services.submit.documents.files import read_files_by
 
         from .files import read_file
 

@@ -18,7 +18,7 @@ from django.db.models import Exists, OuterRef
 from jobs.models import Batch, BulkOperation, Job, new_id
 from jobs.services.explain.snapshots import batch_counts
 from jobs.services.operate.bulk import cancel_batch
-from jobs.services.submit.accept_document import Line, LineError, TooManyJobs
+from jobs.services.submit.documents.accept_document import Line, LineError, TooManyJobs
 from jobs.services.submit.submit import BatchRejected, EmptyBatch, submit_batch
 from jobs.states import UNFINISHED, JobState
 from queueops.core.clock import Now, database_moment

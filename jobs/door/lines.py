@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import pydantic_core
 
-from jobs.services.submit.accept_document import Line
+from jobs.services.submit.documents.accept_document import Line
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.written import member
 

@@ -20,7 +20,7 @@ from jobs.api.errors import WrongState
 from jobs.api.views.base import CANCEL, READ, SUBMIT
 from jobs.models import Job
 from jobs.services.operate.job_actions import cancel_jobs
-from jobs.services.submit.accept_document import MAX_LISTED_ERRORS
+from jobs.services.submit.documents.accept_document import MAX_LISTED_ERRORS
 from jobs.states import RUNNING, TERMINAL, JobState
 from queueops.core.web.asking import BODY
 from queueops.core.web.downloads import download, pieces_of

@@ -14,13 +14,11 @@ from uuid import UUID
 
 from jobs.feature import OwnRounds
 from jobs.features import FEATURES
-from jobs.features.dependencies.dependants import DependantsDuty
 from jobs.features.flow import flow
+from jobs.features.served_kinds import unserved
 from jobs.features.watches import watch
-from jobs.services.finish import breaker, fallback, guards, stops
-from jobs.services.finish.take_values import take_values
 from jobs.services.operate import pauses
-from jobs.services.upkeep import batches, executors, unserved, upkeep, worker_deaths
+from jobs.services.upkeep import batches, executors, upkeep, worker_deaths
 from queueops.core.processes.isolate_failures import one_by_one
 from ratelimits.services.limiter import decide
 from ratelimits.services.money import holds
@@ -59,7 +57,6 @@ class Duties:
         self.stuck_seconds = stuck_seconds
         self.has_time = False  # for work that keeps claims waiting
         self.rests_until = float("-inf")
-        self._dependants = DependantsDuty(take_values)
         self._of_features = [_duty(feature.find(name)) for feature in FEATURES for name in feature.duties]
         self._rounds: list[OwnRounds] = [
             feature.find(name)(executor, outcome_log) for feature in FEATURES for name in feature.rounds
@@ -125,14 +122,9 @@ class Duties:
             _do_all(
                 pauses.tend_ramp,
                 upkeep.expire_waiting,
-                guards.tend_guards,
                 batches.finish_batches,
                 batches.foresee_batches,
-                breaker.tend_breakers,
-                stops.tend_stops,
-                fallback.reroute_waiting,
                 decide.reclaim_expired,
-                self._dependants.do,
                 holds.lose_expired,
                 *self._of_features,
             )

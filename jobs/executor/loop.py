@@ -27,6 +27,7 @@ from pydantic import ValidationError
 from jobs.classify import Failure, clean, failure_of, with_push_back
 from jobs.features.budget_holds.spend import told_once
 from jobs.features.results.writer import ResultWriter, Writing
+from jobs.features.served_kinds.served_kinds import kept_closed, refusal_of, version_of
 from jobs.handlers.errors import UNTOLD, ProviderError, Used
 from jobs.handlers.registry import (
     Answer,
@@ -46,7 +47,6 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import complete_here
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.finish.result_text import ResultTooLarge, partial_text, result_text
-from jobs.services.finish.served_kinds import kept_closed, refusal_of, version_of
 from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import tell_of

@@ -31,6 +31,7 @@ from jobs.features.pools.pools import ensure_pool
 from jobs.features.results.store import result_store
 from jobs.features.results.totals import add_figures
 from jobs.features.results.writer import ResultWriter
+from jobs.features.served_kinds.served_kinds import ServedKinds
 from jobs.models import Executor
 from jobs.services.claim import blocked_loop, claim, provider_quotas, quota_feedback
 from jobs.services.claim.fair_share import ClassTurns
@@ -43,7 +44,6 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.cost_samples import Learning
 from jobs.services.finish.lost_claims import find_lost
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress
-from jobs.services.finish.served_kinds import ServedKinds
 from jobs.services.upkeep import executors
 from jobs.services.upkeep.own_claims import compare_claims
 from queueops.core import tracing

@@ -3,25 +3,37 @@
 from jobs.feature import Feature
 
 from .archive.feature import ARCHIVE
+from .batch_guards.feature import BATCH_GUARDS
 from .batch_lane.feature import BATCH_LANE
 from .budget_holds.feature import BUDGET_HOLDS
 from .dependencies.feature import DEPENDENCIES
 from .encryption.feature import ENCRYPTION
 from .erasure.feature import ERASURE
+from .fallback.feature import FALLBACK
 from .flow.feature import FLOW
 from .forecast.feature import FORECAST
 from .objectives.feature import OBJECTIVES
+from .outages.feature import OUTAGES
 from .pools.feature import POOLS
 from .recovery.feature import RECOVERY
+from .refused_calls.feature import REFUSED_CALLS
 from .results.feature import RESULTS
 from .saved_filters.feature import SAVED_FILTERS
 from .schedules.feature import SCHEDULES
+from .served_kinds.feature import SERVED_KINDS
+from .unique.feature import UNIQUE
 from .uploads.feature import UPLOADS
 from .watches.feature import WATCHES
 from .webhooks.feature import WEBHOOKS
 from .windows.feature import WINDOWS
 
 FEATURES: tuple[Feature, ...] = (
+    SERVED_KINDS,
+    UNIQUE,
+    OUTAGES,
+    REFUSED_CALLS,
+    FALLBACK,
+    BATCH_GUARDS,
     RESULTS,
     POOLS,
     DEPENDENCIES,

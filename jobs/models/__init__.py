@@ -14,7 +14,9 @@ from jobs.features.budget_holds.models import BudgetWait
 from jobs.features.dependencies.models import Dependency, OnFailure
 from jobs.features.flow.models import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from jobs.features.objectives.models import Objective, ObjectiveSample
+from jobs.features.outages.models import ServiceBreaker
 from jobs.features.pools.models import POOLED, Pool, PoolSweep
+from jobs.features.refused_calls.models import RefusedCalls
 from jobs.features.results.models import ResultStoreTotals
 from jobs.features.saved_filters.models import SavedFilter
 from jobs.features.schedules.models import Schedule, ScheduleFire
@@ -28,9 +30,8 @@ from .epoch import Epoch
 from .fragments import written_fragments
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
 from .policies import AgingRule, Jitter, RetryPolicy
-from .refused_calls import RefusedCalls
 from .requests import BulkOperation, CanaryState, IdempotencyRecord, RestoredJob
-from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
+from .running import DutyLease, Executor, PauseSwitch
 from .tag import Tag
 
 __all__ = [

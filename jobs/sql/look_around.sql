@@ -14,8 +14,6 @@ SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
     OR EXISTS (SELECT FROM jobs_job WHERE status = 'rate_limited' AND held = false) AS is_under_way,
        EXISTS (SELECT FROM jobs_job WHERE expires_at <= {{now}} AND status IN {{waiting}})
     OR EXISTS (SELECT FROM jobs_batch WHERE finished_at IS NULL)
-    OR EXISTS (SELECT FROM jobs_servicebreaker)
-    OR EXISTS (SELECT FROM jobs_pauseswitch WHERE scope = 'refused')
     OR EXISTS (SELECT FROM jobs_poolsweep WHERE passes < %(passes)s::int)
     OR {{due_of_features}}
     OR EXISTS (SELECT FROM jobs_flowcursor AS flow

@@ -81,7 +81,7 @@ def test_what_inflates_beyond_the_cap_is_refused_in_little_memory(api: Api, sett
 @pytest.mark.parametrize("form", ["lines", "document"])
 def test_too_many_jobs_are_refused_before_the_first_is_looked_at(api: Api, settings, monkeypatch, form: str):
     settings.QUEUEOPS = replace(settings.QUEUEOPS, max_batch_jobs=20)
-    monkeypatch.setattr("jobs.services.submit.accept_document.LineChecker._prepare", None)
+    monkeypatch.setattr("jobs.services.submit.documents.accept_document.LineChecker._prepare", None)
     many = {"jobs": [SPEC] * 21}
     response = api.lines(b"\n \n" + LINES + b"{}") if form == "lines" else api.post("/batches/", many)
     assert error_of(response, 413)["details"] == {"given": 21, "limit": 20}

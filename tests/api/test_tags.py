@@ -18,7 +18,7 @@ from jobs.handlers.registry import find_handler
 from jobs.models import Job, Tag
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.job_filter import count_jobs, parse_job_filter
-from jobs.services.submit.csv_jobs import jobs_of_csv
+from jobs.services.submit.documents.csv_jobs import jobs_of_csv
 from jobs.services.submit.submit import submit_batch
 from jobs.services.upkeep.retention import apply_retention
 from jobs.states import UNFINISHED, JobState

@@ -32,7 +32,18 @@ from tests.support.sql_files import FILES, FRAGMENTS
 
 FOLDER = ROOT / "jobs" / "features"
 # What the path of a job calls by name; pyproject.toml keeps these from knowing any of the others.
-ASPECTS = {"budget_holds", "dependencies", "pools", "results"}
+ASPECTS = {
+    "batch_guards",
+    "budget_holds",
+    "dependencies",
+    "fallback",
+    "outages",
+    "pools",
+    "refused_calls",
+    "results",
+    "served_kinds",
+    "unique",
+}
 # Who knows whom among the others, and why.
 TIES = {
     ("erasure", "archive"): "a user is erased from archived days, too",

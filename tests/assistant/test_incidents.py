@@ -15,12 +15,12 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from jobs.features.served_kinds import served_kinds as kinds_service
+from jobs.features.served_kinds.served_kinds import ServedKinds
 from jobs.features.watches.watch_unserved import watch_unserved
 from jobs.models import Executor, Job, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
-from jobs.services.finish import served_kinds as kinds_service
-from jobs.services.finish.served_kinds import ServedKinds
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from ratelimits.models import Limit, LimitOverride, QuotaAlert

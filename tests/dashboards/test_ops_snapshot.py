@@ -21,10 +21,10 @@ from django.utils.html import escape
 from dashboards.services import cache
 from dashboards.services.ops import ops_snapshot
 from dashboards.services.wire import iso
+from jobs.features.outages.breaker import tend_breakers
 from jobs.features.watches.watch import tend_alerts, watch_failing
 from jobs.lanes import lane_name
 from jobs.models import Executor, FlowSample, Job, MaintenanceWindow, PauseSwitch, ServiceBreaker
-from jobs.services.finish.breaker import tend_breakers
 from jobs.services.upkeep.batches import foresee_batches
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs

@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 
 from dashboards.services import cache
+from jobs.features.served_kinds.served_kinds import UNSERVED
 from jobs.models import Batch, BulkOperation, PauseSwitch
-from jobs.services.finish.served_kinds import UNSERVED
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import ProducerKey

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
+from jobs.features.outages.breaker import MIN_CALLS, SECONDING, THRESHOLD
+from jobs.features.outages.outages import probe_now
 from jobs.features.watches import watch
 from jobs.models import DeadLetter, Job, JobEvent, RetryPolicy, ServiceBreaker
-from jobs.services.finish.breaker import MIN_CALLS, SECONDING, THRESHOLD
-from jobs.services.finish.outages import probe_now
 from jobs.services.submit.submit import submit_batch
 from jobs.states import TERMINAL, JobState
 from ratelimits.models import QuotaAlert

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from jobs.features.outages.breaker import THRESHOLD
+from jobs.features.outages.outages import probe_now
 from jobs.models import DeadLetter, Job, JobEvent, ServiceBreaker
-from jobs.services.finish.breaker import THRESHOLD
-from jobs.services.finish.outages import probe_now
 from jobs.states import JobState
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger

@@ -16,14 +16,14 @@ from django.db.models import F
 
 from jobs.backoff import Policy
 from jobs.classify import Failure
+from jobs.features.outages import outages
+from jobs.features.outages.breaker import MIN_CALLS, SECONDING, THRESHOLD, tend_breakers
 from jobs.features.watches import watch
 from jobs.models import DeadLetter, Job, JobEvent, ServiceBreaker
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
-from jobs.services.finish import outages
-from jobs.services.finish.breaker import MIN_CALLS, SECONDING, THRESHOLD, tend_breakers
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Failed, Succeeded

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 
 from jobs.executor import pump
-from jobs.services.finish.breaker import PART_BY_PART
+from jobs.features.outages.breaker import PART_BY_PART
 from tests.support.plans import blocks_touched, explain_file, nodes, rows_read
 
 pytestmark = pytest.mark.django_db

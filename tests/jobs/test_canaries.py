@@ -12,10 +12,10 @@ from django.utils import timezone
 from pydantic import BaseModel
 
 from jobs.errors import InvalidPace
+from jobs.features.batch_guards import guards
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Batch, BulkOperation, DeadLetter, Job
-from jobs.services.finish import guards
 from jobs.services.operate import bulk
 from jobs.services.operate.bulk_outcome import Canary
 from jobs.services.operate.bulk_run import go_on, run_bulk_chunk, seconds_until_due

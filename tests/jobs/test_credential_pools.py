@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.classify import Failure
+from jobs.features.refused_calls.credential_refusals import note_accepted
 from jobs.features.watches.watch_credentials import watch_credentials
 from jobs.lanes import pool_of_lane
 from jobs.models import DeadLetter, Job, JobEvent
@@ -26,7 +27,6 @@ from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import Parking
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.credential_refusals import note_accepted
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, Succeeded
 from jobs.services.submit.choose_delivery import NoBatchForm

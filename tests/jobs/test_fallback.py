@@ -16,6 +16,8 @@ from django.db import connection, connections, transaction
 from django.db.models import F
 
 from jobs.classify import Failure
+from jobs.features.fallback import fallback
+from jobs.features.fallback.fallback import WaitsForWay, _way_of, move_another_way, reroute_waiting
 from jobs.features.recovery.event_fold import FoldedJob, fold
 from jobs.features.recovery.replay import repair
 from jobs.handlers.fallback import CONDITIONS, Fallback, after_wait, next_way
@@ -23,9 +25,7 @@ from jobs.handlers.llm.payload import LlmGenerate
 from jobs.models import Job, JobEvent, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
-from jobs.services.finish import fallback
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.fallback import WaitsForWay, _way_of, move_another_way, reroute_waiting
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed
 from jobs.services.submit.spec import InvalidJob, JobSpec

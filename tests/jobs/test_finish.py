@@ -15,11 +15,11 @@ from django.db.models import F
 
 from jobs.backoff import Policy
 from jobs.classify import REMEDIES, Failure
+from jobs.features.outages.breaker import THRESHOLD, tend_breakers
 from jobs.features.recovery.event_fold import fold
 from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, RetryPolicy, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
-from jobs.services.finish.breaker import THRESHOLD, tend_breakers
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.lost_claims import find_lost

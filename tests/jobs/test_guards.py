@@ -11,15 +11,15 @@ from django.urls import reverse
 from django.utils import timezone
 from pydantic import BaseModel
 
+from jobs.features.batch_guards import guards
+from jobs.features.batch_guards.watch import watch_guards
 from jobs.features.dependencies.dependants import go_on
 from jobs.features.watches.paused import watch_paused
-from jobs.features.watches.watch_guards import watch_guards
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Batch, Executor, Job, PauseSwitch
 from jobs.services.explain.verdicts import verdicts_of
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.finish import guards
 from jobs.services.operate.pauses import pause_batch, resume_batch, settle_holds
 from jobs.services.submit.submit import submit_batch
 from jobs.states import BatchVerdict, GuardState

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.db import connection
 
+from jobs.features.refused_calls import stops
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.payload import HttpRequest
 from jobs.handlers.http.request import http_request
 from jobs.handlers.registry import Done, RunningJob, close_handlers
 from jobs.models import DeadLetter, Job, JobEvent, RefusedCalls
-from jobs.services.finish import stops
 from jobs.services.submit.prepare import Rules, prepare_job
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch

@@ -14,13 +14,13 @@ from django.contrib.postgres.functions import TransactionNow as DbNow
 from django.utils import timezone
 
 from jobs.aging import class_of
+from jobs.features.outages.breaker import tend_breakers
 from jobs.models import Job, PauseSwitch, ServiceBreaker
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.explain.position import aging_rules, effective_priority_of, find_position
-from jobs.services.finish.breaker import tend_breakers
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.states import WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs

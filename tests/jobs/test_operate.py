@@ -16,7 +16,7 @@ from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.operate import job_actions
-from jobs.services.submit.accept_document import TooManyJobs
+from jobs.services.submit.documents.accept_document import TooManyJobs
 from jobs.services.submit.results import MAX_BULK_JOBS
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs

@@ -13,10 +13,10 @@ from django.utils import timezone
 from psycopg.types.json import Json
 
 from jobs.executor import pump
+from jobs.features.batch_guards import guards
 from jobs.models import DeadLetter, Dependency, Job, JobEvent, Objective, Tag, new_id
 from jobs.services.claim import claim
 from jobs.services.explain.snapshots import batch_counts, project_counts
-from jobs.services.finish import guards
 from jobs.services.upkeep import retention, upkeep
 from jobs.states import TRANSITIONS
 from queueops.core.sql import load_sql

@@ -12,6 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from jobs.features.outages import breaker
 from jobs.features.pools import assign as upkeep_pools
 from jobs.features.pools.assign import follow_pools
 from jobs.features.pools.errors import BadPool, PoolInUse
@@ -23,7 +24,6 @@ from jobs.services.claim.claim import claim_jobs, claim_suspect
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.finish import breaker
 from jobs.services.upkeep.executors import deregister, register
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from jobs.features.outages.outages import shown_state
 from jobs.models import Batch, Job
 from jobs.services.explain.batch_report import read_report
 from jobs.services.explain.depths import waiting_depths
 from jobs.services.explain.snapshots import batch_snapshots
-from jobs.services.finish.outages import shown_state
 from jobs.services.operate import scheduled_jobs
 from jobs.services.operate.job_filter import UNFINISHED, Counted, JobFilter, count_jobs
 from jobs.services.operate.scheduled_jobs import NOTHING_SCHEDULED, Scheduled, count_scheduled, scheduled_of_projects

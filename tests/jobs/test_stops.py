@@ -11,12 +11,12 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from jobs.classify import Failure
+from jobs.features.refused_calls import stops
 from jobs.features.watches.watch_credentials import watch_credentials
 from jobs.models import DeadLetter, Job, PauseSwitch, RefusedCalls
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.finish import stops
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, Succeeded

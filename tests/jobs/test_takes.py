@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,8 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.executor.duties import Duties
 from jobs.features.dependencies import dependants
+from jobs.features.dependencies import take_values as taking
 from jobs.features.dependencies.dependants import DependantsDuty, go_on
 from jobs.features.dependencies.dependencies import UnknownDependency
+from jobs.features.dependencies.takes import MAX_STEPS, MAX_TAKES
 from jobs.features.erasure.erase_user import erase_user
 from jobs.features.forecast.submission import forecast_submission
 from jobs.features.results.store import result_store
@@ -28,11 +31,9 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import Batch, DeadLetter, Dependency, Job, JobEvent, new_id
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.finish import take_values as taking
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import BatchRejected, submit_batch, submit_job
-from jobs.services.submit.takes import MAX_STEPS, MAX_TAKES
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.core.errors import IdempotencyKeyReused
@@ -468,7 +469,7 @@ def test_an_executors_house_keeping_takes_the_values():
     first = make_job(kind="test.answer", payload=json.dumps({"answer": {"total": 2}}), state=JobState.COMPLETED)
     Job.objects.filter(pk=first.pk).update(result={"total": 2})
     job = submit("test.row", row(take(first.pk)), first.pk)
-    Duties(new_id(), sweep_seconds=5, silent_seconds=15, stuck_seconds=30)._dependants.do()
+    Duties(new_id(), sweep_seconds=5, silent_seconds=15, stuck_seconds=30).do(time.monotonic())
     assert (again(job).payload, again(job).held) == (row(2), False)
 
 

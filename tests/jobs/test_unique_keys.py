@@ -19,16 +19,17 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from jobs.features.recovery.event_fold import fold
+from jobs.features.unique import unique
+from jobs.features.unique.unique import UniqueKeyTaken
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Batch, Dependency, Job, JobEvent, Tag
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.operate import pauses
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.job_actions import cancel_jobs
-from jobs.services.submit import accept_document, unique
+from jobs.services.submit.documents import accept_document
 from jobs.services.submit.spec import InvalidJob, parse_spec
 from jobs.services.submit.submit import BatchReceipt, BatchRejected, SubmittedJob, submit_batch, submit_job
-from jobs.services.submit.unique import UniqueKeyTaken
 from jobs.services.upkeep.batches import finish_batches
 from jobs.states import TERMINAL, UNFINISHED, WAITING, JobState
 from queueops.core.errors import IdempotencyKeyReused

@@ -10,16 +10,16 @@ from django.conf import settings as django_settings
 from django.db.models.functions import Now
 
 from jobs.errors import UnknownPauseTarget
+from jobs.features.served_kinds import served_kinds as kinds_service
+from jobs.features.served_kinds.served_kinds import ServedKinds, kinds_served, set_aside, take_up
+from jobs.features.served_kinds.unserved import tend_unserved
 from jobs.features.watches.watch_unserved import watch_unserved
 from jobs.models import DeadLetter, Executor, Job, PauseSwitch, new_id
 from jobs.services.claim import claim
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.finish import served_kinds as kinds_service
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.served_kinds import ServedKinds, kinds_served, set_aside, take_up
 from jobs.services.operate.pauses import pause_scope, settle_holds
-from jobs.services.upkeep.unserved import tend_unserved
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from tests.factories import make_job, make_jobs

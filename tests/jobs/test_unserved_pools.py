@@ -11,16 +11,16 @@ from django.db.models.functions import Now
 from jobs.features.pools import assign as upkeep_pools
 from jobs.features.pools.assign import follow_pools
 from jobs.features.pools.pools import save_pool
+from jobs.features.served_kinds import served_kinds as kinds_service
+from jobs.features.served_kinds.served_kinds import ServedKinds, kinds_served, refusal_of, take_up
+from jobs.features.served_kinds.unserved import tend_unserved
 from jobs.features.watches.watch_unserved import watch_unserved
 from jobs.handlers.registry import served_names
 from jobs.models import DeadLetter, Executor, Job, PauseSwitch
 from jobs.services.claim.claim import claim_jobs, claim_suspect
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.finish import served_kinds as kinds_service
-from jobs.services.finish.served_kinds import ServedKinds, kinds_served, refusal_of, take_up
 from jobs.services.operate.pauses import settle_holds
-from jobs.services.upkeep.unserved import tend_unserved
 from jobs.states import JobState
 from ratelimits.models import Limit, QuotaAlert
 from tests.factories import make_job, make_jobs

@@ -13,7 +13,7 @@ from jobs.features.forecast import admin
 from jobs.features.uploads import uploads
 from jobs.features.uploads.uploads import UnknownUpload, UploadTooLarge, forget_uploads, store_upload, submit_upload
 from jobs.models import Batch, Job, Upload
-from jobs.services.submit.csv_jobs import UnreadableFile
+from jobs.services.submit.documents.csv_jobs import UnreadableFile
 from jobs.services.submit.submit import BatchRejected, EmptyBatch, QueueFull, submit_batch
 from queueops.audit.models import AuditEntry
 from tests.factories import make_project

@@ -27,6 +27,8 @@ from pydantic import BaseModel
 from jobs.door.files import store_file
 from jobs.door.models import DoorBatch, DoorFilePart
 from jobs.features.encryption import encrypt_payloads
+from jobs.features.served_kinds import served_kinds as kinds_service
+from jobs.features.served_kinds.unserved import tend_unserved
 from jobs.features.uploads.uploads import store_upload, submit_upload
 from jobs.features.watches.watch import tend_alerts
 from jobs.handlers import registry
@@ -34,13 +36,11 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, Schedule, Tag, Upload
 from jobs.services.explain.waiting import explain_waiting
-from jobs.services.finish import served_kinds as kinds_service
 from jobs.services.operate.bulk import start_bulk_requeue
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep.retention import keep_timelines
-from jobs.services.upkeep.unserved import tend_unserved
 from jobs.states import WAITING, JobState
 from jobs.testing import drain
 from jobs.transitions import Move, move_jobs

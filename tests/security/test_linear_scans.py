@@ -21,7 +21,7 @@ from jobs.handlers.http.payload import HttpRequest
 from jobs.handlers.llm.events import EventReader
 from jobs.handlers.llm.openai import parse_openai
 from jobs.handlers.llm.tokens import split_text
-from jobs.services.submit.csv_jobs import jobs_of_csv
+from jobs.services.submit.documents.csv_jobs import jobs_of_csv
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import without_secrets
 from queueops.core.outbound.client import OutboundResponse

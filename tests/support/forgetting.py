@@ -13,9 +13,9 @@ import pytest
 
 from dashboards.services import cache
 from jobs.features.batch_lane.rounds import collect
+from jobs.features.refused_calls import stops
 from jobs.handlers.google import grids
 from jobs.services.claim import provider_quotas
-from jobs.services.finish import stops
 from queueops.access.services import trail
 from queueops.core.postgres import conditions, replica
 from queueops.tenancy import accounts, encryption, pools, server_settings

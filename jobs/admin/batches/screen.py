@@ -23,13 +23,13 @@ from jobs.admin.money import money_shown
 from jobs.admin.pictures import picture_of
 from jobs.admin.states import state_badge, until_when
 from jobs.door.batches import told_of_door
+from jobs.features.batch_guards import guards
 from jobs.features.forecast.refresh_forecasts import holds_of_batch
 from jobs.features.saved_filters.admin import SavedFiltersMixin
 from jobs.models import Batch, BulkOperation, Dependency, Job, OnFailure, Tag
 from jobs.services.explain.batch_table import CONTENT_TYPES, Table, write_table
 from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot, batch_snapshots
 from jobs.services.explain.verdicts import OPEN, narrowed
-from jobs.services.finish import guards
 from jobs.states import APART, SHOWN, SHOWN_VERDICTS, BatchVerdict, GuardState, JobState
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError

@@ -25,7 +25,7 @@ from jobs.handlers.registry import Handler, UnknownKind, all_handlers, find_hand
 from jobs.models import DeadLetter, Job, RetryPolicy
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.run_again import kept_of, submit_by_hand
-from jobs.services.submit.accept_document import LineError
+from jobs.services.submit.documents.accept_document import LineError
 from jobs.services.submit.spec import JobSpec, parse_spec
 from jobs.states import TERMINAL
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError

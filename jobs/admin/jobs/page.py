@@ -14,15 +14,15 @@ from jobs.admin.filters import tags_shown
 from jobs.admin.money import money_shown, prices_shown
 from jobs.admin.states import state_badge
 from jobs.door.batches import custom_id_of
+from jobs.features.dependencies.takes import shown_takes
 from jobs.features.forecast.delivery import way_prices
+from jobs.features.outages.outages import out_keys, shown_state
 from jobs.features.results.reference import stored_in
 from jobs.lanes import pool_of_lane
 from jobs.models import DeadLetter, Dependency, Job, JobEvent, ProviderBatchLine, Tag
 from jobs.services.explain.history import read_history
 from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting
-from jobs.services.finish.outages import out_keys, shown_state
-from jobs.services.submit.takes import shown_takes
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import formatting

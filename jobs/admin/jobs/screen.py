@@ -20,6 +20,7 @@ from jobs.admin.matching import Matching, MatchingMixin, parameters_of
 from jobs.admin.states import JobStateFilter, state_badge, until_when
 from jobs.aging import effective_priority
 from jobs.features.forecast.refresh_forecasts import foresee
+from jobs.features.outages.outages import Key, count_held, count_held_of, out_keys, shown_state
 from jobs.features.saved_filters.admin import SavedFiltersMixin
 from jobs.lanes import name_of
 from jobs.models import (
@@ -34,7 +35,6 @@ from jobs.models import (
     Tag,
 )
 from jobs.services.explain.position import aging_rules
-from jobs.services.finish.outages import Key, count_held, count_held_of, out_keys, shown_state
 from jobs.services.operate.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
 from jobs.services.operate.scheduled_jobs import count_scheduled, scheduled_of
 from jobs.states import APART, OUTAGE, RUNNING, SCHEDULED, UNFINISHED, WAITING, JobState, Priority, told_apart

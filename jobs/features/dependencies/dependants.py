@@ -19,6 +19,8 @@ from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sql import run_sql, run_sql_as
 from queueops.core.values.reasons import clean_reason
 
+from .take_values import take_values
+
 DEPENDANTS_AT_ONCE = 1_000  # owners of one statement
 DEPENDANTS_A_TURN = 5_000  # in one turn, about 70 ms, of a process that has other duties besides
 RELEASED_IN_ONE = 2_000  # jobs of one transaction
@@ -47,14 +49,13 @@ class DependantsDuty:
     processes that do it at once do no harm.
 
     Args:
-        take: Gives jobs the values that they take from others, and returns those that must wait on. None: each of them
-            waits on.
+        take: Gives jobs the values that they take from others, and returns those that must wait on.
     """
 
-    def __init__(self, take: TakeValues | None = None) -> None:
+    def __init__(self, take: TakeValues = take_values) -> None:
         self._after = NO_ID
         self._may_take = TAKING_A_TURN
-        self._take = take or set
+        self._take = take
 
     def do(self) -> int:
         """

@@ -7,7 +7,7 @@ from typing import Any
 from jobs.features.forecast.submission import SubmissionForecast, SubmissionWay, forecast_submission
 from jobs.features.uploads.uploads import lines_of
 from jobs.models import Upload
-from jobs.services.submit.accept_document import LineError
+from jobs.services.submit.documents.accept_document import LineError
 from queueops.core.errors import QueueOpsError
 from queueops.screens import formatting
 from ratelimits.models import Budget

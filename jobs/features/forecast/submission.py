@@ -14,12 +14,12 @@ from django.conf import settings
 from jobs.features.dependencies.dependencies import Named
 from jobs.lanes import read_lane
 from jobs.models import Batch, Way
-from jobs.services.submit.accept_document import Line, LineChecker, LineError
 from jobs.services.submit.choose_delivery import WayRules
 from jobs.services.submit.choose_lane import ChosenLane, alike_of, choose_lanes
+from jobs.services.submit.documents.accept_document import Line, LineChecker, LineError
+from jobs.services.submit.documents.preview import good_jobs
 from jobs.services.submit.on_finish import prepare_callback
 from jobs.services.submit.prepare import PreparedJob
-from jobs.services.submit.preview import good_jobs
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import EmptyBatch, refuse_when_full
 from jobs.states import Priority

@@ -13,7 +13,7 @@ from django.db import transaction
 from jobs.cron import TICK, BadTimes, Fire
 from jobs.features.schedules.errors import BadSchedule, UnknownSchedule
 from jobs.models import Schedule, ScheduleFire
-from jobs.services.submit.accept_document import LineChecker
+from jobs.services.submit.documents.accept_document import LineChecker
 from queueops.audit import trail
 from queueops.core.clock import database_moment
 from queueops.core.postgres.unique_names import faults_of, save_named

@@ -21,10 +21,10 @@ import pydantic_core
 from django.db import transaction
 
 from jobs.models import Upload
-from jobs.services.submit.accept_document import Line, LineChecker, LineError
-from jobs.services.submit.csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
+from jobs.services.submit.documents.accept_document import Line, LineChecker, LineError
+from jobs.services.submit.documents.csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
+from jobs.services.submit.documents.preview import good_jobs
 from jobs.services.submit.prepare import PreparedJob
-from jobs.services.submit.preview import good_jobs
 from jobs.services.submit.spec import WrittenJob
 from jobs.services.submit.submit import EmptyBatch, refuse_when_full, submit_batch
 from queueops.audit import trail

@@ -9,9 +9,9 @@ from datetime import timedelta
 from django.conf import settings
 from django.db.models import Q
 
+from jobs.features.batch_guards import guards
 from jobs.models import Batch, Job, PauseSwitch
 from jobs.services.explain.snapshots import Counts, batch_counts, counts_by_project
-from jobs.services.finish import guards
 from jobs.services.operate.epochs import PUT_BACK_REASON
 from jobs.services.operate.job_filter import Counted
 from jobs.services.operate.pauses import OURS, count_covered

@@ -11,6 +11,7 @@ from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
 from jobs.features import FEATURES
+from jobs.features.outages.outages import grouped, open_breakers
 from jobs.features.watches.watch_unserved import watch_unserved
 from jobs.models import (
     WHOLE_PROJECT,
@@ -23,7 +24,6 @@ from jobs.models import (
     ServiceBreaker,
 )
 from jobs.services.claim.ready import oldest_ready
-from jobs.services.finish.outages import grouped, open_breakers
 from jobs.services.upkeep.worker_deaths import watch_worker_deaths
 from jobs.states import GuardState
 from queueops.core.clock import Now
@@ -46,7 +46,6 @@ from .paused import watch_paused
 from .watch_audit import watch_audit
 from .watch_backups import watch_backups
 from .watch_credentials import watch_credentials
-from .watch_guards import watch_guards
 from .watch_lanes import StaleLane, watch_lanes
 from .watch_letters import causes_told, watch_dead_letters
 from .watch_runs import watch_runs
@@ -87,7 +86,6 @@ def tend_alerts() -> None:
         watch_credentials,
         watch_unserved,
         watch_paused,
-        watch_guards,
         watch_charges,
         watch_overrides,
         watch_horizon,

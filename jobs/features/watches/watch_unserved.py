@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from django.conf import settings
 
+from jobs.features.served_kinds.served_kinds import UNSERVED
+from jobs.features.served_kinds.unserved import waiting_for
 from jobs.features.watches.by_project import count_by_project, jobs_wait
 from jobs.features.watches.unserved_pools import unserved_pools
 from jobs.models import Job, PauseSwitch
-from jobs.services.finish.served_kinds import UNSERVED
-from jobs.services.upkeep.unserved import waiting_for
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 from ratelimits.subjects import MAX_ID_LENGTH

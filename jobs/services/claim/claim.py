@@ -11,10 +11,10 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from jobs.features.budget_holds.afford import afford
+from jobs.features.served_kinds.served_kinds import ServedKinds
 from jobs.lanes import pool_of_lane
 from jobs.models import POOLED
 from jobs.services.finish.claimed import ClaimedJob, opened
-from jobs.services.finish.served_kinds import ServedKinds
 from jobs.states import JobState
 from jobs.transitions import Lease, Move, move_jobs
 from queueops.core.notify import Channel, notify

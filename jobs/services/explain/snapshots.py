@@ -10,9 +10,9 @@ from uuid import UUID
 from django.db.models import Sum
 from django.utils import timezone
 
+from jobs.features.outages.outages import count_held_of
 from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent
 from jobs.models.job import IN_SEVERAL_CALLS
-from jobs.services.finish.outages import count_held_of
 from jobs.services.operate.scheduled_jobs import NOTHING_SCHEDULED, Scheduled, scheduled_of_batches
 from jobs.states import TERMINAL, UNFINISHED, BatchVerdict, JobState, told_apart
 from ratelimits.costs import CALLS

@@ -12,11 +12,11 @@ from django.db.models import Case, CharField, Exists, F, OuterRef, Q, QuerySet, 
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce
 
+from jobs.features.batch_guards import guards
+from jobs.features.served_kinds.served_kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.models import Batch, BudgetWait, Dependency, Job, JobCount, PauseSwitch, RefusedCalls
 from jobs.models.job import IN_SEVERAL_CALLS
 from jobs.querysets import JobQuerySet
-from jobs.services.finish import guards
-from jobs.services.finish.served_kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.services.operate.job_filter import held_by_outage
 from jobs.states import RUNNING, TERMINAL, WAITING, BatchVerdict, GuardState, JobState
 from queueops.tenancy.scope import for_everyone

@@ -14,14 +14,14 @@ from django.db.models import F, Q, Sum
 from django.utils import timezone
 
 from jobs.features.budget_holds.waits import why_unknown
+from jobs.features.dependencies.takes import shown_takes
 from jobs.features.forecast.forecast import Forecast, forecast_start, past_windows, read_limits
+from jobs.features.refused_calls import stops
+from jobs.features.served_kinds.served_kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.handlers.registry import all_handlers
 from jobs.lanes import pool_of_lane
 from jobs.models import Batch, BudgetWait, Executor, Job, JobEvent, OnFailure, PauseSwitch, RefusedCalls, ServiceBreaker
-from jobs.services.finish import stops
-from jobs.services.finish.served_kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
-from jobs.services.submit.takes import shown_takes
 from jobs.states import WAITING, GuardState, JobState
 from queueops.core.clock import Now, database_now, foretold
 from queueops.core.sql import run_sql_as

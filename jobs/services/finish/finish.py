@@ -15,23 +15,23 @@ from django.db import transaction
 from jobs import backoff
 from jobs.classify import Failure, clean, clean_json, fingerprint, is_outage, is_retryable
 from jobs.features.budget_holds.spend import record_spend
+from jobs.features.fallback.fallback import move_another_way, ways_on
+from jobs.features.fallback.ways import NAMED
+from jobs.features.outages.breaker import Answered, Unanswered, record_answers
+from jobs.features.refused_calls.credential_refusals import note_accepted, note_refused
+from jobs.features.refused_calls.stops import keep_stopped, note_answered, note_stops
+from jobs.features.served_kinds.served_kinds import INVALID_PAYLOAD, KEY_MISSING, REFUSED_BY, keep_closed, set_aside
 from jobs.models import RetryPolicy, new_id
-from jobs.services.submit.deliveries import NAMED
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 from ratelimits.costs import NO_AMOUNTS
 from ratelimits.services.limiter.decide import Settlement, Statement
 
-from .breaker import Answered, Unanswered, record_answers
 from .claimed import ClaimedJob
-from .credential_refusals import note_accepted, note_refused
 from .encrypted_outcomes import data_of, message_of, outward, result_of
-from .fallback import move_another_way, ways_on
 from .lost_claims import find_lost
 from .outcomes import GIVE_BACK_SECONDS, MAX_CALLS_LOGGED, Calls, Failed, GivenBack, Outcome, Progress, Succeeded
-from .served_kinds import INVALID_PAYLOAD, KEY_MISSING, REFUSED_BY, keep_closed, set_aside
-from .stops import keep_stopped, note_answered, note_stops
 
 logger = logging.getLogger(__name__)
 

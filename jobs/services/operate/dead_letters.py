@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from jobs.errors import InvalidDelay
 from jobs.features.dependencies.dependencies import Named
+from jobs.features.dependencies.takes import Take, read_takes, validate_with_stand_ins, with_ids
 from jobs.handlers.registry import Handler, UnknownKind, find_handler
 from jobs.models import Batch, DeadLetter, Resolution, Tag, WebhookDelivery, new_id
 from jobs.services.submit.choose_delivery import BadDeadline, ChosenWay
@@ -24,7 +25,6 @@ from jobs.services.submit.prepare import Details, PreparedJob, Rules, describe, 
 from jobs.services.submit.results import BulkResult, RequeueResult, distinct_ids
 from jobs.services.submit.spec import MAX_DELAY_SECONDS, InvalidJob, JobSpec
 from jobs.services.submit.submit import insert_prepared
-from jobs.services.submit.takes import Take, read_takes, validate_with_stand_ins, with_ids
 from jobs.states import Priority
 from queueops.audit import trail
 from queueops.core.notify import Channel, notify

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 from pydantic import ValidationError
 
+from jobs.features.dependencies.takes import IN_JSON, Take, takes_of, validate_with_stand_ins
 from jobs.handlers.fallback import Fallback, after_wait, next_way
 from jobs.handlers.registry import Cost, Handler, find_handler
 from jobs.lanes import escaped
@@ -23,11 +24,10 @@ from queueops.tenancy.credentials import CredentialNotAllowed, UsableCredential,
 from ratelimits.costs import CALLS
 from ratelimits.subjects import MAX_NAME_LENGTH
 
-from . import files
 from .choose_delivery import GOES_LIVE, ChosenWay, WayRules, choose_way
+from .documents import files
 from .finite import refuse_endless
 from .spec import InvalidJob, JobSpec
-from .takes import IN_JSON, Take, takes_of, validate_with_stand_ins
 
 
 class PayloadTooLarge(QueueOpsError):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from .accept_document import TooManyJobs
+from jobs.services.submit.documents.accept_document import TooManyJobs
 
 MAX_BULK_JOBS = 10_000  # ids of one call: one transaction locks them all until it ends
 

@@ -12,8 +12,13 @@ from uuid import UUID
 import pydantic_core
 from django.db import transaction
 
+from jobs.features.batch_guards.begin import BatchTrial
 from jobs.features.dependencies.dependencies import Named, UnknownDependency, Waits, batch_waits, told_of, waits_as_json
+from jobs.features.dependencies.takes import as_submitted, note_takes
+from jobs.features.fallback.ways import watch_ways
+from jobs.features.unique.unique import Insert, SettledKeys, lock_keys, replace_work, settle_keys, stored_key
 from jobs.models import Batch, Job, OnFailure
+from jobs.services.submit.documents.accept_document import JOBS_OF_AN_INSERT, Line, LineChecker, LineError, in_chunks
 from queueops.core import tracing
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.notify import Channel, notify
@@ -24,17 +29,12 @@ from queueops.tenancy.moves import refuse_moved
 from queueops.tenancy.user_labels import label_users
 from queueops.tenancy.written_json import WrittenBytes
 
-from .accept_document import JOBS_OF_AN_INSERT, Line, LineChecker, LineError, in_chunks
 from .choose_lane import choose_lanes
-from .deliveries import watch_ways
-from .guard import BatchTrial
 from .on_finish import prepare_callback
 from .payloads import payloads_to_store
 from .prepare import PreparedJob, Rules, prepare_job
 from .spec import JobSpec
 from .tags import store_tags, tags_of_jobs
-from .takes import as_submitted, note_takes
-from .unique import Insert, SettledKeys, lock_keys, replace_work, settle_keys, stored_key
 
 MAX_KNOWN_LISTED = 1_000
 MAX_KNOWN_BATCHES = 20

@@ -14,11 +14,11 @@ from django.utils import timezone
 
 from jobs.calendar import Span, stretched
 from jobs.features.forecast.forecast import limits_of_batch
+from jobs.features.outages.outages import count_held_of
 from jobs.features.webhooks.tell import send_batch_webhooks
 from jobs.features.windows.windows import spans_over
 from jobs.models import Batch, Dependency, MaintenanceWindow
 from jobs.services.explain.snapshots import Counts, batch_counts, calls_made
-from jobs.services.finish.outages import count_held_of
 from jobs.services.operate.scheduled_jobs import scheduled
 from jobs.states import TERMINAL, WAITING, GuardState, JobState
 from queueops.core.clock import Now, database_now

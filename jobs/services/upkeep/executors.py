@@ -15,8 +15,8 @@ import psutil
 from django.db import connection, transaction
 from django.db.models import BooleanField, Exists, ExpressionWrapper, F, Max, Q
 
+from jobs.features.served_kinds.served_kinds import kinds_served
 from jobs.models import Executor, Job
-from jobs.services.finish.served_kinds import kinds_served
 from jobs.states import RUNNING
 from queueops.core.clock import Now
 from queueops.core.processes.pulses import Pulse, Pulses, is_running

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from django.db import connection, transaction
 
+from jobs.features.served_kinds.served_kinds import UNSERVED
+from jobs.features.served_kinds.unserved import waiting_for
 from jobs.handlers.registry import served_names
 from jobs.models import Job, PauseSwitch, RefusedCalls
-from jobs.services.finish.served_kinds import UNSERVED
 from jobs.states import WAITING, CallType, JobState
 
 from .retention import BY_INDEX
-from .unserved import waiting_for
 
 MAX_OF_A_PROJECT = 1_000
 

@@ -11,13 +11,13 @@ from typing import Literal
 from django.conf import settings
 from django.utils import timezone
 
+from jobs.features.batch_guards import guards
+from jobs.features.outages.outages import grouped
+from jobs.features.served_kinds.served_kinds import UNSERVED
 from jobs.features.watches.failing import Failing, Refusing
 from jobs.features.watches.paused import ShownPause, by_whom
 from jobs.features.windows.windows import Upcoming
 from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
-from jobs.services.finish import guards
-from jobs.services.finish.outages import grouped
-from jobs.services.finish.served_kinds import UNSERVED
 from jobs.states import RUNNING, WAITING, JobState
 from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert

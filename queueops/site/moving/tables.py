@@ -154,8 +154,6 @@ STAYS: Mapping[str, str] = {
     **{table: reason for feature in FEATURES for table, reason in feature.stays.items()},
     "access_personaltoken": "personal tokens: people make others there",
     "jobs_auditentry": "the audit trail: it is append-only, and tells what was done here",
-    "jobs_refusedcalls": "calls that providers refuse: the other installation finds out by itself",
-    "jobs_servicebreaker": "outages of providers: the other installation finds out by itself",
     "door_doorfile": "files of doors: upload them there",
     "door_doorfilepart": "their contents",
     "door_doorcall": "calls that clients may repeat: for some minutes",

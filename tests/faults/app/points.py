@@ -19,8 +19,9 @@ from jobs import cluster
 from jobs.executor import loop, pump
 from jobs.executor.loop import HandlerLoop
 from jobs.executor.pump import ExecutorSettings
+from jobs.features.outages import breaker
 from jobs.services.claim import claim
-from jobs.services.finish import breaker, finish
+from jobs.services.finish import finish
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.outcomes import Outcome
 from queueops.core.processes import parent

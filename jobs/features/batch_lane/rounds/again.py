@@ -10,10 +10,10 @@ from django.conf import settings
 from django.db.models import Count
 
 from jobs.classify import is_outage, is_retryable
+from jobs.features.fallback.fallback import ways_on
+from jobs.features.fallback.ways import NAMED
 from jobs.models import BatchPace, Job, ProviderBatch, ProviderBatchLine, Way
-from jobs.services.finish.fallback import ways_on
 from jobs.services.finish.outcomes import Failed, GivenBack
-from jobs.services.submit.deliveries import NAMED
 from queueops.core.clock import database_now
 
 MAX_FREE_LINES = 3  # of a job, not carried out by its provider: one more spends an attempt, so the job ends one day

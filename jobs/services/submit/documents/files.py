@@ -11,10 +11,9 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from jobs.features.dependencies.takes import Step, field_of, placeholders, with_values
+from jobs.services.submit.spec import InvalidJob
 from queueops.core.errors import QueueOpsError
-
-from .spec import InvalidJob
-from .takes import Step, field_of, placeholders, with_values
 
 FILE, FORM = "$file", "as"
 IN_JSON = b'"$file":'  # in JSON without spaces

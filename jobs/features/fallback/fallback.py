@@ -14,18 +14,17 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs.classify import Failure, is_outage, is_retryable
+from jobs.features.fallback.ways import WayColumns, as_text, columns_of, shown, ways_of
 from jobs.handlers.fallback import CONTEXT_TOO_LONG, CREDIT_GONE, Condition, Fallback, next_way
 from jobs.handlers.registry import Handler
 from jobs.models import Job
-from jobs.services.submit.deliveries import WayColumns, as_text, columns_of, shown, ways_of
+from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.submit.prepare import watched
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
 from queueops.core.sealing import SealedAway, open_json
 from queueops.core.sql import nullable, plain_array, run_sql
-
-from .claimed import ClaimedJob
 
 REROUTED_AT_ONCE = 200
 WORDS: dict[Condition, str] = {

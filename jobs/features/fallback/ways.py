@@ -11,11 +11,10 @@ from pydantic import ValidationError
 
 from jobs.handlers.fallback import Fallback
 from jobs.handlers.registry import Handler, UnknownKind, find_handler
+from jobs.services.submit.choose_lane import choose_lanes
+from jobs.services.submit.prepare import PreparedJob, describe
+from jobs.services.submit.spec import JobSpec
 from queueops.core.sql import nullable, plain_array, run_sql
-
-from .choose_lane import choose_lanes
-from .prepare import PreparedJob, describe
-from .spec import JobSpec
 
 NAMED = '"fallback"'  # in a payload's text, if it may name other ways
 

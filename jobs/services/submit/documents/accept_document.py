@@ -10,11 +10,10 @@ from uuid import UUID
 
 from django.conf import settings
 
+from jobs.services.submit.prepare import PayloadTooLarge, PreparedJob, Rules, prepare_job
+from jobs.services.submit.spec import parse_spec
 from queueops.core.errors import QueueOpsError
 from queueops.core.web.asking import ensure_wanted
-
-from .prepare import PayloadTooLarge, PreparedJob, Rules, prepare_job
-from .spec import parse_spec
 
 JOBS_OF_AN_INSERT = 2000  # jobs of one INSERT: enough to amortise the round trip, little enough to stay in memory
 CHUNK_BYTES = 8_000_000  # of payloads, likewise; PostgreSQL takes no parameter of 1 GB

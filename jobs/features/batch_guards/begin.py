@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from jobs.models import Batch
+from jobs.services.submit.documents.accept_document import CHUNK_BYTES, JOBS_OF_AN_INSERT, size_of
+from jobs.services.submit.prepare import PreparedJob
 from jobs.states import GuardState
 from queueops.tenancy.models import Project
-
-from .accept_document import CHUNK_BYTES, JOBS_OF_AN_INSERT, size_of
-from .prepare import PreparedJob
 
 OUT = 2  # this many times as many jobs as decide may go until the deciding ones have ended
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import pydantic_core
 
+from jobs.services.submit.spec import FIGURES, InvalidJob, JobSpec, WrittenJob
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.tags import split_tags
 
 from .accept_document import Line
-from .spec import FIGURES, InvalidJob, JobSpec, WrittenJob
 
 DELIMITERS = ",;\t"
 SEPARATOR_LINE = re.compile(r"sep=([^\w\s\"]|\t)", re.IGNORECASE)

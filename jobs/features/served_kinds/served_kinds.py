@@ -27,13 +27,12 @@ from django.db.models.functions import Coalesce
 from jobs.features.pools.pools import alive
 from jobs.handlers.registry import Handler, all_handlers, served_names
 from jobs.models import Executor, Job, PauseSwitch
+from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.operate import pauses
 from jobs.states import WAITING, JobState
 from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.sealing import payload_keys
-
-from .claimed import ClaimedJob
 
 KINDS_LOOK_SECONDS = 5.0
 CHUNKS = 4  # held or put back at once; house-keeping does the rest, and claims and renewals go on

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from jobs.features.batch_guards.guards import told
 from jobs.models import Batch
 from jobs.services.explain.snapshots import batch_counts
-from jobs.services.finish.guards import told
 from jobs.states import WAITING, GuardState
 from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert

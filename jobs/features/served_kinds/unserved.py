@@ -9,9 +9,9 @@ from django.db import transaction
 from django.db.models import Q
 
 from jobs.classify import Failure
+from jobs.features.served_kinds.served_kinds import INVALID_PAYLOAD, UNSERVED, closed_by, held_as_unknown, misfits_of
 from jobs.models import Job, PauseSwitch
 from jobs.services.finish.finish import bury
-from jobs.services.finish.served_kinds import INVALID_PAYLOAD, UNSERVED, closed_by, held_as_unknown, misfits_of
 from jobs.transitions import Move
 from queueops.core.clock import Now
 from queueops.core.sealing import is_sealed, left_sealed

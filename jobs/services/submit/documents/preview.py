@@ -11,11 +11,11 @@ import pydantic_core
 
 from jobs.features.dependencies.dependencies import Named
 from jobs.models import Job
+from jobs.services.submit.prepare import PreparedJob
+from jobs.services.submit.submit import find_twins, reused_key, without_unknown
 from queueops.core.values.written import say_the_same
 
 from .accept_document import Line, LineChecker
-from .prepare import PreparedJob
-from .submit import find_twins, reused_key, without_unknown
 
 
 class GoodJob(NamedTuple):

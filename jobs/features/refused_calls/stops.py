@@ -23,12 +23,16 @@ from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
 from jobs.classify import Failure
+from jobs.features.fallback.fallback import WaitsForWay, reroute
+from jobs.features.fallback.ways import NAMED
+from jobs.features.refused_calls.models import MAX_NAME_LENGTH
 from jobs.handlers.refusals import ACCOUNT_CLOSED
 from jobs.lanes import pool_of_lane
 from jobs.models import Job, PauseSwitch, RefusedCalls
-from jobs.models.refused_calls import MAX_NAME_LENGTH
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.encrypted_outcomes import outward
+from jobs.services.finish.outcomes import Failed, GivenBack, Succeeded
 from jobs.services.operate import pauses
-from jobs.services.submit.deliveries import NAMED
 from jobs.states import WAITING, CallType, JobState
 from queueops.audit import trail
 from queueops.core.clock import Now
@@ -36,11 +40,6 @@ from queueops.core.notify import Channel, notify
 from queueops.core.postgres.replica import from_primary
 from queueops.core.sql import run_sql
 from queueops.tenancy.pools import MARK
-
-from .claimed import ClaimedJob
-from .encrypted_outcomes import outward
-from .fallback import WaitsForWay, reroute
-from .outcomes import Failed, GivenBack, Succeeded
 
 STOPS_AFTER = 20  # jobs in a row, none of which succeeded
 TRIED_EVERY = timedelta(minutes=1)

@@ -15,10 +15,9 @@ import pydantic_core
 from pydantic import ValidationError
 
 from jobs.handlers.registry import Handler
+from jobs.services.submit.spec import MAX_IDEMPOTENCY_KEY_LENGTH, InvalidJob, JobSpec, name_in
 from queueops.core.errors import fields_of
 from queueops.core.sql import run_sql
-
-from .spec import MAX_IDEMPOTENCY_KEY_LENGTH, InvalidJob, JobSpec, name_in
 
 FROM = "$from"
 IN_JSON = b'{"$from":'  # in JSON without spaces

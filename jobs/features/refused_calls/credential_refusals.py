@@ -16,11 +16,10 @@ from uuid import UUID
 from jobs.classify import Failure
 from jobs.handlers.refusals import ACCOUNT_CLOSED
 from jobs.lanes import pool_of_lane
+from jobs.services.finish.encrypted_outcomes import outward
+from jobs.services.finish.outcomes import Failed, GivenBack, Succeeded
 from queueops.tenancy import pools, refusals
 from queueops.tenancy.refusals import RefusedCall
-
-from .encrypted_outcomes import outward
-from .outcomes import Failed, GivenBack, Succeeded
 
 # Codes that blame the secret, not the request made with it.
 OF_SECRET = frozenset({"credential_unusable", "credential_unreadable", "api_key_invalid", "invalid_api_key"})

@@ -9,18 +9,17 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from jobs.features.fallback.ways import watch_ways
 from jobs.models import Job, Tag
+from jobs.services.submit.choose_lane import choose_lanes
+from jobs.services.submit.documents.accept_document import in_chunks, size_of
+from jobs.services.submit.payloads import payloads_to_store
+from jobs.services.submit.prepare import PreparedJob
+from jobs.services.submit.tags import store_tags, tags_of_jobs
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import nullable, plain_array, run_sql
-
-from .accept_document import in_chunks, size_of
-from .choose_lane import choose_lanes
-from .deliveries import watch_ways
-from .payloads import payloads_to_store
-from .prepare import PreparedJob
-from .tags import store_tags, tags_of_jobs
 
 Insert = Callable[[list[PreparedJob]], set[UUID]]
 

@@ -14,24 +14,23 @@ import pydantic_core
 from django.conf import settings
 
 from jobs.classify import Failure, clean
+from jobs.features.dependencies.takes import NoSuchValue, field_of, read_takes, value_at, with_values
+from jobs.features.fallback.ways import watch_ways
 from jobs.features.results.read import ResultMissing, among_few, read_stored
 from jobs.features.results.reference import StoredResult, stored_in
 from jobs.models import Job
+from jobs.services.finish.finish import bury
 from jobs.services.submit.choose_lane import choose_lanes
-from jobs.services.submit.deliveries import watch_ways
 from jobs.services.submit.payloads import payloads_to_store
 from jobs.services.submit.prepare import PreparedJob, Rules, prepare_job
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.tags import store_tags, tags_of_jobs
-from jobs.services.submit.takes import NoSuchValue, field_of, read_takes, value_at, with_values
 from jobs.states import WAITING, JobState
 from jobs.transitions import Move
 from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import MARK, PayloadKeysMissing, SealedAway, left_sealed, open_json, seal_text
 from queueops.core.sql import run_sql
 from queueops.core.stores.store import StoreError
-
-from .finish import bury
 
 MAX_SOURCE_BYTES = 16_000_000  # a result of so many bytes takes ten times as much memory once it is parsed
 STORE_SECONDS = 5.0  # the caller renews leases, and must not stand still as long as a store may take

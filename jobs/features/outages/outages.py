@@ -8,8 +8,8 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Sum
 
+from jobs.features.outages.breaker import MAX_HELD_COUNTED
 from jobs.models import Batch, Job, ServiceBreaker
-from jobs.services.finish.breaker import MAX_HELD_COUNTED
 from jobs.services.operate.job_filter import held_by_outage
 from jobs.services.operate.scheduled_jobs import is_scheduled
 from jobs.states import OUTAGE, SCHEDULED, JobState

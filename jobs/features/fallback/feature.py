@@ -1,0 +1,9 @@
+"""Fallback: a job goes to another model or service than it was sent to."""
+
+from jobs.feature import Feature
+
+FALLBACK = Feature(
+    package="jobs.features.fallback",
+    page="how-to/fallback.md",
+    duties=("fallback.reroute_waiting",),
+)

@@ -1,0 +1,13 @@
+"""Outages: calls to a service that does not answer wait, and single calls ask whether it does again."""
+
+from jobs.feature import Feature
+
+OUTAGES = Feature(
+    package="jobs.features.outages",
+    page="runbooks/outage.md",
+    viewer=("view_servicebreaker",),
+    operator=("steer_servicebreaker",),
+    duties=("breaker.tend_breakers",),
+    due=("EXISTS (SELECT FROM jobs_servicebreaker)",),
+    stays={"jobs_servicebreaker": "outages of providers: the other installation finds out by itself"},
+)
