@@ -31,7 +31,7 @@ class TaggedQuerySet(models.QuerySet[Row]):
 
 
 def _tags() -> TagQuerySet:
-    from .models import Tag
+    from .models.tag import Tag
 
     return Tag.objects.all()
 

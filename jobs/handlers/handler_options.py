@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import TypeAdapter
 
+from jobs.handlers.batch_form import BatchForm
 from jobs.states import CallType
 from queueops.core.values.tags import MAX_TAGS
 
@@ -23,6 +25,28 @@ MAX_KIND_LENGTH = 100
 MAX_SERVICE_LENGTH = 64
 MAX_RETRY_LENGTH = 40
 MAX_TIMEOUT = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class Coalesce:
+    """
+    Waiting jobs of one key leave as one call: one unit of quota, one slot, one cost.
+
+    The call's use is told with one of its jobs, or divided among them: tokens are added up.
+
+    Attributes:
+        key: Everything of the payload that must be equal for one call, such as the spreadsheet and its options.
+            The kind, the project, the user and the credential are part of it anyway. None: the job leaves alone.
+        max_items: Jobs of one call.
+        max_bytes: Of their payloads together.
+        counts_each: The call takes the tokens of each job, and limits of tokens are asked for each. False: its cost is
+            one job's, however many leave with it.
+    """
+
+    key: Callable[[Any], str | None]
+    max_items: int = 500
+    max_bytes: int = 2_000_000
+    counts_each: bool = False
 
 
 def read_timeout(kind: str, given: object) -> timedelta:
@@ -125,8 +149,6 @@ def check_options(handler: Handler, aliases: object) -> None:
 
 
 def _check_coalescing(handler: Handler, must: Callable[..., None]) -> None:
-    from jobs.handlers.registry import Coalesce
-
     coalesce = handler.coalesce
     if coalesce is None:
         return
@@ -140,8 +162,6 @@ def _check_coalescing(handler: Handler, must: Callable[..., None]) -> None:
 
 
 def _check_batch(handler: Handler, must: Callable[..., None]) -> None:
-    from jobs.handlers.batch_form import BatchForm
-
     if handler.batch is None:
         return
     must("batch", handler.batch, "a BatchForm, or None", hold=isinstance(handler.batch, BatchForm))

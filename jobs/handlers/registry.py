@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import Fallback
+from jobs.handlers.handler_options import Coalesce as Coalesce  # noqa: PLC0414 - handlers import it from here
 from jobs.handlers.handler_options import check_options, read_call_type, read_schema, read_searchable, read_timeout
 from jobs.states import CallType, ended_verdict
 from queueops.core.errors import QueueOpsError
@@ -123,28 +124,6 @@ class Cost:
     is_bound: bool = True
     told_output: int | None = None
     calls: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Coalesce:
-    """
-    Waiting jobs of one key leave as one call: one unit of quota, one slot, one cost.
-
-    The call's use is told with one of its jobs, or divided among them: tokens are added up.
-
-    Attributes:
-        key: Everything of the payload that must be equal for one call, such as the spreadsheet and its options.
-            The kind, the project, the user and the credential are part of it anyway. None: the job leaves alone.
-        max_items: Jobs of one call.
-        max_bytes: Of their payloads together.
-        counts_each: The call takes the tokens of each job, and limits of tokens are asked for each. False: its cost is
-            one job's, however many leave with it.
-    """
-
-    key: Callable[[Any], str | None]
-    max_items: int = 500
-    max_bytes: int = 2_000_000
-    counts_each: bool = False
 
 
 class Poison(Exception):

@@ -10,8 +10,8 @@ from jobs.handlers.google import auth as google_auth
 from jobs.handlers.google import payloads as google_sheets
 from jobs.handlers.google.sheets_api import SCOPE
 from jobs.handlers.http.answers import error_document
+from jobs.handlers.http.connections import shared_client
 from jobs.handlers.http.payload import outbound_policy
-from jobs.handlers.http.request import shared_client
 from jobs.handlers.llm import anthropic, gemini, openai
 from jobs.handlers.llm.errors import error_in
 from jobs.handlers.registry import close_handlers

@@ -19,8 +19,8 @@ from django.db import close_old_connections
 from pydantic import BaseModel
 
 from jobs.handlers.errors import ProviderError, unanswered
+from jobs.handlers.http.connections import shared_client
 from jobs.handlers.http.payload import outbound_policy
-from jobs.handlers.http.request import shared_client
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.states import JobState
 from queueops.core.errors import QueueOpsError

@@ -19,8 +19,9 @@ from pydantic import BaseModel
 
 from jobs.features.uploads.uploads import store_upload, submit_upload
 from jobs.handlers import registry
+from jobs.handlers.http.connections import close
 from jobs.handlers.http.payload import HttpRequest
-from jobs.handlers.http.request import close, http_request
+from jobs.handlers.http.request import http_request
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import Job
 from jobs.services.operate.dead_letters import requeue_dead_letters

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http import request as http
+from jobs.handlers.http.connections import close, shared_client
 from jobs.handlers.http.payload import HttpRequest
 from jobs.handlers.registry import Done, RunningJob, find_handler
 from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
@@ -49,7 +50,7 @@ def run(**payload):
         try:
             return await carry_out(**payload)
         finally:
-            await http.close()
+            await close()
 
     return asyncio.run(scenario())
 
@@ -60,7 +61,7 @@ def run_against(answer, **payload):
             try:
                 return await carry_out(url=url + payload.pop("path", "/"), **payload)
             finally:
-                await http.close()
+                await close()
 
     return asyncio.run(scenario())
 
@@ -195,7 +196,7 @@ def test_nobody_listening_means_that_nothing_was_sent():
         try:
             await carry_out(method="POST", url=url, text="x")
         finally:
-            await http.close()
+            await close()
 
     with pytest.raises(ProviderError) as failed:
         asyncio.run(scenario())
@@ -221,7 +222,7 @@ def test_a_forbidden_target_is_refused_when_the_job_runs(settings_without_loopba
             )
             with pytest.raises(ProviderError) as refused:
                 await attempt(job)
-            await http.close()
+            await close()
             return bird.connections, refused.value
 
     connections, error = asyncio.run(scenario())
@@ -318,7 +319,7 @@ def test_an_answer_that_comes_too_late_leaves_the_outcome_unknown():
             try:
                 await carry_out(url=url, timeout_seconds=0.2)
             finally:
-                await http.close()
+                await close()
 
     with pytest.raises(ProviderError) as failed:
         asyncio.run(scenario())
@@ -339,14 +340,14 @@ def test_calls_of_one_loop_share_a_client_and_closing_forgets_it():
     async def scenario():
         async with serving(answering(text="ok")) as url:
             await carry_out(url=url)
-            first = http.shared_client()
+            first = shared_client()
             await carry_out(url=url)
-            assert http.shared_client() is first
-            await http.close()
-            await http.close()
+            assert shared_client() is first
+            await close()
+            await close()
             await carry_out(url=url)
-            assert http.shared_client() is not first
-            await http.close()
+            assert shared_client() is not first
+            await close()
 
     asyncio.run(scenario())
 

@@ -14,7 +14,7 @@ from django.db import connection
 from pydantic import TypeAdapter, ValidationError
 
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.http import request as http
+from jobs.handlers.http.connections import close
 from jobs.handlers.llm.batches.calls import compact
 from jobs.handlers.llm.native import call as native
 from jobs.handlers.llm.native.endpoints import ENDPOINTS
@@ -74,7 +74,7 @@ async def carry_out(url: str, text: str, *, step: int = 0) -> Done | Continue:
     try:
         return await native.call(job)
     finally:
-        await http.close()
+        await close()
 
 
 def received(text: str, **options: Any) -> tuple[bytes, str]:

@@ -14,7 +14,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.http import request as http
+from jobs.handlers.http.connections import close
 from jobs.handlers.llm.native.embed import LlmEmbed, embed
 from jobs.handlers.registry import Bisect, Done, RunningJob
 from jobs.models import Job
@@ -54,7 +54,7 @@ async def carry_out(url: str, texts: list[str], provider: str = "openai", **fiel
     try:
         return list(await embed(jobs))
     finally:
-        await http.close()
+        await close()
 
 
 def answered(answer: Any, texts: list[str], status: int = 200, **fields: Any) -> list[Any]:

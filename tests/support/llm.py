@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
-from jobs.handlers.http import request as http
+from jobs.handlers.http.connections import close
 from jobs.handlers.llm import generate as llm
 from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.registry import Continue, Done, RunningJob
@@ -47,7 +47,7 @@ async def ask(base_url: str, *, partial: Any = None, progress: Any = None, **fie
     try:
         return await llm.generate(job)
     finally:
-        await http.close()
+        await close()
 
 
 def ask_once(base_url: str, **fields: Any) -> Any:

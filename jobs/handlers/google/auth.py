@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
+from jobs.handlers.http.connections import shared_client
 from jobs.handlers.http.payload import outbound_policy
-from jobs.handlers.http.request import shared_client
 from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import OutboundRefused
 from queueops.tenancy.credentials import OpenCredential

@@ -13,8 +13,8 @@ import pydantic_core
 
 from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
 from jobs.handlers.http.answers import error_document, excerpt_of, json_of, one_line, storable
+from jobs.handlers.http.connections import shared_client
 from jobs.handlers.http.payload import outbound_policy
-from jobs.handlers.http.request import shared_client
 from jobs.handlers.off_loop import off_loop
 from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import MAX_URL_CHARACTERS, OutboundRefused

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from yarl import URL
 
 from jobs.handlers.errors import ProviderError
+from jobs.handlers.google.auth import access_token, forget_token
 from queueops.core.outbound.origin_secret import OriginSecret
 from queueops.tenancy.credentials import OpenCredential, UsableCredential
 from queueops.tenancy.http_use import is_service_account, secret_of, why_not_at, why_not_shown
@@ -36,8 +37,6 @@ def credential_faults(request: HttpRequest, credential: UsableCredential | OpenC
 
 def forget_token_of(credential: OpenCredential) -> bool:
     """Drop the kept token of a service account; False: there was none."""
-    from jobs.handlers.google.auth import forget_token
-
     return forget_token(credential, scope=_scopes_of(credential))
 
 
@@ -48,8 +47,6 @@ async def shown_of(request: HttpRequest, credential: OpenCredential | None) -> O
     Raises:
         ProviderError: The credential is not for that host, or its secret does not fit its placement. Nothing was sent.
     """
-    from jobs.handlers.google.auth import access_token  # which needs http.request's connections
-
     if credential is None:
         if request.credential:
             raise ProviderError(None, "The credential is missing.", code="credential_missing", outcome="refused")

@@ -1,23 +1,22 @@
 """`http.request`: one call to any HTTP API."""
 
-import asyncio
 import time
 from collections.abc import Mapping
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
 from jobs.handlers.errors import ProviderError, asks_again, retry_after_of, unanswered
 from jobs.handlers.off_loop import off_loop
-from jobs.handlers.registry import Done, RunningJob, handler, on_close
+from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.states import CallType
-from queueops.core.outbound.client import OutboundClient, OutboundFailed, OutboundResponse
+from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import OutboundRefused
 from queueops.core.values.written import member
 
 from .answers import excerpt_of, json_of, secrets_in, storable, text_of
+from .connections import shared_client
 from .credential import credential_faults, forget_token_of, shown_of
 from .payload import HttpRequest, outbound_policy
 
@@ -36,8 +35,6 @@ KEPT_HEADERS = frozenset(
     }
 )
 KEPT_HEADER_PREFIXES = ("ratelimit", "x-ratelimit")
-
-_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OutboundClient] = WeakKeyDictionary()
 
 
 @handler(
@@ -99,19 +96,6 @@ async def http_request(job: RunningJob[HttpRequest]) -> Done:
             "elapsed_ms": round((time.monotonic() - started) * 1000),
         }
     )
-
-
-@on_close
-async def close() -> None:
-    """Close the running loop's connections; call it before the loop ends."""
-    client = _clients.pop(asyncio.get_running_loop(), None)
-    if client is not None:
-        await client.close()
-
-
-def shared_client() -> OutboundClient:
-    """Return the running loop's client, made at its first call."""
-    return _clients.setdefault(asyncio.get_running_loop(), OutboundClient())
 
 
 def _body(response: OutboundResponse, secrets: tuple[str, ...]) -> Any:

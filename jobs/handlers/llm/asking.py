@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from jobs.handlers.errors import unanswered
 from jobs.handlers.http.answers import secrets_in
+from jobs.handlers.http.connections import shared_client
 from jobs.handlers.http.payload import outbound_policy
-from jobs.handlers.http.request import shared_client
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import RunningJob
 from jobs.states import CallType
