@@ -61,7 +61,7 @@ docs: $(READY) ## Write the generated documents again
 
 proofs: $(READY) ## Run the tests that docs/explanation/proofs.md names, and write their figures into it
 	@$(BIN)/python -m pytest --quiet --write-figures docs/_site/proof-figures.json \
-		$$($(BIN)/python -c 'from queueops.site.proofs import PROOFS; print(*(test for proof in PROOFS for test in proof.tests))')
+		$$($(BIN)/python -c 'from queueops.site.documents.proofs import PROOFS; print(*(test for proof in PROOFS for test in proof.tests))')
 	@$(BIN)/python manage.py write_docs
 
 site: $(READY) ## Build the site of docs/ into .site; an installation that has it serves it at /docs/

@@ -14,8 +14,8 @@ from bench.harness.session import Session, run
 from jobs.models import Executor, Job
 from jobs.services.submit.submit import submit_batch
 from jobs.states import RUNNING, WAITING, JobState
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import BudgetHold, BudgetPeriod, Limit, Price, Spend
 from ratelimits.services.money.holds import recount_periods
 from ratelimits.services.money.reports import total

@@ -11,7 +11,7 @@ from bench.harness.session import Session, run
 from jobs.models import DeadLetter, Job
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
-from queueops.tenancy.refusals import absences
+from queueops.tenancy.credential_pools.refusals import absences
 from tests.support.credential_pools import make_pool, secret_of
 from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox, running_sandbox

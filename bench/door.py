@@ -20,8 +20,8 @@ from bench.harness.seeding import PROJECT, issue_key, one_project
 from bench.harness.session import Session, run
 from jobs.door.routes import save_route
 from jobs.models import Batch
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.services.tuning.limits import create_limit
 from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox, running_sandbox

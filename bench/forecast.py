@@ -15,12 +15,12 @@ from bench.harness.report import Report
 from bench.harness.seeding import PROJECT, one_project
 from bench.harness.session import Session, run
 from jobs.features.forecast.submission import SubmissionForecast, forecast_submission
-from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.models import Batch, FlowSample
 from jobs.services.explain.snapshots import batch_snapshot
 from jobs.services.submit.submit import submit_batch
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import CostEstimate, Price
 from ratelimits.services.limits import catalogue
 from ratelimits.services.money.reports import spent_on_batch

@@ -26,7 +26,7 @@ from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Succeeded
-from queueops.core import tracing
+from queueops.core.telemetry import tracing
 from tests.support.collector import collecting
 
 JOBS = 9_000

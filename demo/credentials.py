@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import seal
 
 
 def point_at(base: str, project: Project, *, name: str, secret: dict[str, Any], **fields: str) -> Credential:

@@ -14,7 +14,7 @@ class JobsConfig(AppConfig):
         from jobs.handlers.registry import load_handlers
         from jobs.models import Webhook
         from jobs.services.operate import names_heard
-        from queueops.tenancy import credentials
+        from queueops.tenancy.secrets import credentials
 
         load_handlers()
         credentials.also_rotate(Webhook)

@@ -56,7 +56,7 @@ from queueops.core.processes.lasting import LastingTrouble
 from queueops.core.processes.parent import end_with_parent
 from queueops.core.values.sizes import MEGABYTE
 from queueops.tenancy.rights import give_rights
-from queueops.tenancy.secret_key import ensure_own_secret_key
+from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
 from ratelimits.services.limits.defaults import tell_unheeded_settings
 from ratelimits.services.tuning.upkeep import forget_old
 from ratelimits.services.usage import release

@@ -37,8 +37,8 @@ from jobs.task_framework import (
     task_backends,
     task_enqueued,
 )
-from queueops.tenancy.encryption import CannotRead
 from queueops.tenancy.models import Project, project_id_rule
+from queueops.tenancy.secrets.encryption import CannotRead
 
 KIND = "django.task"
 OPTIONS = frozenset({"project", "repeatable", "in_one_commit"})

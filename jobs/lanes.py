@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from queueops.tenancy.pools import MARK, asked_by, pool_of
+from queueops.tenancy.credential_pools.pools import MARK, asked_by, pool_of
 from ratelimits.subjects import Subject
 
 PORTS = {"http": 80, "https": 443}

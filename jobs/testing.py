@@ -22,7 +22,7 @@ from jobs.handlers.registry import Continue, Done, EndedBatch, Handler, RunningJ
 from jobs.models import Job, new_id
 from jobs.states import GuardState, JobState
 from queueops.core.clock import Now, TransactionNow
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 POLL_SECONDS = 0.02
 BUSY_AT_LEAST_SECONDS = 5.0  # what is due is carried out even where nothing is waited for

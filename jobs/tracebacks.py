@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs.handlers.http.answers import MAX_SECRETS, storable
 from queueops.core.values.masking import masked_text
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 MAX_TRACEBACK = 8_000  # characters
 MAX_FRAMES = 40  # of one exception, the innermost

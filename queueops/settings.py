@@ -63,7 +63,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "queueops.core.web.security_headers.SecurityHeaders",  # before all that answer by themselves
-    "queueops.core.web.request_log.RequestLog",
+    "queueops.core.web.requests.request_log.RequestLog",
     "dashboards.metrics.middleware.Monitoring",  # before the checks of host and TLS: see there
     "queueops.rest.encoding.CompressedAnswers",
     "corsheaders.middleware.CorsMiddleware",  # before all that may answer, or its answers could not be read
@@ -74,11 +74,11 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "queueops.access.middleware.SessionLimits",
-    "queueops.tenancy.encryption.Concealing",
+    "queueops.tenancy.secrets.encryption.Concealing",
     "queueops.core.web.read_your_writes.RecentWrites",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "queueops.core.web.unreadable.RefuseUnreadable",
+    "queueops.core.web.requests.unreadable.RefuseUnreadable",
 ]
 
 ROOT_URLCONF = "queueops.site.urls"
@@ -263,12 +263,12 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "text": {"()": "queueops.core.logs.TextFormatter"},
-        "json": {"()": "queueops.core.logs.JsonFormatter"},
+        "text": {"()": "queueops.core.telemetry.logs.TextFormatter"},
+        "json": {"()": "queueops.core.telemetry.logs.JsonFormatter"},
     },
     "filters": {
-        "once": {"()": "queueops.core.logs.OnceWhileItLasts"},
-        "refusals": {"()": "queueops.core.logs.RefusalFilter"},
+        "once": {"()": "queueops.core.telemetry.logs.OnceWhileItLasts"},
+        "refusals": {"()": "queueops.core.telemetry.logs.RefusalFilter"},
     },
     "handlers": {
         "console": {

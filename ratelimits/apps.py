@@ -7,7 +7,7 @@ class RatelimitsConfig(AppConfig):
     verbose_name = "Quotas"
 
     def ready(self) -> None:
-        from queueops.tenancy import credentials
+        from queueops.tenancy.secrets import credentials
         from ratelimits.services.limits.quota_users import warn_of_users_apart
 
         from .models import AlertRoute

@@ -24,7 +24,7 @@ from jobs.services.upkeep import batches
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.tenancy.models import Project
-from queueops.tenancy.signing import seal_signing_secret
+from queueops.tenancy.secrets.signing import seal_signing_secret
 from ratelimits.models import AlertRoute, Allowance, UsageEvent, UsageReservation, UsageTracking
 
 KIND = "http.request"

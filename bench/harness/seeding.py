@@ -12,7 +12,7 @@ from django.db.backends.utils import CursorWrapper
 
 from bench.harness.handlers import PAYLOAD_BYTES
 from jobs.services.submit.submit import submit_batch
-from queueops.core import tracing
+from queueops.core.telemetry import tracing
 from queueops.tenancy.models import ProducerKey, Project
 
 PROJECT = "bench"

@@ -31,7 +31,7 @@ from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.admin.signed import SignedForm
 from queueops.tenancy.models import Project
-from queueops.tenancy.signing import WRITTEN_BY_ROTATION, seal_signing_secret
+from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, seal_signing_secret
 from ratelimits.models import AlertRoute, QuotaAlert
 
 Channel, KEEPS_ITS_TARGET = AlertRoute.Channel, AlertRoute.KEEPS_ITS_TARGET

@@ -19,7 +19,7 @@ from queueops.screens.formatting import list_of
 from queueops.screens.one_page import OnePage
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from ratelimits.models import Counter, CounterFeedback, Limit
-from ratelimits.services.limiter.gauges import CounterGauge, gauges
+from ratelimits.services.limiter.view.gauges import CounterGauge, gauges
 from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.subjects import counter_id
 from ratelimits.validation import figure

@@ -8,7 +8,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from queueops.tenancy.admin.credentials import cleaned_hosts
-from queueops.tenancy.http_use import is_among
+from queueops.tenancy.credential_pools.http_use import is_among
 from queueops.tenancy.models import Credential, CredentialPool
 
 

@@ -21,10 +21,10 @@ from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
-from queueops.tenancy import pools
+from queueops.tenancy.credential_pools import pools
+from queueops.tenancy.credential_pools.refusals import Absence, absences
 from queueops.tenancy.models import CredentialPool, CredentialPoolMember
-from queueops.tenancy.refusals import Absence, absences
-from ratelimits.services.limiter.headroom import WITHOUT_END, Headroom, read_headroom
+from ratelimits.services.limiter.view.headroom import WITHOUT_END, Headroom, read_headroom
 from ratelimits.services.limits.catalogue import rules
 from ratelimits.subjects import Subject
 

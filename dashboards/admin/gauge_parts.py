@@ -12,7 +12,7 @@ from jobs.services.explain.queues import Queue, clears_at, queue_of, queues_behi
 from queueops.screens import formatting
 from ratelimits.costs import PER_CALL
 from ratelimits.models import Limit
-from ratelimits.services.limiter.gauges import CounterGauge, gauges
+from ratelimits.services.limiter.view.gauges import CounterGauge, gauges
 from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.validation import KINDS, NOUNS, figure
 

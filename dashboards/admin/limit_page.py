@@ -9,7 +9,7 @@ from queueops.screens.formatting import NOTHING, duration
 from queueops.tenancy.user_labels import in_words
 from ratelimits.costs import PER_CALL
 from ratelimits.models import Limit
-from ratelimits.services.limiter.gauges import Used, top_users
+from ratelimits.services.limiter.view.gauges import Used, top_users
 from ratelimits.services.tuning.simulate import SimulatedOutcome, Simulation
 
 

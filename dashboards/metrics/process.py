@@ -6,8 +6,8 @@ from django.utils import timezone
 
 from dashboards.live.hub import the_hub
 from jobs.models import JobEvent
-from queueops.core.web.request_queue import REASONS, RequestQueue
-from queueops.core.web.spool import SpooledBytes
+from queueops.core.web.requests.request_queue import REASONS, RequestQueue
+from queueops.core.web.requests.spool import SpooledBytes
 
 from .samples import Sample, Value
 

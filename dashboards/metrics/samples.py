@@ -30,7 +30,7 @@ from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from queueops.core.postgres.replica import off_primary, replica_standing
 from ratelimits.models import QuotaAlert
 from ratelimits.money import MICRO
-from ratelimits.services.limiter.gauges import CounterGauge, gauges
+from ratelimits.services.limiter.view.gauges import CounterGauge, gauges
 from ratelimits.services.limits.ramps import ramp_now
 from ratelimits.services.usage.totals import usage_totals
 

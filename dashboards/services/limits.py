@@ -14,7 +14,7 @@ from jobs.services.explain.queues import Queue, clears_at, queue_of, queues_behi
 from jobs.services.upkeep.health import HeldBack
 from queueops.core.clock import database_now
 from ratelimits.models import Counter, Limit
-from ratelimits.services.limiter.gauges import CounterGauge, gauge_of
+from ratelimits.services.limiter.view.gauges import CounterGauge, gauge_of
 from ratelimits.services.limits.catalogue import Rule, rules
 from ratelimits.validation import NOUNS
 

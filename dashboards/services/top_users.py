@@ -8,7 +8,7 @@ from typing import Any
 
 from queueops.tenancy.user_labels import in_words
 from ratelimits.models import CallTally, Limit
-from ratelimits.services.limiter.gauges import top_users
+from ratelimits.services.limiter.view.gauges import top_users
 
 from .cache import CachedRead
 

@@ -16,7 +16,7 @@ from jobs.states import Priority
 from queueops.core.values.moments import Moment
 from queueops.core.values.narrowing import Narrowing, SearchedText, not_null
 from queueops.core.values.tags import Tags
-from queueops.core.web.nul import NO_NUL
+from queueops.core.web.requests.nul import NO_NUL
 from queueops.rest.inputs import Input
 from queueops.tenancy.models import MAX_GUARDED
 from ratelimits.services.tuning.concurrency_caps import MAX_CALLS_AT_ONCE

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from jobs.api import answers, inputs
 from jobs.api.views.base import ApiListView, ApiView
-from queueops.core.web.nul import NO_NUL
+from queueops.core.web.requests.nul import NO_NUL
 from queueops.rest.inputs import as_changes
 from queueops.rest.schema import operation
 from queueops.tenancy.callers.permissions import Need

@@ -17,7 +17,7 @@ from jobs.services.submit.prepare import PayloadTooLarge
 from queueops.core.clock import Now, database_moment
 from queueops.core.sealing import open_bytes, seal_bytes
 from queueops.core.web.asking import ensure_wanted
-from queueops.tenancy.encryption import is_encrypted
+from queueops.tenancy.secrets.encryption import is_encrypted
 
 from .errors import BadDoorRequest, NoSuchObject
 from .models import DoorFile, DoorFilePart

@@ -9,8 +9,8 @@ from django.db import models
 from django.db.models.functions import Now
 
 from jobs.models import new_id
-from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
+from queueops.tenancy.secrets.encryption import SealedJSONField
 
 MAX_MODEL_NAME_LENGTH = 100
 REST = "*"  # at the end of a pattern

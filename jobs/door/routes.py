@@ -11,8 +11,8 @@ from django.db import transaction
 from queueops.audit import trail
 from queueops.core.postgres.unique_names import faults_of, save_named
 from queueops.core.values.reasons import clean_reason
-from queueops.tenancy.credentials import usable_by
 from queueops.tenancy.models import Credential, CredentialPool
+from queueops.tenancy.secrets.credentials import usable_by
 from ratelimits.models import Price
 from ratelimits.services.limits.known_names import MAX_SUGGESTED
 

@@ -2,7 +2,8 @@
 
 from django.urls import URLPattern, path, re_path
 
-from . import anthropic, api, openai
+from . import api
+from .dialects import anthropic, openai
 
 api_patterns: list[URLPattern] = [
     path("model-routes/", api.ModelRouteList.as_view()),

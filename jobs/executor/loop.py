@@ -49,11 +49,11 @@ from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress, 
 from jobs.services.finish.result_text import ResultTooLarge, partial_text, result_text
 from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
-from queueops.core.logs import tell_of
 from queueops.core.outbound.client import CallNotes, call_notes
 from queueops.core.processes.pulses import OwnPulse
 from queueops.core.sealing import SealedAway
-from queueops.tenancy.credentials import OpenCredential
+from queueops.core.telemetry.logs import tell_of
+from queueops.tenancy.secrets.credentials import OpenCredential
 from ratelimits.costs import Usage
 from ratelimits.rate_headers import StatedQuota, read_quotas
 

@@ -8,7 +8,7 @@ from cachetools import TTLCache
 
 from jobs.services.finish.claimed import ClaimedJob
 from queueops.core.errors import QueueOpsError
-from queueops.tenancy.credentials import OpenCredential, open_for, open_named
+from queueops.tenancy.secrets.credentials import OpenCredential, open_for, open_named
 
 SECRETS_KEPT_SECONDS = 5.0  # how late a changed secret is noticed
 MAX_KEPT = 10_000

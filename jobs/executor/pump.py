@@ -46,17 +46,17 @@ from jobs.services.finish.lost_claims import find_lost
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress
 from jobs.services.upkeep import executors
 from jobs.services.upkeep.own_claims import compare_claims
-from queueops.core import tracing
 from queueops.core.database import UnsuitableDatabase
-from queueops.core.logs import tell_of
 from queueops.core.notify import Channel, notify
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.postgres.local_settings import local_settings
 from queueops.core.processes.isolate_failures import between_rows
 from queueops.core.processes.lasting import LastingTrouble
-from queueops.tenancy import server_settings
+from queueops.core.telemetry import tracing
+from queueops.core.telemetry.logs import tell_of
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
-from queueops.tenancy.secret_key import ensure_own_secret_key
+from queueops.tenancy.credential_pools import server_settings
+from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
 from ratelimits.services.limiter import decide
 from ratelimits.services.limits import catalogue
 from ratelimits.services.money.budgets import budgets_of

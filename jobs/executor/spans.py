@@ -29,8 +29,8 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome
 from jobs.states import JobState
-from queueops.core import tracing
 from queueops.core.sql import run_sql
+from queueops.core.telemetry import tracing
 
 from .waits import LogStep, nanoseconds, read_logs, state_after, submitted_since, told_of, wait_of
 

@@ -21,7 +21,7 @@ from jobs.handlers.llm.access import key_of
 if TYPE_CHECKING:
     from jobs.handlers.registry import Done
     from queueops.core.outbound.client import OutboundResponse
-    from queueops.tenancy.credentials import OpenCredential
+    from queueops.tenancy.secrets.credentials import OpenCredential
 
 Ending = Literal["completed", "expired", "cancelled", "failed"]
 CLOCK_IS_WRONG = timedelta(hours=1)  # ours against a provider's, at most

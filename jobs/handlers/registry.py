@@ -30,7 +30,7 @@ from ratelimits.costs import Usage
 
 if TYPE_CHECKING:
     from jobs.handlers.batch_form import BatchForm
-    from queueops.tenancy.credentials import OpenCredential, UsableCredential
+    from queueops.tenancy.secrets.credentials import OpenCredential, UsableCredential
 
 P = TypeVar("P")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -17,7 +17,7 @@ from jobs.handlers.llm.errors import error_in
 from jobs.handlers.registry import close_handlers
 from queueops.core.outbound.client import OutboundFailed
 from queueops.core.outbound.policy import OutboundRefused
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 TRIAL_SECONDS = 15.0
 MAX_BYTES = 1_000_000

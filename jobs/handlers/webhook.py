@@ -28,7 +28,7 @@ from queueops.core.outbound.client import OutboundFailed
 from queueops.core.outbound.policy import OutboundRefused
 from queueops.core.values.retry_after import told_delay
 from queueops.tenancy.receivers import Receiver, note_accepted, note_refused
-from queueops.tenancy.signing import open_signing_secret
+from queueops.tenancy.secrets.signing import open_signing_secret
 
 T = TypeVar("T")
 PAUSED = "receiver_paused"

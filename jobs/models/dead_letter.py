@@ -8,9 +8,9 @@ from django.db import models
 from django.db.models.functions import Now
 
 from jobs.querysets import DeadLetterQuerySet
-from queueops.tenancy.encryption import SealedJSONField, SealedTextField
 from queueops.tenancy.models import Project
-from queueops.tenancy.written_json import WrittenJSONField
+from queueops.tenancy.secrets.encryption import SealedJSONField, SealedTextField
+from queueops.tenancy.secrets.written_json import WrittenJSONField
 
 from .job import Job, new_id
 

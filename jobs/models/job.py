@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from jobs.querysets import BatchQuerySet, JobQuerySet
 from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, CallType, EventType, GuardState, JobState, Priority
-from queueops.tenancy.encryption import SealedJSONField, SealedTextField
 from queueops.tenancy.models import Project
-from queueops.tenancy.written_json import WrittenJSONField
+from queueops.tenancy.secrets.encryption import SealedJSONField, SealedTextField
+from queueops.tenancy.secrets.written_json import WrittenJSONField
 from ratelimits.costs import CALLS
 
 from .policies import RetryPolicy

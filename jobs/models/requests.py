@@ -8,8 +8,8 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
-from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
+from queueops.tenancy.secrets.encryption import SealedJSONField
 
 from .job import new_id
 

@@ -11,7 +11,7 @@ class AccessConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_in, user_logged_out
         from django.db.models.signals import m2m_changed, post_save
 
-        from queueops.tenancy import credentials
+        from queueops.tenancy.secrets import credentials
 
         from .models import Authenticator
         from .services import role_holders, sessions, trail

@@ -13,7 +13,7 @@ class Authenticator(models.Model):
     """Somebody's second factor: an app that shows a code which changes with the time (TOTP, RFC 6238)."""
 
     user = models.OneToOneField(User, models.CASCADE, related_name="authenticator")
-    secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/credentials.py
+    secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/secrets/credentials.py
     last_step = models.BigIntegerField(editable=False, help_text="Of the newest code used: none is taken twice.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     rotated_at = models.DateTimeField(null=True, editable=False)

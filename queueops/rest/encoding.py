@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from rest_framework.request import Request
 
-from queueops.core.web.body_cap import too_large
+from queueops.core.web.requests.body_cap import too_large
 
 from .errors import MalformedGzip, UnsupportedEncoding
 

@@ -23,8 +23,8 @@ from queueops.core.errors import fields_of
 from queueops.core.values.lines import lines_of
 from queueops.core.values.sizes import MEGABYTE
 from queueops.core.web.asking import BODY, ensure_wanted
-from queueops.core.web.body_cap import too_large
-from queueops.core.web.nul import NUL_ESCAPE
+from queueops.core.web.requests.body_cap import too_large
+from queueops.core.web.requests.nul import NUL_ESCAPE
 
 from .encoding import body_of
 from .errors import IncompleteBody, InvalidInput, InvalidQuery, MalformedJSON, TooDeep

@@ -8,9 +8,9 @@ from django.conf import settings
 from queueops.core.database import use_connection_pool
 from queueops.core.values.sizes import MEGABYTE
 from queueops.core.web.askers import Askers
-from queueops.core.web.body_cap import BodyCap, BodyLimits
 from queueops.core.web.refusals import CrossOrigin
-from queueops.core.web.spool import SpooledBytes, SpoolLimits
+from queueops.core.web.requests.body_cap import BodyCap, BodyLimits
+from queueops.core.web.requests.spool import SpooledBytes, SpoolLimits
 from queueops.core.web.threaded_application import ThreadedApplication
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queueops.settings")

@@ -29,8 +29,8 @@ from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import StillUnfinished, drain
 from queueops.core.errors import QueueOpsError
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import Limit, LimitOverride
 from ratelimits.services.limits import catalogue
 

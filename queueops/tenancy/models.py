@@ -244,7 +244,7 @@ class Issuer(models.Model):
     jwks_url = models.URLField(
         max_length=500, blank=True, help_text="Where its public keys are: tokens are signed with RS256 or ES256."
     )
-    secret = models.BinaryField(null=True, editable=False)  # Fernet token, see queueops/tenancy/credentials.py
+    secret = models.BinaryField(null=True, editable=False)  # Fernet token, see queueops/tenancy/secrets/credentials.py
     leeway_seconds = models.PositiveSmallIntegerField(
         default=30,
         validators=[MaxValueValidator(300)],
@@ -305,7 +305,7 @@ class Credential(models.Model):
     quota_user = models.CharField(
         max_length=100, blank=True, help_text="The provider's user, such as a service account. Empty: the job's user."
     )
-    secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/credentials.py
+    secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/secrets/credentials.py
     base_url = models.URLField(
         blank=True, help_text="Another address than the service's public one, such as a gateway or the sandbox."
     )
@@ -410,7 +410,7 @@ class CredentialPool(models.Model):
 
 
 class CredentialPoolMember(models.Model):
-    """A credential of a pool. Whether calls may show it is read from its refusals: queueops/tenancy/refusals.py."""
+    """A credential of a pool. Whether calls may show it is read from its refusals: credential_pools/refusals.py."""
 
     pool = models.ForeignKey(CredentialPool, models.CASCADE, related_name="members")
     credential = models.ForeignKey(Credential, models.PROTECT, related_name="memberships")
@@ -470,7 +470,7 @@ class CredentialRefusal(models.Model):
 
 
 class SecretKeyCanary(models.Model):
-    """One row: a text signed with the secret key that this database belongs to; see queueops/tenancy/secret_key.py."""
+    """One row: a text signed with the secret key that this database belongs to; see secrets/secret_key.py."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     signed = models.TextField(editable=False)

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, RootModel, StringConstraints, Validation
 
 from queueops.core.clock import database_moment
 from queueops.core.values.moments import Moment, MomentInUTC
-from queueops.core.web.nul import NO_NUL
+from queueops.core.web.requests.nul import NO_NUL
 from queueops.rest.inputs import Input, as_changes
 from ratelimits.models import (
     AllowancePolicy,

@@ -100,7 +100,7 @@ class SavedAllowanceSerializer(AllowanceSerializer):
 
 
 class GaugeSerializer(serializers.Serializer[Any]):
-    """A `ratelimits.services.limiter.gauges.CounterGauge`; figures in the limit's unit."""
+    """A `ratelimits.services.limiter.view.gauges.CounterGauge`; figures in the limit's unit."""
 
     counter_id = serializers.CharField()
     key = serializers.CharField()

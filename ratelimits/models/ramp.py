@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from queueops.core.clock import Now
-from ratelimits.algorithms.ramp import Ramp
+from ratelimits.algorithms.modifiers.ramp import Ramp
 
 
 class ResumeRamp(models.Model):

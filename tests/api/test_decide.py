@@ -18,8 +18,8 @@ from queueops.core.embedded.cluster import EmbeddedServer
 from ratelimits.models import CallTally, Charge, Counter, DecideAnswer, Limit
 from ratelimits.services.limiter.answers import Asking, ask, forget_answers
 from ratelimits.services.limiter.decide import Call, Settlement, reclaim_expired
-from ratelimits.services.limiter.gauges import gauges
 from ratelimits.services.limiter.outage import LimiterUnavailable, outage
+from ratelimits.services.limiter.view.gauges import gauges
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.api.conftest import Api, error_of, key_for

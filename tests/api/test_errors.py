@@ -7,7 +7,7 @@ from django.http import Http404
 from django.test import Client
 
 from queueops.core.errors import QueueOpsError
-from queueops.site.api_docs import _subclasses, api_page
+from queueops.site.documents.api_docs import _subclasses, api_page
 from tests.api.conftest import ROOT, SPEC, Api, error_of
 
 

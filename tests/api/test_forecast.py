@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from jobs.features.flow.models import SINCE_EVER
 from jobs.models import BatchPace, Executor, FlowSample, PauseSwitch
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import Budget, CostEstimate, Limit, Price
 from ratelimits.services.limiter import estimates
 from ratelimits.services.limits import catalogue

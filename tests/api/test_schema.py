@@ -6,7 +6,7 @@ from django.core.management import call_command
 from django.test import Client
 from pydantic import BaseModel
 
-from queueops.site.api_docs import described_path, described_patterns
+from queueops.site.documents.api_docs import described_path, described_patterns
 from tests.api.conftest import ROOT
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from jobs.models import Batch, Job
 from jobs.services.upkeep.batches import finish_batches
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
+from queueops.tenancy.secrets.credentials import seal
 from tests.api.conftest import SPEC, Api, error_of
 from tests.factories import make_project
 from tests.support.api import told

@@ -13,7 +13,7 @@ from jobs.features.webhooks.tell import WebhooksDuty
 from jobs.models import DeadLetter, IdempotencyRecord, Job, Webhook, WebhookDelivery
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
-from queueops.tenancy.signing import open_signing_secret
+from queueops.tenancy.secrets.signing import open_signing_secret
 from tests.api.conftest import Api, error_of
 from tests.factories import make_batch, make_dead_letters, make_job, make_project, make_webhook, move_along
 from tests.support.flow import count_all

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from queueops.site.guarantees import GUARANTEES, find_proofs
+from queueops.site.documents.guarantees import GUARANTEES, find_proofs
 from tests.support.all_faults import all_faults
 from tests.support.processes import ROOT
 

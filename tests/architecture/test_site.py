@@ -9,7 +9,7 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-from queueops.site.proofs import PROOFS
+from queueops.site.documents.proofs import PROOFS
 from tests.support.all_faults import all_faults
 from tests.support.processes import ROOT
 

@@ -15,8 +15,8 @@ from jobs.features.batch_lane.rounds.calls import CallLoop
 from jobs.features.batch_lane.rounds.collect import room_was_made
 from jobs.models import BatchSearch, Job, ProviderBatch
 from jobs.services.submit.submit import BatchReceipt, submit_batch
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.services.limits import catalogue
 from tests.factories import make_project
 from tests.support.processes import wait_for

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.models import Job
 from ratelimits.models import BudgetHold, BudgetPeriod, Price, Spend
 from ratelimits.services.money import budgets, prices

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.registry import find_handler
 from jobs.models import Job, JobEvent, ProviderBatch
 from queueops.tenancy.models import ProducerKey, Scope

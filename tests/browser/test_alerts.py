@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from queueops.tenancy.signing import open_signing_secret
+from queueops.tenancy.secrets.signing import open_signing_secret
 from ratelimits.models import AlertRoute, Limit, QuotaAlert
 from ratelimits.services.alerts.alerts import note_saturated, open_alert, tell_exceeded
 from ratelimits.services.limits import catalogue

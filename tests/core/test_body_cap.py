@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from queueops.core.web.askers import Asker
-from queueops.core.web.body_cap import BodyCap, BodyLimits
-from queueops.core.web.request_queue import Overloaded
-from queueops.core.web.spool import SpooledBytes, SpoolLimits
+from queueops.core.web.requests.body_cap import BodyCap, BodyLimits
+from queueops.core.web.requests.request_queue import Overloaded
+from queueops.core.web.requests.spool import SpooledBytes, SpoolLimits
 from tests.support.http_server import listens
 from tests.support.processes import RunningProcess, free_port, started, wait_for
 
@@ -28,9 +28,9 @@ from django.conf import settings
 settings.configure(SESSION_COOKIE_NAME="sessionid", QUEUEOPS=type("", (), {"tls_proxy": False}))
 from queueops.core.web import server
 from queueops.core.web.askers import Askers
-from queueops.core.web.body_cap import BodyLimits
+from queueops.core.web.requests.body_cap import BodyLimits
 from queueops.core.web.refusals import CrossOrigin
-from queueops.core.web.spool import SpooledBytes, SpoolLimits
+from queueops.core.web.requests.spool import SpooledBytes, SpoolLimits
 
 async def application(scope, receive, send):
     message = await receive()

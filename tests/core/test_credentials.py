@@ -22,8 +22,9 @@ from queueops.core.env.reading import BadConfiguration, read
 from queueops.core.secret_key import development_credential_key
 from queueops.site.diagnosis.access import examine_credentials
 from queueops.site.diagnosis.finding import DoctorVerdict
-from queueops.tenancy import credentials
-from queueops.tenancy.credentials import (
+from queueops.tenancy.models import Credential, CredentialPool
+from queueops.tenancy.secrets import credentials
+from queueops.tenancy.secrets.credentials import (
     BadSecret,
     CredentialKeysMissing,
     CredentialUnreadable,
@@ -36,7 +37,6 @@ from queueops.tenancy.credentials import (
     rotate,
     seal,
 )
-from queueops.tenancy.models import Credential, CredentialPool
 from ratelimits.models import Limit
 from tests.factories import make_project
 from tests.support.all_faults import all_faults

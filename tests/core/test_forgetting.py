@@ -11,7 +11,7 @@ from cachetools import Cache
 from dashboards.services.cache import CachedRead
 from queueops.access.services.trail import FailureBudget
 from queueops.core.values.rate import Rate
-from queueops.tenancy.encryption import is_encrypted, note_encrypted
+from queueops.tenancy.secrets.encryption import is_encrypted, note_encrypted
 from ratelimits.services.limiter.outage import Outage
 from tests.support.forgetting import forget_all
 

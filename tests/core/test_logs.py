@@ -16,7 +16,7 @@ from django.test import Client, RequestFactory
 from django.utils.http import parse_http_date
 
 from queueops.core.env.reading import read
-from queueops.core.logs import (
+from queueops.core.telemetry.logs import (
     UNTOLD_SECONDS,
     JsonFormatter,
     OnceWhileItLasts,
@@ -25,7 +25,7 @@ from queueops.core.logs import (
     tell_of,
     without_secrets,
 )
-from queueops.core.web.request_log import RequestLog
+from queueops.core.web.requests.request_log import RequestLog
 from tests.support.all_faults import all_faults
 from tests.support.processes import ROOT
 
@@ -162,7 +162,7 @@ def test_production_logs_json_unless_told_otherwise():
 
 def test_a_warning_that_comes_each_second_is_told_once_until_it_has_not_come_for_a_while(monkeypatch):
     now, told = 0.0, OnceWhileItLasts()
-    monkeypatch.setattr("queueops.core.logs.time.monotonic", lambda: now)
+    monkeypatch.setattr("queueops.core.telemetry.logs.time.monotonic", lambda: now)
 
     def passes(message: str, *of: object, level: int = logging.WARNING) -> bool:
         return told.filter(logging.LogRecord("psycopg.pool", level, "", 0, message, of, None))

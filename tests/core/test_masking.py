@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queueops.core.logs import without_secrets
+from queueops.core.telemetry.logs import without_secrets
 from queueops.core.values import masking
 from queueops.core.values.masking import MASK, is_secret_header, masked, masked_text
 

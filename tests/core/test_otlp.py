@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from queueops.core import otlp
+from queueops.core.telemetry import otlp
 from tests.support.processes import ROOT
 
 ELSEWHERE = SpanContext(

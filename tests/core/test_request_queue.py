@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from queueops.core.web.asking import ClientLeft
-from queueops.core.web.request_queue import HEAVY_AT_ONCE, Overloaded, RequestQueue
+from queueops.core.web.requests.request_queue import HEAVY_AT_ONCE, Overloaded, RequestQueue
 from tests.support.played import played
 
 pytestmark = pytest.mark.proves("R14")

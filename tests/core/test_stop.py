@@ -20,10 +20,10 @@ ANSWER_BYTES = 64_000_000  # more than the sockets of both sides take
 SERVER = """
 import logging
 import sys
-from queueops.core.web.body_cap import BodyLimits
+from queueops.core.web.requests.body_cap import BodyLimits
 from queueops.core.web.leaving import LEAVING
 from queueops.core.web.server import serve
-from queueops.core.web.spool import SpooledBytes, SpoolLimits
+from queueops.core.web.requests.spool import SpooledBytes, SpoolLimits
 
 logging.basicConfig(level=logging.INFO)
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from queueops.core import tracing
+from queueops.core.telemetry import tracing
 from queueops.site.diagnosis.surroundings import examine_tracing
 from tests.support.processes import ROOT
 

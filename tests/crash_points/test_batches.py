@@ -21,8 +21,8 @@ from jobs.models import Job, ProviderBatch
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from queueops.core.outbound.client import OutboundResponse
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import Charge, Limit, Price
 from tests.crash_points.worlds import PROJECT, Operation, Queue
 from tests.support.batch_provider import Provider

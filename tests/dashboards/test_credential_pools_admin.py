@@ -11,9 +11,9 @@ from django.urls import reverse
 from jobs.features.watches.watch_credentials import watch_credentials
 from jobs.services.operate.credential_pools import put_back_members
 from queueops.audit.models import AuditEntry
-from queueops.tenancy import pools, refusals
+from queueops.tenancy.credential_pools import pools, refusals
+from queueops.tenancy.credential_pools.refusals import RefusedCall
 from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember
-from queueops.tenancy.refusals import RefusedCall
 from ratelimits.models import Limit, QuotaAlert
 from ratelimits.services.limits import catalogue
 from tests.factories import make_project

@@ -15,8 +15,8 @@ from ratelimits.algorithms.measures import cost_units, microseconds
 from ratelimits.errors import InvalidLimit
 from ratelimits.models import Counter, Limit
 from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.gauges import gauge_of
-from ratelimits.services.limiter.start_forecast import Asked, look_ahead
+from ratelimits.services.limiter.view.gauges import gauge_of
+from ratelimits.services.limiter.view.start_forecast import Asked, look_ahead
 from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject

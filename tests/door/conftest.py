@@ -9,8 +9,8 @@ import pytest
 from openai import OpenAI
 
 from jobs.door.routes import save_route
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, ProducerKey, Project
+from queueops.tenancy.secrets.credentials import seal
 from tests.api.conftest import ALL_SCOPES
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project

@@ -23,8 +23,8 @@ from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.upkeep.batches import finish_batches
 from jobs.states import JobState
 from queueops.core.values.written import member
-from queueops.tenancy.encryption import forget_encrypted
 from queueops.tenancy.models import Project
+from queueops.tenancy.secrets.encryption import forget_encrypted
 from ratelimits.models import Price, Spend
 from tests.factories import bury, move_along
 

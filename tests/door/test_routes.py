@@ -13,8 +13,8 @@ from jobs.door.errors import BadModelRoute, NoModelRoute
 from jobs.door.models import ModelRoute, Protocol
 from jobs.door.routes import delete_route, known_models, route_for, routes_of, save_route
 from queueops.audit.models import AuditEntry
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import Price
 from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_project

@@ -10,8 +10,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from jobs.door.routes import save_route
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
+from queueops.tenancy.secrets.credentials import seal
 from tests.api.conftest import key_for
 from tests.factories import make_project
 

@@ -15,8 +15,8 @@ from jobs.features.batch_lane.rounds.scheduler import duty_of
 from jobs.models import DutyLease, Executor, Job, ProviderBatch
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
+from queueops.tenancy.secrets.credentials import seal
 from tests.factories import make_project
 from tests.faults.clusters import cluster
 from tests.support.processes import wait_for

@@ -65,7 +65,6 @@ from queueops.core.sealing import MARK, seal_json, seal_text
 from queueops.core.stores.store import Store
 from queueops.site.moving import copying, move
 from queueops.site.moving.tables import SORTS, STAYS
-from queueops.tenancy import credentials
 from queueops.tenancy.issuing import issue_key
 from queueops.tenancy.models import (
     Credential,
@@ -78,7 +77,8 @@ from queueops.tenancy.models import (
     digest_of,
 )
 from queueops.tenancy.moves import ProjectMoved, ProjectMoving
-from queueops.tenancy.signing import open_signing_secret
+from queueops.tenancy.secrets import credentials
+from queueops.tenancy.secrets.signing import open_signing_secret
 from ratelimits.api.views import usage as usage_views
 from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.services.limits import catalogue

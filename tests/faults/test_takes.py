@@ -10,8 +10,8 @@ import pytest
 from jobs.models import DeadLetter, Dependency, Job
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
+from queueops.tenancy.secrets.credentials import seal
 from tests.factories import make_project
 from tests.faults.clusters import cluster, kill
 from tests.faults.ledger import Ledger

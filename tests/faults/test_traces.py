@@ -12,7 +12,7 @@ import pytest
 
 from jobs.models import Job, JobEvent
 from jobs.states import JobState
-from queueops.core.tracing import MAX_TRACED
+from queueops.core.telemetry.tracing import MAX_TRACED
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 from tests.faults.clusters import cluster

@@ -36,7 +36,7 @@ from jobs.states import SHOWN, JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.values.masking import MASK, masked, masked_text, pretty, unmasked
 from queueops.tenancy.models import ProducerKey, digest_of
-from queueops.tenancy.signing import open_signing_secret
+from queueops.tenancy.secrets.signing import open_signing_secret
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, make_project

@@ -16,7 +16,7 @@ from django.utils import timezone
 from jobs.models import Job
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import CredentialPool
-from queueops.tenancy.signing import open_signing_secret
+from queueops.tenancy.secrets.signing import open_signing_secret
 from ratelimits.models import AlertRoute, Budget, BudgetPeriod, Limit, QuotaAlert
 from ratelimits.services.alerts.alerts import note_saturated, open_alert, tell_exceeded
 from ratelimits.services.limits import catalogue

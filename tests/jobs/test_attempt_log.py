@@ -19,8 +19,8 @@ from jobs.services.finish.outcomes import GivenBack, Outcome, Succeeded
 from jobs.states import JobState
 from jobs.testing import drain
 from jobs.tracebacks import MAX_LINE
-from queueops.tenancy.credentials import OpenCredential
 from queueops.tenancy.models import ProducerKey, Project, Scope
+from queueops.tenancy.secrets.credentials import OpenCredential
 from tests.factories import make_job
 from tests.support.executing import Driven, Number, claimed, executing
 from tests.support.people import signed_in

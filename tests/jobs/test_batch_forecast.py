@@ -21,7 +21,7 @@ from jobs.services.upkeep.batches import foresee_batches
 from jobs.states import JobState
 from ratelimits.models import Limit
 from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.gauges import gauges
+from ratelimits.services.limiter.view.gauges import gauges
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.subjects import Subject

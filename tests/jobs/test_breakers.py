@@ -31,8 +31,8 @@ from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import Limit, QuotaAlert
 from ratelimits.services.limits import catalogue
 from tests.factories import SERVICE, make_job, make_jobs, make_project

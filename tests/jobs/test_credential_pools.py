@@ -35,13 +35,13 @@ from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import WAITING, JobState
 from jobs.testing import drain
-from queueops.tenancy import pools, refusals
-from queueops.tenancy.credentials import CredentialNotAllowed
+from queueops.tenancy.credential_pools import pools, refusals
+from queueops.tenancy.credential_pools.refusals import RefusedCall
 from queueops.tenancy.models import CredentialPool, CredentialPoolMember, CredentialRefusal
-from queueops.tenancy.refusals import RefusedCall
+from queueops.tenancy.secrets.credentials import CredentialNotAllowed
 from ratelimits.models import Counter as LimitCounter
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
-from ratelimits.services.limiter.headroom import read_headroom
+from ratelimits.services.limiter.view.headroom import read_headroom
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.support.credential_pools import a_credential, make_pool, secret_of

@@ -21,8 +21,8 @@ from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.audit.models import AuditEntry
 from queueops.core.values.reasons import ReasonRequired
-from queueops.tenancy.credentials import CredentialNotAllowed, seal
 from queueops.tenancy.models import Credential
+from queueops.tenancy.secrets.credentials import CredentialNotAllowed, seal
 from tests.factories import PAYLOAD, make_batch, make_dead_letter, make_dead_letters, make_jobs, make_project
 from tests.support.cases import every_case
 

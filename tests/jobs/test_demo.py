@@ -25,8 +25,8 @@ from jobs.services.explain.batch_report import duration_text, read_report
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.core.env.environment import Environment
-from queueops.tenancy.credentials import find_principals
 from queueops.tenancy.models import Credential, ProducerKey
+from queueops.tenancy.secrets.credentials import find_principals
 from ratelimits.models import Allowance, Limit, UsageTracking
 from ratelimits.services.limits import catalogue
 from ratelimits.services.usage.ledger import check_ledger

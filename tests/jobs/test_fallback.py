@@ -21,7 +21,7 @@ from jobs.features.fallback.fallback import WaitsForWay, _way_of, move_another_w
 from jobs.features.recovery.event_fold import FoldedJob, fold
 from jobs.features.recovery.replay import repair
 from jobs.handlers.fallback import CONDITIONS, Fallback, after_wait, next_way
-from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.models import Job, JobEvent, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.fair_share import ClassTurns
@@ -33,8 +33,8 @@ from jobs.services.submit.submit import submit_job
 from jobs.states import JobState
 from jobs.testing import drain
 from jobs.transitions import Move, move_jobs
-from queueops.tenancy.credentials import CredentialNotAllowed, seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import CredentialNotAllowed, seal
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
 from tests.factories import make_jobs

@@ -19,9 +19,9 @@ from jobs.models import Job
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import TERMINAL
-from queueops.core.logs import JsonFormatter
 from queueops.core.outbound.client import CallNotes, OutboundClient, OutboundFailed, call_notes
 from queueops.core.outbound.policy import OutboundRefused
+from queueops.core.telemetry.logs import JsonFormatter
 from tests.factories import make_project
 from tests.support.executing import executing
 from tests.support.flow import count_all

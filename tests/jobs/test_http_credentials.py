@@ -26,10 +26,10 @@ from jobs.services.submit.prepare import Rules, prepare_job
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch
 from jobs.testing import drain
-from queueops.tenancy import http_use, pools
-from queueops.tenancy.credentials import CredentialNotAllowed, OpenCredential, seal
-from queueops.tenancy.http_use import is_among, read_host
+from queueops.tenancy.credential_pools import http_use, pools
+from queueops.tenancy.credential_pools.http_use import is_among, read_host
 from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember
+from queueops.tenancy.secrets.credentials import CredentialNotAllowed, OpenCredential, seal
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
 from tests.factories import make_project

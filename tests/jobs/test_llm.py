@@ -5,9 +5,9 @@ import json
 import pytest
 
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.registry import Continue, Done, find_handler
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 from tests.support.cases import every_case
 from tests.support.llm import API_KEY, Progress, ask_once, ask_to_the_end, payload_of
 

@@ -8,7 +8,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.llm.anthropic import ANTHROPIC
 from jobs.handlers.llm.dialect import Generation
 from jobs.handlers.llm.openai import OPENAI
-from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from ratelimits.costs import Usage
 from ratelimits.feedback import Violation
 from tests.support.cases import every_case

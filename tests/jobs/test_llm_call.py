@@ -26,8 +26,8 @@ from jobs.services.submit.spec import InvalidJob, JobSpec, WrittenJob
 from jobs.services.submit.submit import submit_batch
 from jobs.testing import drain
 from queueops.core.values.written import member
-from queueops.tenancy import server_settings
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.credential_pools import server_settings
+from queueops.tenancy.secrets.credentials import OpenCredential
 from tests.factories import make_project
 from tests.support.cases import every_case
 from tests.support.documents import PROJECT, Model

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from jobs.features.forecast.submission import forecast_submission
 from jobs.handlers.llm.batches.form import batch_form
-from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.llm.providers import DIALECTS
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.registry import Continue, Done, find_handler
 from jobs.models import Job
 from jobs.services.submit.submit import submit_batch

@@ -20,7 +20,7 @@ from jobs.handlers.registry import Bisect, Done, RunningJob
 from jobs.models import Job
 from jobs.services.submit.submit import submit_batch
 from jobs.testing import drain
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 from ratelimits.models import Spend
 from sandbox.llm import vector_of
 from tests.support.cases import every_case

@@ -13,13 +13,13 @@ from pydantic import ValidationError
 
 from jobs.classify import REMEDIES_BY_CODE
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.llm import schemas
 from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.openai import is_strict
-from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.reading import AnswerReader
-from jobs.handlers.llm.schemas import Unfit, check_schema, read_fitting
+from jobs.handlers.llm.requests import schemas
+from jobs.handlers.llm.requests.payload import LlmGenerate
+from jobs.handlers.llm.requests.schemas import Unfit, check_schema, read_fitting
 from jobs.models import DeadLetter, RetryPolicy
 from jobs.services.submit.prepare import prepare_job
 from jobs.services.submit.spec import InvalidJob, JobSpec

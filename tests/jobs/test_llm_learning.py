@@ -9,8 +9,8 @@ from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState
 from jobs.testing import drain
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import CostEstimate
 from ratelimits.services.limiter import estimates
 from ratelimits.services.tuning.limits import create_limit

@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from jobs.handlers.llm import openai
-from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.registry import Cost, find_handler
 from tests.support.cases import every_case
 from tests.support.llm import payload_of

@@ -13,7 +13,7 @@ from jobs.features.flow.models import SINCE_EVER
 from jobs.features.forecast.forecast import _coming_back, limits_of_batch
 from jobs.features.forecast.queue_calls import LineJob, calls_of, coming_back
 from jobs.features.forecast.submission import forecast_submission
-from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.lanes import lane_name
 from jobs.models import Batch, Executor, FlowSample, Job
 from jobs.services.explain.batch_report import read_report
@@ -23,8 +23,8 @@ from jobs.services.explain.waiting import explain_waiting
 from jobs.services.submit.submit import submit_batch
 from jobs.services.upkeep.batches import _ends, finish_batches
 from jobs.states import JobState
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.algorithms.admission import State
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue

@@ -9,8 +9,8 @@ import pytest
 
 from jobs.handlers.registry import Cost, RunningJob, handler
 from jobs.lanes import read_lane
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import Limit
 from ratelimits.services.limiter import estimates
 from ratelimits.services.limiter.estimates import MIN_SAMPLES, Alike, record_actuals

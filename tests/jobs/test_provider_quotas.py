@@ -10,8 +10,8 @@ from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.tenancy import accounts
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import Counter, Limit
 from ratelimits.rate_headers import StatedQuota
 from ratelimits.services.limiter.decide import Call, Statement, decide

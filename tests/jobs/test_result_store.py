@@ -63,8 +63,8 @@ from queueops.core.stores.store import Store, StoreError
 from queueops.core.web.downloads import asynchronous
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.diagnosis.upkeep import examine_results
-from queueops.tenancy import encryption
 from queueops.tenancy.models import Project
+from queueops.tenancy.secrets import encryption
 from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_job, make_project
 from tests.security.people import person

@@ -15,8 +15,8 @@ from django.urls import reverse
 
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.llm.batches.form import batch_form
-from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.llm.providers import DIALECTS
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.registry import Continue
 from jobs.models import Job
 from jobs.services.submit.choose_delivery import NoBatchForm
@@ -24,10 +24,10 @@ from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.testing import drain
 from queueops.audit.models import AuditEntry
-from queueops.tenancy import server_settings
-from queueops.tenancy.credentials import open_for, open_named, seal
+from queueops.tenancy.credential_pools import server_settings
+from queueops.tenancy.credential_pools.server_settings import SettingPlace, noted_here, write_noted
 from queueops.tenancy.models import Credential, CredentialSetting
-from queueops.tenancy.server_settings import SettingPlace, noted_here, write_noted
+from queueops.tenancy.secrets.credentials import open_for, open_named, seal
 from tests.factories import make_project
 from tests.support.http_server import serving
 from tests.support.llm import API_KEY, ask, payload_of

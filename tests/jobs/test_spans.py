@@ -25,7 +25,7 @@ from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import record_outcomes
 from jobs.services.finish.outcomes import Failed, Outcome, Succeeded
-from queueops.core import tracing
+from queueops.core.telemetry import tracing
 from tests.factories import make_job
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -38,8 +38,8 @@ from jobs.states import JobState
 from jobs.testing import drain
 from queueops.core.errors import IdempotencyKeyReused
 from queueops.core.stores.store import StoreError
-from queueops.tenancy.encryption import note_encrypted
 from queueops.tenancy.models import Project
+from queueops.tenancy.secrets.encryption import note_encrypted
 from tests.factories import make_job, make_project, move_along
 from tests.support.cases import every_case
 

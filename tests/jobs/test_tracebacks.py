@@ -26,8 +26,8 @@ from jobs.states import JobState
 from jobs.tracebacks import MAX_LINE, MAX_TRACEBACK, traceback_of
 from queueops.core.sql import run_sql
 from queueops.site import roles
-from queueops.tenancy.credentials import OpenCredential
 from queueops.tenancy.models import ProducerKey, Project, Scope
+from queueops.tenancy.secrets.credentials import OpenCredential
 from tests.factories import make_job
 from tests.support.executing import Driven, Number, claimed, executing
 from tests.support.issuers import make_issuer, shared_token

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from jobs.models import Job, Webhook, WebhookDelivery, WebhookJob
 from queueops.audit.models import AuditEntry
-from queueops.tenancy.signing import open_signing_secret
+from queueops.tenancy.secrets.signing import open_signing_secret
 from tests.factories import make_dead_letters, make_job, make_project, make_webhook
 from tests.support.cases import every_case
 from tests.support.people import signed_in

@@ -20,8 +20,8 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.calls import compact
 from jobs.handlers.llm.batches.form import APIS, batch_form
-from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.llm.providers import DIALECTS
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from tests.support.http_server import raw_server, serving
 from tests.support.llm import ask, payload_of
 

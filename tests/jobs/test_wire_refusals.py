@@ -17,8 +17,8 @@ from jobs.features.budget_holds.spend import may_have_cost
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.form import batch_form
-from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.llm.providers import DIALECTS
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.refusals import ACCOUNT_CLOSED, parse_refusal
 from jobs.services.finish.outcomes import Failed
 from queueops.core.outbound.client import CallNotes, call_notes

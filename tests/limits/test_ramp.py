@@ -15,7 +15,7 @@ from jobs.services.operate.pauses import pause_scope, resume_everything
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from queueops.core.clock import database_now
-from ratelimits.algorithms.ramp import Ramp
+from ratelimits.algorithms.modifiers.ramp import Ramp
 from ratelimits.models import Counter, ResumeRamp
 from ratelimits.services.limits.catalogue import RAMP_ID
 from tests.faults.clusters import cluster

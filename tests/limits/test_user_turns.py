@@ -16,8 +16,9 @@ from jobs.services.claim import lanes
 from jobs.services.claim.lanes import LaneGate
 from queueops.core.sql import run_sql
 from ratelimits.models import Limit
-from ratelimits.services.limiter import counters, headroom
+from ratelimits.services.limiter import counters
 from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limiter.view import headroom
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.faults.clusters import cluster

@@ -10,8 +10,9 @@ from django.db import connection
 
 from queueops.core import sql
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services.limiter import counters, headroom
+from ratelimits.services.limiter import counters
 from ratelimits.services.limiter.decide import Binding, Decision
+from ratelimits.services.limiter.view import headroom
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.ratelimits.one_counter import gauge

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jobs.services.claim.deferrals import MAX_DEFERRAL_SECONDS, deferral_delay
 from ratelimits.algorithms.admission import State
 from ratelimits.algorithms.measures import with_headroom
-from ratelimits.algorithms.pressure import Pressure, PressureRules, pressure_at, pushed_back
+from ratelimits.algorithms.modifiers.pressure import Pressure, PressureRules, pressure_at, pushed_back
 from ratelimits.algorithms.token_bucket import TokenBucket, safe_bucket
 from tests.ratelimits.one_counter import admit
 from tests.support.cases import every_case

@@ -20,7 +20,7 @@ from ratelimits.models import Charge, Limit
 from ratelimits.services.limiter.answers import Asking, Reply, _carry_out, ask
 from ratelimits.services.limiter.combine import Combiner
 from ratelimits.services.limiter.decide import Call
-from ratelimits.services.limiter.gauges import gauges
+from ratelimits.services.limiter.view.gauges import gauges
 from ratelimits.services.limits.catalogue import forget
 from ratelimits.subjects import Subject
 from tests.factories import make_project

@@ -7,7 +7,7 @@ import pytest
 from ratelimits.costs import Usage, counted, estimate
 from ratelimits.models import CallTally, Charge
 from ratelimits.services.limiter.decide import Call, Settlement, decide, reclaim, settle
-from ratelimits.services.limiter.start_forecast import Asked, look_ahead
+from ratelimits.services.limiter.view.start_forecast import Asked, look_ahead
 from tests.ratelimits.counting import ADA, START, binding, kinds, make_limit, used
 from tests.support.cases import every_case
 

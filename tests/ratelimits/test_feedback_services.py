@@ -17,8 +17,8 @@ from jobs.states import JobState
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, CounterFeedback, Limit, LimitOverride, QuotaAlert
 from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.gauges import gauge_of
-from ratelimits.services.limiter.headroom import read_headroom
+from ratelimits.services.limiter.view.gauges import gauge_of
+from ratelimits.services.limiter.view.headroom import read_headroom
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.save_limit import find_limit
 from ratelimits.services.tuning import proposed_limits, stated_caps

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ratelimits.models import Counter
 from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.headroom import WITHOUT_END, Headroom, read_headroom
+from ratelimits.services.limiter.view.headroom import WITHOUT_END, Headroom, read_headroom
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.ratelimits.counting import ADA, BOB, START, change, kinds, make_limit, override

@@ -21,7 +21,7 @@ from queueops.core.values.reasons import ReasonRequired
 from ratelimits.errors import InvalidCoolDown, InvalidLimit, LimitChanged, NothingProposed, UnknownCounter, UnknownLimit
 from ratelimits.models import CallTally, Counter, Limit, LimitOverride, QuotaAlert
 from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.gauges import gauges, top_users
+from ratelimits.services.limiter.view.gauges import gauges, top_users
 from ratelimits.services.limits import catalogue, overrides
 from ratelimits.services.tuning import limits, stated_caps, steer_counter
 from ratelimits.services.tuning.upkeep import forget_old

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimits.algorithms.admission import State
-from ratelimits.algorithms.external_usage import MIN_LEFT, NO_OTHERS, Others, shown
 from ratelimits.algorithms.measures import MICRO
+from ratelimits.algorithms.modifiers.external_usage import MIN_LEFT, NO_OTHERS, Others, shown
 from ratelimits.models import Limit
 from ratelimits.services.limiter.counters import open_counter
 from ratelimits.services.limits.catalogue import Rule, rule_of

@@ -14,7 +14,7 @@ from queueops.core.values.ends import read_end
 from ratelimits.errors import InvalidLimit
 from ratelimits.models import LimitOverride, QuotaAlert
 from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.gauges import gauges
+from ratelimits.services.limiter.view.gauges import gauges
 from ratelimits.services.limits import catalogue, overrides
 from ratelimits.services.tuning import limits
 from ratelimits.services.tuning.watch_overrides import watch_overrides

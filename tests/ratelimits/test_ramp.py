@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from queueops.audit.models import AuditEntry
 from queueops.core.clock import database_now
 from queueops.core.database import connect_directly
-from ratelimits.algorithms.ramp import FIRST_SHARE, Ramp
+from ratelimits.algorithms.modifiers.ramp import FIRST_SHARE, Ramp
 from ratelimits.errors import InvalidRamp, NoRamp
 from ratelimits.models import Charge, Counter, Limit, ResumeRamp
 from ratelimits.services.limiter.decide import Call, Settlement, decide, settle
-from ratelimits.services.limiter.gauges import gauges
-from ratelimits.services.limiter.headroom import read_headroom
+from ratelimits.services.limiter.view.gauges import gauges
+from ratelimits.services.limiter.view.headroom import read_headroom
 from ratelimits.services.limits import catalogue, ramps
 from ratelimits.subjects import Subject
 from tests.support.cases import every_case

@@ -22,8 +22,8 @@ from ratelimits.models import CallTally, Limit
 from ratelimits.replay import Ask, replay
 from ratelimits.services.alerts.forecast import pace_of
 from ratelimits.services.limiter.calls import Call
-from ratelimits.services.limiter.gauges import top_users
 from ratelimits.services.limiter.tallies import write_tallies
+from ratelimits.services.limiter.view.gauges import top_users
 from ratelimits.services.limits.catalogue import rule_of
 from ratelimits.services.tuning import simulate as simulating
 from ratelimits.services.tuning.simulate import Tallied, asks_of, simulate

@@ -13,7 +13,7 @@ from ratelimits.algorithms.measures import MICRO, seconds
 from ratelimits.models import Counter, Limit
 from ratelimits.services.limiter.counters import open_counter
 from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.start_forecast import Asked, forecast_of, look_ahead
+from ratelimits.services.limiter.view.start_forecast import Asked, forecast_of, look_ahead
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.catalogue import Rule, rule_of
 from ratelimits.subjects import Subject

@@ -12,9 +12,9 @@ from django.test import Client
 
 from jobs.models import Webhook
 from queueops.access.services import second_factor
-from queueops.tenancy.credentials import seal, unseal
 from queueops.tenancy.models import Credential, Issuer, ProducerKey
-from queueops.tenancy.signing import open_signing_secret
+from queueops.tenancy.secrets.credentials import seal, unseal
+from queueops.tenancy.secrets.signing import open_signing_secret
 from ratelimits.models import AlertRoute
 from tests.api.conftest import SPEC
 from tests.factories import make_project

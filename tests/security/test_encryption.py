@@ -51,8 +51,8 @@ from queueops.site import backup
 from queueops.site.diagnosis.access import examine_payload_keys
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.site.roles import ROLES
-from queueops.tenancy import encryption
 from queueops.tenancy.models import Project
+from queueops.tenancy.secrets import encryption
 from ratelimits.models import QuotaAlert
 from tests.api.conftest import Api, error_of, key_for
 from tests.factories import make_job, make_project, make_schedule

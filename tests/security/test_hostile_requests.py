@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from jobs.models import BulkOperation
 from queueops.audit.models import AuditEntry
-from queueops.core.web.unreadable import OF_EVERY_LIST
+from queueops.core.web.requests.unreadable import OF_EVERY_LIST
 from tests.factories import make_job
 from tests.security.addresses import PARAMETER, every_address
 from tests.security.world import World

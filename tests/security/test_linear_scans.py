@@ -23,12 +23,12 @@ from jobs.handlers.llm.openai import parse_openai
 from jobs.handlers.llm.tokens import split_text
 from jobs.services.submit.documents.csv_jobs import jobs_of_csv
 from queueops.core.errors import QueueOpsError
-from queueops.core.logs import without_secrets
 from queueops.core.outbound.client import OutboundResponse
 from queueops.core.outbound.policy import OutboundPolicy, parse_target
+from queueops.core.telemetry.logs import without_secrets
 from queueops.core.values.masking import masked_text
 from queueops.core.values.retry_after import parse_retry_after
-from queueops.core.web.nul import NUL_ESCAPE
+from queueops.core.web.requests.nul import NUL_ESCAPE
 from queueops.rest.parsers import parse_json
 
 SHORT, LONG = 100_000, 1_000_000

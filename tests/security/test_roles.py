@@ -19,7 +19,7 @@ from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.screens.verbs import Verb
 from queueops.site import roles
-from queueops.site.role_docs import roles_page
+from queueops.site.documents.role_docs import roles_page
 from ratelimits.models import Counter, ResumeRamp
 from tests.factories import make_batch, make_dead_letter, make_job, make_provider_batch
 from tests.security.world import World

@@ -17,7 +17,7 @@ from queueops.access.backend import GuardedBackend
 from queueops.access.models import Authenticator, RecoveryCode
 from queueops.access.services import second_factor
 from queueops.audit.models import AuditEntry
-from queueops.tenancy import credentials
+from queueops.tenancy.secrets import credentials
 from tests.factories import make_project
 from tests.security.people import (
     CODE,

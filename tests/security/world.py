@@ -42,7 +42,7 @@ from jobs.models import (
 from queueops.access.models import PersonalToken, SignInCount
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
-from queueops.tenancy import credentials, refusals
+from queueops.tenancy.credential_pools import refusals
 from queueops.tenancy.models import (
     Credential,
     CredentialPool,
@@ -53,6 +53,7 @@ from queueops.tenancy.models import (
     Project,
     digest_of,
 )
+from queueops.tenancy.secrets import credentials
 from ratelimits.models import AllowanceOverride, Budget, Limit, Price, ResumeRamp, Spend, UsageTracking
 from ratelimits.services.alerts.alerts import open_alert
 from ratelimits.services.alerts.silences import silence_alerts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queueops.tenancy import pools
-from queueops.tenancy.credentials import seal
+from queueops.tenancy.credential_pools import pools
 from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember, Project
+from queueops.tenancy.secrets.credentials import seal
 from tests.support.saturation import SERVICE
 
 

@@ -7,8 +7,8 @@ from pydoc_data.topics import topics  # the language reference: half a megabyte 
 from random import Random
 from typing import Any
 
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.services.tuning.limits import create_limit
 from sandbox.llm import BYTES_PER_TOKEN
 from tests.support.sandbox import Sandbox

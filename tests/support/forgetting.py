@@ -18,8 +18,10 @@ from jobs.handlers.google import grids
 from jobs.services.claim import provider_quotas
 from queueops.access.services import trail
 from queueops.core.postgres import conditions, replica
-from queueops.tenancy import accounts, encryption, pools, server_settings
+from queueops.tenancy import accounts
 from queueops.tenancy.callers import throttles
+from queueops.tenancy.credential_pools import pools, server_settings
+from queueops.tenancy.secrets import encryption
 from ratelimits.api import authentication
 from ratelimits.services.limiter import counters, estimates, outage
 from ratelimits.services.limits import catalogue

@@ -21,8 +21,8 @@ from jobs.models import Batch, Executor
 from jobs.services.explain.snapshots import batch_snapshot
 from jobs.services.operate.pauses import pause_scope
 from jobs.services.submit.submit import submit_batch
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services.alerts.alerts import acknowledge_alerts
 from ratelimits.services.tuning.limits import create_limit

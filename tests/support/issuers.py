@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from queueops.tenancy.callers.tokens import SECRET_ENTRY
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Issuer
+from queueops.tenancy.secrets.credentials import seal
 from tests.factories import make_project
 
 ISSUER = "https://auth.example.org"

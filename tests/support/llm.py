@@ -6,9 +6,9 @@ from uuid import UUID
 
 from jobs.handlers.http.connections import close
 from jobs.handlers.llm import generate as llm
-from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.registry import Continue, Done, RunningJob
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 API_KEY = "project:acme/user:robot"
 

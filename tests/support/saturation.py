@@ -14,8 +14,8 @@ from uuid import UUID, uuid5
 from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job
 from queueops.core.notify import Channel, notify
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.secrets.credentials import seal
 from ratelimits.algorithms.token_bucket import TokenBucket, safe_bucket
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue

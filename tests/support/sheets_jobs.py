@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import jobs.handlers.google.sheets  # noqa: F401 (registers the kinds)
 from jobs.handlers.registry import Continue, RunningJob, close_handlers, find_handler
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 TOKEN = "project:p1/user:u1"
 SERVICE = "google-sheets"

@@ -11,9 +11,9 @@ from django.apps import apps
 from django.test import Client
 
 from queueops.audit.models import AuditEntry
-from queueops.tenancy import credentials
 from queueops.tenancy.callers.tokens import verify_token
 from queueops.tenancy.models import Issuer, ProducerKey, Project
+from queueops.tenancy.secrets import credentials
 from tests.factories import make_project
 from tests.support.issuers import ISSUER, SECRET, USER, Signer, make_issuer, publishing, shared_token
 from tests.support.people import signed_in

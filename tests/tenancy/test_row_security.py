@@ -16,9 +16,9 @@ from queueops.core.database import UnsuitableDatabase
 from queueops.site.diagnosis.database import examine_row_security
 from queueops.site.diagnosis.finding import DoctorVerdict
 from queueops.tenancy import checks, database_roles
-from queueops.tenancy.credentials import without_batches
 from queueops.tenancy.models import Credential, CredentialSetting, Project
 from queueops.tenancy.scope import ANONYMOUS_ROLE, acting_for, reading_for
+from queueops.tenancy.secrets.credentials import without_batches
 from ratelimits.models import AlertRoute, CostEstimate
 from ratelimits.services.limiter.estimates import Alike, record_actuals
 from tests.factories import make_batch, make_job, make_project, make_route, make_webhook

@@ -11,7 +11,7 @@ from jobs.models import Executor
 from queueops.core.database import UnsuitableDatabase
 from queueops.site.diagnosis.access import examine_secret_key
 from queueops.site.diagnosis.finding import DoctorVerdict
-from queueops.tenancy.secret_key import ensure_own_secret_key
+from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
 from tests.support.processes import free_port, manage
 
 pytestmark = pytest.mark.proves("P7")

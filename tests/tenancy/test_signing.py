@@ -17,7 +17,7 @@ from jobs.handlers.registry import RunningJob, find_handler
 from jobs.models import Webhook
 from queueops.site.diagnosis.access import examine_credentials
 from queueops.site.diagnosis.finding import DoctorVerdict
-from queueops.tenancy.signing import open_signing_secret
+from queueops.tenancy.secrets.signing import open_signing_secret
 from ratelimits.models import AlertRoute
 from tests.factories import SIGNING_SECRET, make_project, make_route, make_webhook
 from tests.support.people import signed_in

@@ -33,8 +33,8 @@ from queueops.core.values.masking import MASK, masked, unmasked
 from queueops.screens.filters import MAX_PROJECTS_LISTED
 from queueops.screens.forms import ReasonForm, optional_reason
 from queueops.screens.verbs import actor_of
-from queueops.tenancy.credentials import usable_by
 from queueops.tenancy.models import Project
+from queueops.tenancy.secrets.credentials import usable_by
 
 from .drawn import DrawnField, JsonObjectField, MomentField, Schema, draw, inlined, with_code
 

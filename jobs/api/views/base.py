@@ -18,7 +18,7 @@ from rest_framework.utils.encoders import JSONEncoder
 from jobs.api.serializers.events import SHOWS_TRACEBACKS
 from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
 from jobs.services.submit.idempotency import answer_once
-from queueops.core import tracing
+from queueops.core.telemetry import tracing
 from queueops.core.values.masking import masked
 from queueops.rest.parsers import digest_of
 from queueops.rest.views import CallerListView, CallerView, Row

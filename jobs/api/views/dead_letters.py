@@ -17,7 +17,7 @@ from jobs.services.operate.bulk import start_bulk_discard, start_bulk_requeue
 from jobs.services.operate.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.services.submit.results import distinct_ids
 from queueops.rest.schema import operation
-from queueops.tenancy.written_json import WrittenBytes
+from queueops.tenancy.secrets.written_json import WrittenBytes
 
 from .base import DISCARD, READ_DEAD_LETTERS, REQUEUE, ApiListView, ApiView
 from .job_actions import requeue_one

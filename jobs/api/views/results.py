@@ -22,7 +22,7 @@ from queueops.core.web.downloads import download, pieces_of
 from queueops.rest.pagination import NewestFirst, fitting
 from queueops.rest.schema import operation
 from queueops.tenancy.callers.permissions import sees_secrets
-from queueops.tenancy.written_json import WrittenBytes
+from queueops.tenancy.secrets.written_json import WrittenBytes
 
 from .base import READ, ApiListView, ApiView
 

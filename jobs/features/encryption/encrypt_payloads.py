@@ -33,8 +33,8 @@ from queueops.audit import trail
 from queueops.core import sealing
 from queueops.core.stores.store import StoreError
 from queueops.core.values.tags import field_tag
-from queueops.tenancy.encryption import SETTING_KNOWN_SECONDS, forget_encrypted
 from queueops.tenancy.models import CredentialRefusal, Project, ProjectMove
+from queueops.tenancy.secrets.encryption import SETTING_KNOWN_SECONDS, forget_encrypted
 
 SEALED_AT_ONCE = 200  # locked and in memory; a payload may have megabytes
 FOLLOW_SECONDS = 2.0

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Job, ProviderBatch, ProviderBatchLine
-from queueops.tenancy.credentials import base_url_of
+from queueops.tenancy.secrets.credentials import base_url_of
 from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
 from ratelimits.models import Spend, Via
 from ratelimits.services.limiter.estimates import Alike, Typical, typical_calls

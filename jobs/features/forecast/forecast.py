@@ -34,10 +34,10 @@ from jobs.services.explain.queues import crowded_lanes
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.core.clock import foretold
 from queueops.core.sql import run_sql
-from queueops.tenancy.credentials import find_principals
 from queueops.tenancy.scope import for_everyone
+from queueops.tenancy.secrets.credentials import find_principals
 from ratelimits.costs import NO_AMOUNTS
-from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
+from ratelimits.services.limiter.view.start_forecast import Asked, LimitForecast, look_ahead
 from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.services.limits.catalogue import counted, rule_of_ramp
 from ratelimits.subjects import Subject

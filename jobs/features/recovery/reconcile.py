@@ -28,7 +28,7 @@ from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
 from queueops.core.clock import database_now
 from queueops.core.sealing import seal_json
-from queueops.tenancy.encryption import is_encrypted
+from queueops.tenancy.secrets.encryption import is_encrypted
 
 from .read_outcomes import Outcomes, Said, Word
 

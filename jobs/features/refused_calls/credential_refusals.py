@@ -3,7 +3,7 @@ Pool credentials that their provider refuses: which jobs met it, whose fault it 
 
 A job goes on with the other members, once with each. Where none is left, it fails if the refusals are its own fault: a
 member was accepted since, or each forbids what it asks for (403). Otherwise nobody knows yet, and it waits.
-queueops/tenancy/refusals.py says when a member is taken out.
+queueops/tenancy/credential_pools/refusals.py says when a member is taken out.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from jobs.handlers.refusals import ACCOUNT_CLOSED
 from jobs.lanes import pool_of_lane
 from jobs.services.finish.encrypted_outcomes import outward
 from jobs.services.finish.outcomes import Failed, GivenBack, Succeeded
-from queueops.tenancy import pools, refusals
-from queueops.tenancy.refusals import RefusedCall
+from queueops.tenancy.credential_pools import pools, refusals
+from queueops.tenancy.credential_pools.refusals import RefusedCall
 
 # Codes that blame the secret, not the request made with it.
 OF_SECRET = frozenset({"credential_unusable", "credential_unreadable", "api_key_invalid", "invalid_api_key"})

@@ -39,7 +39,7 @@ from queueops.core.clock import Now
 from queueops.core.notify import Channel, notify
 from queueops.core.postgres.replica import from_primary
 from queueops.core.sql import run_sql
-from queueops.tenancy.pools import MARK
+from queueops.tenancy.credential_pools.pools import MARK
 
 STOPS_AFTER = 20  # jobs in a row, none of which succeeded
 TRIED_EVERY = timedelta(minutes=1)

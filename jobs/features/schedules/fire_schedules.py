@@ -21,7 +21,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.processes.isolate_failures import one_by_one
 from queueops.core.sealing import WITHHELD
 from queueops.core.values.masking import masked_text
-from queueops.tenancy.encryption import is_encrypted
+from queueops.tenancy.secrets.encryption import is_encrypted
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from jobs.api.inputs import WithReason
 from jobs.cron import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Missed
 from jobs.features.schedules.schedules import MAX_JOBS_OF_A_SCHEDULE
 from queueops.core.values.moments import MomentInUTC
-from queueops.core.web.nul import NO_NUL
+from queueops.core.web.requests.nul import NO_NUL
 from queueops.rest.inputs import as_changes
 
 CRON = "Minute, hour, day of the month, month, day of the week, read as Debian's cron reads them."

@@ -10,8 +10,8 @@ from django.db.models.functions import Now
 
 from jobs.cron import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Fire, Missed, Times
 from jobs.models.job import new_id
-from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
+from queueops.tenancy.secrets.encryption import SealedJSONField
 
 
 class Schedule(models.Model):

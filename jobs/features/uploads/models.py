@@ -8,8 +8,8 @@ from django.db import models
 from django.db.models.functions import Now
 
 from jobs.models.job import new_id
-from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
+from queueops.tenancy.secrets.encryption import SealedJSONField
 
 
 class Upload(models.Model):

@@ -33,7 +33,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import open_bytes, seal_bytes
 from queueops.core.values.lines import lines_of as lines_of_text
 from queueops.core.values.written import elements, member
-from queueops.tenancy.encryption import is_encrypted
+from queueops.tenancy.secrets.encryption import is_encrypted
 
 
 class UnknownUpload(QueueOpsError):

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from jobs.models import RefusedCalls
 from queueops.core.clock import Now
+from queueops.tenancy.credential_pools.refusals import Absence, absences
 from queueops.tenancy.models import CredentialPool, CredentialPoolMember
-from queueops.tenancy.refusals import Absence, absences
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 

@@ -17,7 +17,7 @@ from ratelimits.services.alerts.alerts import Opening, reconcile, resolve, satur
 from ratelimits.services.limiter.counters import counter_of
 from ratelimits.services.limiter.decide import Binding
 from ratelimits.services.limiter.drain import passed_at
-from ratelimits.services.limiter.headroom import Headroom, read_headroom
+from ratelimits.services.limiter.view.headroom import Headroom, read_headroom
 from ratelimits.services.limits.catalogue import Rule, rule_of_ramp, rules
 from ratelimits.subjects import counter_id
 

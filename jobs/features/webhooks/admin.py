@@ -37,7 +37,7 @@ from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again, takes
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one
-from queueops.tenancy.signing import WRITTEN_BY_ROTATION, new_signing_secret
+from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, new_signing_secret
 
 LAST_MESSAGES = 10
 MAX_WEBHOOKS_LISTED = 200

@@ -31,7 +31,7 @@ from queueops.rest.filtering import ChoicesFilter, TruthFilter
 from queueops.rest.schema import operation
 from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
-from queueops.tenancy.signing import WRITTEN_BY_ROTATION
+from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION
 
 READ_WEBHOOKS = Need(Scope.READ, "jobs.view_webhook")
 ADD_WEBHOOKS = Need(Scope.OPERATE, "jobs.add_webhook")

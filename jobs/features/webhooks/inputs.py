@@ -11,7 +11,7 @@ from jobs.api.inputs import KindName, WithReason
 from jobs.features.webhooks.models import MAX_JOBS_OF_A_MESSAGE
 from queueops.core.values.moments import Moment
 from queueops.core.values.tags import Tags
-from queueops.core.web.nul import NO_NUL
+from queueops.core.web.requests.nul import NO_NUL
 from queueops.rest.inputs import Input, as_changes
 
 JobOutcome = Literal["completed", "failed", "cancelled"]  # the ended states of jobs/states.py

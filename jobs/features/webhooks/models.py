@@ -29,7 +29,7 @@ class Webhook(Receiver):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)
-    secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/signing.py
+    secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/secrets/signing.py
     hears_batches = models.BooleanField("ended batches", default=True, db_default=True)
     hears_jobs = models.BooleanField("ended jobs", default=False, db_default=False)
     jobs_since = models.DateTimeField(

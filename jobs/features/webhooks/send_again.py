@@ -19,7 +19,7 @@ from queueops.audit import trail
 from queueops.core.values.numbers import numbered
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.receivers import Receiver
-from queueops.tenancy.signing import WRITTEN_BY_ROTATION
+from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION
 from ratelimits.models import AlertRoute
 
 MAX_SENT_AGAIN = 1_000  # messages of one call

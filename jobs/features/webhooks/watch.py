@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs.models import Webhook
 from queueops.tenancy.receivers import MAX_PAUSED, Receiver, pause_silent
-from queueops.tenancy.signing import WRITTEN_BY_ROTATION
+from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION
 from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 

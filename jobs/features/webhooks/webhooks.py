@@ -24,7 +24,7 @@ from queueops.core.values.near_names import nearest
 from queueops.core.values.reasons import clean_reason
 from queueops.core.values.tags import Tags
 from queueops.tenancy.receivers import Receiver
-from queueops.tenancy.signing import WRITTEN_BY_ROTATION, new_signing_secret
+from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, new_signing_secret
 
 OF_JOBS = ("kinds", "tags", "any_tag", "outcomes", "user_id", "batch_id")
 FIGURES = ("url", "enabled", "hears_batches", "hears_jobs", *OF_JOBS, "most_jobs")

@@ -21,7 +21,7 @@ from jobs.handlers.http.connections import shared_client
 from jobs.handlers.http.payload import outbound_policy
 from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import OutboundRefused
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 TOKEN_URI = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"

@@ -7,7 +7,7 @@ from typing import Any
 
 from cachetools import TTLCache
 
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 from .ranges import Box, Grid
 

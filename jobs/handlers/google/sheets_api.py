@@ -18,7 +18,7 @@ from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.off_loop import off_loop
 from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import MAX_URL_CHARACTERS, OutboundRefused
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 from . import auth as google_auth
 from .payloads import SERVICE

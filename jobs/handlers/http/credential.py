@@ -11,9 +11,9 @@ from yarl import URL
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.google.auth import access_token, forget_token
 from queueops.core.outbound.origin_secret import OriginSecret
-from queueops.tenancy.credentials import OpenCredential, UsableCredential
-from queueops.tenancy.http_use import is_service_account, secret_of, why_not_at, why_not_shown
+from queueops.tenancy.credential_pools.http_use import is_service_account, secret_of, why_not_at, why_not_shown
 from queueops.tenancy.models import Placement
+from queueops.tenancy.secrets.credentials import OpenCredential, UsableCredential
 
 from .payload import HttpRequest
 

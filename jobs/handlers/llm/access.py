@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.handlers.errors import ProviderError
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 
 def key_of(service: str, credential: OpenCredential) -> str:

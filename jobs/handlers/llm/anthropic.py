@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from jobs.handlers.llm.requests.payload import LlmGenerate, Turn
 from queueops.core.values.retry_after import told_delay
 from ratelimits.feedback import (
     MINUTE_SECONDS,
@@ -23,7 +24,6 @@ from ratelimits.quota_names import read_quota_name, read_unit
 from ratelimits.rate_headers import read_quotas
 
 from .dialect import Dialect, ErrorWords, Generation, ModelRequest, codes_of, phrases, with_options
-from .payload import LlmGenerate, Turn
 
 BASE_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"

@@ -11,18 +11,18 @@ from jobs.handlers.errors import unanswered
 from jobs.handlers.http.answers import secrets_in
 from jobs.handlers.http.connections import shared_client
 from jobs.handlers.http.payload import outbound_policy
+from jobs.handlers.llm.requests.payload import ModelPayload
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import RunningJob
 from jobs.states import CallType
 from queueops.core.outbound.client import OutboundFailed, OutboundResponse
 from queueops.core.outbound.policy import OutboundRefused
-from queueops.tenancy.credentials import OpenCredential
-from queueops.tenancy.server_settings import SettingPlace, note
+from queueops.tenancy.credential_pools.server_settings import SettingPlace, note
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 from . import errors as llm_errors
 from .access import unusable
 from .dialect import Dialect, Generation, ModelRequest
-from .payload import ModelPayload
 from .reading import AnswerReader
 
 MAX_LLM_ANSWER_BYTES = 20_000_000

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from ratelimits.costs import MAX_TOKENS_OF_A_CALL, Usage
 from ratelimits.feedback import PushBack
 
-from .payload import LlmGenerate
 from .tokens import BYTES_PER_TOKEN
 
 MAX_WORD = 200

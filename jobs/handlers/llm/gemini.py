@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from jobs.handlers.google.refusals import ACCOUNT_REASONS, parse_google
+from jobs.handlers.llm.requests.payload import LlmGenerate, Turn
 
 from .dialect import Dialect, ErrorWords, Generation, ModelRequest, phrases, with_options
-from .payload import LlmGenerate, Turn
 
 BASE_URL = "https://generativelanguage.googleapis.com"
 

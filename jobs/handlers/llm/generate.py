@@ -8,16 +8,16 @@ from typing import Any
 
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.answers import storable
+from jobs.handlers.llm.requests.combine import JOINT, Combine, calls_of, combining, for_part
+from jobs.handlers.llm.requests.fitting import with_data
+from jobs.handlers.llm.requests.payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
 
 from .access import key_of
 from .asking import ASKS_A_MODEL, Learned, ask, credential_of, routed
 from .batches.form import batch_form
-from .combine import JOINT, Combine, calls_of, combining, for_part
 from .dialect import Dialect, Generation, ModelRequest
-from .fitting import with_data
-from .payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
 from .providers import DIALECTS
 
 # 100 is for the end: a stream's length is only guessed.

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from jobs.handlers.llm.requests.payload import LlmGenerate, Turn
 from queueops.core.values.retry_after import told_delay
 from queueops.tenancy.models import CredentialSetting
 from ratelimits.feedback import (
@@ -29,7 +30,6 @@ from ratelimits.rate_headers import StatedQuota, read_units
 
 from . import anthropic, gemini
 from .dialect import Dialect, ErrorWords, Generation, ModelRequest, codes_of, phrases, with_options
-from .payload import LlmGenerate, Turn
 
 BASE_URL = "https://api.openai.com/v1"
 OPENAI_HOST = "api.openai.com"

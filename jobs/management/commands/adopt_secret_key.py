@@ -8,7 +8,7 @@ from django.db import transaction
 from jobs import cluster
 from jobs.models import Executor
 from queueops.core.clock import Now
-from queueops.tenancy.secret_key import adopt_secret_key
+from queueops.tenancy.secrets.secret_key import adopt_secret_key
 
 
 class Command(BaseCommand):

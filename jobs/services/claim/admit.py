@@ -15,7 +15,7 @@ from jobs.services.finish.finish import bury
 from jobs.states import JobState
 from jobs.transitions import Move
 from queueops.core.sql import run_sql
-from queueops.tenancy.credentials import find_principals
+from queueops.tenancy.secrets.credentials import find_principals
 from ratelimits.costs import read_amounts
 from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
 from ratelimits.services.limiter.estimates import with_cached

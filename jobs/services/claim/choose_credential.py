@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from jobs.services.finish.claimed import ClaimedJob
-from queueops.tenancy import pools, refusals
+from queueops.tenancy.credential_pools import pools, refusals
 from ratelimits.services.limits.alternatives import Alternative, alternatives_of, is_pooled
 from ratelimits.subjects import Subject
 

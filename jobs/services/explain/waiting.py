@@ -25,12 +25,12 @@ from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
 from jobs.states import WAITING, GuardState, JobState
 from queueops.core.clock import Now, database_now, foretold
 from queueops.core.sql import run_sql_as
+from queueops.tenancy.credential_pools.pools import members_of
 from queueops.tenancy.models import CredentialPoolMember
-from queueops.tenancy.pools import members_of
 from queueops.tenancy.scope import for_everyone
 from ratelimits.models import Budget
 from ratelimits.money import shown
-from ratelimits.services.limiter.start_forecast import LimitForecast
+from ratelimits.services.limiter.view.start_forecast import LimitForecast
 from ratelimits.services.money.standings import standing_of
 
 from .position import SUSPECT_CRASHES, Position, aging_rules, find_position

@@ -22,7 +22,7 @@ from jobs.states import Priority
 from queueops.core.clock import with_clocks
 from queueops.core.sealing import seal_value
 from queueops.core.values.reasons import clean_reason, required_reason
-from queueops.tenancy.encryption import is_encrypted
+from queueops.tenancy.secrets.encryption import is_encrypted
 
 from .bulk_outcome import Canary
 from .bulk_run import begin

@@ -12,9 +12,9 @@ from jobs.handlers.trials import try_credential
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
-from queueops.tenancy import pools, refusals
-from queueops.tenancy.credentials import open_credential
+from queueops.tenancy.credential_pools import pools, refusals
 from queueops.tenancy.models import CredentialPoolMember
+from queueops.tenancy.secrets.credentials import open_credential
 
 
 @dataclass(frozen=True, slots=True)

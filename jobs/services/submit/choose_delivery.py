@@ -13,7 +13,7 @@ from django.utils import timezone
 from jobs.handlers.registry import Handler
 from jobs.models import MAX_DEADLINE_HOURS, BatchPace, BatchPolicy, Way
 from queueops.core.errors import QueueOpsError
-from queueops.tenancy.credentials import without_batches
+from queueops.tenancy.secrets.credentials import without_batches
 
 from .spec import JobSpec
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from jobs.lanes import lane_name, path_of, subject_of, target_of, target_of_pool
-from queueops.tenancy.credentials import Account, find_accounts
-from queueops.tenancy.encryption import is_encrypted
+from queueops.tenancy.secrets.credentials import Account, find_accounts
+from queueops.tenancy.secrets.encryption import is_encrypted
 from ratelimits.costs import OUTPUT_TOKENS, TOLD_OUTPUT
 from ratelimits.services.limiter.estimates import Alike, learned_output, learned_unknown
 from ratelimits.services.limits.catalogue import counted

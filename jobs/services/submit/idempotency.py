@@ -11,7 +11,7 @@ from django.db import transaction
 from jobs.models import IdempotencyRecord
 from queueops.core.errors import IdempotencyKeyReused
 from queueops.core.sealing import seal_value
-from queueops.tenancy.encryption import is_encrypted
+from queueops.tenancy.secrets.encryption import is_encrypted
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queueops.core.sealing import is_whole_sealed, seal_json
-from queueops.tenancy.encryption import is_encrypted
+from queueops.tenancy.secrets.encryption import is_encrypted
 
 
 def payloads_to_store(payloads: list[str], project_id: str) -> list[str]:

@@ -19,8 +19,8 @@ from jobs.lanes import escaped
 from jobs.models import RetryPolicy, new_id
 from queueops.core.errors import ForeignUser, QueueOpsError, fields_of
 from queueops.core.sealing import MARK
-from queueops.core.web.nul import NUL_ESCAPE
-from queueops.tenancy.credentials import CredentialNotAllowed, UsableCredential, usable_by
+from queueops.core.web.requests.nul import NUL_ESCAPE
+from queueops.tenancy.secrets.credentials import CredentialNotAllowed, UsableCredential, usable_by
 from ratelimits.costs import CALLS
 from ratelimits.subjects import MAX_NAME_LENGTH
 

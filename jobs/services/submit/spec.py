@@ -30,7 +30,7 @@ from queueops.core.errors import QueueOpsError, fields_of
 from queueops.core.values.moments import PATTERN, Moment
 from queueops.core.values.tags import Tags
 from queueops.core.values.written import member
-from queueops.core.web.nul import NO_NUL
+from queueops.core.web.requests.nul import NO_NUL
 from queueops.tenancy.models import MAX_LABEL_LENGTH
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600

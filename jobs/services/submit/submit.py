@@ -19,15 +19,15 @@ from jobs.features.fallback.ways import watch_ways
 from jobs.features.unique.unique import Insert, SettledKeys, lock_keys, replace_work, settle_keys, stored_key
 from jobs.models import Batch, Job, OnFailure
 from jobs.services.submit.documents.accept_document import JOBS_OF_AN_INSERT, Line, LineChecker, LineError, in_chunks
-from queueops.core import tracing
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
+from queueops.core.telemetry import tracing
 from queueops.core.values.written import say_the_same
-from queueops.tenancy.encryption import note_encrypted
 from queueops.tenancy.moves import refuse_moved
+from queueops.tenancy.secrets.encryption import note_encrypted
+from queueops.tenancy.secrets.written_json import WrittenBytes
 from queueops.tenancy.user_labels import label_users
-from queueops.tenancy.written_json import WrittenBytes
 
 from .choose_lane import choose_lanes
 from .on_finish import prepare_callback

@@ -9,7 +9,7 @@ from uuid import UUID
 from jobs.handlers.registry import all_handlers
 from jobs.models import Tag
 from queueops.core.values.tags import MAX_TAG_LENGTH, field_tag
-from queueops.tenancy.encryption import is_encrypted
+from queueops.tenancy.secrets.encryption import is_encrypted
 
 from .prepare import PreparedJob
 

@@ -20,8 +20,8 @@ from queueops.access.models import Authenticator, Passkey, RecoveryCode
 from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
-from queueops.tenancy import credentials
 from queueops.tenancy.models import digest_of
+from queueops.tenancy.secrets import credentials
 
 ISSUER = "QueueOps"
 TOTP_SECRET_BYTES = 20  # RFC 4226, 4: 160 bits

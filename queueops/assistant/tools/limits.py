@@ -15,7 +15,7 @@ from queueops.rest.inputs import Input
 from queueops.tenancy.callers.authentication import Caller
 from ratelimits.api.views.limits import CHANGE, READ, LimitList, SimulateLimit
 from ratelimits.models import Limit
-from ratelimits.services.limiter.gauges import top_users
+from ratelimits.services.limiter.view.gauges import top_users
 from ratelimits.services.tuning.simulate import MAX_HOURS_PLAYED
 
 from .work import Text

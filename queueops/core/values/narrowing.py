@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
-from queueops.core.web.nul import NO_NUL
+from queueops.core.web.requests.nul import NO_NUL
 
 SearchedText = Annotated[str, StringConstraints(min_length=1, pattern=NO_NUL)]
 

@@ -16,8 +16,9 @@ from typing import Any, Literal
 from django.conf import settings
 from django.http import parse_cookie
 
+from queueops.core.web.requests.request_queue import Overloaded, RequestQueue
+
 from .client_address import address_in
-from .request_queue import Overloaded, RequestQueue
 
 logger = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from twisted.internet import reactor as twisted_reactor
 from twisted.web.http import RESPONSES
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.web.requests.body_cap import Application, BodyLimits, too_large
+from queueops.core.web.requests.spool import FREE_BYTES, STRANGER_BYTES, BodyTooSlow, Spool, SpooledBytes, sign_in_first
 
 from .askers import Asker, Askers
 from .asking import BODY
-from .body_cap import Application, BodyLimits, too_large
 from .ports import PortTaken
 from .refusals import NO_ORIGIN, CrossOrigin, refusal
-from .spool import FREE_BYTES, STRANGER_BYTES, BodyTooSlow, Spool, SpooledBytes, sign_in_first
 from .stop import Factory, StoppingServer
 
 LINGER_SECONDS = 5.0

@@ -16,10 +16,11 @@ from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
+from queueops.core.web.requests.request_queue import Overloaded, RequestQueue
+
 from .askers import Askers, cost_of
 from .asking import BODY, ClientLeft, Patience, patience
 from .refusals import NO_ORIGIN, CrossOrigin, refusal
-from .request_queue import Overloaded, RequestQueue
 
 # As many as the pool has connections by default: a request that runs need not wait for one.
 THREADS = 10

@@ -10,9 +10,9 @@ from queueops.core.database import UnsuitableDatabase
 from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import payload_keys
 from queueops.tenancy.callers.issuer_keys import fetch_keys
-from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
 from queueops.tenancy.models import Issuer, Project
-from queueops.tenancy.secret_key import ensure_own_secret_key
+from queueops.tenancy.secrets.credentials import CredentialKeysMissing, unreadable_credentials
+from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
 
 from .finding import DoctorFinding, DoctorVerdict, scalar
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from django.conf import settings
 from django.core import checks
 
-from queueops.core import tracing
+from queueops.core.telemetry import tracing
 
 from .finding import DoctorFinding, DoctorVerdict
 

@@ -24,10 +24,10 @@ from queueops.core.notify import Channel, notify
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import actor_of
-from queueops.tenancy import pools, refusals
-from queueops.tenancy.credentials import CHECKS, CredentialKeysMissing, parse_secret, seal, unseal
-from queueops.tenancy.http_use import MAX_HOSTS, is_among, read_host, why_not_shown
+from queueops.tenancy.credential_pools import pools, refusals
+from queueops.tenancy.credential_pools.http_use import MAX_HOSTS, is_among, read_host, why_not_shown
 from queueops.tenancy.models import Credential, CredentialPool, CredentialSetting
+from queueops.tenancy.secrets.credentials import CHECKS, CredentialKeysMissing, parse_secret, seal, unseal
 
 HTTP_USE = ("hosts", "placement", "placement_name", "oauth_scopes")
 AUDITED = ("name", "service", "quota_project", "quota_user", "base_url", *HTTP_USE)

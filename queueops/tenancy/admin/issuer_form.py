@@ -14,8 +14,8 @@ from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.outbound.policy import OutboundPolicy, parse_target
 from queueops.tenancy.callers.tokens import MIN_SECRET_BYTES, SECRET_ENTRY
-from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import USER_SCOPES, Issuer, default_user_scopes
+from queueops.tenancy.secrets.credentials import seal
 
 from .credentials import UnrenderedTextarea
 

@@ -8,7 +8,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from queueops.core.errors import QueueOpsError
-from queueops.tenancy.signing import new_signing_secret
+from queueops.tenancy.secrets.signing import new_signing_secret
 
 
 class SignedForm(forms.ModelForm):  # type: ignore[type-arg]

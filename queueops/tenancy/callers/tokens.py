@@ -18,7 +18,7 @@ from cryptography.fernet import InvalidToken as FernetInvalidToken
 from jwt.exceptions import InvalidSubjectError
 
 from queueops.core.errors import QueueOpsError
-from queueops.tenancy.credentials import unseal
+from queueops.tenancy.secrets.credentials import unseal
 
 from .issuer_keys import IssuerKeysUnavailable, PublishedKey, key_of
 from .issuers import KnownIssuer, find_issuer

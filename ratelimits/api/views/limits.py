@@ -23,7 +23,7 @@ from ratelimits.api.filters import LimitFilterSet
 from ratelimits.api.serializers import GaugeSerializer, LimitSerializer
 from ratelimits.errors import UnknownLimit
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services.limiter.gauges import CounterGauge, gauges
+from ratelimits.services.limiter.view.gauges import CounterGauge, gauges
 from ratelimits.services.limits.catalogue import overrides_in_force
 from ratelimits.services.limits.overrides import delete_override, set_override
 from ratelimits.services.limits.save_limit import SavedLimit

@@ -12,11 +12,11 @@ from django.db import transaction
 
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import Algorithm, Meter, State
-from ratelimits.algorithms.external_usage import NO_OTHERS, Others, others_of, shown
 from ratelimits.algorithms.figures import window_of
-from ratelimits.algorithms.hold import NO_HOLD, HeldDelay, hold_of
 from ratelimits.algorithms.measures import MICRO, cost_units
-from ratelimits.algorithms.pressure import NO_PRESSURE, Pressure, pressure_at
+from ratelimits.algorithms.modifiers.external_usage import NO_OTHERS, Others, others_of, shown
+from ratelimits.algorithms.modifiers.hold import NO_HOLD, HeldDelay, hold_of
+from ratelimits.algorithms.modifiers.pressure import NO_PRESSURE, Pressure, pressure_at
 from ratelimits.algorithms.spans import SpanMeter
 from ratelimits.algorithms.stream import Stream, is_in_demand, stream_of
 from ratelimits.models import Counter

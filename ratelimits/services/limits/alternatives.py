@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from queueops.tenancy.pools import MARK, members_of, pool_of
+from queueops.tenancy.credential_pools.pools import MARK, members_of, pool_of
 from ratelimits.subjects import Subject
 
 

@@ -18,7 +18,7 @@ from queueops.core.postgres.replica import from_primary
 from ratelimits.algorithms.admission import Algorithm
 from ratelimits.algorithms.kinds import KINDS
 from ratelimits.algorithms.measures import with_headroom
-from ratelimits.algorithms.ramp import Ramp
+from ratelimits.algorithms.modifiers.ramp import Ramp
 from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.costs import PER_CALL
 from ratelimits.models import Limit, LimitCallType, LimitOverride, ResumeRamp, Unit

@@ -17,7 +17,7 @@ from django.db import transaction
 from queueops.audit import trail
 from queueops.core.clock import Now
 from queueops.core.values.reasons import clean_reason
-from ratelimits.algorithms.ramp import Ramp
+from ratelimits.algorithms.modifiers.ramp import Ramp
 from ratelimits.errors import InvalidRamp, NoRamp
 from ratelimits.models import Counter, ResumeRamp
 from ratelimits.models.ramp import read_ramp

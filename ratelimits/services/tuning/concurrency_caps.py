@@ -13,7 +13,7 @@ from django.utils.text import slugify
 from queueops.tenancy.models import Project
 from ratelimits.errors import InvalidLimit, UnknownLimit
 from ratelimits.models import Limit, Unit
-from ratelimits.services.limiter.gauges import gauges
+from ratelimits.services.limiter.view.gauges import gauges
 from ratelimits.services.limits.save_limit import SavedLimit
 
 from .limits import create_limit, delete_limit, update_limit

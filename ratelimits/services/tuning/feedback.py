@@ -13,9 +13,9 @@ from django.db import transaction
 from queueops.core.clock import Now, database_now, foretold
 from queueops.core.values.retry_after import spread
 from ratelimits.algorithms.figures import NOUNS
-from ratelimits.algorithms.hold import NO_HOLD, HeldDelay, obeyed
 from ratelimits.algorithms.measures import MICRO, microseconds
-from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
+from ratelimits.algorithms.modifiers.hold import NO_HOLD, HeldDelay, obeyed
+from ratelimits.algorithms.modifiers.pressure import Pressure, pressure_at, pushed_back
 from ratelimits.costs import NO_AMOUNTS, Amounts, estimate
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, CounterFeedback

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 
 from queueops.tenancy.models import Project
 from ratelimits.models import Limit
-from ratelimits.services.limiter.gauges import gauges
+from ratelimits.services.limiter.view.gauges import gauges
 from ratelimits.services.limits.known_names import KnownName, unheard_of
 from ratelimits.services.limits.save_limit import EDITABLE, figures_of, find_limit
 from ratelimits.validation import KINDS, NOUNS, Findings, check_limit, figure

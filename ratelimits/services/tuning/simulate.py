@@ -16,8 +16,8 @@ from ratelimits.costs import INPUT_TOKENS, PER_CALL, TOKENS, UNTIL_THE_END
 from ratelimits.errors import InvalidLimit, NotSimulable
 from ratelimits.models import Limit, LimitCallType
 from ratelimits.replay import Ask, Replay, replay
-from ratelimits.services.limiter.gauges import tallies_of
 from ratelimits.services.limiter.tallies import amount_of
+from ratelimits.services.limiter.view.gauges import tallies_of
 from ratelimits.services.limits.catalogue import Override, overrides_of, rule_of
 from ratelimits.subjects import Subject
 

@@ -12,7 +12,7 @@ from queueops.core.values.reasons import required_reason
 from ratelimits.errors import InvalidCoolDown, UnknownCounter
 from ratelimits.models import Counter, Limit
 from ratelimits.services.alerts import alerts
-from ratelimits.services.limiter.gauges import gauge_of
+from ratelimits.services.limiter.view.gauges import gauge_of
 from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.services.limits.save_limit import announce_change, project_of
 

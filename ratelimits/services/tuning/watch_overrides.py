@@ -8,7 +8,7 @@ from datetime import timedelta
 from queueops.core.clock import Now, database_now
 from ratelimits.models import Counter, LimitOverride, QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
-from ratelimits.services.limiter.gauges import CounterGauge, gauge_of
+from ratelimits.services.limiter.view.gauges import CounterGauge, gauge_of
 from ratelimits.services.limits.catalogue import Override, Rule, after_end, rules_of
 from ratelimits.services.limits.overrides import end_due
 from ratelimits.subjects import counter_id

@@ -23,9 +23,9 @@ from jobs.models import Job, PauseSwitch, ProviderBatch, ProviderBatchLine
 from jobs.states import RUNNING
 from queueops.core.clock import Now, database_now
 from queueops.core.errors import QueueOpsError
-from queueops.tenancy.credentials import open_named
+from queueops.tenancy.credential_pools.server_settings import SettingPlace, note, write_noted
 from queueops.tenancy.models import CredentialSetting
-from queueops.tenancy.server_settings import SettingPlace, note, write_noted
+from queueops.tenancy.secrets.credentials import open_named
 
 from .adopt import FIRST_LOOK_SECONDS, adopt, find_siblings, give_away, known_ids
 from .calls import CallLoop

@@ -23,7 +23,7 @@ from jobs.lanes import subject_of
 from jobs.models import BatchSearch, Job, ProviderBatch, ProviderBatchLine, new_id
 from queueops.core.clock import Now, database_now
 from queueops.core.sql import run_sql_as
-from queueops.tenancy.credentials import base_url_of, find_principals
+from queueops.tenancy.secrets.credentials import base_url_of, find_principals
 from ratelimits.costs import ENQUEUED_TOKENS
 from ratelimits.models import Via
 from ratelimits.services.limiter.decide import Call, decide

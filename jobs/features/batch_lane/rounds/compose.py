@@ -10,7 +10,7 @@ from jobs.handlers.batch_form import custom_id_of
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import find_handler
 from jobs.models import ProviderBatch, ProviderBatchLine
-from queueops.tenancy.credentials import open_named
+from queueops.tenancy.secrets.credentials import open_named
 
 from .collect import Spoken
 from .settle import LINES_OF_A_SLICE, OutcomeNotes, drop_lines, hand_back_lines, lock_lines

@@ -27,7 +27,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.models import BatchSearch, Job, ProviderBatch
 from jobs.states import TERMINAL
 from queueops.core.clock import Now
-from queueops.tenancy.credentials import UnknownCredential, open_named
+from queueops.tenancy.secrets.credentials import UnknownCredential, open_named
 
 from .adopt import Stray, take_in
 from .calls import CallLoop

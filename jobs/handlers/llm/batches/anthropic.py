@@ -16,7 +16,7 @@ from uuid import UUID
 from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, Send
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.llm.anthropic import BASE_URL, VERSION
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 from .calls import JSON, LIST_SLACK, ask, compact, delete, listed_objects, moment, number, part, read_object, word
 

@@ -14,13 +14,13 @@ from jobs.handlers.http.answers import storable
 from jobs.handlers.llm import errors as llm_errors
 from jobs.handlers.llm.access import key_of
 from jobs.handlers.llm.dialect import Dialect, Generation
-from jobs.handlers.llm.fitting import with_data
 from jobs.handlers.llm.openai import INSTEAD, is_azure
-from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.llm.reading import AnswerReader
+from jobs.handlers.llm.requests.fitting import with_data
+from jobs.handlers.llm.requests.payload import LlmGenerate
 from jobs.handlers.registry import Done
 from queueops.core.outbound.client import OutboundResponse
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 from .anthropic import AnthropicBatches
 from .gemini import GeminiBatches

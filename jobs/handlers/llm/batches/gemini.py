@@ -14,7 +14,7 @@ from uuid import UUID
 
 from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, ResultPlace, Send
 from jobs.handlers.llm.gemini import BASE_URL
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 from .calls import JSON, LIST_SLACK, ask, compact, delete, marked, moment, number, objects, part, read_object, word
 

@@ -19,7 +19,7 @@ from jobs.handlers.llm.openai import is_azure
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
 from queueops.core.values.written import Written, member, with_members
-from queueops.tenancy.credentials import OpenCredential
+from queueops.tenancy.secrets.credentials import OpenCredential
 
 from .payload import LlmCall
 

@@ -18,7 +18,14 @@ from jobs.handlers.llm import errors as llm_errors
 from jobs.handlers.llm.access import key_of
 from jobs.handlers.llm.asking import ASKS_A_MODEL, ask, credential_of
 from jobs.handlers.llm.dialect import ModelRequest, with_options
-from jobs.handlers.llm.payload import CALL_SECONDS, BytesPerToken, CallSeconds, ModelPayload, Text, refuse_model
+from jobs.handlers.llm.requests.payload import (
+    CALL_SECONDS,
+    BytesPerToken,
+    CallSeconds,
+    ModelPayload,
+    Text,
+    refuse_model,
+)
 from jobs.handlers.llm.tokens import BYTES_PER_TOKEN, count_tokens
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Bisect, Coalesce, Cost, Done, RunningJob, handler

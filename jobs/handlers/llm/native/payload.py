@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from jobs.handlers.fallback import Fallback
 from jobs.handlers.llm.most_output import most_output_of
-from jobs.handlers.llm.payload import (
+from jobs.handlers.llm.requests.payload import (
     CALL_SECONDS,
     DEFAULT_OUTPUT_TOKENS,
     MAX_FALLBACKS,

@@ -25,7 +25,7 @@ from queueops.core.processes.single import AlreadyRunning, only_holder
 from queueops.core.processes.supervisor import ChildSpec, Supervisor, python_command
 from queueops.core.web.ports import PortTaken
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
-from queueops.tenancy.secret_key import ensure_own_secret_key
+from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
 from ratelimits.services.limits.defaults import load_limits_if_none
 
 RULE = "-" * 60

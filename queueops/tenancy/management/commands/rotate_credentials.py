@@ -3,7 +3,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from queueops.core.errors import QueueOpsError
-from queueops.tenancy.credentials import rotate
+from queueops.tenancy.secrets.credentials import rotate
 
 
 class Command(BaseCommand):

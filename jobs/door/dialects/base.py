@@ -1,0 +1,195 @@
+"""The base of the doors' views."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import inputs
+from jobs.api.views.base import READ, SUBMIT, ApiView
+from jobs.door import calls
+from jobs.door.errors import BadDoorRequest, KeysOnly
+from jobs.door.files import id_in
+from jobs.door.models import Protocol
+from jobs.door.outcomes import DoorOutcome, outcome_of
+from jobs.services.explain.snapshots import MAX_WAIT_SECONDS
+from jobs.states import UNFINISHED, JobState
+from queueops.core.errors import error_body
+from queueops.core.web.error_forms import in_form_of
+from queueops.rest.parsers import parse_object, without_mark
+from queueops.tenancy.callers.permissions import ensure, sees_secrets
+
+DEFAULT_LIMIT = 20
+ASK_AGAIN_SECONDS = 2
+NO_SECOND_TRY = {"x-should-retry": "false"}  # official clients obey it: the queue has tried again by itself
+CLIENTS_TIMEOUT, CLIENTS_TRIES = "x-stainless-read-timeout", "x-stainless-retry-count"  # docs/reference/wire-facts.md
+_PLAIN_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+
+
+@extend_schema(exclude=True)  # its form is the provider's, and described there
+class DoorView(ApiView):
+    """Answers in the words of a provider's API. Files and answers are told as they are, so it is for keys alone."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if not sees_secrets(self.caller.actor):
+            raise KeysOnly
+
+    def document(self, raw: bytes | None = None) -> tuple[dict[str, Any], str]:
+        """
+        The body as an object, and as it was written.
+
+        Raises:
+            MalformedJSON, TooDeep, InvalidInput, BodyTooLarge, UnsupportedMediaType
+        """
+        given = self.raw if raw is None else raw
+        return parse_object(given), without_mark(given).decode(errors="replace")
+
+    def limit(self, *, most: int, default: int = DEFAULT_LIMIT) -> int:
+        """
+        How many rows a page has.
+
+        Raises:
+            BadDoorRequest
+        """
+        text = self.request.query_params.get("limit")
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= most):  # noqa: PLR2004
+            raise BadDoorRequest(f"limit is a whole number from 1 to {most:,}.", fields={"limit": ["a whole number"]})
+        return int(text)
+
+    def id_of(self, name: str, prefix: str) -> UUID | None:
+        """
+        The id that a query parameter gives; None: it is left out.
+
+        Raises:
+            NoSuchObject
+        """
+        text = self.request.query_params.get(name)
+        return None if text is None else id_in(text, prefix)
+
+
+class SingleCall(DoorView):
+    """
+    A call whose caller waits. The web process holds the answer: dashboards/live/long_polls.py.
+
+    Attributes:
+        root: Of the door's addresses.
+    """
+
+    needs: ClassVar = {"POST": SUBMIT}
+    endpoint: str = ""
+    provider: ClassVar[Protocol]
+    root: ClassVar[str]
+
+    def post(self, request: Request) -> Response:
+        ensure(self.caller, READ)  # or the answer could not be told, and the call would be paid for
+        body, text = self.document()
+        wait = wanted_seconds(request)
+        job = calls.submit_call(
+            body,
+            text,
+            endpoint=self.endpoint,
+            provider=self.provider,
+            project_id=self.caller.project_id,
+            actor=self.caller.actor,
+            key=self.idempotency_key(),
+            is_repeated=is_repeated(request),
+        )
+        return self.answered_now(body, job) or waiting_answer(job, self.root, wait=wait)
+
+    def answered_now(self, body: dict[str, Any], job: UUID) -> Response | None:
+        """The answer of a call for which nobody wants to wait."""
+        return None
+
+
+class SingleAnswer(DoorView):
+    """The answer of a call's provider, once it is there."""
+
+    needs: ClassVar = {"GET": READ}
+    query: ClassVar = {"GET": inputs.WaitInput.model_fields}
+    root: ClassVar[str]
+
+    def get(self, request: Request, pk: UUID) -> Response:
+        self.read_query(inputs.WaitInput)
+        job = calls.find_call(pk, project_id=self.caller.project_id)
+        if job.status in UNFINISHED:
+            return waiting_answer(job.pk, self.root)
+        outcome = outcome_of(job)
+        if outcome.is_answered:
+            return Response(outcome.body, headers=names_of(job.pk))
+        headers = {**NO_SECOND_TRY, **names_of(job.pk)}
+        return Response(refused_body(outcome, self.root), refused_status(outcome), headers=headers)
+
+
+def waiting_answer(job: UUID, root: str, *, wait: float = 0.0) -> Response:
+    """
+    Tell where the answer will be.
+
+    Args:
+        wait: How long the web process may hold this back, in seconds.
+    """
+    address = f"{root}answers/{job}"
+    headers = {"Location": address, "Retry-After": str(ASK_AGAIN_SECONDS), **names_of(job)}
+    if wait:
+        headers["X-QueueOps-Wait"] = f"{wait:g}"
+    told = {"id": str(job), "object": "queueops.job", "status": "queued", "url": address}
+    return Response(told, HTTPStatus.ACCEPTED, headers=headers)
+
+
+def names_of(job: UUID) -> dict[str, str]:
+    return {"X-QueueOps-Job": str(job), "x-request-id": f"req_{job.hex}"}
+
+
+def refused_status(outcome: DoorOutcome) -> int:
+    """The provider's own where it is one of a refusal; else that of a gateway."""
+    if outcome.state == JobState.CANCELLED:
+        return HTTPStatus.CONFLICT
+    status = outcome.status or 0
+    return status if HTTPStatus.BAD_REQUEST <= status < 600 else HTTPStatus.BAD_GATEWAY  # noqa: PLR2004
+
+
+def refused_body(outcome: DoorOutcome, root: str) -> dict[str, Any]:
+    return in_form_of(root, refused_status(outcome), error_body(outcome.code, outcome.message))[1]
+
+
+def wanted_seconds(request: Request) -> float:
+    """
+    How long a caller waits: the header X-QueueOps-Wait, in seconds; else less than an official client's own time-out.
+
+    Raises:
+        BadDoorRequest
+    """
+    own = request.headers.get(CLIENTS_TIMEOUT, "")
+    patience = float(own) - 1 if _PLAIN_NUMBER.fullmatch(own) else MAX_WAIT_SECONDS
+    text = request.headers.get("X-QueueOps-Wait", str(max(0.0, min(MAX_WAIT_SECONDS, patience))))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MAX_WAIT_SECONDS:
+        raise BadDoorRequest(f"X-QueueOps-Wait is a number of seconds from 0 to {MAX_WAIT_SECONDS}.")
+    return seconds
+
+
+def is_repeated(request: Request) -> bool:
+    """Whether an official client says that it sends this again, because no answer came."""
+    return request.headers.get(CLIENTS_TRIES, "0").strip("0") != ""
+
+
+def page_of(
+    rows: QuerySet[Any], size: int, *, after: UUID | None = None, newest: bool = True
+) -> tuple[list[Any], bool]:
+    """A page of rows, and whether there are more."""
+    if after is not None:
+        rows = rows.filter(pk__lt=after) if newest else rows.filter(pk__gt=after)
+    found = list(rows.order_by("-pk" if newest else "pk")[: size + 1])
+    return found[:size], len(found) > size

@@ -1,0 +1,1 @@
+"""Layers around every request: bounds, waiting, logs."""

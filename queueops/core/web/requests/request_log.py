@@ -1,0 +1,47 @@
+"""A name for each request, on every line it writes and in its answer, so that a report can be found in the log."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Callable
+from logging import getLogger
+
+from django.http import HttpRequest, HttpResponseBase
+from django.utils.http import http_date
+
+from queueops.core.telemetry.logs import tell_of
+from queueops.core.web.asking import being_answered
+
+logger = getLogger(__name__)
+
+HEADER = "X-Request-Id"
+# A name that a proxy gave is kept; anything else could forge a line or fill the log.
+_ACCEPTABLE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+SLOW_REQUEST_SECONDS = 2.0
+
+
+class RequestLog:
+    """Names the request, and logs it where it was slow; errors are logged by Django, under the same name."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        given = request.headers.get(HEADER, "")
+        name = given if _ACCEPTABLE.fullmatch(given) else uuid.uuid4().hex
+        # Not only until the response is there: Django logs errors when every middleware is through.
+        tell_of("request", lambda: {"request": name})
+        begun = time.monotonic()
+        token = being_answered.set(request)
+        try:
+            response = self._get_response(request)
+        finally:
+            being_answered.reset(token)
+        seconds = time.monotonic() - begun
+        if seconds >= SLOW_REQUEST_SECONDS:
+            logger.warning("%s %s took %.1f s", request.method, request.path, seconds)
+        response[HEADER] = name
+        response.headers.setdefault("Date", http_date())  # daphne sends no Date, and clients correct their clocks by it
+        return response

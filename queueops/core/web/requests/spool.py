@@ -1,0 +1,128 @@
+"""The files of bodies while they come in and are carried out, and how many bytes there may be at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from tempfile import SpooledTemporaryFile
+from typing import Any
+
+from queueops.core.errors import QueueOpsError
+from queueops.core.web.askers import Asker
+
+from .request_queue import come_back
+
+IN_MEMORY_BYTES = 100_000
+FREE_BYTES = 16_384  # smaller ones are not counted: a connection costs as much
+STRANGER_BYTES = 100_000  # of one body of an unknown sender: signing in takes less
+STRANGERS_SHARE = 8  # all unknown senders together have one of so many bytes
+ADDRESS_SHARE = 4  # and one address so much of that
+
+
+class SignInFirst(QueueOpsError):
+    """A body this large needs a key, a token or a session that is good."""
+
+    code = "not_authenticated"
+    status = 401
+
+
+def sign_in_first() -> SignInFirst:
+    return SignInFirst(
+        f"A body of more than {STRANGER_BYTES:,} bytes needs a key, a token or a session that is good. This has none, "
+        "or it is unknown, expired or revoked."
+    )
+
+
+class BodyTooSlow(QueueOpsError):
+    """The body comes more slowly than a place can be kept for it."""
+
+    code = "body_too_slow"
+    status = 408
+    detail_fields = ("bytes_per_second",)
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolLimits:
+    """
+    Attributes:
+        total_bytes: Of all bodies in a process.
+        asker_bytes: Of all bodies of a project, or of a person.
+        least_rate: Bytes a second that a body must bring, but for its first seconds.
+    """
+
+    total_bytes: int
+    asker_bytes: int
+    least_rate: float
+
+
+class SpooledBytes:
+    """
+    The room for bodies that each asker has taken. It is given back in the threads that read the bodies.
+
+    Attributes:
+        refused: Bodies for which there was no room.
+    """
+
+    def __init__(self, limits: SpoolLimits) -> None:
+        self.limits = limits
+        self.refused = 0
+        self._taken: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def total(self) -> int:
+        return self._taken.total()
+
+    def take(self, asker: Asker, size: int) -> None:
+        """
+        Raises:
+            Overloaded: There is no room, for this asker or at all.
+        """
+        with self._lock:
+            if not self._has_room(asker, size):
+                self.refused += 1
+                raise come_back()
+            self._taken[asker.name] += size
+
+    def give_back(self, asker: Asker, size: int) -> None:
+        with self._lock:
+            self._taken -= Counter({asker.name: size})
+
+    def _has_room(self, asker: Asker, size: int) -> bool:
+        if self._taken.total() + size > self.limits.total_bytes:
+            return False
+        own = self._taken[asker.name] + size
+        if asker.is_known:
+            return own <= self.limits.asker_bytes
+        of_strangers = self.limits.total_bytes // STRANGERS_SHARE
+        taken = sum(count for name, count in self._taken.items() if name.startswith("address:"))
+        return taken + size <= of_strangers and own <= of_strangers // ADDRESS_SHARE
+
+
+class Spool(SpooledTemporaryFile[bytes]):
+    """One body; its room is given back when it is closed."""
+
+    def __init__(self, room: SpooledBytes) -> None:
+        super().__init__(max_size=IN_MEMORY_BYTES)
+        self._room = room
+        self._held: tuple[Asker, int] | None = None
+
+    def hold(self, asker: Asker, size: int) -> None:
+        """
+        Keep room for so many bytes more.
+
+        Raises:
+            Overloaded
+        """
+        self._room.take(asker, size)
+        self._held = (asker, size + (self._held[1] if self._held else 0))
+
+    def __exit__(self, *_: object) -> None:
+        self.close()  # the base closes its file alone
+
+    def close(self) -> None:
+        super().close()
+        held: Any = self.__dict__.pop("_held", None)  # IOBase closes what was never made whole, too
+        if held:
+            self._room.give_back(*held)

@@ -1,0 +1,1 @@
+"""Credentials that stand in for each other, and what their servers take."""

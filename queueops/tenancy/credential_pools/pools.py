@@ -1,0 +1,103 @@
+"""
+Credential pools: which credentials a call may show.
+
+A pool stands in a lane's name where a credential's project would, as `pool:<name>`. In the lane's subject the project
+of the jobs stands behind it, `pool:<name>/<project>`: a member may be out for one project alone. Members are kept for
+half a second: within it every process knows of a member that is taken out or put back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import NamedTuple
+
+from cachetools import TTLCache, cached
+
+from queueops.core.postgres.replica import from_primary
+from queueops.tenancy.models import CredentialPool, CredentialPoolMember
+
+from .refusals import Absence, absences
+
+MARK = "pool:"  # begins the quota project of a pool's lanes; no provider's project begins so
+MEMBERS_KEPT_SECONDS = 0.5
+
+_lock = threading.Lock()
+_kept: TTLCache[object, dict[str, list[tuple[PoolMember, list[Absence]]]]] = TTLCache(1, MEMBERS_KEPT_SECONDS)
+
+
+class PoolMember(NamedTuple):
+    """
+    A credential that calls may show.
+
+    Attributes:
+        quota_project, quota_user: Whom the provider counts; an empty user: the job's own.
+        is_on_trial: It is out, but none is in: one call may show it.
+    """
+
+    credential: str
+    weight: float
+    quota_project: str
+    quota_user: str
+    is_on_trial: bool = False
+
+
+def principals_of(pool: str) -> tuple[str, str]:
+    """Project and user that stand for a pool in the names of lanes: its users wait in lanes of their own."""
+    return MARK + pool, ""
+
+
+def asked_by(quota_project: str, project: str) -> str:
+    """Return a quota project; if it is a pool's, with the project of the jobs behind it."""
+    return f"{quota_project}/{project}" if quota_project.startswith(MARK) else quota_project
+
+
+def pool_of(quota_project: str) -> str:
+    """The pool that a quota project stands for; empty: it is a provider's project."""
+    return quota_project.removeprefix(MARK).partition("/")[0] if quota_project.startswith(MARK) else ""
+
+
+def members_of(pool: str, project: str = "") -> tuple[PoolMember, ...]:
+    """
+    Return the members that calls may show, as read at most MEMBERS_KEPT_SECONDS ago.
+
+    If no member is left, the members that have rested are on trial.
+
+    Args:
+        project: Whose calls; empty: without looking at what is out for one project alone.
+    """
+    found = [(member, [one for one in out if one.concerns(project)]) for member, out in _read().get(pool, ())]
+    if remain := tuple(member for member, out in found if not out):
+        return remain
+    return tuple(member._replace(is_on_trial=True) for member, out in found if all(one.rested for one in out))
+
+
+def absences_of(credential: str) -> list[Absence]:
+    """Return for whom a pool's credential is out, as read at most MEMBERS_KEPT_SECONDS ago."""
+    members = (one for found in _read().values() for one in found)
+    return next((out for member, out in members if member.credential == credential), [])
+
+
+def forget() -> None:
+    """Read again at the next call; call it after changing a pool."""
+    with _lock:
+        _kept.clear()
+
+
+def pools_among(names: Collection[str]) -> frozenset[str]:
+    """Return which of these names are pools'."""
+    return frozenset(CredentialPool.objects.filter(name__in=set(names)).values_list("name", flat=True))
+
+
+@cached(_kept, lock=_lock)
+@from_primary
+def _read() -> dict[str, list[tuple[PoolMember, list[Absence]]]]:
+    out: dict[str, list[Absence]] = {}
+    for absence in absences():
+        out.setdefault(absence.credential, []).append(absence)
+    found: dict[str, list[tuple[PoolMember, list[Absence]]]] = {}
+    rows = CredentialPoolMember.objects.order_by("pk")
+    columns = ("pool__name", "credential__name", "weight", "credential__quota_project", "credential__quota_user")
+    for pool, *member in rows.values_list(*columns):
+        found.setdefault(pool, []).append((PoolMember(*member), out.get(member[0], [])))
+    return found

@@ -1,0 +1,1 @@
+"""Secrets: how they are sealed, signed and encrypted."""

@@ -1,0 +1,129 @@
+"""
+The projects whose payloads are encrypted, and the columns of models that hold encrypted content.
+
+Rows stay as they were written until `encrypt_payloads` has been over them: both kinds are read at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db import models
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from queueops.core import sealing
+from queueops.core.errors import QueueOpsError
+from queueops.tenancy.models import Project
+
+SETTING_KNOWN_SECONDS = 5.0  # for so long after a change, a process may still write as it was set before
+DECRYPT = "tenancy.decrypt_project"
+
+_known: dict[str, tuple[bool, float]] = {}
+
+
+class CannotRead(QueueOpsError):
+    """The encrypted content cannot be read here: nothing can be done with it, and it cannot be written again."""
+
+    code = "payload_unreadable"
+    status = 409
+
+
+def note_encrypted(project_id: str, *, is_on: bool) -> None:
+    """Remember the setting of a project, for a caller who had to ask the database anyway."""
+    _known[project_id] = (is_on, time.monotonic() + SETTING_KNOWN_SECONDS)
+
+
+def is_encrypted(project_id: str) -> bool:
+    """Whether a project's payloads are to be sealed when they are written; read at most every SETTING_KNOWN_SECONDS."""
+    is_on, until = _known.get(project_id, (False, 0.0))
+    if time.monotonic() < until:
+        return is_on
+    is_on = Project.objects.filter(pk=project_id, encrypted=True).exists()
+    note_encrypted(project_id, is_on=is_on)
+    return is_on
+
+
+def forget_encrypted() -> None:
+    """Read the setting anew: a change was made here."""
+    _known.clear()
+
+
+class Concealing:
+    """
+    Middleware: people with a session see encrypted content only with the permission for it. After SessionLimits.
+
+    Keys see it, as they sent it. The permission is asked for when encrypted content is met: otherwise this is free.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES:
+            return self._get_response(request)
+        with sealing.opened_if(lambda: may_read_encrypted(request.user)):
+            return self._get_response(request)
+
+
+def may_read_encrypted(user: AbstractBaseUser | AnonymousUser) -> bool:
+    """Whether a person may read encrypted content. A user who is nobody calls with a key, whose own rules hold."""
+    return not user.is_authenticated or bool(getattr(user, "has_perm", lambda _: False)(DECRYPT))
+
+
+class SealedJSONField(models.JSONField):
+    """
+    JSON that is sealed, whole or in parts, where its project's payloads are encrypted; read as if it were not.
+
+    Args:
+        whole: Seal all of it when a row is saved; otherwise its writer seals what has to be.
+    """
+
+    def __init__(self, *args: Any, whole: bool = False, **kwargs: Any) -> None:
+        self.whole = whole
+        super().__init__(*args, **kwargs)
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        if isinstance(value, str):
+            value = sealing.shown_json(value)
+        return super().from_db_value(value, expression, connection)
+
+    def pre_save(self, model_instance: Any, add: bool) -> Any:  # noqa: FBT001 - Django's signature
+        value = super().pre_save(model_instance, add)
+        _refuse_stand_in(value)
+        if self.whole and value is not None and is_encrypted(model_instance.project_id):
+            return sealing.seal_json(json.dumps(value, cls=self.encoder))[1:-1]
+        return value
+
+
+class SealedTextField(models.TextField):  # type: ignore[type-arg]
+    """Text that may hold sealed parts, which its writer has sealed; read as if it did not."""
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.TextField", args, kwargs
+
+    def from_db_value(self, value: str | None, expression: Any, connection: Any) -> str | None:
+        return None if value is None else sealing.shown_text(value)
+
+    def pre_save(self, model_instance: Any, add: bool) -> Any:  # noqa: FBT001 - Django's signature
+        value = super().pre_save(model_instance, add)
+        _refuse_stand_in(value)
+        return value
+
+
+def _refuse_stand_in(value: Any) -> None:
+    """
+    Refuse to store the text that stands in for a value that could not be shown: it would replace the value for good.
+    """
+    if isinstance(value, str) and value.startswith(sealing.STANDS_IN):
+        raise CannotRead

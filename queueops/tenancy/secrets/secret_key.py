@@ -1,0 +1,58 @@
+"""
+Which secret key a database belongs to.
+
+Operators' tasks wait in the database, signed with QUEUEOPS_SECRET_KEY. A host with another key takes them, cannot read
+them and throws them away. Therefore the database holds a text signed with the right key, and a process with another key
+refuses to start.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core.signing import BadSignature, Signer
+from django.db import connection
+
+from queueops.core.database import UnsuitableDatabase
+from queueops.tenancy.models import SecretKeyCanary
+
+TEXT = "QueueOps"
+SALT = "queueops.tenancy.secrets.secret_key"
+OTHER_KEY = (
+    "QUEUEOPS_SECRET_KEY is not the key that this database was set up with: its tasks and sessions could not be read. "
+    "Set the key that the other hosts have. To change the key on purpose, stop every web process and worker, set the "
+    "new key everywhere and run manage.py adopt_secret_key."
+)
+
+
+def ensure_own_secret_key() -> None:
+    """
+    Compare this process's key with the database's; the first process to ask sets it.
+
+    Raises:
+        UnsuitableDatabase: It is another.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass(%s)", [SecretKeyCanary._meta.db_table])  # noqa: SLF001 - documented
+        if cursor.fetchone() == (None,):
+            return  # before its migration
+    if (signed := _stored()) is None:
+        # Two first processes at once: one inserts, both read what is there.
+        SecretKeyCanary.objects.bulk_create([SecretKeyCanary(signed=_signer().sign(TEXT))], ignore_conflicts=True)
+        signed = _stored()
+    try:
+        _signer().unsign(signed or "")
+    except BadSignature:
+        raise UnsuitableDatabase(OTHER_KEY) from None
+
+
+def adopt_secret_key() -> None:
+    """Make this process's key the database's."""
+    SecretKeyCanary.objects.update_or_create(defaults={"signed": _signer().sign(TEXT)})
+
+
+def _stored() -> str | None:
+    return SecretKeyCanary.objects.values_list("signed", flat=True).first()
+
+
+def _signer() -> Signer:
+    return Signer(key=settings.SECRET_KEY, salt=SALT)

@@ -1,0 +1,1 @@
+"""Modifiers: they make a limit's capacity smaller for a while."""

@@ -1,0 +1,1 @@
+"""How limits stand, for people and forecasts."""
