@@ -54,7 +54,7 @@ from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.garbage import spare_the_collector
 from queueops.core.processes.lasting import LastingTrouble
 from queueops.core.processes.parent import end_with_parent
-from queueops.core.values.sizes import MEGABYTE
+from queueops.core.values.numbers import MEGABYTE
 from queueops.tenancy.rights import give_rights
 from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
 from ratelimits.services.limits.defaults import tell_unheeded_settings

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from dashboards.services.cache import CachedRead
+from dashboards.services.shared.cache import CachedRead
 
 from .catalogue import METRICS, PREFIX, Metric
 from .process import read_process

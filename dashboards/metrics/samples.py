@@ -11,8 +11,8 @@ from django.conf import settings
 from django.db.models import Count, Min, Q, Sum
 from django.utils import timezone
 
-from dashboards.services.cache import CachedRead
 from dashboards.services.objectives import kept_objectives
+from dashboards.services.shared.cache import CachedRead
 from dashboards.services.spend import kept_spend
 from jobs.features.flow import flow
 from jobs.features.flow.bins import DURATION_MS, SIZE_BYTES

@@ -7,12 +7,11 @@ from typing import Any
 
 from django.db.models import Case, IntegerField, Value, When
 
+from dashboards.services.shared.cache import CachedRead
+from dashboards.services.shared.wire import iso, link
 from ratelimits.models import AlertSilence, QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 from ratelimits.services.alerts.silences import silence_of
-
-from .cache import CachedRead
-from .wire import iso, link
 
 MAX_ALERTS = 20
 ALERTS_KEPT_SECONDS = 30.0  # looking through the open alerts of users is too slow for every second

@@ -8,12 +8,11 @@ from typing import Any
 
 from django.utils import timezone
 
+from dashboards.services.shared.wire import iso, link
 from jobs.models import Batch
 from jobs.querysets import BatchQuerySet
 from jobs.services.explain.snapshots import batch_snapshots
 from jobs.states import SHOWN_VERDICTS
-
-from .wire import iso, link
 
 MAX_BATCHES_OPEN = 12
 LOOKED_BACK = 30  # newest batches, among which recently ended ones are found

@@ -7,11 +7,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from dashboards.services.shared.cache import CachedRead
 from jobs.features.flow.bins import ANSWERS, NAMED_4XX
 from jobs.features.flow.flow import FlowPoint, FlowRates, rates, series
 from jobs.states import RUNNING, UNFINISHED, WAITING
-
-from .cache import CachedRead
 
 SPAN_WORDS = {"15m": "15 min", "1h": "1 h", "24h": "24 h"}
 SPANS = {"15m": timedelta(minutes=15), "1h": timedelta(hours=1), "24h": timedelta(hours=24)}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dashboards.services.shared.wire import iso
 from jobs.models import Job, JobEvent
 from queueops.core.values.masking import masked_text
-
-from .wire import iso
 
 MAX_FEED_SHOWN = 40
 EVENTS_LOOKED_AT = 2000  # newest events, of which the fitting ones are shown

@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import F, Window
 from django.db.models.functions import RowNumber
 
+from dashboards.services.shared.wire import iso, link
 from jobs.services.explain.queues import Queue, clears_at, queue_of, queues_behind
 from jobs.services.upkeep.health import HeldBack
 from queueops.core.clock import database_now
@@ -17,8 +18,6 @@ from ratelimits.models import Counter, Limit
 from ratelimits.services.limiter.view.gauges import CounterGauge, gauge_of
 from ratelimits.services.limits.catalogue import Rule, rules
 from ratelimits.validation import NOUNS
-
-from .wire import iso, link
 
 MAX_LIMITS_READ = 200  # looked at, in the order they were made
 MAX_GAUGES_SHOWN = 16  # gauges

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from dashboards.services.shared.wire import iso
 from jobs.features.forecast.refresh_forecasts import foresee
 from jobs.features.outages.outages import Key, count_held, out_keys, shown_state
 from jobs.models import Batch, DeadLetter, Job, JobEvent
@@ -15,7 +16,6 @@ from queueops.core.clock import database_now
 from queueops.core.values.masking import masked_text
 
 from .batches import batch_rows
-from .wire import iso
 
 if TYPE_CHECKING:
     from dashboards.live.viewer import Viewer

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dashboards.services.shared.cache import CachedRead
+from dashboards.services.shared.wire import link
 from jobs.features.objectives.objectives import AN_HOUR, ObjectiveStanding, span_words, standing_objectives, words_of
-
-from .cache import CachedRead
-from .wire import link
 
 OBJECTIVES_KEPT_SECONDS = 10.0
 MAX_OBJECTIVES_SHOWN = 8

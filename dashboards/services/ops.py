@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from dashboards.services.shared.wire import iso
 from jobs.features.watches.paused import ShownPause
 from jobs.models import Executor, PauseSwitch
 from jobs.services.claim.ready import oldest_ready
@@ -21,7 +22,6 @@ from .limits import limits_made
 from .objectives import objective_rows
 from .overview import Overview, address_of, read_overview
 from .tiles import tiles
-from .wire import iso
 
 MAX_PAUSES_SHOWN = 6
 MAX_PROJECTS = 50  # asked for their oldest ready job, the projects with the most queued first

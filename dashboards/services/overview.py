@@ -13,6 +13,8 @@ from typing import Any
 
 from django.urls import reverse
 
+from dashboards.services.shared.cache import CachedRead
+from dashboards.services.shared.wire import link, list_link
 from jobs.features.outages.outages import count_held, open_breakers
 from jobs.features.watches.failing import troubled_services
 from jobs.features.watches.paused import ShownPause, is_quiet, shown_pauses
@@ -36,9 +38,7 @@ from ratelimits.services.alerts.silences import silence_of
 from ratelimits.services.limits.ramps import ShownRamp, ramp_now
 
 from .alerts import open_alerts
-from .cache import CachedRead
 from .limits import limits_now
-from .wire import link, list_link
 
 MAX_EXECUTORS = 40
 MAX_PAUSES = 50

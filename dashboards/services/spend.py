@@ -6,11 +6,10 @@ from typing import Any
 
 from django.conf import settings
 
+from dashboards.services.shared.cache import CachedRead
+from dashboards.services.shared.wire import list_link
 from ratelimits.money import MICRO
 from ratelimits.services.money.reports import spent_today_by_project
-
-from .cache import CachedRead
-from .wire import list_link
 
 SPEND_KEPT_SECONDS = 30.0
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from dashboards.services.shared.wire import iso, list_link
 from jobs.services.operate.scheduled_jobs import Scheduled
 from jobs.services.upkeep.health import OpenLetters
 from jobs.states import OUTAGE, RUNNING, SCHEDULED, SHOWN, WAITING, JobState
 
 from .charts import rates_now, sparks
 from .spend import spend_tiles
-from .wire import iso, list_link
 
 LATE_PICKUP_MS = 1000
 HIGH_ERROR_PERCENT = 10

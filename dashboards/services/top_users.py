@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from dashboards.services.shared.cache import CachedRead
 from queueops.tenancy.user_labels import in_words
 from ratelimits.models import CallTally, Limit
 from ratelimits.services.limiter.view.gauges import top_users
-
-from .cache import CachedRead
 
 MAX_LIMITS_OF_USERS = 12  # each reads up to 100,000 tallies
 MAX_USERS_OF_A_LIMIT = 3

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboards.live.subjects import open_job
 from dashboards.live.viewer import KEY, Viewer, narrowed, viewer_of_key
 from dashboards.services.me import about_job, job_of, me_snapshot
-from dashboards.services.wire import iso, shown_states
+from dashboards.services.shared.wire import iso, shown_states
 from jobs.models import DeadLetter
 from jobs.services.explain.event_log import log_cursor
 from jobs.services.operate.dead_letters import requeue_dead_letters

@@ -13,8 +13,8 @@ from dashboards.live.events import EventFilter
 from dashboards.services.charts import SPAN_WORDS, SPANS, charts
 from dashboards.services.feed import newest_events
 from dashboards.services.ops import ops_snapshot
+from dashboards.services.shared.wire import shown_states
 from dashboards.services.top_users import users_of_limits
-from dashboards.services.wire import shown_states
 from jobs.services.explain.event_log import log_cursor
 from queueops.core.errors import error_body
 from queueops.core.web.read_your_writes import reader_for

@@ -2,11 +2,11 @@
 
 from django.urls import path
 
-from .invited_view import InvitedPage
-from .passkey_views import passkeys_page
-from .provider_views import begin, callback, end
-from .set_up_views import second_factor_page
-from .views import SignIn, SignOut, ask_for_code
+from queueops.access.views.invited import InvitedPage
+from queueops.access.views.passkeys import passkeys_page
+from queueops.access.views.provider import begin, callback, end
+from queueops.access.views.set_up import second_factor_page
+from queueops.access.views.sign_in import SignIn, SignOut, ask_for_code
 
 app_name = "access"
 

@@ -21,7 +21,7 @@ from rest_framework.request import Request
 
 from queueops.core.errors import fields_of
 from queueops.core.values.lines import lines_of
-from queueops.core.values.sizes import MEGABYTE
+from queueops.core.values.numbers import MEGABYTE
 from queueops.core.web.asking import BODY, ensure_wanted
 from queueops.core.web.requests.body_cap import too_large
 from queueops.core.web.requests.nul import NUL_ESCAPE

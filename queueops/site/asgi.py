@@ -6,7 +6,7 @@ import django
 from django.conf import settings
 
 from queueops.core.database import use_connection_pool
-from queueops.core.values.sizes import MEGABYTE
+from queueops.core.values.numbers import MEGABYTE
 from queueops.core.web.askers import Askers
 from queueops.core.web.refusals import CrossOrigin
 from queueops.core.web.requests.body_cap import BodyCap, BodyLimits

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from jobs.models import Batch, Job
-from queueops.core.values.sizes import MEGABYTE
+from queueops.core.values.numbers import MEGABYTE
 from queueops.core.web.asking import Patience, patience
 from queueops.rest import parsers
 from queueops.rest.encoding import MAX_MEMBERS

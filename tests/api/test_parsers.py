@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from queueops.core.errors import QueueOpsError
-from queueops.core.values.sizes import ENVELOPE_BYTES
+from queueops.core.values.numbers import ENVELOPE_BYTES
 from queueops.rest.parsers import max_job_bytes, parse_as, parse_object, parse_query_as
 from tests.api.conftest import SPEC, Api
 from tests.api.places import PLACES

@@ -12,7 +12,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from queueops.core.values.sizes import ENVELOPE_BYTES, MEGABYTE
+from queueops.core.values.numbers import ENVELOPE_BYTES, MEGABYTE
 from ratelimits.api.events import MAX_ECHO_LENGTH
 from ratelimits.api.inputs import MAX_EVENTS, MAX_USE
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from dashboards.services.wire import shown_states
+from dashboards.services.shared.wire import shown_states
 from jobs.states import APART, RUNNING, SHOWN, TERMINAL, WAITING, JobState
 from queueops_client.records import ENDED_STATES
 

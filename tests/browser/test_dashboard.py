@@ -16,7 +16,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from playwright.sync_api import Browser, Page, expect
 
-from dashboards.services import cache
+from dashboards.services.shared import cache
 from jobs.models import Executor, PauseSwitch
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from dashboards.services import cache
+from dashboards.services.shared import cache
 from jobs.models import Job, ServiceBreaker
 from jobs.services.operate.pauses import pause_scope
 from jobs.states import JobState

@@ -8,7 +8,7 @@ from typing import Any
 
 from cachetools import Cache
 
-from dashboards.services.cache import CachedRead
+from dashboards.services.shared.cache import CachedRead
 from queueops.access.services.trail import FailureBudget
 from queueops.core.values.rate import Rate
 from queueops.tenancy.secrets.encryption import is_encrypted, note_encrypted

@@ -18,9 +18,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape
 
-from dashboards.services import cache
 from dashboards.services.ops import ops_snapshot
-from dashboards.services.wire import iso
+from dashboards.services.shared import cache
+from dashboards.services.shared.wire import iso
 from jobs.features.outages.breaker import tend_breakers
 from jobs.features.watches.watch import tend_alerts, watch_failing
 from jobs.lanes import lane_name

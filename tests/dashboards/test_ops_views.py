@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
-from dashboards.services import cache
+from dashboards.services.shared import cache
 from jobs.features.served_kinds.served_kinds import UNSERVED
 from jobs.models import Batch, BulkOperation, PauseSwitch
 from jobs.states import JobState

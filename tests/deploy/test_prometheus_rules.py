@@ -14,7 +14,7 @@ from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
 from dashboards.metrics.catalogue import METRICS
-from dashboards.services.cache import forget_all
+from dashboards.services.shared.cache import forget_all
 from jobs.models import Executor
 from jobs.services.upkeep.executors import register
 from jobs.states import JobState

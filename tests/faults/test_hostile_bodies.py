@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from queueops.core.values.sizes import MEGABYTE
+from queueops.core.values.numbers import MEGABYTE
 from queueops.tenancy.models import ProducerKey
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project

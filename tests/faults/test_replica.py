@@ -21,7 +21,7 @@ from django.test import Client, RequestFactory, override_settings
 from django.urls import reverse
 
 from dashboards.metrics.samples import Value, read_samples
-from dashboards.services.cache import forget_all
+from dashboards.services.shared.cache import forget_all
 from jobs.models import Epoch, Executor, Job
 from queueops.core.embedded.cluster import DATABASE_NAME, SUPERUSER
 from queueops.core.postgres.replica import REPLICA, from_primary, off_primary

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboards.services import alerts
-from dashboards.services.cache import CachedRead
+from dashboards.services.shared.cache import CachedRead
 from jobs.models import DeadLetter, Job, ServiceBreaker, new_id
 from jobs.states import JobState
 from queueops.core.values.identifiers import first_id_at, time_of

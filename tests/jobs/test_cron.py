@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jobs.cron import MAX_COUNTED, MISSED_AFTER, BadTimes, Missed, Times
+from jobs.times.cron import MAX_COUNTED, MISSED_AFTER, BadTimes, Missed, Times
 from tests.support.cases import every_case
 from tests.support.examples import examples
 

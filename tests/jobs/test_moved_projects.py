@@ -11,8 +11,8 @@ from django.db import connection
 from django.utils import timezone
 
 from dashboards.metrics.samples import read_samples
-from dashboards.services.cache import forget_all
 from dashboards.services.ops import ops_snapshot
+from dashboards.services.shared.cache import forget_all
 from jobs.features.watches.watch import tend_alerts
 from jobs.lanes import lane_name
 from jobs.models import DeadLetter, Job, PauseSwitch, Schedule, ServiceBreaker, Webhook

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from dashboards.services import cache
+from dashboards.services.shared import cache
 from jobs.features.flow.bins import ANSWERS, DURATION_MS, SIZE_BYTES
 from jobs.lanes import lane_name
 from jobs.models import BACKLOG, Executor, FlowSample

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboards.services import cache
+from dashboards.services.shared import cache
 from jobs.features.batch_lane.rounds import collect
 from jobs.features.refused_calls import stops
 from jobs.handlers.google import grids

@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from django.db.models import Q
 
-from jobs.calendar import stretched
 from jobs.features.windows.windows import spans_over
 from jobs.lanes import read_lane
 from jobs.models import SINCE_EVER, FlowSample, PauseSwitch
 from jobs.services.explain.queues import LaneCount, count_lanes
 from jobs.services.operate.pauses import count_slots
+from jobs.times.calendar import stretched
 from queueops.core.clock import Now
 from queueops.core.sql import run_sql
 from queueops.tenancy.scope import for_everyone

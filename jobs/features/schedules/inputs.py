@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from jobs.api.inputs import WithReason
-from jobs.cron import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Missed
 from jobs.features.schedules.schedules import MAX_JOBS_OF_A_SCHEDULE
+from jobs.times.cron import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Missed
 from queueops.core.values.moments import MomentInUTC
 from queueops.core.web.requests.nul import NO_NUL
 from queueops.rest.inputs import as_changes

@@ -8,8 +8,8 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models.functions import Now
 
-from jobs.cron import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Fire, Missed, Times
 from jobs.models.job import new_id
+from jobs.times.cron import MAX_CRON_LENGTH, MAX_JITTER_SECONDS, MAX_MISSED_FIRES, Fire, Missed, Times
 from queueops.tenancy.models import Project
 from queueops.tenancy.secrets.encryption import SealedJSONField
 

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from django.db import transaction
 
-from jobs.cron import TICK, BadTimes, Fire
 from jobs.features.schedules.errors import BadSchedule, UnknownSchedule
 from jobs.models import Schedule, ScheduleFire
 from jobs.services.submit.documents.accept_document import LineChecker
+from jobs.times.cron import TICK, BadTimes, Fire
 from queueops.audit import trail
 from queueops.core.clock import database_moment
 from queueops.core.postgres.unique_names import faults_of, save_named

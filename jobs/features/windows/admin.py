@@ -15,11 +15,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from jobs.calendar import DAYS
 from jobs.features.windows import windows
 from jobs.features.windows.errors import BadWindow
 from jobs.models import MaintenanceWindow
 from jobs.services.operate.names_heard import NAMED_BY_SCOPE, unheard_of_scope
+from jobs.times.calendar import DAYS
 from queueops.core.clock import database_moment
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin

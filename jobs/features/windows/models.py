@@ -11,8 +11,8 @@ from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models.functions import Now
 
-from jobs.calendar import Calendar, Span
 from jobs.models.job import new_id
+from jobs.times.calendar import Calendar, Span
 
 
 class MaintenanceWindow(models.Model):

@@ -16,11 +16,11 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Q
 
-from jobs.calendar import Span, merged
-from jobs.cron import BadTimes
 from jobs.features.windows.errors import BadWindow, UnknownWindow
 from jobs.models import MaintenanceWindow, PauseSwitch
 from jobs.services.operate.pauses import HOLDING, hold, release_uncovered
+from jobs.times.calendar import Span, merged
+from jobs.times.cron import BadTimes
 from queueops.audit import trail
 from queueops.core.clock import database_moment
 from queueops.core.notify import Channel, notify

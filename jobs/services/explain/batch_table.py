@@ -18,7 +18,7 @@ from jobs.features.results.reference import stored_in
 from jobs.models import Job
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.csv_lines import csv_line
-from queueops.core.values.sizes import MEGABYTE
+from queueops.core.values.numbers import MEGABYTE
 from queueops.core.web.asking import ensure_wanted
 from ratelimits.services.money.reports import spent_on_jobs
 

@@ -12,7 +12,6 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from jobs.calendar import Span, stretched
 from jobs.features.forecast.forecast import limits_of_batch
 from jobs.features.outages.outages import count_held_of
 from jobs.features.webhooks.tell import send_batch_webhooks
@@ -21,6 +20,7 @@ from jobs.models import Batch, Dependency, MaintenanceWindow
 from jobs.services.explain.snapshots import Counts, batch_counts, calls_made
 from jobs.services.operate.scheduled_jobs import scheduled
 from jobs.states import TERMINAL, WAITING, GuardState, JobState
+from jobs.times.calendar import Span, stretched
 from queueops.core.clock import Now, database_now
 from queueops.core.processes.isolate_failures import one_by_one
 

@@ -8,7 +8,7 @@ declarations. Nothing else in the project reads `os.environ` for configuration.
 from dataclasses import Field, dataclass, fields, replace
 from typing import Any
 
-from queueops.core.values.sizes import MEGABYTE
+from queueops.core.values.numbers import MEGABYTE
 
 from .alerts import AlertSettings
 from .database import DatabaseSettings

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from queueops.core.values import parse
-from queueops.core.values.sizes import MEGABYTE
+from queueops.core.values.numbers import MEGABYTE
 
 from .setting import setting
 

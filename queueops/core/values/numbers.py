@@ -1,9 +1,12 @@
-"""Numbers of things, in words."""
+"""Numbers of things in words, and sizes in bytes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
+MEGABYTE = 1_000_000
+ENVELOPE_BYTES = 100_000  # what surrounds the largest payload in a request: keys, names, form fields
 
 
 def numbered(count: int, one: str, many: str = "", *, before: str = "") -> str:

@@ -82,7 +82,7 @@ PROOFS = (
         [
             "tests/ratelimits/test_budgets.py::test_a_budget_is_never_passed_and_is_what_its_ledger_says",
             "tests/ratelimits/test_budgets.py::test_what_fits_goes_and_what_does_not_takes_nothing",
-            "tests/jobs/test_budgets.py::test_what_a_crashed_worker_may_have_spent_stays_counted",
+            "tests/jobs/features/budget_holds/test_budgets.py::test_what_a_crashed_worker_may_have_spent_stays_counted",
         ],
     ),
     KnownDefect(

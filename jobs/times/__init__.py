@@ -1,0 +1,1 @@
+"""Times that clocks and time zones give: cron lines and weekly spans. Pure."""

@@ -1,0 +1,1 @@
+"""The pages of signing in, passkeys, providers, invitations and second factors."""
