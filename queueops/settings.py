@@ -31,7 +31,7 @@ ALLOWED_HOSTS = list(QUEUEOPS.allowed_hosts)
 CSRF_TRUSTED_ORIGINS = list(QUEUEOPS.csrf_trusted_origins)
 
 INSTALLED_APPS = [
-    "unfold",  # before django.contrib.admin: its templates replace the admin's
+    "queueops.site.admin_site.UnfoldConfig",  # before django.contrib.admin: its templates replace the admin's
     "unfold.contrib.filters",
     "django.contrib.admin.apps.SimpleAdminConfig",  # screens are imported with the addresses: workers need none
     "django.contrib.auth",

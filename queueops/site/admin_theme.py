@@ -190,7 +190,13 @@ def _tabs(request: HttpRequest) -> list[dict[str, Any]]:
     """The screens of one entry, as tabs above each of their lists."""
 
     def item(tab: Tab) -> dict[str, Any]:
-        return {"title": tab[0], "link": _address(tab), "permission": lambda request: _may_see(request, tab)}
+        address = _address(tab)
+        return {
+            "title": tab[0],
+            "link": address,
+            "active": request.path.startswith(address),
+            "has_permission": _may_see(request, tab),
+        }
 
     return [
         {"models": [".".join(tab[1].rsplit("_", 1)) for tab in tabs], "items": [item(tab) for tab in tabs]}
