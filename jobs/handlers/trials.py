@@ -12,8 +12,8 @@ from jobs.handlers.google.sheets_api import SCOPE
 from jobs.handlers.http.answers import error_document
 from jobs.handlers.http.connections import shared_client
 from jobs.handlers.http.payload import outbound_policy
-from jobs.handlers.llm import anthropic, gemini, openai
 from jobs.handlers.llm.errors import error_in
+from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.registry import close_handlers
 from queueops.core.outbound.client import OutboundFailed
 from queueops.core.outbound.policy import OutboundRefused
@@ -52,16 +52,11 @@ async def _try(credential: OpenCredential) -> bool:
         await google_auth.access_token(credential, scope=SCOPE)
         return True
     key = str(credential.secret.get("api_key", "")).strip()
-    if credential.service == "gemini":
-        root = (credential.base_url or gemini.BASE_URL).rstrip("/")
-        await _list_models(f"{root}/v1beta/models?pageSize=1", {"x-goog-api-key": key})
-    elif credential.service == "openai" and not openai.is_azure(credential.base_url):
-        await _list_models(f"{openai.root_of(credential.base_url)}/models", {"Authorization": f"Bearer {key}"})
-    elif credential.service == "anthropic":
-        root = (credential.base_url or anthropic.BASE_URL).rstrip("/").removesuffix("/v1")
-        await _list_models(f"{root}/v1/models", {"x-api-key": key, "anthropic-version": anthropic.VERSION})
-    else:
+    dialect = DIALECTS.get(credential.service)
+    asked = dialect.models(credential.base_url, key) if dialect else None
+    if asked is None:
         return False
+    await _list_models(*asked)
     return True
 
 

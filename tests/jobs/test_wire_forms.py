@@ -19,7 +19,8 @@ from jobs.handlers.batch_form import Access
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.llm.batches.calls import compact
-from jobs.handlers.llm.batches.form import APIS, batch_form
+from jobs.handlers.llm.batches.form import batch_form
+from jobs.handlers.llm.batches.gemini import GeminiBatches
 from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.requests.payload import LlmGenerate
 from tests.support.http_server import raw_server, serving
@@ -178,7 +179,7 @@ def test_a_batch_that_succeeded_in_part_has_ended_and_each_line_says_how():
         return SimpleNamespace(body=json.dumps(told).encode())
 
     async def scenario() -> Any:
-        api, access = APIS["gemini"], Access("https://example.org/v1beta", {})
+        api, access = GeminiBatches(), Access("https://example.org/v1beta", {})
         remote = await api.look(send, access, "batches/b1")
         await api.fetch(send, access, remote, lines.append)
         return remote

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jobs.handlers.llm.requests.payload import LlmGenerate, Turn
 from queueops.core.values.retry_after import told_delay
 from ratelimits.feedback import (
     MINUTE_SECONDS,
@@ -23,7 +22,20 @@ from ratelimits.feedback import (
 from ratelimits.quota_names import read_quota_name, read_unit
 from ratelimits.rate_headers import read_quotas
 
-from .dialect import Dialect, ErrorWords, Generation, ModelRequest, codes_of, phrases, with_options
+from .dialect import (
+    CONTENTS_ARE_GEMINIS,
+    Dialect,
+    ErrorWords,
+    Generation,
+    ModelRequest,
+    codes_of,
+    phrases,
+    with_options,
+)
+from .tokens import DEFAULT_OUTPUT_TOKENS
+
+if TYPE_CHECKING:
+    from jobs.handlers.llm.requests.payload import LlmGenerate, Turn
 
 BASE_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -177,4 +189,28 @@ def parse_anthropic(status: int, headers: Mapping[str, str], body: bytes) -> Pus
     return PushBack(violations, retry_after or told)
 
 
-ANTHROPIC = Dialect(compose=compose, absorb=absorb, knows=knows, cost=cost, push_back=parse_anthropic, words=WORDS)
+def refuses(payload: LlmGenerate) -> str:
+    if (payload.temperature or 0) > 1:
+        return "Anthropic's temperature is at most 1"
+    if payload.contents is not None:
+        return CONTENTS_ARE_GEMINIS
+    return "Anthropic takes no seed" if payload.seed is not None else ""
+
+
+def models(base_url: str, api_key: str) -> tuple[str, dict[str, str]]:
+    root = (base_url or BASE_URL).rstrip("/").removesuffix("/v1")
+    return f"{root}/v1/models", {"x-api-key": api_key, "anthropic-version": VERSION}
+
+
+ANTHROPIC = Dialect(
+    compose=compose,
+    absorb=absorb,
+    knows=knows,
+    cost=cost,
+    push_back=parse_anthropic,
+    words=WORDS,
+    picture_tokens=1_600,
+    stated_output=DEFAULT_OUTPUT_TOKENS,
+    refuses=refuses,
+    models=models,
+)

@@ -6,15 +6,19 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jobs.handlers.llm.requests.payload import LlmGenerate
 from ratelimits.costs import MAX_TOKENS_OF_A_CALL, Usage
 from ratelimits.feedback import PushBack
 
 from .tokens import BYTES_PER_TOKEN
 
+if TYPE_CHECKING:
+    from jobs.handlers.batch_form import BatchApi
+    from jobs.handlers.llm.requests.payload import LlmGenerate
+
 MAX_WORD = 200
+CONTENTS_ARE_GEMINIS = "contents are Gemini's; use messages"
 # In lower case; `eos`, `eos_token` and `complete` are of servers that speak as OpenAI does.
 _FINISHED = frozenset({"stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete", "completed"})
 _FINISHED_BY_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
@@ -226,6 +230,14 @@ class Dialect:
         words: What its errors say besides.
         end_of_stream: The event after the last, if it has one.
         reason_is_last: A reason for the end comes with the last of the text. Gemini's may stand in every event.
+        picture_tokens: A picture takes at most so many, unless it is cut up; sources in docs/reference/wire-facts.md.
+        stated_output: It must be told how many tokens an answer may have: so many, where the payload says nothing.
+        counts_output: Its limits of tokens count output, too.
+        refuses: What of a payload it is known to refuse; empty: nothing.
+        refuses_model: Why it has no model of the name; empty: it may have.
+        models: (base_url, api_key) -> the address that lists its models, and its headers, to try a key; None: nobody
+            knows how to ask that server.
+        batches: Its batch API.
     """
 
     compose: Callable[[LlmGenerate, str | None, str, str], ModelRequest]
@@ -238,6 +250,13 @@ class Dialect:
     reason_is_last: bool = True
     adapt: Callable[[Mapping[str, Any], frozenset[str]], Mapping[str, Any]] = lambda body, takes: body
     learn: Callable[[int, bytes, Mapping[str, Any]], str] = lambda status, body, sent: ""
+    picture_tokens: int = 0
+    stated_output: int | None = None
+    counts_output: bool = True
+    refuses: Callable[[LlmGenerate], str] = lambda payload: ""
+    refuses_model: Callable[[str], str] = lambda model: ""
+    models: Callable[[str, str], tuple[str, dict[str, str]] | None] = lambda base_url, api_key: None
+    batches: BatchApi | None = None
 
 
 def _word(value: Any) -> str | None:

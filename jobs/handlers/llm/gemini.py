@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.handlers.google.refusals import ACCOUNT_REASONS, parse_google
-from jobs.handlers.llm.requests.payload import LlmGenerate, Turn
 
 from .dialect import Dialect, ErrorWords, Generation, ModelRequest, phrases, with_options
+from .tokens import TOKENS_PER_OTHER_PART
+
+if TYPE_CHECKING:
+    from jobs.handlers.llm.requests.payload import LlmGenerate, Turn
 
 BASE_URL = "https://generativelanguage.googleapis.com"
+# It becomes part of a path.
+_NAME_IN_A_PATH = re.compile(r"[A-Za-z0-9._@-]+")
 
 WORDS = ErrorWords(too_long=phrases(r"input token count .*exceeds the maximum"), account_codes=ACCOUNT_REASONS)
 _COUNTS_THOUGHTS = re.compile(r"gemini-[12]\b")
@@ -121,6 +126,26 @@ def _first(candidates: Any) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
+def refuses_model(model: str) -> str:
+    if _NAME_IN_A_PATH.fullmatch(model):
+        return ""
+    return "the name of a Gemini model has letters, digits, dots, dashes, underscores and @ only"
+
+
+def models(base_url: str, api_key: str) -> tuple[str, dict[str, str]]:
+    return f"{(base_url or BASE_URL).rstrip('/')}/v1beta/models?pageSize=1", {"x-goog-api-key": api_key}
+
+
 GEMINI = Dialect(
-    compose=compose, absorb=absorb, knows=knows, cost=cost, push_back=parse_google, words=WORDS, reason_is_last=False
+    compose=compose,
+    absorb=absorb,
+    knows=knows,
+    cost=cost,
+    push_back=parse_google,
+    words=WORDS,
+    reason_is_last=False,
+    picture_tokens=TOKENS_PER_OTHER_PART,
+    counts_output=False,
+    refuses_model=refuses_model,
+    models=models,
 )

@@ -10,7 +10,8 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.http.answers import storable
 from jobs.handlers.llm.requests.combine import JOINT, Combine, calls_of, combining, for_part
 from jobs.handlers.llm.requests.fitting import with_data
-from jobs.handlers.llm.requests.payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
+from jobs.handlers.llm.requests.payload import LlmGenerate
+from jobs.handlers.llm.tokens import DEFAULT_OUTPUT_TOKENS
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from jobs.handlers.llm.requests.payload import LlmGenerate, Turn
 from queueops.core.values.retry_after import told_delay
 from queueops.tenancy.models import CredentialSetting
 from ratelimits.feedback import (
@@ -29,9 +28,22 @@ from ratelimits.quota_names import QuotaName, read_quota_name, read_unit
 from ratelimits.rate_headers import StatedQuota, read_units
 
 from . import anthropic, gemini
-from .dialect import Dialect, ErrorWords, Generation, ModelRequest, codes_of, phrases, with_options
+from .dialect import (
+    CONTENTS_ARE_GEMINIS,
+    Dialect,
+    ErrorWords,
+    Generation,
+    ModelRequest,
+    codes_of,
+    phrases,
+    with_options,
+)
+
+if TYPE_CHECKING:
+    from jobs.handlers.llm.requests.payload import LlmGenerate, Turn
 
 BASE_URL = "https://api.openai.com/v1"
+MAX_OPENAI_STOPS = 4
 OPENAI_HOST = "api.openai.com"
 AZURE_HOSTS = (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
 
@@ -315,6 +327,18 @@ def _is_of_a_minute(gauge: StatedQuota) -> bool:
     return gauge.reset_seconds is not None and gauge.reset_seconds <= MINUTE_SECONDS
 
 
+def refuses(payload: LlmGenerate) -> str:
+    if payload.contents is not None:
+        return CONTENTS_ARE_GEMINIS
+    return (
+        f"OpenAI takes at most {MAX_OPENAI_STOPS} texts in stop" if len(payload.stop or ()) > MAX_OPENAI_STOPS else ""
+    )
+
+
+def models(base_url: str, api_key: str) -> tuple[str, dict[str, str]] | None:
+    return None if is_azure(base_url) else (f"{root_of(base_url)}/models", {"Authorization": f"Bearer {api_key}"})
+
+
 OPENAI = Dialect(
     compose=compose,
     absorb=absorb,
@@ -325,4 +349,7 @@ OPENAI = Dialect(
     end_of_stream="[DONE]",
     adapt=adapt,
     learn=learn,
+    picture_tokens=1_105,
+    refuses=refuses,
+    models=models,
 )

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .anthropic import ANTHROPIC
+from .batches.anthropic import AnthropicBatches
+from .batches.gemini import GeminiBatches
+from .batches.openai import OpenAiBatches
 from .dialect import Dialect
 from .gemini import GEMINI
 from .openai import OPENAI
 
-DIALECTS: dict[str, Dialect] = {"gemini": GEMINI, "openai": OPENAI, "anthropic": ANTHROPIC}
+DIALECTS: dict[str, Dialect] = {
+    "gemini": replace(GEMINI, batches=GeminiBatches()),
+    "openai": replace(OPENAI, batches=OpenAiBatches(endpoint="/v1/chat/completions")),
+    "anthropic": replace(ANTHROPIC, batches=AnthropicBatches()),
+}

@@ -10,6 +10,7 @@ from typing import Any
 BYTES_PER_TOKEN = 4.0
 # Gemini counts so many for a small picture or a page. Other parts are worse guesses; the answer settles them.
 TOKENS_PER_OTHER_PART = 258
+DEFAULT_OUTPUT_TOKENS = 1_000
 
 _PARAGRAPH = re.compile(r"\n[ \t\r]*\n\s*")
 _SENTENCE = re.compile(r"[.!?\u2026][\"'\u2019\u201d)\]]*\s+|[\u3002\uff01\uff1f]\s*|\n\s*")

@@ -22,15 +22,9 @@ from jobs.handlers.registry import Done
 from queueops.core.outbound.client import OutboundResponse
 from queueops.tenancy.secrets.credentials import OpenCredential
 
-from .anthropic import AnthropicBatches
-from .gemini import GeminiBatches
-from .openai import OpenAiBatches
 
-APIS: dict[str, BatchApi] = {
-    "openai": OpenAiBatches(endpoint="/v1/chat/completions"),
-    "gemini": GeminiBatches(),
-    "anthropic": AnthropicBatches(),
-}
+def batch_apis(dialects: Mapping[str, Dialect]) -> dict[str, BatchApi]:
+    return {name: dialect.batches for name, dialect in dialects.items() if dialect.batches is not None}
 
 
 def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
@@ -63,7 +57,7 @@ def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
         )
         return payload.provider if is_taken else ""
 
-    apis = {name: api for name, api in APIS.items() if name in dialects}
+    apis = batch_apis(dialects)
     return BatchForm(
         apis=apis,
         api_of=api_of,

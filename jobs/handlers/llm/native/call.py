@@ -12,10 +12,11 @@ from jobs.handlers.batch_form import BatchForm
 from jobs.handlers.http.answers import storable
 from jobs.handlers.llm.access import key_of
 from jobs.handlers.llm.asking import ASKS_A_MODEL, Learned, ask, credential_of, routed
-from jobs.handlers.llm.batches.form import APIS, answer_in, refusal_of
+from jobs.handlers.llm.batches.form import answer_in, batch_apis, refusal_of
 from jobs.handlers.llm.batches.openai import OpenAiBatches
 from jobs.handlers.llm.dialect import Generation, ModelRequest
 from jobs.handlers.llm.openai import is_azure
+from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
 from queueops.core.values.written import Written, member, with_members
@@ -24,7 +25,7 @@ from queueops.tenancy.secrets.credentials import OpenCredential
 from .payload import LlmCall
 
 BATCH_APIS = {
-    **APIS,
+    **batch_apis(DIALECTS),
     "openai-responses": OpenAiBatches(endpoint="/v1/responses"),
     "openai-embed": OpenAiBatches(endpoint="/v1/embeddings"),
 }

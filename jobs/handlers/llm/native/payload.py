@@ -11,12 +11,11 @@ from pydantic import Field, JsonValue, model_validator
 
 from jobs.handlers.fallback import Fallback
 from jobs.handlers.llm.most_output import most_output_of
+from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.requests.payload import (
     CALL_SECONDS,
-    DEFAULT_OUTPUT_TOKENS,
     MAX_FALLBACKS,
     MAX_OUTPUT_TOKENS,
-    PICTURE_TOKENS,
     TOKENS_AROUND_A_TURN,
     BytesPerToken,
     CallSeconds,
@@ -27,7 +26,7 @@ from jobs.handlers.llm.requests.payload import (
     refuse_model,
     ways_of,
 )
-from jobs.handlers.llm.tokens import BYTES_PER_TOKEN, tokens_of_bytes
+from jobs.handlers.llm.tokens import BYTES_PER_TOKEN, DEFAULT_OUTPUT_TOKENS, tokens_of_bytes
 from jobs.handlers.registry import Cost
 from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
 
@@ -122,7 +121,7 @@ class LlmCall(ModelPayload):
         """Estimate what the input counts."""
         found = self.measured
         texts = tokens_of_bytes(found.text_bytes, bytes_per_token=self.bytes_per_token)
-        return texts + found.tokens + found.pictures * PICTURE_TOKENS[self.provider]
+        return texts + found.tokens + found.pictures * DIALECTS[self.provider].picture_tokens
 
     @property
     def answers(self) -> int:

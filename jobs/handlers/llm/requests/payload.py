@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64decode
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from jobs.handlers.fallback import CONDITIONS, Condition, Fallback
 from jobs.handlers.llm.most_output import most_output_of
+from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.tokens import (
     BYTES_PER_TOKEN,
-    TOKENS_PER_OTHER_PART,
+    DEFAULT_OUTPUT_TOKENS,
     count_content_tokens,
     count_tokens,
     split_text,
@@ -26,7 +26,6 @@ from ratelimits.costs import INPUT_OF_CALLS, INPUT_TOKENS, OUTPUT_TOKENS, Usage
 from .combine import TOKENS_FOR_A_TOKEN, Combine, combining_input, for_part, has_combining_call
 from .schemas import check_schema
 
-DEFAULT_OUTPUT_TOKENS = 1_000
 DEFAULT_SPLIT_TOKENS = 8_000
 TOKENS_AROUND_A_TURN = 32  # that a provider adds for its form; OpenAI states 3 a message and 3 for the answer
 MAX_OUTPUT_TOKENS = 1_000_000
@@ -34,9 +33,6 @@ MAX_LLM_SECONDS = 590.0
 CALL_SECONDS = 300.0
 MAX_FALLBACKS = 5
 
-MAX_OPENAI_STOPS = 4
-# A picture takes at most so many, unless it is cut up; sources in docs/reference/wire-facts.md.
-PICTURE_TOKENS = {"gemini": TOKENS_PER_OTHER_PART, "openai": 1_105, "anthropic": 1_600}
 _INSTEAD = "is not for options: use {}"
 OURS = {
     # Gemini takes names in both spellings: one alone is read here.
@@ -57,11 +53,12 @@ OURS = {
 }
 
 _ASCII_NAME = r"^[A-Za-z0-9@][A-Za-z0-9._:/@-]{0,99}$"
-# It becomes part of a path there.
-_NAME_IN_A_PATH = re.compile(r"[A-Za-z0-9._@-]+")
 
 Text = Annotated[str, Field(min_length=1)]
-Provider = Literal["gemini", "openai", "anthropic"]
+if TYPE_CHECKING:
+    Provider = str
+else:
+    Provider = Literal[tuple(DIALECTS)]
 CredentialName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 ModelName = Annotated[str, StringConstraints(pattern=_ASCII_NAME)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -233,7 +230,8 @@ class LlmGenerate(ModelPayload):
         if sum(given is not None for given in (self.prompt, self.messages, self.contents)) != 1:
             raise ValueError("give exactly one of prompt, messages and contents")
         for way in (self, *(other.payload for other in self.ways())):
-            if why := _refused_by(way):
+            dialect = DIALECTS[way.provider]
+            if why := dialect.refuses_model(way.model) or dialect.refuses(way):
                 raise ValueError(why)
             if self.options and way.provider != self.provider:
                 raise ValueError("options are of one provider's request, and fallback names another")
@@ -282,7 +280,7 @@ class LlmGenerate(ModelPayload):
         """Estimate what one call's input counts."""
         texts = "".join(turn.content for turn in self.turns(part)) + self.beside
         if self.contents is None:
-            pictures = PICTURE_TOKENS[self.provider] * len(self.pictures or ())
+            pictures = DIALECTS[self.provider].picture_tokens * len(self.pictures or ())
             return count_tokens(texts, bytes_per_token=self.bytes_per_token) + pictures
         contents = [*self.contents, {"parts": [{"text": texts}]}]
         return count_content_tokens(contents, bytes_per_token=self.bytes_per_token)
@@ -299,8 +297,8 @@ class LlmGenerate(ModelPayload):
 
     @property
     def stated_output(self) -> int | None:
-        """The most output tokens that a call is told to bring; Anthropic has to be told always."""
-        return self.max_output_tokens or (DEFAULT_OUTPUT_TOKENS if self.provider == "anthropic" else None)
+        """The most output tokens that a call is told to bring; some providers have to be told always."""
+        return self.max_output_tokens or DIALECTS[self.provider].stated_output
 
     def most(self) -> Usage:
         """
@@ -360,28 +358,13 @@ def cost_of(
     units = {INPUT_TOKENS: known, OUTPUT_TOKENS: output}
     if len(inputs) > 1:
         units[INPUT_OF_CALLS] = sum(inputs)
-    unknown = 0 if provider == "gemini" else output
+    unknown = output if DIALECTS[provider].counts_output else 0
     return Cost(known, unknown, units, is_bound=bound is not None, told_output=told, calls=len(inputs))
-
-
-def _refused_by(way: LlmGenerate) -> str:
-    """Return what the provider of a way is known to refuse; empty: nothing."""
-    stops = way.stop or []
-    refused = {
-        "Anthropic's temperature is at most 1": way.provider == "anthropic" and (way.temperature or 0) > 1,
-        "contents are Gemini's; use messages": way.contents is not None and way.provider != "gemini",
-        "Anthropic takes no seed": way.seed is not None and way.provider == "anthropic",
-        f"OpenAI takes at most {MAX_OPENAI_STOPS} texts in stop": way.provider == "openai"
-        and len(stops) > MAX_OPENAI_STOPS,
-    }
-    return refuse_model(way.provider, way.model) or next((why for why, is_so in refused.items() if is_so), "")
 
 
 def refuse_model(provider: str, model: str) -> str:
     """Return why a provider has no such model; empty: it may have."""
-    if provider == "gemini" and not _NAME_IN_A_PATH.fullmatch(model):
-        return "the name of a Gemini model has letters, digits, dots, dashes, underscores and @ only"
-    return ""
+    return DIALECTS[provider].refuses_model(model)
 
 
 def _check_split(payload: LlmGenerate) -> None:
