@@ -116,7 +116,8 @@ def drain(*, seconds: float = 30.0, slots: int = 20) -> None:
 
     In a test that rolls back (`@pytest.mark.django_db`) all of it happens in the test's transaction and thread,
     synchronous handlers included. Retries and jobs scheduled for later do not wait: their time is brought forward.
-    On-commit functions run. Batch APIs are not called, and no connection but the test's takes part.
+    On-commit functions run. Batch APIs are not called, nobody looks for alerts, and no connection but the test's takes
+    part.
 
     In a test that commits (`transaction=True`) real executors in this process do it, each with threads and
     connections of its own, and retries are waited for.

@@ -57,6 +57,7 @@ class Duties:
         self.stuck_seconds = stuck_seconds
         self.has_time = False  # for work that keeps claims waiting
         self.rests_until = float("-inf")
+        self.looks_for_trouble = True
         self._of_features = [_duty(feature.find(name)) for feature in FEATURES for name in feature.duties]
         self._rounds: list[OwnRounds] = [
             feature.find(name)(executor, outcome_log) for feature in FEATURES for name in feature.rounds
@@ -105,7 +106,9 @@ class Duties:
             seconds = SELDOM_DUTY_SECONDS if quiet else ALERT_SECONDS
             self._alert_at = now + seconds
             if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * seconds):
-                _do_all(unserved.tend_unserved, watch.tend_alerts, release.expire_reservations)
+                _do_all(unserved.tend_unserved, release.expire_reservations)
+                if self.looks_for_trouble:
+                    _do_all(watch.tend_alerts)
         if now >= self._sample_at and self._sums_up():
             self._sample_at = now + SAMPLE_SECONDS
             _do_all(flow.sample_backlog)

@@ -105,6 +105,7 @@ class InlinePump(ExecutorPump):
         self.loop.begin_on(loop)
         if self._spans:
             self._spans.start()
+        self._duties.looks_for_trouble = False  # a hundred statements that a test asks for by tend_alerts
         self._connect()
 
     def take_turn(self, *, is_idle: bool) -> bool:
