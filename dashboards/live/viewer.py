@@ -142,13 +142,11 @@ def narrowed(viewer: Viewer, *, project_id: str | None, user_id: UUID | None) ->
     return replace(viewer, project_id=project_id, user_id=user_id or viewer.user_id)
 
 
-def still_allowed(viewer: Viewer) -> bool:
-    """Whether the session still lives and stands for the same viewer, or the key or token is still usable."""
-    return bool(still_allowed_of([viewer]))
-
-
 def still_allowed_of(viewers: Collection[Viewer]) -> set[Viewer]:
-    """Return the viewers who still may look: one query for all keys, one for all tokens, one for each session."""
+    """
+    Return the viewers who still may look: their session lives and stands for the same viewer, or their key or token is
+    usable. One query for all keys, one for all tokens, one for each session.
+    """
     return {*_with_session(viewers), *_with_key(viewers), *_with_token(viewers)}
 
 

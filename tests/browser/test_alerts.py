@@ -7,8 +7,9 @@ from playwright.sync_api import Page, expect
 
 from queueops.tenancy.secrets.signing import open_signing_secret
 from ratelimits.models import AlertRoute, Limit, QuotaAlert
-from ratelimits.services.alerts.alerts import note_saturated, open_alert, tell_exceeded
+from ratelimits.services.alerts.alerts import open_alert, tell_exceeded
 from ratelimits.services.limits import catalogue
+from tests.support.alerts import note_saturated
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,11 +13,12 @@ from django.utils import timezone
 from queueops.core.sql import load_sql
 from ratelimits.models import CallTally, Counter, Limit, QuotaAlert
 from ratelimits.services.alerts import alerts, forecast
-from ratelimits.services.alerts.alerts import Fullness, acknowledge_alerts, note_saturated, tell_exceeded, watch
+from ratelimits.services.alerts.alerts import Fullness, acknowledge_alerts, tell_exceeded, watch
 from ratelimits.services.limiter.decide import Call, Settlement, decide, settle
 from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.subjects import Subject, counter_id
+from tests.support.alerts import note_saturated
 from tests.support.audit import entries_written
 from tests.support.cases import every_case
 from tests.support.plans import assert_bounded

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from dashboards.live.viewer import still_allowed, viewer_of_session
+from dashboards.live.viewer import still_allowed_of, viewer_of_session
 from queueops.access.services import sessions
 from queueops.access.session_engine import SessionStore
 from queueops.audit.models import AuditEntry
@@ -163,9 +163,9 @@ def test_who_looks_by_a_session_that_is_over_looks_no_more(configure, clock):
     viewer = viewer_of_session(signed_in_by_form().session)
     assert viewer is not None
     clock(29)
-    assert still_allowed(viewer)
+    assert still_allowed_of([viewer])
     clock(31)
-    assert not still_allowed(viewer)
+    assert not still_allowed_of([viewer])
 
 
 def test_a_live_page_of_somebody_who_comes_to_owe_a_second_factor_ends(configure):
@@ -173,7 +173,7 @@ def test_a_live_page_of_somebody_who_comes_to_owe_a_second_factor_ends(configure
     viewer = viewer_of_session(signed_in_by_form().session)
     assert viewer is not None
     configure(second_factor="required")
-    assert not still_allowed(viewer)
+    assert not still_allowed_of([viewer])
 
 
 def test_a_cookie_that_is_no_key_of_ours_signs_nobody_in():

@@ -164,12 +164,6 @@ def open_all(openings: Sequence[Opening]) -> list[int]:
     return [alert_id for alert_id, opened in rows if opened]
 
 
-def resolve_alert(kind: str, subject: str, threshold: int | None = None) -> int:
-    """Resolve the open alerts of a kind and subject, of one threshold or all. Returns how many."""
-    alerts = QuotaAlert.objects.filter(kind=kind, subject=subject)
-    return resolve(alerts if threshold is None else alerts.filter(threshold=threshold))
-
-
 def resolve_above(subject: str, level: int) -> int:
     """Resolve a counter's usage alerts whose threshold is above `level`, in percent."""
     return resolve(QuotaAlert.objects.filter(kind=Kind.USAGE, subject=subject, threshold__gt=level))
@@ -226,14 +220,6 @@ def tell_unlimited(rule: Rule, key: str, *, capacity: float, reason: str, figure
         figures={**figures, "service": rule.service, "key": key, "proposed_capacity": capacity, "unit": rule.unit},
         limit_id=rule.id,
     )
-
-
-def note_saturated(
-    rule: Rule, key: str, *, waiting: int, clears_at: float | None, now: float, more: bool = False
-) -> QuotaAlert | None:
-    """Open or update the alert of `saturation`; returns it when it was not open."""
-    opened = open_all([saturation(rule, key, waiting=waiting, clears_at=clears_at, now=now, more=more)])
-    return QuotaAlert.objects.get(pk=opened[0]) if opened else None
 
 
 def saturation(

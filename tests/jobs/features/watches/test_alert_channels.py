@@ -22,6 +22,7 @@ from ratelimits.services.alerts import alerts
 from ratelimits.services.alerts.alerts import COMES_BACK
 from tests.factories import make_dead_letter, make_project, make_route
 from tests.ratelimits.counting import make_limit
+from tests.support.alerts import resolve_alert
 from tests.support.background import in_background
 from tests.support.deliveries import deliver
 from tests.support.http_server import serving
@@ -146,7 +147,7 @@ def test_a_beginning_that_arrives_after_the_end_leaves_no_incident_open(receiver
     route(receiver, "pagerduty")
     alert = open_alert()
     send_unsent(50)
-    alerts.resolve_alert("dead_letters", "growth")
+    resolve_alert("dead_letters", "growth")
     send_unsent(50)
     assert [job.payload["event"] for job in Job.objects.order_by("pk")] == ["opened", "resolved"]
     deliver()
@@ -159,12 +160,12 @@ def test_an_incident_of_what_comes_and_goes_ends_once_it_does_not_come_back(rece
     open_alert("saturated", "00000001:*")
     pass_time(61)
     assert send_unsent(50) == 1
-    alerts.resolve_alert("saturated", "00000001:*")
+    resolve_alert("saturated", "00000001:*")
     assert send_unsent(50) == 0  # it may come back
     assert alerts.open_alert("saturated", "00000001:*", severity="warning", message="again", figures={}) is None
     pass_time(61)
     assert send_unsent(50) == 0  # it is the same incident
-    alerts.resolve_alert("saturated", "00000001:*")
+    resolve_alert("saturated", "00000001:*")
     pass_time(COMES_BACK.total_seconds() + 1)
     assert send_unsent(50) == 1
     assert [job.payload["event"] for job in Job.objects.order_by("pk")] == ["opened", "resolved"]
@@ -173,9 +174,9 @@ def test_an_incident_of_what_comes_and_goes_ends_once_it_does_not_come_back(rece
 def test_what_nobody_was_paged_for_ends_without_a_word(receiver: Receiver):
     route(receiver, "pagerduty")
     open_alert(severity="notice")
-    alerts.resolve_alert("dead_letters", "growth")
+    resolve_alert("dead_letters", "growth")
     open_alert(subject="size")
-    alerts.resolve_alert("dead_letters", "size")
+    resolve_alert("dead_letters", "size")
     assert tell() == 0
     assert not QuotaAlert.objects.filter(notified_at=None).exists()
 

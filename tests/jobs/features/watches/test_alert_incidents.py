@@ -23,6 +23,7 @@ from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services.alerts import alerts
 from tests.factories import make_route
 from tests.support.alert_receivers import Receivers
+from tests.support.alerts import resolve_alert
 from tests.support.background import in_background
 from tests.support.deliveries import deliver
 from tests.support.http_server import serving
@@ -81,7 +82,7 @@ def open_alert(**fields: Any) -> QuotaAlert:
 
 
 def resolve() -> None:
-    assert alerts.resolve_alert("missing_price", "svc") == 1
+    assert resolve_alert("missing_price", "svc") == 1
 
 
 def tell() -> None:

@@ -20,6 +20,7 @@ from ratelimits.services.alerts import alerts
 from ratelimits.services.alerts.silences import BadSilence, end_silences, silence_alerts
 from tests.factories import make_route
 from tests.ratelimits.counting import make_limit
+from tests.support.alerts import resolve_alert
 from tests.support.cases import every_case
 from tests.support.people import signed_in
 
@@ -53,7 +54,7 @@ def test_what_is_silenced_is_told_when_the_silence_ends_and_it_still_is_open():
     silence(kind="dead_letters")
     held, over, other = open_alert(), open_alert(subject="size"), open_alert("outage", "http")
     assert told() == {other.pk}
-    alerts.resolve_alert("dead_letters", "size")
+    resolve_alert("dead_letters", "size")
     pass_time(1.01)
     assert told() == {other.pk, held.pk}
     assert over.pk not in told()

@@ -13,6 +13,7 @@ from ratelimits.services.alerts import alerts
 from ratelimits.services.alerts.alerts import COMES_BACK
 from tests.factories import make_route
 from tests.ratelimits.counting import make_limit
+from tests.support.alerts import resolve_alert
 
 pytestmark = pytest.mark.django_db
 
@@ -67,7 +68,7 @@ def test_what_is_still_open_when_the_told_one_is_long_over_is_told(limit: Limit)
     first = opened("saturated", 1, limit)
     assert send_unsent(50) == 1
     opened("saturated", 2, limit)
-    alerts.resolve_alert("saturated", first)
+    resolve_alert("saturated", first)
     assert send_unsent(50) == 0
     pass_time(COMES_BACK.total_seconds() + 1)
     assert send_unsent(50) == 1
@@ -76,7 +77,7 @@ def test_what_is_still_open_when_the_told_one_is_long_over_is_told(limit: Limit)
 def test_what_ended_before_it_was_told_keeps_nothing_quiet(limit: Limit):
     subject = f"{limit.pk:08x}:user:u1"
     alerts.open_alert("saturated", subject, severity="notice", message="full", figures={}, limit_id=limit.pk)
-    alerts.resolve_alert("saturated", subject)
+    resolve_alert("saturated", subject)
     opened("saturated", 2, limit)
     assert send_unsent(50) == 1
 
@@ -88,7 +89,7 @@ def test_work_that_waits_because_the_provider_refuses_is_not_told_besides(limit:
     assert send_unsent(50) == 0
     opened("saturated", 2, limit, "notice")
     assert send_unsent(50) == 1, "another's counter, which no provider refused"
-    alerts.resolve_alert("exceeded", subject)
+    resolve_alert("exceeded", subject)
     send_unsent(50)
     pass_time(COMES_BACK.total_seconds() + 1)
     assert send_unsent(50) == 1
