@@ -114,7 +114,7 @@ class BatchVerdict(models.TextChoices):
 
 
 class GuardState(models.TextChoices):
-    """The stage of a batch's guard; see services/finish/guards.py."""
+    """The stage of a batch's guard; see features/batch_guards/guards.py."""
 
     TRIAL = "trial"  # the first of its jobs are tried, the others are held
     PASSED = "passed"  # the rest was let go, or nothing was left to stop

@@ -145,7 +145,7 @@ if SITE_ROOT.is_dir():
     WHITENOISE_ROOT = SITE_ROOT
     WHITENOISE_INDEX_FILE = True
 
-# A body is capped before Django sees it (core/web/body_cap.py); one that passes is streamed or bounded.
+# A body is capped before Django sees it (core/web/requests/body_cap.py); one that passes is streamed or bounded.
 DATA_UPLOAD_MAX_MEMORY_SIZE = QUEUEOPS.max_job_bytes  # of a form without its files; no other form may be larger
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
 

@@ -86,7 +86,7 @@ class PauseSwitch(models.Model):
         UNKNOWN = "unknown", "no worker knows kind"  # the platform's own: see served_kinds.py
         UNFIT = "unfit", "no worker takes some payloads of kind"
         SEALED = "sealed", "no worker has the payload key"
-        REFUSED = "refused", "refused:"  # the platform's own: see services/finish/stops.py
+        REFUSED = "refused", "refused:"  # the platform's own: see features/refused_calls/stops.py
 
     scope = models.CharField(max_length=10, choices=Scope.choices)
     key = models.CharField(max_length=100, blank=True, help_text="Project, service, kind or batch; empty for global.")

@@ -24,7 +24,7 @@ from .errors import QueueOpsError
 from .secret_key import development_payload_key
 
 MARK = "queueops!sealed!"
-STORED = "queueops!stored!"  # begins what stands for a value that is kept elsewhere, see jobs/services/results
+STORED = "queueops!stored!"  # begins what stands for a value that is kept elsewhere, see jobs/features/results
 MARKS = "queueops!s"  # how both begin
 TOKEN = re.compile(MARK + r"([A-Za-z0-9_-]{1,40})!([A-Za-z0-9_=-]+)")
 _WHOLE_IN_JSON = rf'(?<!\\)"{TOKEN.pattern}"'

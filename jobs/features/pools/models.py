@@ -58,7 +58,7 @@ class Pool(models.Model):
 
 class PoolSweep(models.Model):
     """
-    How far unfinished jobs have followed the rules since these changed; one row. See services/upkeep/pools.py.
+    How far unfinished jobs have followed the rules since these changed; one row. See assign.py.
 
     Attributes:
         xid: Of the transaction that changed them: jobs inserted by older ones may still go by the old rules.

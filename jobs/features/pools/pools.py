@@ -144,7 +144,7 @@ def rules_of(pool: Pool) -> dict[str, Any]:
 
 
 def _begin_sweep() -> None:
-    """In the transaction that changed the rules; see services/upkeep/pools.py."""
+    """In the transaction that changed the rules; see assign.py."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_xact_id()::text::bigint")
         [xid] = cursor.fetchone() or [0]

@@ -12,7 +12,7 @@ MAX_NAME_LENGTH = 100  # as of a pause switch's key
 
 class RefusedCalls(models.Model):
     """
-    The calls of one project with one credential and model that were refused in a row; see services/finish/stops.py.
+    The calls of one project with one credential and model that were refused in a row; see stops.py.
 
     No row: none has been lately. Once they have stopped, a pause switch of the scope `refused` has `name` for its key.
     """

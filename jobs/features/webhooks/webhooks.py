@@ -1,4 +1,4 @@
-"""Making, changing and testing webhooks; finish/webhooks.py tells them of events."""
+"""Making, changing and testing webhooks; tell.py tells them of events."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ WITH event AS MATERIALIZED (
                 THEN service ELSE 'other' END AS name
       FROM (SELECT DISTINCT service FROM event) AS seen LEFT JOIN known USING (service)
 ), counted AS (
-    -- How many events and answers there are of each sort. `answer`: the class of its status, as in flow_bins.py.
+    -- How many events and answers there are of each sort. `answer`: the class of its status, as in bins.py.
     SELECT at, service, what, crashes, NULL::int AS answer, NULL::int AS size_bin, NULL::bigint AS bytes,
            width_bucket(duration, %(duration_ms)s::float8[]) AS latency_bin,
            width_bucket(waited, %(duration_ms)s::float8[]) AS delay_bin,
