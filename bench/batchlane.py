@@ -18,7 +18,7 @@ from django.utils import timezone
 from bench.harness.processes import cluster
 from bench.harness.seeding import PROJECT, one_project
 from bench.harness.session import Session, run
-from jobs.features.batch_lane.rounds.scheduler import duty_of
+from jobs.features.batch_lane.steps.rounds import duty_of
 from jobs.models import DutyLease, Executor, Job, ProviderBatch
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState

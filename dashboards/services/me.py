@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from dashboards.services.shared.wire import iso
-from jobs.features.forecast.refresh_forecasts import foresee
+from jobs.features.forecast.reasons import foresee
 from jobs.features.outages.outages import Key, count_held, out_keys, shown_state
 from jobs.models import Batch, DeadLetter, Job, JobEvent
 from jobs.services.explain.snapshots import project_counts

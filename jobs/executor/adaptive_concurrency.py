@@ -5,7 +5,7 @@ from __future__ import annotations
 CHANGE_SECONDS = 1.0  # between two changes: calls that were claimed before one say nothing of it
 
 
-class Width:
+class AdaptiveConcurrency:
     """A quarter less after each second in which calls started too late, down to one; a tenth more after any other."""
 
     def __init__(self, slots: int) -> None:

@@ -40,6 +40,7 @@ class Duties:
     Args:
         silent_seconds: The lease: an executor that does not renew for so long counts as gone.
         stuck_seconds: How long a handler may block the loop before its process is killed.
+        looks_for_trouble: It opens and resolves alerts, too.
     """
 
     def __init__(
@@ -50,14 +51,15 @@ class Duties:
         silent_seconds: float,
         stuck_seconds: float,
         outcome_log: OutcomeLog | None = None,
+        looks_for_trouble: bool = True,
     ) -> None:
         self.executor = executor
         self.sweep_seconds = sweep_seconds
         self.silent_seconds = silent_seconds
         self.stuck_seconds = stuck_seconds
         self.has_time = False  # for work that keeps claims waiting
+        self.looks_for_trouble = looks_for_trouble
         self.rests_until = float("-inf")
-        self.looks_for_trouble = True
         self._of_features = [_duty(feature.find(name)) for feature in FEATURES for name in feature.duties]
         self._rounds: list[OwnRounds] = [
             feature.find(name)(executor, outcome_log) for feature in FEATURES for name in feature.rounds

@@ -98,6 +98,7 @@ class InlinePump(ExecutorPump):
     """Does a pump's work when it is told to, on its caller's connection."""
 
     loop_class = InlineLoop
+    looks_for_trouble = False  # a hundred statements, which a test asks for by tend_alerts
     loop: InlineLoop
 
     def begin_on(self, loop: InlineEventLoop) -> None:
@@ -105,7 +106,6 @@ class InlinePump(ExecutorPump):
         self.loop.begin_on(loop)
         if self._spans:
             self._spans.start()
-        self._duties.looks_for_trouble = False  # a hundred statements that a test asks for by tend_alerts
         self._connect()
 
     def take_turn(self, *, is_idle: bool) -> bool:

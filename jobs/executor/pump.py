@@ -37,11 +37,11 @@ from jobs.services.claim import blocked_loop, claim, provider_quotas, quota_feed
 from jobs.services.claim.fair_share import ClassTurns
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import ADOPTED_AT_ONCE, FEW_ADOPTED_AT_ONCE, Parking, rest_seconds
-from jobs.services.claim.restore_detector import Witness
-from jobs.services.claim.scan_cursor import Heads
+from jobs.services.claim.restore_detector import RestoreDetector
+from jobs.services.claim.scan_cursor import ScanCursor
 from jobs.services.finish import finish
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.cost_samples import Learning
+from jobs.services.finish.cost_samples import CostSamples
 from jobs.services.finish.lost_claims import find_lost
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Progress
 from jobs.services.upkeep import executors
@@ -61,7 +61,7 @@ from ratelimits.services.limiter import decide
 from ratelimits.services.limits import catalogue
 from ratelimits.services.money.budgets import budgets_of
 
-from .adaptive_concurrency import Width
+from .adaptive_concurrency import AdaptiveConcurrency
 from .duties import DUTY_SECONDS, Duties
 from .loop import CANCELLED, LOOP_BUDGET_SECONDS, OVERRUN_SECONDS, STOPPING, HandlerLoop
 from .open_credentials import Keyring, Opened
@@ -116,6 +116,7 @@ class ExecutorPump:
     """
 
     loop_class = HandlerLoop
+    looks_for_trouble = True
 
     def __init__(
         self, settings: ExecutorSettings, *, cluster_pid: int, is_orphan: Callable[[], bool] = lambda: False
@@ -158,17 +159,17 @@ class ExecutorPump:
             pulse=self._pulse,
         )
         self._slots = settings.slots
-        self._width = Width(settings.slots)
+        self._width = AdaptiveConcurrency(settings.slots)
         self._role = Executor.Role.GENERAL
         self._owned: dict[UUID, ClaimedJob] = {}
         self._begun_up_to = 0  # the highest token of what it has begun
         self._calls = 0  # what occupies slots: jobs that leave together are one
         self._turns = ClassTurns(settings.starved_share)
         self._gate = LaneGate(settings.pool)
-        self._heads = Heads()
-        self._witness = Witness(self.id)
+        self._heads = ScanCursor()
+        self._witness = RestoreDetector(self.id)
         self._parking = Parking()
-        self._learning = Learning()
+        self._learning = CostSamples()
         self._keyring = Keyring()
         self._kinds = ServedKinds(self.id, pool=settings.pool)
         self._duties = Duties(
@@ -177,6 +178,7 @@ class ExecutorPump:
             silent_seconds=settings.lease_seconds,
             stuck_seconds=settings.stuck_seconds,
             outcome_log=self._outcome_log,
+            looks_for_trouble=self.looks_for_trouble,
         )
         self._policies: dict[str, Policy] | None = None  # None: to be read before they are needed
         self._hint = True  # there may be work

@@ -44,7 +44,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='job',
             name='pool',
-            field=models.CharField(help_text='See models/pool.py. Empty: none names it. Null: there are none.', max_length=40, null=True),
+            field=models.CharField(help_text='Of the workers that carry it out. Empty: none names it. Null: there are none.', max_length=40, null=True),
         ),
         migrations.AddConstraint(
             model_name='poolsweep',

@@ -1,5 +1,6 @@
 """The queue's records. migrations/ adds partitions, the guard of the states and storage settings."""
 
+from jobs.features.archive.models import RestoredJob
 from jobs.features.batch_lane.models import (
     MAX_DEADLINE_HOURS,
     SEARCHED_BACK,
@@ -30,7 +31,7 @@ from .epoch import Epoch
 from .fragments import written_fragments
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
 from .policies import AgingRule, Jitter, RetryPolicy
-from .requests import BulkOperation, CanaryState, IdempotencyRecord, RestoredJob
+from .requests import BulkOperation, CanaryState, IdempotencyRecord
 from .running import DutyLease, Executor, PauseSwitch
 from .tag import Tag
 

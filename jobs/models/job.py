@@ -160,7 +160,9 @@ class Job(models.Model):
         default=0, db_default=0, help_text="What it calls there, as a hash. 0: there is nothing to tell apart."
     )
     pool = models.CharField(
-        max_length=40, null=True, help_text="See features/pools/models.py. Empty: none names it. Null: there are none."
+        max_length=40,
+        null=True,
+        help_text="Of the workers that carry it out. Empty: none names it. Null: there are none.",
     )
     fallback_step = models.PositiveSmallIntegerField(
         default=0, db_default=0, help_text="Which of its payload's other ways it goes. 0: the first, as it names it."

@@ -90,20 +90,3 @@ class BulkOperation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.action.replace('_', ' ')} ({self.status})"
-
-
-class RestoredJob(models.Model):
-    """
-    An ended job that was brought back from the archive, and stays until somebody's time for it is over.
-
-    Its days of the log are parts of their own, which neither retention nor the archive treats as logged days.
-    """
-
-    job_id = models.UUIDField(primary_key=True)
-    project_id = models.CharField(max_length=63)
-    first_day = models.DateField(help_text="Of its events.")
-    last_day = models.DateField()
-    kept_until = models.DateTimeField(db_index=True)
-
-    def __str__(self) -> str:
-        return str(self.job_id)

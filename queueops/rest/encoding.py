@@ -26,7 +26,8 @@ def body_of(request: Request, *, limit_bytes: int, source: IO[bytes] | None = No
     Return the body to be read, inflated where it is gzip.
 
     Args:
-        limit_bytes: Of the inflated body. The compressed body is capped before Django sees it (core/web/requests/body_cap.py).
+        limit_bytes: Of the inflated body. The compressed body is capped before Django sees it: core/web/requests/
+            body_cap.py.
         source: Where the body is kept, if it is to be read from there.
 
     Raises:

@@ -53,7 +53,6 @@ ENTRIES: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         (
             ("Pauses", "jobs_pauseswitch", "jobs.view_pauseswitch"),
             ("Ramp", "ratelimits_resumeramp", "ratelimits.view_resumeramp"),
-            ("Service outages", "jobs_servicebreaker", "jobs.view_servicebreaker"),
         ),
     ),
     (
@@ -90,7 +89,6 @@ ENTRIES: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         (
             ("Retry policies", "jobs_retrypolicy", "jobs.view_retrypolicy"),
             ("Aging rules", "jobs_agingrule", "jobs.view_agingrule"),
-            ("Batch policies", "jobs_batchpolicy", "jobs.view_batchpolicy"),
         ),
     ),
     (
@@ -139,10 +137,13 @@ def _with_features() -> tuple[tuple[str, str, tuple[Tab, ...]], ...]:
         if added.after in entries:
             entries[added.after][1].insert(0, tab)
             continue
-        for _, tabs in entries.values():
-            places = [place for place, (_, model, _) in enumerate(tabs, start=1) if model == added.after]
-            for place in places:
-                tabs.insert(place, tab)
+        tabs, place = next(
+            (tabs, place)
+            for _, tabs in entries.values()
+            for place, (_, model, _) in enumerate(tabs, start=1)
+            if model == added.after
+        )
+        tabs.insert(place, tab)
     return tuple((title, icon, tuple(tabs)) for title, (icon, tabs) in entries.items())
 
 

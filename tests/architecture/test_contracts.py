@@ -44,7 +44,8 @@ BREACHES = {
         ("jobs.services.claim.claim", "ratelimits.admin.alerts")
     ],
     "Of the queue others know services, models, states and vocabulary": [
-        ("dashboards.services.ops", "jobs.admin.jobs.screen")
+        ("dashboards.services.ops", "jobs.admin.jobs.screen"),
+        ("dashboards.services.ops", "jobs.features.schedules.api"),
     ],
     "The queue's services stand in layers": [
         ("jobs.services.submit.prepare", "jobs.services.operate.job_actions"),
@@ -55,7 +56,7 @@ BREACHES = {
     ],
     "The path of a job, and what it calls by name, know no add-on": [
         ("jobs.services.submit.submit", "jobs.features.webhooks.tell"),
-        ("jobs.services.claim.claim", "jobs.features.batch_lane.rounds.collect"),
+        ("jobs.services.claim.claim", "jobs.features.batch_lane.steps.collect"),
         ("jobs.services.finish.finish", "jobs.features.flow.flow"),
         ("jobs.executor.pump", "jobs.features.schedules.fire_schedules"),
         ("jobs.handlers.registry", "jobs.features.forecast.costs"),

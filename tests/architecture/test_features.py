@@ -73,6 +73,10 @@ def imported(source: str) -> set[str]:
     return found
 
 
+def relative_imports(source: str) -> list[ast.ImportFrom]:
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.level]
+
+
 def ties_of(sources: Mapping[Path, str]) -> set[tuple[str, str]]:
     """Who imports what of another feature; aspects are left out, as everybody may know them."""
     found = set()
@@ -115,8 +119,33 @@ def test_a_record_is_plain_data():
     with all_faults() as of:
         for path in FOLDER.glob("*/feature.py"):
             with of(path.parent.name):
+                assert not relative_imports(path.read_text())
                 others = imported(path.read_text()) - known
                 assert {name.rpartition(".")[0] for name in others} <= {"queueops.core.moved_rows"}
+
+
+SURFACES = {"admin", "answers", "api", "examples", "inputs", "serializers"}
+TRANSLATORS = ("queueops.screens", "queueops.rest", "rest_framework", "unfold", "jobs.api", "jobs.admin")
+
+
+def translators_in(source: str) -> set[str]:
+    own = {f"jobs.features.{folder}.{surface}" for folder in folders() for surface in SURFACES}
+    return {name for name in imported(source) if name.startswith(TRANSLATORS) or name.startswith(tuple(own))}
+
+
+def test_a_service_of_a_feature_translates_nothing_and_calls_no_surface():
+    with all_faults() as of:
+        for path, source in sources().items():
+            if path.stem not in SURFACES:
+                with of(str(path.relative_to(FOLDER))):
+                    assert translators_in(source) == set()
+                    levels = relative_imports(source)
+                    assert not {one.name for node in levels for one in node.names if node.module is None} & SURFACES
+                    assert not {node.module for node in levels} & SURFACES
+    assert translators_in("from rest_framework.views import APIView\nfrom jobs.features.flow.api import X") == {
+        "rest_framework.views.APIView",
+        "jobs.features.flow.api.X",
+    }
 
 
 def test_features_know_of_each_other_only_what_is_listed():
@@ -144,14 +173,20 @@ def tables_of_others(path: Path, text: str) -> set[str]:
 
 
 # A provider's batch stands for an executor of its jobs; the log's sums say whether there is more to sum up.
-NAMED_BY_THE_CORE = {"forget_executors": {"jobs_providerbatch"}, "look_around": {"jobs_flowcursor"}}
+# A job that came back from the archive is needed, and nobody is told again that it has ended.
+NAMED_ELSEWHERE = {
+    "forget_executors": {"jobs_providerbatch"},
+    "look_around": {"jobs_flowcursor"},
+    "nothing_needs": {"jobs_restoredjob"},
+    "note_ended_jobs": {"jobs_restoredjob"},
+}
 
 
 def test_no_statement_names_a_table_of_another_feature():
     with all_faults() as of:
         for path in [*FILES, *FRAGMENTS]:
             with of(path.stem):
-                assert tables_of_others(path, path.read_text()) == NAMED_BY_THE_CORE.get(path.stem, set())
+                assert tables_of_others(path, path.read_text()) == NAMED_ELSEWHERE.get(path.stem, set())
 
 
 def test_a_statement_that_names_a_table_of_another_feature_is_found():

@@ -13,10 +13,10 @@ from django.db.models import F
 from django.utils import timezone
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from jobs.features.batch_lane.rounds.advance import Step
-from jobs.features.batch_lane.rounds.calls import CallLoop
-from jobs.features.batch_lane.rounds.collect import collect_waiting
-from jobs.features.batch_lane.rounds.scheduler import kinds_with_batches
+from jobs.features.batch_lane.steps.advance import Step
+from jobs.features.batch_lane.steps.calls import CallLoop
+from jobs.features.batch_lane.steps.collect import collect_waiting
+from jobs.features.batch_lane.steps.rounds import kinds_with_batches
 from jobs.models import Job, ProviderBatch
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState

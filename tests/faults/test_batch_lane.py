@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from jobs.features.batch_lane.rounds.scheduler import duty_of
+from jobs.features.batch_lane.steps.rounds import duty_of
 from jobs.models import DutyLease, Executor, Job, ProviderBatch
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState

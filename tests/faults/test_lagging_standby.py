@@ -22,7 +22,7 @@ from dashboards.live.relay import Relay
 from jobs.models import Epoch, Executor, Job, JobEvent, PauseSwitch
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
-from jobs.services.claim.restore_detector import Witness
+from jobs.services.claim.restore_detector import RestoreDetector
 from jobs.services.operate.epochs import declare_restored
 from jobs.services.operate.pauses import resume_scope
 from queueops.core.postgres.conditions import ReadOnlyServer
@@ -120,7 +120,7 @@ def test_a_relay_whose_connection_leads_to_a_lagging_standby_waits_and_misses_no
 
 def test_an_executor_at_a_standby_proves_nothing_by_it_and_goes_on_at_the_primary(standby: Replica):
     make_jobs(2)
-    witness, newcomer = Witness(uuid4()), Witness(uuid4())
+    witness, newcomer = RestoreDetector(uuid4()), RestoreDetector(uuid4())
     witness.refuse_the_past()
     standby.pause()
     # The standby lacks an epoch, and the claims in it.

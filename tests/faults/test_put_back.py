@@ -25,7 +25,7 @@ from jobs.features.watches.paused import watch_paused
 from jobs.models import Epoch, Executor, Job, PauseSwitch
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
-from jobs.services.claim.restore_detector import UNCERTAIN, Witness
+from jobs.services.claim.restore_detector import UNCERTAIN, RestoreDetector
 from jobs.services.operate.epochs import PUT_BACK_REASON, declare_restored, ensure_epoch
 from jobs.services.operate.pauses import resume_scope
 from jobs.services.upkeep.executors import take_duty
@@ -216,11 +216,11 @@ def test_restored_says_what_it_would_do_asks_and_takes_no_wrong_input(transactio
 
 
 @pytest.fixture
-def witness(transactional_db: None) -> Witness:
+def witness(transactional_db: None) -> RestoreDetector:
     make_jobs(3)
     claimed = claim_jobs(uuid4(), wanted=2, lease_seconds=30, turns=ClassTurns())
     assert len(claimed) == 2
-    witness = Witness(uuid4())
+    witness = RestoreDetector(uuid4())
     witness.note(claimed)
     witness.refuse_the_past()
     return witness
@@ -230,16 +230,16 @@ def _is_paused() -> bool:
     return PauseSwitch.objects.filter(scope="global").exists()
 
 
-def test_a_database_that_has_all_claims_is_left_alone(witness: Witness):
+def test_a_database_that_has_all_claims_is_left_alone(witness: RestoreDetector):
     claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=ClassTurns())
     Job.objects.filter(pk=Job.objects.values("pk")[:1]).delete()  # as retention does
     witness.refuse_the_past()
-    Witness(uuid4()).refuse_the_past()
+    RestoreDetector(uuid4()).refuse_the_past()
     assert not _is_paused()
 
 
-def test_a_claim_that_the_database_lacks_pauses_it_once_whoever_notices(witness: Witness):
-    other = Witness(uuid4())
+def test_a_claim_that_the_database_lacks_pauses_it_once_whoever_notices(witness: RestoreDetector):
+    other = RestoreDetector(uuid4())
     other.refuse_the_past()
     Job.objects.filter(fencing_token__gt=0).update(fencing_token=0)
     before = Epoch.objects.get()
@@ -254,7 +254,7 @@ def test_a_claim_that_the_database_lacks_pauses_it_once_whoever_notices(witness:
     assert Epoch.objects.get() == epoch
 
 
-def test_a_claim_whose_job_the_database_lacks_is_missed_by_its_token(witness: Witness):
+def test_a_claim_whose_job_the_database_lacks_is_missed_by_its_token(witness: RestoreDetector):
     """The job came after the moment to which the database was put back: there is no row to compare."""
     [claimed] = claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=ClassTurns())
     witness.note([claimed])
@@ -265,7 +265,7 @@ def test_a_claim_whose_job_the_database_lacks_is_missed_by_its_token(witness: Wi
     assert _is_paused()
 
 
-def test_what_somebody_has_looked_at_since_is_left_alone(witness: Witness):
+def test_what_somebody_has_looked_at_since_is_left_alone(witness: RestoreDetector):
     Job.objects.filter(fencing_token__gt=0).update(fencing_token=0)
     epoch = declare_restored(actor="op").epoch
     resume_scope("global", "", actor="op")
@@ -274,14 +274,14 @@ def test_what_somebody_has_looked_at_since_is_left_alone(witness: Witness):
     assert str(Epoch.objects.get()) == epoch
 
 
-def test_a_database_of_an_epoch_before_is_paused_although_no_claim_is_missed(witness: Witness):
+def test_a_database_of_an_epoch_before_is_paused_although_no_claim_is_missed(witness: RestoreDetector):
     Epoch.objects.update(began_at=F("began_at") - timedelta(days=1), value="before")
     witness.refuse_the_past()
     assert _is_paused()
 
 
-def test_an_executor_that_has_claimed_nothing_knows_how_far_the_others_had_come(witness: Witness, monkeypatch):
-    idle = Witness(uuid4())
+def test_an_executor_that_has_claimed_nothing_knows_how_far_the_others_had_come(witness: RestoreDetector, monkeypatch):
+    idle = RestoreDetector(uuid4())
     make_jobs(1)
     monkeypatch.setattr(
         "jobs.services.claim.restore_detector.UNCERTAIN", -UNCERTAIN

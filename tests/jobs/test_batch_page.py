@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from django.urls import reverse
 
-from jobs.features.forecast import refresh_forecasts
-from jobs.features.forecast.refresh_forecasts import holds_of_batch
+from jobs.features.forecast import reasons
+from jobs.features.forecast.reasons import holds_of_batch
 from jobs.lanes import lane_name
 from jobs.models import Batch, ServiceBreaker
 from jobs.services.operate.pauses import pause_scope
@@ -95,7 +95,7 @@ def test_of_a_large_batch_every_lane_is_told_with_the_exact_number_of_its_jobs(m
         (users[0], 20, False),
     ]
     assert "&gt; " not in page_of(batch)
-    monkeypatch.setattr(refresh_forecasts, "MAX_OF_A_BATCH_COUNTED", 30)
+    monkeypatch.setattr(reasons, "MAX_OF_A_BATCH_COUNTED", 30)
     assert all(hold.more for hold in holds_of_batch(batch.pk))
 
 

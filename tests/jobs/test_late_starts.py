@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from jobs.executor import adaptive_concurrency
-from jobs.executor.adaptive_concurrency import Width
+from jobs.executor.adaptive_concurrency import AdaptiveConcurrency
 from jobs.executor.loop import HandlerLoop
 from jobs.handlers import registry
 from jobs.handlers.registry import Done, RunningJob, handler
@@ -129,7 +129,7 @@ def test_who_begins_one_call_at_a_time_sends_it_however_late_and_tells(loop, sta
 
 
 def test_slots_are_a_quarter_fewer_after_each_second_with_late_calls_and_come_back_by_tenths():
-    slots = Width(40)
+    slots = AdaptiveConcurrency(40)
     seen = []
     for now, late in [
         (0, False),

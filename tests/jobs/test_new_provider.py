@@ -15,6 +15,7 @@ from jobs.handlers.llm import generate as llm
 from jobs.handlers.llm import openai, providers
 from jobs.handlers.llm.batches.form import batch_form
 from jobs.handlers.llm.batches.openai import OpenAiBatches
+from jobs.handlers.llm.native.payload import LlmCall
 from jobs.handlers.registry import Done, RunningJob
 from tests.support.llm import credential_for, payload_of
 
@@ -36,6 +37,9 @@ def test_a_new_provider_is_a_file_and_a_line(monkeypatch, sandbox):
     given = payload_of(provider="planted", model="small-1")
     payload = payloads["LlmGenerate"].model_validate(given)
     assert (payload.stated_output, payload.cost().unknown) == (50, 0)
+    contents = {name: value for name, value in given.items() if name != "prompt"} | {"contents": [{"parts": []}]}
+    with pytest.raises(ValidationError, match="contents are Gemini's"):
+        payloads["LlmGenerate"].model_validate(contents)
     for wrong, why in (({"seed": 1}, "Planted takes no seed"), ({"model": "none"}, "Planted has no such model")):
         with pytest.raises(ValidationError, match=why):
             payloads["LlmGenerate"].model_validate({**given, **wrong})
@@ -63,3 +67,10 @@ def test_a_new_provider_is_a_file_and_a_line(monkeypatch, sandbox):
     answer = asyncio.run(carry_out())
     assert isinstance(answer, Done)
     assert answer.result["complete"]
+
+
+def test_a_call_in_the_own_words_of_a_provider_that_has_none_is_refused():
+    for endpoint in (None, "/v1/planted"):
+        call = LlmCall.model_construct(provider="planted", endpoint=endpoint, body={})
+        with pytest.raises(ValueError, match="is none that is known of planted; known: none"):
+            call._fits_together()

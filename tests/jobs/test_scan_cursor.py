@@ -13,7 +13,7 @@ from django.db import connection
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.fair_share import ClassTurns
-from jobs.services.claim.scan_cursor import DEAR_SECONDS, MOST, SHARE, Heads
+from jobs.services.claim.scan_cursor import DEAR_SECONDS, MOST, SHARE, ScanCursor
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.states import Priority
 from jobs.transitions import Move, move_jobs
@@ -33,7 +33,7 @@ class Clock:
         return now
 
 
-def claimed(heads: Heads, clock: Clock, *, takes: float = 0.0) -> list[UUID]:
+def claimed(heads: ScanCursor, clock: Clock, *, takes: float = 0.0) -> list[UUID]:
     clock.step = takes
     return [job.id for job in claim_jobs(uuid4(), wanted=50, lease_seconds=30, turns=ClassTurns(0.0), heads=heads)]
 
@@ -47,7 +47,7 @@ def aged(seconds: float, **fields: object) -> Job:
 @pytest.mark.django_db
 def test_as_long_as_a_look_is_cheap_each_claim_looks_everywhere():
     clock = Clock()
-    heads = Heads(clock)
+    heads = ScanCursor(clock)
     for _ in range(3):
         job, other = aged(5), make_job(project="other")
         assert set(claimed(heads, clock, takes=DEAR_SECONDS / 2)) == {job.pk, other.pk}
@@ -56,7 +56,7 @@ def test_as_long_as_a_look_is_cheap_each_claim_looks_everywhere():
 @pytest.mark.django_db
 def test_after_a_dear_look_claims_go_on_where_it_ended_until_the_next():
     clock = Clock()
-    heads = Heads(clock)
+    heads = ScanCursor(clock)
     first = [aged(20), aged(10), aged(10, priority=Priority.LOW)]
     assert set(claimed(heads, clock, takes=1.0)) == {job.pk for job in first}
     older, new, later = aged(30), make_job(project="new"), aged(5)
@@ -72,7 +72,7 @@ def test_after_a_dear_look_claims_go_on_where_it_ended_until_the_next():
 @pytest.mark.django_db
 def test_where_the_known_queues_are_empty_the_next_claim_looks_everywhere():
     clock = Clock()
-    heads = Heads(clock)
+    heads = ScanCursor(clock)
     make_job()
     assert len(claimed(heads, clock, takes=1.0)) == 1
     new = make_job(project="new")
@@ -86,7 +86,7 @@ def test_a_flood_of_queues_is_forgotten_rather_than_kept():
         None, None, "queued", 0.0, 9.0,
     )  # fmt: skip
     clock = Clock()
-    heads, clock.step = Heads(clock), 1.0
+    heads, clock.step = ScanCursor(clock), 1.0
     for queues, everywhere in ((MOST, False), (MOST + 1, True)):
         heads.begin()
         heads.end([one._replace(project=f"p{number}") for number in range(queues)])

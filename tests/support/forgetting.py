@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from dashboards.services.shared import cache
-from jobs.features.batch_lane.rounds import collect
+from jobs.features.batch_lane.steps import collect
 from jobs.features.refused_calls import stops
 from jobs.handlers.google import grids
 from jobs.services.claim import provider_quotas

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from jobs.executor.outcome_log import OutcomeLog
-from jobs.features.batch_lane.rounds.calls import CallLoop
-from jobs.features.batch_lane.rounds.scheduler import LATE, Rounds, kinds_with_batches
+from jobs.features.batch_lane.steps.calls import CallLoop
+from jobs.features.batch_lane.steps.rounds import LATE, Rounds, kinds_with_batches
 from jobs.handlers.errors import ProviderError
 
 

@@ -24,7 +24,7 @@ from jobs.admin.pictures import picture_of
 from jobs.admin.states import state_badge, until_when
 from jobs.door.batches import told_of_door
 from jobs.features.batch_guards import guards
-from jobs.features.forecast.refresh_forecasts import holds_of_batch
+from jobs.features.forecast.reasons import holds_of_batch
 from jobs.features.saved_filters.admin import SavedFiltersMixin
 from jobs.models import Batch, BulkOperation, Dependency, Job, OnFailure, Tag
 from jobs.services.explain.batch_table import CONTENT_TYPES, Table, write_table

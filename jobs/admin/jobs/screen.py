@@ -19,7 +19,7 @@ from jobs.admin.filters import BatchFilter, KindFilter, PriorityFilter, ServiceF
 from jobs.admin.matching import Matching, MatchingMixin, parameters_of
 from jobs.admin.states import JobStateFilter, state_badge, until_when
 from jobs.aging import effective_priority
-from jobs.features.forecast.refresh_forecasts import foresee
+from jobs.features.forecast.reasons import foresee
 from jobs.features.outages.outages import Key, count_held, count_held_of, out_keys, shown_state
 from jobs.features.saved_filters.admin import SavedFiltersMixin
 from jobs.lanes import name_of

@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework import serializers
 
 from jobs.features.dependencies.takes import shown_takes
-from jobs.features.forecast.refresh_forecasts import foresee
+from jobs.features.forecast.reasons import foresee
 from jobs.models import Batch, Job, Tag
 from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.snapshots import JobSnapshot

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from rest_framework import serializers
 
-from jobs.features.forecast.refresh_forecasts import HeldLane
+from jobs.features.forecast.reasons import HeldLane
 from jobs.services.explain.waiting import Code, Reason, Waiting
 
 from .fields import MOMENT

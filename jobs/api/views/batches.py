@@ -16,7 +16,7 @@ from jobs.api.serializers.batches import BatchDetailSerializer, BatchSerializer,
 from jobs.api.serializers.costs import money_answer
 from jobs.api.serializers.jobs import JobSerializer, tell_tags
 from jobs.api.serializers.waiting import BatchWaitingSerializer, retry_after
-from jobs.features.forecast.refresh_forecasts import holds_of_batch
+from jobs.features.forecast.reasons import holds_of_batch
 from jobs.models import Batch, Job
 from jobs.services.explain.event_log import log_cursor
 from jobs.services.explain.snapshots import batch_snapshot, batch_snapshots

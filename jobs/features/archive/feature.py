@@ -5,5 +5,6 @@ from jobs.feature import Feature
 ARCHIVE = Feature(
     package="jobs.features.archive",
     page="how-to/archive.md",
+    retention=("retention.RESTORED_JOBS",),
     stays={"jobs_restoredjob": "a project that has any is refused"},
 )

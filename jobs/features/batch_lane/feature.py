@@ -11,11 +11,14 @@ BATCH_LANE = Feature(
         "provider-batches/<uuid:pk>/cancel/": "api.CancelProviderBatch",
     },
     screens="admin",
-    tabs=(Tab("Provider batches", "jobs_providerbatch", after="jobs_batch"),),
+    tabs=(
+        Tab("Provider batches", "jobs_providerbatch", after="jobs_batch"),
+        Tab("Batch policies", "jobs_batchpolicy", after="jobs_agingrule"),
+    ),
     viewer=("view_providerbatch", "view_batchpolicy"),
     operator=("steer_providerbatch",),
     administrator=("add_batchpolicy", "change_batchpolicy", "delete_batchpolicy"),
-    rounds=("rounds.lane.BatchLane",),
+    rounds=("steps.lane.BatchLane",),
     watches=("watch.watch_provider_batches",),
     due=(
         "EXISTS (SELECT FROM jobs_job WHERE {{waits_for_batch}})",

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
-from jobs.features.batch_lane.rounds.settle import settle_unanswered
+from jobs.features.batch_lane.steps.settle import settle_unanswered
 from jobs.models import ProviderBatch, ProviderBatchLine
 from queueops.audit import trail
 from queueops.core.clock import Now

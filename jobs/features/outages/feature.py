@@ -1,10 +1,12 @@
 """Outages: calls to a service that does not answer wait, and single calls ask whether it does again."""
 
-from jobs.feature import Feature
+from jobs.feature import Feature, Tab
 
 OUTAGES = Feature(
     package="jobs.features.outages",
     page="runbooks/outage.md",
+    screens="admin",
+    tabs=(Tab("Service outages", "jobs_servicebreaker", after="ratelimits_resumeramp"),),
     viewer=("view_servicebreaker",),
     operator=("steer_servicebreaker",),
     duties=("breaker.tend_breakers",),

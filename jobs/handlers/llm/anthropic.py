@@ -23,7 +23,6 @@ from ratelimits.quota_names import read_quota_name, read_unit
 from ratelimits.rate_headers import read_quotas
 
 from .dialect import (
-    CONTENTS_ARE_GEMINIS,
     Dialect,
     ErrorWords,
     Generation,
@@ -192,8 +191,6 @@ def parse_anthropic(status: int, headers: Mapping[str, str], body: bytes) -> Pus
 def refuses(payload: LlmGenerate) -> str:
     if (payload.temperature or 0) > 1:
         return "Anthropic's temperature is at most 1"
-    if payload.contents is not None:
-        return CONTENTS_ARE_GEMINIS
     return "Anthropic takes no seed" if payload.seed is not None else ""
 
 

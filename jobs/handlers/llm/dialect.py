@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from jobs.handlers.llm.requests.payload import LlmGenerate
 
 MAX_WORD = 200
-CONTENTS_ARE_GEMINIS = "contents are Gemini's; use messages"
 # In lower case; `eos`, `eos_token` and `complete` are of servers that speak as OpenAI does.
 _FINISHED = frozenset({"stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete", "completed"})
 _FINISHED_BY_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
@@ -233,6 +232,7 @@ class Dialect:
         picture_tokens: A picture takes at most so many, unless it is cut up; sources in docs/reference/wire-facts.md.
         stated_output: It must be told how many tokens an answer may have: so many, where the payload says nothing.
         counts_output: Its limits of tokens count output, too.
+        takes_contents: It takes `contents`, in Gemini's form.
         refuses: What of a payload it is known to refuse; empty: nothing.
         refuses_model: Why it has no model of the name; empty: it may have.
         models: (base_url, api_key) -> the address that lists its models, and its headers, to try a key; None: nobody
@@ -253,6 +253,7 @@ class Dialect:
     picture_tokens: int = 0
     stated_output: int | None = None
     counts_output: bool = True
+    takes_contents: bool = False
     refuses: Callable[[LlmGenerate], str] = lambda payload: ""
     refuses_model: Callable[[str], str] = lambda model: ""
     models: Callable[[str, str], tuple[str, dict[str, str]] | None] = lambda base_url, api_key: None

@@ -146,6 +146,7 @@ GEMINI = Dialect(
     reason_is_last=False,
     picture_tokens=TOKENS_PER_OTHER_PART,
     counts_output=False,
+    takes_contents=True,
     refuses_model=refuses_model,
     models=models,
 )

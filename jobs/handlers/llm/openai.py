@@ -29,7 +29,6 @@ from ratelimits.rate_headers import StatedQuota, read_units
 
 from . import anthropic, gemini
 from .dialect import (
-    CONTENTS_ARE_GEMINIS,
     Dialect,
     ErrorWords,
     Generation,
@@ -328,8 +327,6 @@ def _is_of_a_minute(gauge: StatedQuota) -> bool:
 
 
 def refuses(payload: LlmGenerate) -> str:
-    if payload.contents is not None:
-        return CONTENTS_ARE_GEMINIS
     return (
         f"OpenAI takes at most {MAX_OPENAI_STOPS} texts in stop" if len(payload.stop or ()) > MAX_OPENAI_STOPS else ""
     )

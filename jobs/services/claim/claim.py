@@ -25,7 +25,7 @@ from .admit import admit
 from .coalesce import with_companions
 from .fair_share import ClassTurns
 from .lanes import LaneGate
-from .scan_cursor import Heads
+from .scan_cursor import ScanCursor
 
 # The index gives the oldest first; a sort would read all suspects.
 OLDEST_FIRST = "SET LOCAL enable_sort = off"
@@ -40,7 +40,7 @@ def claim_jobs(
     lease_seconds: float,
     turns: ClassTurns,
     gate: LaneGate | None = None,
-    heads: Heads | None = None,
+    heads: ScanCursor | None = None,
     kinds: ServedKinds | None = None,
     pool: str = "",
     settlements: Sequence[Settlement] = (),
@@ -68,7 +68,7 @@ def claim_jobs(
     lanes = gate.look(wanted=wanted)
     standing = turns.standing()
     flow_projects, flow_passes = gate.flows()
-    heads = heads or Heads()
+    heads = heads or ScanCursor()
     chosen = run_sql_as(
         ClaimedJob,
         "jobs",

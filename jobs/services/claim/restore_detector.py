@@ -29,7 +29,7 @@ REMEMBERED = 1000  # claims
 UNCERTAIN = 100
 
 
-class Witness:
+class RestoreDetector:
     """One executor's knowledge of committed claims: its own, and about how many there were in all."""
 
     def __init__(self, executor_id: UUID) -> None:

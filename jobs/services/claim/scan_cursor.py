@@ -14,7 +14,7 @@ MOST = 5_000
 AGE_ROUNDING_SECONDS = 0.001  # an age is a rounded difference
 
 
-class Heads:
+class ScanCursor:
     """
     The queues that an executor claimed from, one a project and tier, and how far it came in each.
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count, Max
 
-from jobs.features.forecast.refresh_forecasts import holds_of_batch
+from jobs.features.forecast.reasons import holds_of_batch
 from jobs.models import Batch, DeadLetter
 from jobs.services.explain.snapshots import batch_snapshot
 from jobs.states import RUNNING, SHOWN, TERMINAL, BatchVerdict, JobState

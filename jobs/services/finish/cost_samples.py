@@ -14,7 +14,7 @@ from .outcomes import GivenBack, Outcome, Succeeded
 LEARN_SECONDS = 5.0
 
 
-class Learning:
+class CostSamples:
     """The real costs of one executor's calls, less what was known before; written every LEARN_SECONDS."""
 
     def __init__(self) -> None:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.sessions.models import Session
@@ -29,7 +30,6 @@ from jobs.models import (
     IdempotencyRecord,
     Job,
     RestoredJob,
-    WebhookDelivery,
 )
 from queueops.core.clock import database_now
 from queueops.core.processes.isolate_failures import one_by_one
@@ -39,7 +39,7 @@ from queueops.tenancy.models import CredentialRefusal
 from ratelimits.models import BudgetHold, BudgetPeriod, QuotaAlert, Spend
 from ratelimits.services.money.standings import BEGINNING
 
-from .partitions import AUDIT, EVENTS, Partitioned, drop_part, restored_parts
+from .partitions import AUDIT, EVENTS, Partitioned, drop_part
 
 DELETING_SHARE = 0.25
 ROWS_OF_A_DELETE = 1000
@@ -212,7 +212,9 @@ def _oldest_job(before: datetime) -> datetime | None:
 
 def _oldest_batch(before: datetime) -> datetime | None:
     ended = Batch.objects.filter(finished_at__lt=before).filter(~Exists(Job.objects.filter(batch=OuterRef("pk"))))
-    ended = ended.filter(~Exists(WebhookDelivery.objects.filter(batch=OuterRef("pk"))))
+    kept = {table for feature in FEATURES for table in feature.keeps_batches}
+    for model in (one for one in apps.get_models() if one._meta.db_table in kept):  # noqa: SLF001 - documented
+        ended = ended.filter(~Exists(model._default_manager.filter(batch=OuterRef("pk"))))  # noqa: SLF001
     return ended.order_by("finished_at").values_list("finished_at", flat=True).first()
 
 
@@ -238,31 +240,15 @@ def _oldest_period(before: datetime) -> datetime | None:
     return began and began + MAX_PERIOD
 
 
-def _forget_restored(before: datetime, most: int) -> int:
-    """Let go of restored jobs whose time is over: they are in the archive. Their events go with their days."""
-    over = RestoredJob.objects.filter(kept_until__lt=before).order_by("kept_until")
-    chosen = list(over.values_list("project_id", "pk")[:most])
-    with transaction.atomic():
-        RestoredJob.objects.filter(pk__in=[pk for _, pk in chosen]).delete()
-        for project_id in {project_id for project_id, _ in chosen}:
-            ids = [pk for owner, pk in chosen if owner == project_id]
-            run_sql("jobs", "delete_archived_jobs", {"project": project_id, "ids": ids})
-    for name, day in restored_parts():
-        if not RestoredJob.objects.filter(first_day__lte=day, last_day__gte=day).exists():
-            drop_part(name)
-    return len(chosen)
-
-
-def _nothing(before: datetime) -> None:
-    return None
+def nothing_is_late(before: datetime) -> None:
+    """Tell of no oldest row: of rows that go by a time of their own."""
 
 
 CORE_RULES: Sequence[RetentionRule] = (
-    RetentionRule("restored jobs", None, _forget_restored, _nothing),
     RetentionRule(
         "finished jobs", "retention_days", _unless_archived(_by_statement("delete_finished_jobs")), _oldest_job
     ),
-    RetentionRule("timelines of dead letters", "retention_days", keep_timelines, _nothing),
+    RetentionRule("timelines of dead letters", "retention_days", keep_timelines, nothing_is_late),
     RetentionRule(
         "days of the log",
         "retention_days",

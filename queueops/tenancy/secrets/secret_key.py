@@ -16,7 +16,7 @@ from queueops.core.database import UnsuitableDatabase
 from queueops.tenancy.models import SecretKeyCanary
 
 TEXT = "QueueOps"
-SALT = "queueops.tenancy.secrets.secret_key"
+SALT = "queueops.tenancy.secret_key"  # of rows that are stored: no path, and never another
 OTHER_KEY = (
     "QUEUEOPS_SECRET_KEY is not the key that this database was set up with: its tasks and sessions could not be read. "
     "Set the key that the other hosts have. To change the key on purpose, stop every web process and worker, set the "

@@ -11,7 +11,7 @@ const CHANGES = { ends: "Ends", clears: "Clears", asks: "A probe asks" };
 const HEALTHS = { alive: "check_circle", draining: "hourglass_bottom", silent: "error" };
 const TYPES = { state_change: "arrow_forward", progress: "percent", error: "error", scheduling: "schedule", audit: "person" };
 
-// How the server shows states: shown_states() of dashboards/services/wire.py.
+// How the server shows states: shown_states() of dashboards/services/shared/wire.py.
 export const STATES = JSON.parse(document.getElementById("states").textContent);
 
 // What there is of each state that people tell apart: what an outage holds is apart from what waits for quota, what waits

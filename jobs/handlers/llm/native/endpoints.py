@@ -203,5 +203,5 @@ ENDPOINTS: dict[str, dict[str, ModelEndpoint]] = {
 
 
 def endpoint_of(provider: str, name: str | None) -> ModelEndpoint | None:
-    known = ENDPOINTS[provider]
-    return known.get(name) if name is not None else next(iter(known.values()))
+    known = ENDPOINTS.get(provider, {})
+    return known.get(name) if name is not None else next(iter(known.values()), None)

@@ -79,7 +79,7 @@ class LlmCall(ModelPayload):
     def _fits_together(self) -> Self:
         endpoint = endpoint_of(self.provider, self.endpoint)
         if endpoint is None:
-            known = ", ".join(ENDPOINTS[self.provider])
+            known = ", ".join(ENDPOINTS.get(self.provider, {})) or "none"
             raise ValueError(f"endpoint: {self.endpoint!r} is none that is known of {self.provider}; known: {known}")
         if self.stream and not endpoint.streams:
             raise ValueError("stream: this endpoint answers in one piece")

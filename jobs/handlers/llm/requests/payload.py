@@ -230,8 +230,7 @@ class LlmGenerate(ModelPayload):
         if sum(given is not None for given in (self.prompt, self.messages, self.contents)) != 1:
             raise ValueError("give exactly one of prompt, messages and contents")
         for way in (self, *(other.payload for other in self.ways())):
-            dialect = DIALECTS[way.provider]
-            if why := dialect.refuses_model(way.model) or dialect.refuses(way):
+            if why := _refused_by(way):
                 raise ValueError(why)
             if self.options and way.provider != self.provider:
                 raise ValueError("options are of one provider's request, and fallback names another")
@@ -365,6 +364,16 @@ def cost_of(
 def refuse_model(provider: str, model: str) -> str:
     """Return why a provider has no such model; empty: it may have."""
     return DIALECTS[provider].refuses_model(model)
+
+
+def _refused_by(way: LlmGenerate) -> str:
+    """Return what the provider of a way is known to refuse; empty: nothing."""
+    dialect = DIALECTS[way.provider]
+    if why := dialect.refuses_model(way.model):
+        return why
+    if way.contents is not None and not dialect.takes_contents:
+        return "contents are Gemini's; use messages"
+    return dialect.refuses(way)
 
 
 def _check_split(payload: LlmGenerate) -> None:

@@ -11,8 +11,8 @@ from django.db.models import F
 from django.utils import timezone
 
 from jobs.executor.outcome_log import OutcomeLog
-from jobs.features.batch_lane.rounds.calls import CallLoop
-from jobs.features.batch_lane.rounds.collect import room_was_made
+from jobs.features.batch_lane.steps.calls import CallLoop
+from jobs.features.batch_lane.steps.collect import room_was_made
 from jobs.models import BatchSearch, Job, ProviderBatch
 from jobs.services.submit.submit import BatchReceipt, submit_batch
 from queueops.tenancy.models import Credential

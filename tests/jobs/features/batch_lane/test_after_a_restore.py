@@ -14,8 +14,8 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from jobs.executor.outcome_log import OutcomeLog
-from jobs.features.batch_lane.rounds.collect import collect_waiting
-from jobs.features.batch_lane.rounds.scheduler import kinds_with_batches
+from jobs.features.batch_lane.steps.collect import collect_waiting
+from jobs.features.batch_lane.steps.rounds import kinds_with_batches
 from jobs.features.batch_lane.watch import watch_provider_batches
 from jobs.handlers.batch_form import batch_of, custom_id_of, job_of, line_of
 from jobs.models import BatchSearch, Job, JobEvent, ProviderBatch, ProviderBatchLine, new_id

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from jobs.features.batch_lane.rounds.calls import CallLoop
+from jobs.features.batch_lane.steps.calls import CallLoop
 from jobs.handlers.errors import ProviderError
 from jobs.models import ProviderBatch
 from tests.jobs.features.batch_lane.conftest import Lane

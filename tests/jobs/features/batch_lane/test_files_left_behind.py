@@ -10,7 +10,7 @@ import httpx
 import pytest
 from django.utils import timezone
 
-from jobs.features.batch_lane.rounds.calls import CallLoop
+from jobs.features.batch_lane.steps.calls import CallLoop
 from jobs.handlers.errors import ProviderError
 from jobs.models import ProviderBatch
 from jobs.services.operate.job_actions import cancel_jobs

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
-from jobs.features.batch_lane.rounds import settle
+from jobs.features.batch_lane.steps import settle
 from jobs.features.results.garbage_collect import sweep_results
 from jobs.features.results.read import whole_result
 from jobs.features.results.reference import stored_in

@@ -7,8 +7,8 @@ import pytest
 from django.utils import timezone
 
 from jobs.features.batch_lane.operate import look_now
-from jobs.features.batch_lane.rounds import collect
-from jobs.features.batch_lane.rounds.scheduler import kinds_with_batches
+from jobs.features.batch_lane.steps import collect
+from jobs.features.batch_lane.steps.rounds import kinds_with_batches
 from jobs.handlers.llm.batches.calls import compact
 from jobs.models import Job, PauseSwitch, ProviderBatch, ProviderBatchLine, new_id
 from jobs.services.claim.claim import promote_due

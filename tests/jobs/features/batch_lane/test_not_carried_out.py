@@ -3,8 +3,8 @@
 import pytest
 from django.utils import timezone
 
-from jobs.features.batch_lane.rounds import advance
-from jobs.features.batch_lane.rounds.again import MAX_FREE_LINES
+from jobs.features.batch_lane.steps import advance
+from jobs.features.batch_lane.steps.again import MAX_FREE_LINES
 from jobs.models import Job, JobEvent, ProviderBatchLine
 from tests.jobs.features.batch_lane.conftest import DEADLINE
 

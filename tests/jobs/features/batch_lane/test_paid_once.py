@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from jobs.features.batch_lane.rounds.calls import CallLoop
+from jobs.features.batch_lane.steps.calls import CallLoop
 from jobs.handlers.errors import ProviderError
 from jobs.models import Job, ProviderBatch
 from queueops.core.outbound.client import OutboundResponse

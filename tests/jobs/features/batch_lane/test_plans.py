@@ -12,9 +12,9 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
-from jobs.features.batch_lane.rounds import scheduler
-from jobs.features.batch_lane.rounds.calls import CallLoop
-from jobs.features.batch_lane.rounds.scheduler import COLLECT_SHARE, Rounds
+from jobs.features.batch_lane.steps import rounds
+from jobs.features.batch_lane.steps.calls import CallLoop
+from jobs.features.batch_lane.steps.rounds import COLLECT_SHARE, Rounds
 from tests.support.plans import explain_file, nodes, rows_read
 
 pytestmark = [pytest.mark.django_db, pytest.mark.matrix]  # tables are filled until plans matter
@@ -95,13 +95,13 @@ def test_looking_in_vain_takes_little_of_the_time(waiting: None, monkeypatch: py
         now[0] += 0.05
         return []
 
-    monkeypatch.setattr(scheduler, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
-    monkeypatch.setattr(scheduler, "collect_waiting", look)
+    monkeypatch.setattr(rounds, "collect_waiting", look)
     calls = CallLoop()
-    rounds = Rounds(calls, is_over=lambda kind: False)
+    made = Rounds(calls, is_over=lambda kind: False)
     for _ in range(25):
-        rounds.make(["llm.generate"])
+        made.make(["llm.generate"])
         now[0] += 0.1
     calls.close()
     assert len(looks) == 3

@@ -10,10 +10,10 @@ from django.utils import timezone
 
 from jobs.features.batch_lane.models import MAX_DEADLINE_HOURS
 from jobs.features.batch_lane.operate import cancel_provider_batches
-from jobs.features.batch_lane.rounds import collect
-from jobs.features.batch_lane.rounds.advance import NO_BATCHES_HERE
-from jobs.features.batch_lane.rounds.collect import collect_waiting
-from jobs.features.batch_lane.rounds.scheduler import kinds_with_batches
+from jobs.features.batch_lane.steps import collect
+from jobs.features.batch_lane.steps.advance import NO_BATCHES_HERE
+from jobs.features.batch_lane.steps.collect import collect_waiting
+from jobs.features.batch_lane.steps.rounds import kinds_with_batches
 from jobs.features.batch_lane.watch import watch_provider_batches
 from jobs.models import BatchPace, BatchPolicy, Job, PauseSwitch, ProviderBatch, RefusedCalls
 from jobs.services.claim.claim import promote_due

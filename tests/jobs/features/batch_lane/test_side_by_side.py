@@ -13,12 +13,12 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from jobs.features.batch_lane.rounds import calls as batch_calls
-from jobs.features.batch_lane.rounds.calls import ITEMS_AHEAD, UPLOADED_A_SECOND, CallLoop
-from jobs.features.batch_lane.rounds.collect import collect_waiting
-from jobs.features.batch_lane.rounds.deadlines import hand_back_late
-from jobs.features.batch_lane.rounds.lane import BatchLane
-from jobs.features.batch_lane.rounds.scheduler import (
+from jobs.features.batch_lane.steps import calls as batch_calls
+from jobs.features.batch_lane.steps.calls import ITEMS_AHEAD, UPLOADED_A_SECOND, CallLoop
+from jobs.features.batch_lane.steps.collect import collect_waiting
+from jobs.features.batch_lane.steps.deadlines import hand_back_late
+from jobs.features.batch_lane.steps.lane import BatchLane
+from jobs.features.batch_lane.steps.rounds import (
     LATE,
     MAX_DUTY_LENGTH,
     STEPS_AT_ONCE,

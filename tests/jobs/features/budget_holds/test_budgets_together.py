@@ -21,7 +21,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, Poison, RunningJob, handler
 from jobs.models import BudgetWait, Job
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.cost_samples import Learning
+from jobs.services.finish.cost_samples import CostSamples
 from jobs.services.finish.finish import record_outcomes, retry_policies
 from jobs.services.finish.outcomes import Failed, GivenBack, Outcome, Succeeded
 from jobs.services.upkeep.upkeep import rescue_lapsed
@@ -212,7 +212,7 @@ def test_jobs_that_left_together_teach_nothing_of_what_one_costs():
     paid(10)
     [job] = [one._replace(known_cost=3) for one in claim()]
     for key, learned in ((job.coalesce_key, False), (None, True)):
-        learning = Learning()
+        learning = CostSamples()
         learning.note([replace(succeeded(job._replace(coalesce_key=key)), cost=30, known_cost=5)])
         learning.write(math.inf)
         assert CostEstimate.objects.exists() is learned

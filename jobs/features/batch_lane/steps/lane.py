@@ -11,9 +11,9 @@ from uuid import UUID
 import psycopg
 from django.db import DatabaseError, connection
 
-from jobs.features.batch_lane.rounds.calls import CallLoop
-from jobs.features.batch_lane.rounds.scheduler import LATE, Rounds, duty_of, is_needed, kinds_with_batches
-from jobs.features.batch_lane.rounds.settle import OutcomeNotes
+from jobs.features.batch_lane.steps.calls import CallLoop
+from jobs.features.batch_lane.steps.rounds import LATE, Rounds, duty_of, is_needed, kinds_with_batches
+from jobs.features.batch_lane.steps.settle import OutcomeNotes
 from jobs.services.upkeep.executors import take_duty
 
 logger = logging.getLogger(__name__)

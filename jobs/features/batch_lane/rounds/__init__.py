@@ -1,1 +1,0 @@
-"""Sending, following and settling batches at providers, round by round."""

@@ -1,0 +1,1 @@
+"""Sending, following and settling batches at providers, step by step."""
