@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import runpy
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -71,6 +72,8 @@ def test_a_new_provider_is_a_file_and_a_line(monkeypatch, sandbox):
 
 def test_a_call_in_the_own_words_of_a_provider_that_has_none_is_refused():
     for endpoint in (None, "/v1/planted"):
-        call = LlmCall.model_construct(provider="planted", endpoint=endpoint, body={})
+        call: Any = LlmCall.model_construct(
+            provider="planted", credential="key", model="small-1", endpoint=endpoint, body={}
+        )
         with pytest.raises(ValueError, match="is none that is known of planted; known: none"):
             call._fits_together()

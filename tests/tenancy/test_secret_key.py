@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
+from django.core.signing import Signer
 from django_q.models import OrmQ
 from django_q.tasks import async_task
 
 from jobs.models import Executor
+from queueops.access.services import invitations, known_browsers
+from queueops.assistant import confirmations
 from queueops.core.database import UnsuitableDatabase
 from queueops.site.diagnosis.access import examine_secret_key
 from queueops.site.diagnosis.finding import DoctorVerdict
+from queueops.tenancy.models import SecretKeyCanary
 from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
 from tests.support.processes import free_port, manage
 
@@ -48,3 +53,16 @@ def test_the_first_key_is_the_databases_until_another_is_adopted(settings):
     call_command("adopt_secret_key")
     ensure_own_secret_key()
     assert not OrmQ.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_database_of_an_earlier_version_is_known_by_its_canary():
+    """The salt is stored with the row: another one, as after a rename of the module, locks everybody out."""
+    signed = Signer(key=settings.SECRET_KEY, salt="queueops.tenancy.secret_key").sign("QueueOps")
+    SecretKeyCanary.objects.update_or_create(defaults={"signed": signed})
+    ensure_own_secret_key()
+    assert [invitations.InvitationTokens.key_salt, known_browsers.SALT, confirmations.SALT] == [
+        "queueops.access.invitation",
+        "queueops.access.known_browser",
+        "queueops.assistant.confirmation",
+    ]
