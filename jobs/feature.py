@@ -7,7 +7,8 @@ needs, so that an executor imports neither screens nor the API. The readers:
 - jobs/api/urls.py: the addresses of the API
 - jobs/admin/__init__.py, queueops/site/admin_theme.py: screens, and their place in the side bar
 - jobs/roles.py: permissions
-- jobs/executor/duties.py, look_around.sql: duties, and whether there is work for them
+- jobs/executor/duties.py: duties
+- jobs/models/fragments.py: conditions and tables that statements name for features
 - jobs/features/watches/watch.py: watches
 - jobs/services/upkeep/retention.py: how long rows are kept
 - queueops/site/moving/tables.py: which rows go with a project that moves
@@ -56,7 +57,7 @@ class Feature:
 
     Attributes:
         package: Dotted.
-        page: The guide to it, below docs/.
+        page: The guide to it, below docs/; for readers of the code.
         addresses: Of the API, below /api/v1/: each with its view.
         screens: The module that registers them; empty: there are none.
         tabs: Where they stand.

@@ -1,1 +1,1 @@
-"""`llm.generate`: Gemini and OpenAI-compatible servers."""
+"""Language models: a request, its answer, and the providers that give it."""
