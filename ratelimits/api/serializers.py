@@ -100,7 +100,7 @@ class SavedAllowanceSerializer(AllowanceSerializer):
 
 
 class GaugeSerializer(serializers.Serializer[Any]):
-    """A `ratelimits.services.limiter.view.gauges.CounterGauge`; figures in the limit's unit."""
+    """How a counter stands; figures in the limit's unit."""
 
     counter_id = serializers.CharField()
     key = serializers.CharField()

@@ -38,7 +38,7 @@ VALUES: dict[str, Any] = {
 }
 WHICH_ENCODER = """
 from opentelemetry.exporter.otlp.proto.http import trace_exporter
-from queueops.core import otlp, tracing
+from queueops.core.telemetry import otlp, tracing
 asked = []
 otlp.encode_spans = lambda spans, encode=otlp.encode_spans: asked.append([span.name for span in spans]) or encode(spans)
 tracing.tracer().start_span("one").end()

@@ -18,7 +18,7 @@ import os, sys, django
 os.environ["DJANGO_SETTINGS_MODULE"] = "queueops.settings"
 django.setup()
 import jobs.executor.pump, jobs.services.submit.submit
-from queueops.core import tracing
+from queueops.core.telemetry import tracing
 with tracing.from_caller({"traceparent": "00-%032x-%016x-01" % (1, 1)}), tracing.submitting("submit", {}) as span:
     span.note(messaging__message__id="1")
     assert tracing.carried(3) is None

@@ -1190,7 +1190,7 @@ export interface components {
              */
             why: string;
         };
-        /** @description A `ratelimits.services.limiter.gauges.CounterGauge`; figures in the limit's unit. */
+        /** @description How a counter stands; figures in the limit's unit. */
         Gauge: {
             /** Format: double */
             available: number;
