@@ -7,7 +7,9 @@ from itertools import chain
 from pathlib import Path
 
 import yaml
+from django.utils.module_loading import autodiscover_modules
 
+from queueops.core import generated_docs
 from tests.support.all_faults import all_faults
 from tests.support.processes import ROOT
 
@@ -109,3 +111,11 @@ def test_every_decision_ends_with_when_to_reopen_it():
         for page in DECISIONS:
             with of(name_of(page)):
                 assert REOPENED.search(page.read_text(encoding="utf-8")), "does not say"
+
+
+def test_every_page_that_says_it_is_written_is_written():
+    """A module that registers pages is found by its name: moved, it would write none, and nobody would miss them."""
+    autodiscover_modules("docs")
+    says = {path for path in DOCS.rglob("*.md") if "Written by `manage.py write_docs`" in path.read_text()}
+    assert {str(path.relative_to(DOCS)) for path in says} == {*generated_docs.PAGES}
+    assert generated_docs.stale_pages(DOCS) == []
