@@ -14,7 +14,7 @@ KNOWN = {frozenset({"queueops.core.embedded.cluster", "queueops.core.embedded.gu
 
 @pytest.fixture(scope="module")
 def graph() -> dict[str, set[str]]:
-    """Who imports whom, also inside functions; imports for types alone are left out."""
+    """Each module with the modules that it imports, also inside functions. Imports for types alone do not count."""
     found = grimp.build_graph(*PACKAGES, cache_dir=None, exclude_type_checking_imports=True)
     return {module: found.find_modules_directly_imported_by(module) for module in found.modules}
 

@@ -31,7 +31,7 @@ from tests.support.processes import ROOT
 from tests.support.sql_files import FILES, FRAGMENTS
 
 FOLDER = ROOT / "jobs" / "features"
-# What the path of a job calls by name; pyproject.toml keeps these from knowing any of the others.
+# The path of a job calls these features by name. A contract in pyproject.toml keeps them from importing the others.
 ASPECTS = {
     "batch_guards",
     "budget_holds",
@@ -44,7 +44,7 @@ ASPECTS = {
     "served_kinds",
     "unique",
 }
-# Who knows whom among the others, and why.
+# The first feature of a pair imports the second. The text says why.
 TIES = {
     ("erasure", "archive"): "a user is erased from archived days, too",
     ("flow", "objectives"): "the sums of objectives are taken from the same part of the log, in its transaction",
@@ -78,7 +78,7 @@ def relative_imports(source: str) -> list[ast.ImportFrom]:
 
 
 def ties_of(sources: Mapping[Path, str]) -> set[tuple[str, str]]:
-    """Who imports what of another feature; aspects are left out, as everybody may know them."""
+    """Pairs of features: the first imports the second. Every feature may import an aspect, so aspects do not count."""
     found = set()
     for path, source in sources.items():
         own = path.relative_to(FOLDER).parts[0]

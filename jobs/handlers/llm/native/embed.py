@@ -18,13 +18,13 @@ from jobs.handlers.llm import errors as llm_errors
 from jobs.handlers.llm.access import key_of
 from jobs.handlers.llm.asking import ASKS_A_MODEL, ask, credential_of
 from jobs.handlers.llm.dialect import ModelRequest, with_options
+from jobs.handlers.llm.providers import DIALECTS
 from jobs.handlers.llm.requests.payload import (
     CALL_SECONDS,
     BytesPerToken,
     CallSeconds,
     ModelPayload,
     Text,
-    refuse_model,
 )
 from jobs.handlers.llm.tokens import BYTES_PER_TOKEN, count_tokens
 from jobs.handlers.off_loop import off_loop
@@ -60,7 +60,7 @@ class LlmEmbed(ModelPayload):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if why := refuse_model(self.provider, self.model):
+        if why := DIALECTS[self.provider].refuses_model(self.model):
             raise ValueError(f"model: {why}")
         if ours := next((name for name in self.options or {} if name in OURS), None):
             raise ValueError(f"options: {ours} is a field of the payload")

@@ -23,7 +23,6 @@ from jobs.handlers.llm.requests.payload import (
     ModelName,
     ModelPayload,
     cost_of,
-    refuse_model,
     ways_of,
 )
 from jobs.handlers.llm.tokens import BYTES_PER_TOKEN, DEFAULT_OUTPUT_TOKENS, tokens_of_bytes
@@ -86,7 +85,7 @@ class LlmCall(ModelPayload):
         for way in (self, *(other.payload for other in self.ways())):
             if way.provider != self.provider:
                 raise ValueError("fallback: another provider would need another body; use llm.generate")
-            if why := refuse_model(way.provider, way.model):
+            if why := DIALECTS[way.provider].refuses_model(way.model):
                 raise ValueError(f"model: {why}")
         _check_body(self, endpoint)
         json.dumps(self.body, allow_nan=False)

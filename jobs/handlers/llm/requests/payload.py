@@ -361,11 +361,6 @@ def cost_of(
     return Cost(known, unknown, units, is_bound=bound is not None, told_output=told, calls=len(inputs))
 
 
-def refuse_model(provider: str, model: str) -> str:
-    """Return why a provider has no such model; empty: it may have."""
-    return DIALECTS[provider].refuses_model(model)
-
-
 def _refused_by(way: LlmGenerate) -> str:
     """Return what the provider of a way is known to refuse; empty: nothing."""
     dialect = DIALECTS[way.provider]
