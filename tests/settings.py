@@ -10,6 +10,9 @@ import os
 import tempfile
 from pathlib import Path
 
+from tests.support.scratch import use_memory
+
+use_memory()
 if _worker := os.environ.get("PYTEST_XDIST_WORKER"):
     _data_dir = str(Path(os.environ["QUEUEOPS_DATA_DIR"], _worker))
     Path(_data_dir).mkdir(exist_ok=True)
