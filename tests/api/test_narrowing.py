@@ -19,7 +19,7 @@ from tests.support.api import told
 USER = uuid4()
 
 
-def parameters() -> Iterator[tuple[str, dict[str, Any]]]:
+def _parameters() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every query parameter of everything that is read, with the address it narrows."""
     document = SchemaGenerator().get_schema(request=None, public=True)
     for path, methods in document["paths"].items():
@@ -29,10 +29,11 @@ def parameters() -> Iterator[tuple[str, dict[str, Any]]]:
                     yield path.removeprefix("/api/v1"), described
 
 
-FILTERS = [(address, described["name"]) for address, described in parameters()]
-MOMENTS = [(address, one["name"]) for address, one in parameters() if one["schema"].get("format") == "date-time"]
-TRUTHS = [(address, one["name"]) for address, one in parameters() if one["schema"].get("type") == "boolean"]
-CHOICES = [(address, one["name"]) for address, one in parameters() if one["schema"].get("type") == "array"]
+PARAMETERS = list(_parameters())
+FILTERS = [(address, described["name"]) for address, described in PARAMETERS]
+MOMENTS = [(address, one["name"]) for address, one in PARAMETERS if one["schema"].get("format") == "date-time"]
+TRUTHS = [(address, one["name"]) for address, one in PARAMETERS if one["schema"].get("type") == "boolean"]
+CHOICES = [(address, one["name"]) for address, one in PARAMETERS if one["schema"].get("type") == "array"]
 
 
 class Lists:

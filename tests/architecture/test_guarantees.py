@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from queueops.site.documents.guarantees import GUARANTEES, find_proofs
+from queueops.site.documents.guarantees import GUARANTEES, Proof, find_proofs
 from tests.support.all_faults import all_faults
 from tests.support.processes import ROOT
 
-PROOFS = find_proofs(ROOT)
+
+@pytest.fixture(scope="module")
+def proofs() -> dict[str, list[Proof]]:
+    """Found by reading every test, so not at import."""
+    return find_proofs(ROOT)
 
 
 def test_every_guarantee_of_the_specification_is_listed():
@@ -18,23 +22,23 @@ def test_every_guarantee_of_the_specification_is_listed():
     assert [f"S{number}" for number in range(1, 17)] == [row for row in GUARANTEES if row[0] == "S"]
 
 
-def test_every_guarantee_is_proved_where_every_change_is_tested():
+def test_every_guarantee_is_proved_where_every_change_is_tested(proofs: dict[str, list[Proof]]):
     with all_faults() as of:
         for row in GUARANTEES:
             with of(row):
-                assert PROOFS[row], f"no test is marked with proves({row!r})"
-                assert {proof.form for proof in PROOFS[row]} - {"soak"}, f"only the soak proves {row}"
+                assert proofs[row], f"no test is marked with proves({row!r})"
+                assert {proof.form for proof in proofs[row]} - {"soak"}, f"only the soak proves {row}"
 
 
-def test_no_test_names_a_guarantee_that_is_none():
-    assert PROOFS.keys() <= GUARANTEES.keys()
+def test_no_test_names_a_guarantee_that_is_none(proofs: dict[str, list[Proof]]):
+    assert proofs.keys() <= GUARANTEES.keys()
 
 
-def test_the_page_has_a_line_for_each_guarantee_and_one_for_each_proof():
+def test_the_page_has_a_line_for_each_guarantee_and_one_for_each_proof(proofs: dict[str, list[Proof]]):
     lines = (ROOT / "docs/reference/guarantees.md").read_text(encoding="utf-8").splitlines()
     headings = [line for line in lines if line.startswith("### ")]
     assert headings == [f"### {row}: {text.removesuffix('.')}" for row, text in GUARANTEES.items()]
-    assert len([line for line in lines if line.startswith("- ")]) == sum(map(len, PROOFS.values()))
+    assert len([line for line in lines if line.startswith("- ")]) == sum(map(len, proofs.values()))
     assert max(map(len, lines)) < 250
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
-from anthropic import Anthropic
 
 from jobs.models import Batch, Job
 from queueops.tenancy.models import Project
@@ -17,11 +15,16 @@ from tests.support.sandbox import Sandbox
 
 from .conftest import MODEL, route_to
 
+if TYPE_CHECKING:  # at import it would be a quarter of what the collection of all tests costs
+    from anthropic import Anthropic
+
 PARAMS: Any = {"model": MODEL, "max_tokens": 50, "messages": [{"role": "user", "content": "Why?"}]}
 
 
 @pytest.fixture
 def claude(address: str, key: str, project: Project, sandbox: Sandbox) -> Iterator[Anthropic]:
+    from anthropic import Anthropic
+
     route_to(sandbox, project, provider="anthropic", pattern="small-1")
     with Anthropic(base_url=f"{address}/anthropic", api_key=key, max_retries=0, timeout=60) as client:
         yield client
@@ -54,6 +57,8 @@ def test_requests_become_a_batch_and_their_answers_its_results(
 
 
 def test_one_batch_is_made_of_a_request_that_is_repeated(claude: Anthropic):
+    import anthropic
+
     requests: Any = [{"custom_id": "row", "params": PARAMS}]
     with ThreadPoolExecutor(4) as threads:
         ids = set(threads.map(lambda _: claude.messages.batches.create(requests=requests).id, range(4)))
@@ -72,6 +77,8 @@ def test_a_message_is_answered_as_its_provider_answers(claude: Anthropic, worker
 
 
 def test_requests_that_are_not_valid_are_told_with_place_and_field(claude: Anthropic):
+    import anthropic
+
     requests: Any = [
         {"custom_id": "good", "params": PARAMS},
         {"custom_id": "two words", "params": PARAMS},
@@ -88,7 +95,11 @@ def test_requests_that_are_not_valid_are_told_with_place_and_field(claude: Anthr
 
 
 def test_a_stranger_learns_nothing(claude: Anthropic, address: str, key: str):
+    import anthropic
+
     with pytest.raises(anthropic.NotFoundError):
         claude.messages.batches.retrieve("msgbatch_" + "0" * 32)
     with pytest.raises(anthropic.AuthenticationError):
-        Anthropic(base_url=f"{address}/anthropic", api_key="qo_wrong", max_retries=0).messages.create(**PARAMS)
+        anthropic.Anthropic(base_url=f"{address}/anthropic", api_key="qo_wrong", max_retries=0).messages.create(
+            **PARAMS
+        )

@@ -72,17 +72,19 @@ class Reach:
         self._known: dict[int, tuple[Any, frozenset[str]]] = {}
 
     def of(self, thing: Any) -> frozenset[str]:
-        thing = _plain(thing)
+        if id(thing) not in self._known:
+            self._known[id(thing)] = thing, frozenset()  # what calls itself reaches nothing more by it
+            self._known[id(thing)] = thing, self._found(_plain(thing))
+        return self._known[id(thing)][1]
+
+    def _found(self, thing: Any) -> frozenset[str]:
         for one in (thing, type(thing)):  # itself, or a thing of that class
             need, names = self._starters.get(getattr(one, "__module__", None) or "", ("", set[str]()))
             if getattr(one, "__name__", "") in names:
                 return frozenset({need})
         if not isinstance(thing, FunctionType | type) or not self._is_read(thing.__module__):
             return frozenset()
-        if id(thing) not in self._known:
-            self._known[id(thing)] = thing, frozenset()  # what calls itself reaches nothing more by it
-            self._known[id(thing)] = thing, self._own(thing).union(*map(self.of, _used_by(thing)))
-        return self._known[id(thing)][1]
+        return self._own(thing).union(*map(self.of, _used_by(thing)))
 
     def _own(self, thing: FunctionType | type) -> frozenset[str]:
         return frozenset()
