@@ -107,6 +107,21 @@ def test_a_claim_reads_none_of_an_active_projects_finished_jobs(as_executor):
     }  # fmt: skip
 
 
+def test_a_claim_of_the_only_queue_reads_what_it_takes_and_elsewhere_next_to_nothing(as_executor):
+    given = {"wanted": 50, "strange": [], "most_bytes": 16_000_000}
+    plan = explain_file("jobs", "choose_only_queue", **given)
+    assert plan["Actual Rows"] == 0, "forty projects have work"
+    assert_bounded(plan, rows=20, blocks=60)
+    with connection.cursor() as cursor:
+        cursor.execute(ONE_PROJECT)
+    plan = explain_file("jobs", "choose_only_queue", **given)
+    assert plan["Actual Rows"] == 50
+    assert_bounded(plan, rows=400, blocks=600)
+    assert {node["Index Name"] for node in nodes(plan) if node.get("Relation Name") == "jobs_job"} == {
+        "jobs_job_ready_idx", "jobs_job_pkey"
+    }  # fmt: skip
+
+
 def test_a_claim_reads_none_of_what_the_guard_of_a_batch_holds_and_the_guard_reads_what_has_ended(as_executor):
     with connection.cursor() as cursor:
         cursor.execute(ON_TRIAL)

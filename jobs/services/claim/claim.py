@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -69,12 +70,16 @@ def claim_jobs(
     standing = turns.standing()
     flow_projects, flow_passes = gate.flows()
     heads = heads or ScanCursor()
-    chosen = run_sql_as(
-        ClaimedJob,
-        "jobs",
-        "choose_jobs",
-        {
-            "wanted": wanted,
+    given = {
+        "wanted": wanted,
+        "strange": kinds.left_out() if kinds else [],
+        "pool": pool,
+        "most_bytes": settings.QUEUEOPS.max_claim_bytes,
+    }
+    where = heads.begin()
+    chosen = _choose("choose_only_queue", given) if heads.had_one_queue and not lanes.names else []
+    if not chosen:
+        given |= {
             "starved_after": turns.starved_after(),
             "starved_every": turns.starved_every(),
             "turn_classes": plain_array([of_class for of_class, _, _ in standing]),
@@ -87,14 +92,9 @@ def claim_jobs(
             "resting": text_array(gate.resting()),
             "flow_projects": flow_projects,
             "flow_passes": flow_passes,
-            "strange": kinds.left_out() if kinds else [],
-            "pool": pool,
-            "most_bytes": settings.QUEUEOPS.max_claim_bytes,
-            **heads.begin(),
-        },
-        variant=POOLED if pool else "",
-        binary=True,
-    )
+            **where,
+        }
+        chosen = _choose("choose_jobs", given)
     heads.end(chosen)
     return _start(
         chosen,
@@ -123,11 +123,14 @@ def claim_new(
     It waits for no other claim's decision about lanes, and costs a fraction of a choice among all ready jobs. Where
     more jobs are ready, it claims nothing, as their order matters.
     """
-    given = {"strange": kinds.left_out() if kinds else [], "pool": pool}
-    chosen = run_sql_as(ClaimedJob, "jobs", "choose_new", given, variant=POOLED if pool else "", binary=True)
+    chosen = _choose("choose_new", {"strange": kinds.left_out() if kinds else [], "pool": pool})
     if len(chosen) != 1:
         return []
     return _start(chosen, Lease(executor_id, lease_seconds), turns=turns, gate=gate, kinds=kinds)
+
+
+def _choose(statement: str, given: Mapping[str, Any]) -> list[ClaimedJob]:
+    return run_sql_as(ClaimedJob, "jobs", statement, given, variant=POOLED if given["pool"] else "", binary=True)
 
 
 def _start(
@@ -174,10 +177,7 @@ def claim_suspect(
     """Claim and start the oldest job that has brought down its process twice, if limits admit it."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST_FIRST)
-    strange = kinds.left_out() if kinds else []
-    chosen = run_sql_as(
-        ClaimedJob, "jobs", "choose_suspect", {"strange": strange, "pool": pool}, variant=POOLED if pool else ""
-    )
+    chosen = _choose("choose_suspect", {"strange": kinds.left_out() if kinds else [], "pool": pool})
     chosen = _known(chosen, kinds)
     affordable = afford(chosen, lease_seconds=lease_seconds)
     admitted, _ = admit(affordable.jobs, lease_seconds=lease_seconds, settlements=settlements)

@@ -31,6 +31,12 @@ class ScanCursor:
         self._since: dict[tuple[str, str], float] = {}
         self._dear_until = self._begun = float("-inf")
         self._everywhere = True
+        self._had_one_queue = False
+
+    @property
+    def had_one_queue(self) -> bool:
+        """Whether this look is everywhere, and the last one found jobs of one queue: that is asked for first."""
+        return self._had_one_queue and self._everywhere
 
     @property
     def is_dear(self) -> bool:
@@ -52,6 +58,8 @@ class ScanCursor:
     def end(self, chosen: Sequence[ClaimedJob]) -> None:
         """Note what the look found."""
         now = self._clock()
+        queues = {(job.project, job.priority, job.lane) for job in chosen}
+        self._had_one_queue = len(queues) == 1 and chosen[0].lane is None
         if self._everywhere:
             if now - self._begun < DEAR_SECONDS:
                 self._since.clear()

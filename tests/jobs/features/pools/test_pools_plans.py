@@ -31,6 +31,10 @@ INSERT INTO jobs_job (id, project_id, kind, service, call_type, priority, status
 SELECT gen_random_uuid(), 'p1', 'quick', 'http', 'write', 'normal', 'queued', '{{}}', i, now() - i * interval '1 s', 2,
        CASE WHEN i = 1 THEN 'slow' ELSE 'quick' END
   FROM generate_series(1, 10000) AS i;
+INSERT INTO jobs_job (id, project_id, kind, service, call_type, priority, status, payload, effect_key, eligible_since,
+                      pool)
+SELECT gen_random_uuid(), 'p1', 'quick', 'http', 'write', 'normal', 'queued', '{{}}', i, now(), 'one queue'
+  FROM generate_series(1, {own}) AS i;
 """
 TWO_POOLS = """
 INSERT INTO jobs_pool (name, services, kinds, projects, place)
@@ -78,6 +82,15 @@ def test_a_pool_without_jobs_reads_next_to_nothing(as_executor):
     assert_bounded(plan, rows=50, blocks=200)
 
 
+def test_a_claim_of_a_pools_only_queue_reads_its_own_jobs_alone(as_executor):
+    for pool, rows in (("one queue", OWN), ("slow", 0), ("none", 0)):
+        plan = explain_file(
+            "jobs", "choose_only_queue", variant=POOLED, pool=pool, wanted=50, strange=[], most_bytes=16_000_000
+        )
+        assert plan["Actual Rows"] == rows
+        assert_bounded(plan, rows=10 * rows + 20, blocks=600)
+
+
 @pytest.mark.parametrize("believed", [0, 1, 20])
 def test_a_claim_reads_no_more_where_projects_are_newer_than_their_tables_statistics(as_executor, believed):
     with connection.cursor() as cursor:
@@ -118,6 +131,7 @@ def test_a_claim_without_a_pool_uses_no_index_of_pools(as_executor):
     for name, given in (
         ("choose_jobs", CLAIM),
         ("choose_new", given_to_new),
+        ("choose_only_queue", CLAIM),
         ("list_lanes", {"after": "", "most": 2000}),
     ):
         used = {node.get("Index Name", "") for node in nodes(explain_file("jobs", name, **given))}
