@@ -29,9 +29,8 @@ from queueops.screens.forms import ConfirmForm
 from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again, takes
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import Verb, VerbOutcome, on_one, on_selected
-from queueops.tenancy.admin.signed import SignedForm
 from queueops.tenancy.models import Project
-from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, seal_signing_secret
+from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, new_signing_secret, seal_signing_secret
 from ratelimits.models import AlertRoute, QuotaAlert
 
 Channel, KEEPS_ITS_TARGET = AlertRoute.Channel, AlertRoute.KEEPS_ITS_TARGET
@@ -81,16 +80,13 @@ SEND_AGAIN = send_again_verb(
 )
 
 
-class AlertRouteForm(SignedForm):
+class AlertRouteForm(forms.ModelForm):  # type: ignore[type-arg]
     kinds = forms.MultipleChoiceField(
         choices=QuotaAlert.Kind.choices,
         required=False,
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
         help_text="Only these. None chosen: all.",
     )
-
-    def is_signed(self, given: dict[str, Any]) -> bool:
-        return given.get("channel") == Channel.WEBHOOK
 
     def clean_project(self) -> str:
         project: str = self.cleaned_data["project"]
@@ -99,7 +95,10 @@ class AlertRouteForm(SignedForm):
         return project
 
     def clean(self) -> dict[str, Any]:
-        given = super().clean()
+        given = super().clean() or self.cleaned_data
+        is_new = self.instance._state.adding  # noqa: SLF001 - the id is made before it is stored
+        if is_new and given.get("channel") == Channel.WEBHOOK:
+            self._sign()
         channel, target = given.get("channel") or self.instance.channel, given.get("target")
         if not target or (channel in KEEPS_ITS_TARGET and target == self.initial.get("target")):
             return given
@@ -118,6 +117,13 @@ class AlertRouteForm(SignedForm):
                 "No mail server is configured: set QUEUEOPS_EMAIL_URL and restart, or use a webhook.",
             )
         return given
+
+    def _sign(self) -> None:
+        """Give a webhook its secret, whose text is on the instance as `shown_secret` until it has been shown."""
+        try:
+            self.instance.shown_secret, self.instance.secret = new_signing_secret()
+        except QueueOpsError as error:
+            raise ValidationError(error.message, code=error.code) from None
 
 
 def check_target(channel: str, target: str) -> None:

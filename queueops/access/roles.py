@@ -1,6 +1,10 @@
-"""The roles' permissions for accounts; docs/reference/roles.md."""
+"""The roles' permissions for accounts, and what a role makes of its holder; docs/reference/roles.md."""
 
 from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import Group, User
 
 VIEWER = frozenset({"access.view_personaltoken", "access.add_personaltoken"})
 ADMINISTRATOR = frozenset(
@@ -13,3 +17,18 @@ ADMINISTRATOR = frozenset(
         "access.revoke_personaltoken",
     }
 )
+
+
+def make_staff(instance: User | Group, action: str, pk_set: set[int] | None, **told: Any) -> None:
+    """
+    Make everybody with a role staff: otherwise they could not sign in, and nothing would say why.
+
+    Receives Django's `m2m_changed` of accounts and groups, from whichever side a role was given.
+    """
+    if action != "post_add":
+        return
+    if isinstance(instance, User):
+        User.objects.filter(pk=instance.pk, is_staff=False).update(is_staff=True)
+        instance.is_staff = True
+    else:
+        User.objects.filter(pk__in=pk_set or (), is_staff=False).update(is_staff=True)

@@ -10,10 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.llm.events import EventReader
 from jobs.handlers.llm.gemini import GEMINI
 from jobs.handlers.llm.openai import OPENAI
-from jobs.handlers.llm.reading import AnswerReader
+from jobs.handlers.llm.reading import AnswerReader, EventReader
 from tests.support.cases import every_case
 from tests.support.http_server import raw_server, serving
 from tests.support.llm import API_KEY, ask

@@ -18,8 +18,8 @@ from jobs.handlers.google.ranges import read_range
 from jobs.handlers.google.refusals import parse_google
 from jobs.handlers.http.answers import MAX_SECRETS, excerpt_of, json_of, one_line, secrets_in, storable
 from jobs.handlers.http.payload import HttpRequest
-from jobs.handlers.llm.events import EventReader
 from jobs.handlers.llm.openai import parse_openai
+from jobs.handlers.llm.reading import EventReader
 from jobs.handlers.llm.tokens import split_text
 from jobs.services.submit.documents.csv_jobs import jobs_of_csv
 from queueops.core.errors import QueueOpsError

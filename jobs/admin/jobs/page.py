@@ -1,10 +1,14 @@
-"""The content of one job's page."""
+"""The content of one job's page, and its whole result as a file, for a result that is too large for the page."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import UUID
 
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.html import format_html
@@ -17,6 +21,7 @@ from jobs.door.batches import custom_id_of
 from jobs.features.dependencies.takes import shown_takes
 from jobs.features.forecast.delivery import way_prices
 from jobs.features.outages.outages import out_keys, shown_state
+from jobs.features.results.read import ResultMissing, among_few, whole_result
 from jobs.features.results.reference import stored_in
 from jobs.lanes import pool_of_lane
 from jobs.models import DeadLetter, Dependency, Job, JobEvent, ProviderBatchLine, Tag
@@ -24,7 +29,8 @@ from jobs.services.explain.history import read_history
 from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
-from queueops.core.values.masking import masked_text, pretty
+from queueops.core.stores.store import StoreError
+from queueops.core.values.masking import masked, masked_text, pretty
 from queueops.screens import formatting
 from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import users_shown
@@ -258,3 +264,26 @@ def _provider_batches(job: Job) -> list[tuple[str, SafeString]]:
         )
         for line in lines[:MAX_RELATED]
     ]
+
+
+def result_file(screen: Any, request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Answer with a job's whole result as a file. Secrets are masked, as on the page."""
+    job = Job.objects.filter(pk=pk).only("id", "project_id", "status", "result").first()
+    if not screen.has_view_permission(request, job):
+        raise PermissionDenied
+    if job is None or job.result is None:
+        raise Http404
+    try:
+        with among_few():
+            result = whole_result(job)
+    except (ResultMissing, StoreError) as error:
+        messages.error(request, error.message)
+        return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[pk]))
+    return HttpResponse(
+        json.dumps(masked(result), ensure_ascii=False),
+        content_type="application/json",
+        headers={
+            "Content-Disposition": f'attachment; filename="result-{pk}.json"',
+            "X-Content-Type-Options": "nosniff",
+        },
+    )

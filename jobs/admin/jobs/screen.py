@@ -49,8 +49,7 @@ from queueops.tenancy.models import Project
 from . import form as job_form
 from . import kinds
 from .bulk import ALL_JOBS, PARAMETERS, states_of
-from .page import page_of
-from .result import result_file
+from .page import page_of, result_file
 from .verbs import AGAIN, CANCEL, GO_ON, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
 
 COUNTED_FILTERS = ("state", "project", "batch_id", "before")

@@ -15,15 +15,15 @@ from jobs.services.finish.finish import bury
 from jobs.states import JobState
 from jobs.transitions import Move
 from queueops.core.sql import run_sql
+from queueops.tenancy.credential_pools import pools, refusals
 from queueops.tenancy.secrets.credentials import find_principals
 from ratelimits.costs import read_amounts
 from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
 from ratelimits.services.limiter.estimates import with_cached
-from ratelimits.services.limits.alternatives import Alternative
+from ratelimits.services.limits.alternatives import Alternative, alternatives_of, is_pooled
 from ratelimits.services.limits.catalogue import counted, rule_of_ramp, seconds_to_send
 from ratelimits.subjects import Subject
 
-from .choose_credential import choose_members
 from .deferrals import Deferral, Met, defer_jobs, deferral_delay
 
 REJECTED = "limit_rejected"
@@ -69,7 +69,7 @@ def admit(
         settle(settlements)
         return leaders, {}
     subjects = subjects_of(asking)
-    members = choose_members(asking, subjects)
+    members = _choose_members(asking, subjects)
     if shut := {job.id for job in asking if members.get(job.id) == ()}:
         # No credential of their pool may be used: these jobs wait as they are, and no limit is asked.
         subjects = [subject for job, subject in zip(asking, subjects, strict=True) if job.id not in shut]
@@ -110,6 +110,39 @@ def admit(
             # The lane's first job counts: it waits for no other job of the lane.
             delays.setdefault(job.lane, decision.retry_at - decision.now)
     return admitted, delays
+
+
+def _choose_members(jobs: Sequence[ClaimedJob], subjects: Sequence[Subject]) -> dict[UUID, tuple[Alternative, ...]]:
+    """
+    Return by job of a pool the credentials that may be shown for it, in the caller's transaction; none: it waits.
+
+    A job goes with no member that refused it while another is left; after all it begins anew. Where all members are
+    out, one job tries one that has rested.
+    """
+    asking = {job.id: subject for job, subject in zip(jobs, subjects, strict=True) if is_pooled(subject)}
+    if not asking:
+        return {}
+    members = {subject: alternatives_of(subject) for subject in set(asking.values())}
+    met = refusals.refused_by(asking)
+    found = {}
+    tried: set[Subject] = set()
+    for job, subject in asking.items():
+        found[job] = members[subject]
+        if members[subject] and members[subject][0].is_on_trial:
+            found[job] = () if subject in tried else _on_trial(members[subject])
+            tried.add(subject)
+        elif job in met:
+            others = tuple(one for one in members[subject] if one.credential not in met[job])
+            found[job] = others or members[subject]
+    return found
+
+
+def _on_trial(members: Sequence[Alternative]) -> tuple[Alternative, ...]:
+    let_go = next((one for one in members if refusals.begin_trial(one.credential)), None)
+    if let_go is None:
+        return ()
+    pools.forget()
+    return (let_go,)
 
 
 def _admitted(

@@ -6,19 +6,33 @@ declarations. Nothing else in the project reads `os.environ` for configuration.
 """
 
 from dataclasses import Field, dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
+from queueops.core.values import parse
 from queueops.core.values.numbers import MEGABYTE
 
 from .alerts import AlertSettings
 from .database import DatabaseSettings
-from .development import DevelopmentSettings
 from .limits import LimitSettings, MoneySettings
 from .retention import ResultSettings, RetentionSettings
-from .setting import Setting
+from .setting import Setting, setting
 from .signing_in import SigningInSettings, SingleSignOnSettings
 from .web import WebSettings
 from .workers import BatchLaneSettings, HandlerSettings, WorkerSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevelopmentSettings:
+    """Settings that only development needs."""
+
+    section: ClassVar[str] = "Development"
+
+    sandbox_port: int = setting("Port of the local sandbox provider.", parse.PORT, default=8001)
+    allow_loopback_targets: bool = setting(
+        "Handlers may call 127.0.0.1, for the sandbox. Refused in production.",
+        parse.BOOLEAN,
+        default=False,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
