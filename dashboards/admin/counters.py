@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from jobs.services.explain.queues import clears_at, queue_of, queues_behind
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.filters import Choice
 from queueops.screens.formatting import list_of
 from queueops.screens.one_page import OnePage
@@ -29,13 +30,14 @@ from .limit_page import users_of
 from .limit_verbs import ACCEPT, CLEAR, COOL_DOWN, DECLINE, END_OVERRIDE, OVERRIDE
 
 MAX_REFUSALS_SHOWN = 20
+_gauge = TypedAttribute[CounterGauge]("gauge")
 
 
 class WithGauges(OnePage):
     def prepare_rows(self, rows: list[Counter]) -> None:
         read = {gauge.counter_id: gauge for gauge in gauges(counter_ids=[one.pk for one in rows])}
         for counter in rows:
-            counter.gauge = read[counter.pk]  # type: ignore[attr-defined]
+            _gauge.set(counter, read[counter.pk])
 
 
 class LimitFilter(Choice):
@@ -111,19 +113,15 @@ class CounterAdmin(ReadOnlyMixin, PageAdmin):
 
     @admin.display(description="used")
     def gauge(self, counter: Counter) -> SafeString:
-        return gauge_bar(_gauge(counter))
+        return gauge_bar(_gauge.of(counter))
 
     @admin.display(description="")
     def unusual(self, counter: Counter) -> SafeString:
-        return marks(_gauge(counter))
+        return marks(_gauge.of(counter))
 
     @admin.display(description="changed")
     def changed(self, counter: Counter) -> SafeString | str:
         return formatting.ago(counter.updated_at)
-
-
-def _gauge(counter: Counter) -> CounterGauge:
-    return counter.gauge  # type: ignore[attr-defined, no-any-return]
 
 
 def _proposed(gauge: CounterGauge) -> SafeString | None:

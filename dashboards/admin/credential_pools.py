@@ -11,14 +11,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import TabularInline
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from jobs.services.operate.credential_pools import put_back_members
 from jobs.states import CallType
 from queueops.audit import trail
+from queueops.audit.audited import audited_before
 from queueops.screens import formatting
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import LabelledInline, QueueAdmin
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 from queueops.tenancy.credential_pools import pools
@@ -56,22 +56,16 @@ PUT_BACK = Verb(
 )
 
 
-class MemberInline(TabularInline):  # type: ignore[misc]
+class MemberInline(LabelledInline):
     model = CredentialPoolMember
     formset = MembersFormSet
     fields = ("credential", "weight", "stands", "room")
     readonly_fields = ("stands", "room")
     autocomplete_fields = ("credential",)
-    extra = 0
     verbose_name_plural = "Members"
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).select_related("credential", "pool").defer("credential__secret")
-
-    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest | None, **kwargs: Any) -> Any:
-        found = super().formfield_for_dbfield(db_field, request, **kwargs)
-        found.widget.attrs["aria-label"] = db_field.verbose_name  # the heading of a column labels no field
-        return found
 
     @admin.display(description="stands")
     def stands(self, member: CredentialPoolMember) -> SafeString | str:
@@ -117,7 +111,7 @@ class CredentialPoolAdmin(QueueAdmin):
         return ("name", "service") if obj else ()  # payloads and unfinished jobs name it
 
     def save_model(self, request: HttpRequest, obj: CredentialPool, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        request.audited_before = audited(CredentialPool.objects.get(pk=obj.pk)) if change else None  # type: ignore[attr-defined]
+        audited_before.set(request, audited(CredentialPool.objects.get(pk=obj.pk)) if change else None)
         super().save_model(request, obj, form, change)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
@@ -128,7 +122,7 @@ class CredentialPoolAdmin(QueueAdmin):
             actor=actor_of(request),
             action="change_credential_pool" if change else "add_credential_pool",
             target=_target(form.instance),
-            before=request.audited_before,  # type: ignore[attr-defined]
+            before=audited_before.of(request),
             after=after,
         )
         if not after["members"]:

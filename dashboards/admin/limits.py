@@ -9,10 +9,10 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import TabularInline
 
 from queueops.screens import formatting
-from queueops.screens.admin import ServiceFormAdmin
+from queueops.screens.admin import QueueInline, ServiceFormAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.filters import Choice
 from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of, on_one
@@ -39,6 +39,8 @@ from .limit_verbs import DELETE
 FIGURES: frozenset[str] = frozenset().union(*(algorithm.reads for algorithm in KINDS.values()))
 COUNTERS_SHOWN = 20
 MAX_OVERRIDES = 100
+_standing = TypedAttribute[LimitStanding]("standing")
+_proposals = TypedAttribute[list[Counter]]("proposals")
 
 
 class LimitServiceFilter(Choice):
@@ -58,16 +60,15 @@ class WithStandings(TypedChangeList):
         limits: list[Any] = list(self.result_list)  # type: ignore[has-type]
         stands, proposals = standings(limits), proposals_of(limits)
         for limit in limits:
-            limit.standing = stands[limit.pk]
-            limit.proposals = proposals.get(limit.pk, [])
+            _standing.set(limit, stands[limit.pk])
+            _proposals.set(limit, proposals.get(limit.pk, []))
         self.result_list = limits
 
 
-class OverrideInline(TabularInline):  # type: ignore[misc]
+class OverrideInline(QueueInline):
     model = LimitOverride
     form = OverrideForm
     fields = ("key", "capacity", "refill_per_second", "ends_at", "note")
-    extra = 0
     max_num = MAX_OVERRIDES
     verbose_name_plural = "Other caps for single keys"
 
@@ -247,7 +248,7 @@ class LimitAdmin(ServiceFormAdmin):
 
     @admin.display(description="fullest counter")
     def fullest(self, limit: Limit) -> SafeString | str:
-        gauge = _standing(limit).fullest
+        gauge = _standing.of(limit).fullest
         if gauge is None:
             return format_html('<span class="qo-muted">{}</span>', "nothing counted yet")
         key = "" if gauge.key == "*" else formatting.link("ratelimits_counter", gauge.counter_id, gauge.key)
@@ -255,7 +256,7 @@ class LimitAdmin(ServiceFormAdmin):
 
     @admin.display(description="waiting")
     def waiting(self, limit: Limit) -> SafeString | str:
-        standing = _standing(limit)
+        standing = _standing.of(limit)
         if not standing.waiting:
             return formatting.NOTHING
         words = f"more than {standing.waiting:,}" if standing.more else f"{standing.waiting:,}"
@@ -263,27 +264,19 @@ class LimitAdmin(ServiceFormAdmin):
 
     @admin.display(description="clears")
     def clears(self, limit: Limit) -> SafeString | str:
-        return _standing(limit).clears
+        return _standing.of(limit).clears
 
     @admin.display(description="")
     def unusual(self, limit: Limit) -> SafeString | str:
-        gauge = _standing(limit).fullest
+        gauge = _standing.of(limit).fullest
         found = marks(gauge) if gauge else SafeString("")
-        proposals = _proposals(limit)
+        proposals = _proposals.of(limit)
         if limit.proposed_reserves:
             found = format_html("{} {}", found, formatting.badge("blue", "lightbulb", "counted whole?"))
         if not proposals:
             return found
         said = figure(proposals[0].proposed_capacity or 0) if len(proposals) == 1 else f"{len(proposals)} other caps"
         return format_html("{} {}", found, formatting.badge("blue", "lightbulb", f"provider says {said}"))
-
-
-def _proposals(limit: Limit) -> list[Counter]:
-    return limit.proposals  # type: ignore[attr-defined, no-any-return]
-
-
-def _standing(limit: Limit) -> LimitStanding:
-    return limit.standing  # type: ignore[attr-defined, no-any-return]
 
 
 def _page_of(limit: Limit) -> dict[str, Any]:

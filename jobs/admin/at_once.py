@@ -16,7 +16,7 @@ from unfold.widgets import (
 )
 
 from jobs.handlers.registry import all_handlers
-from queueops.screens.forms import OptionalReasonForm, SuggestingWidget
+from queueops.screens.forms import OptionalReasonForm, SuggestingWidget, offer
 from queueops.screens.verbs import Verb, VerbOutcome
 from ratelimits.services.limits.known_names import KnownName, suggested
 from ratelimits.services.tuning.concurrency_caps import MAX_CALLS_AT_ONCE, AtOnce, at_once_of, set_at_once
@@ -54,7 +54,7 @@ class AtOnceForm(OptionalReasonForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         kinds = [handler.kind for handler in all_handlers() if not handler.internal]
-        self.fields["kind"].choices = [("", "every kind"), *((kind, kind) for kind in kinds)]  # type: ignore[attr-defined]
+        offer(self, "kind", kinds, none="every kind")
 
 
 def _set(ids: Sequence[str], *, actor: str, at_most: int, **whose: Any) -> VerbOutcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 from django.db.models import QuerySet
@@ -11,9 +11,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
-from unfold.contrib.filters.admin import TextFilter
 
 from jobs.handlers.registry import all_handlers
+from jobs.querysets import TaggedQuerySet
 from jobs.states import Priority
 from queueops.core.values.tags import split_tags
 from queueops.screens.filters import Choice, ExactId, ExactText
@@ -52,13 +52,13 @@ class FingerprintFilter(ExactText):
     parameter_name = "fingerprint"
 
 
-class TagFilter(TextFilter):  # type: ignore[misc] # unfold has no types
+class TagFilter(ExactText):
     title = "tags (all of these)"
     parameter_name = "tags"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         given = self.value()
-        return queryset.tagged(split_tags(given)) if given else queryset  # type: ignore[attr-defined]
+        return cast("TaggedQuerySet[Any]", queryset).tagged(split_tags(given)) if given else queryset
 
 
 def tags_shown(screen: str, names: Iterable[str]) -> SafeString | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import OuterRef, QuerySet, Subquery
@@ -14,6 +15,7 @@ from django.utils.safestring import SafeString
 
 from jobs.models import PauseSwitch
 from queueops.screens import formatting
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.verbs import on_one
 from queueops.tenancy.admin.projects import ProjectAdmin
 from queueops.tenancy.models import Project
@@ -21,6 +23,7 @@ from queueops.tenancy.models import Project
 from .at_once import AT_ONCE, caps_shown
 
 admin.site.unregister(Project)
+_switch = TypedAttribute[UUID | None]("switch")
 
 
 @admin.register(Project)
@@ -43,7 +46,7 @@ class WorkingProjectAdmin(ProjectAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Project]:
         switches = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=OuterRef("pk"))
         rows: QuerySet[Project] = super().get_queryset(request)
-        return rows.annotate(switch=Subquery(switches.values("pk")[:1]))
+        return rows.annotate(**{_switch.name: Subquery(switches.values("pk")[:1])})
 
     @admin.display(description="work")
     def work(self, project: Project) -> SafeString:
@@ -61,7 +64,7 @@ class WorkingProjectAdmin(ProjectAdmin):
 
     @admin.display(description="paused")
     def paused(self, project: Project) -> SafeString | str:
-        switch = project.switch  # type: ignore[attr-defined]
+        switch = _switch.of(project)
         if switch is None:
             address = (
                 f"{reverse('admin:jobs_pauseswitch_pause_work')}?{urlencode({'scope': 'project', 'key': project.pk})}"

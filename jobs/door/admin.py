@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import ProjectFilter
-from queueops.screens.forms import SuggestingWidget, optional_reason
+from queueops.screens.forms import CheckedForm, SuggestingWidget, add_faults, optional_reason
 from queueops.screens.verbs import actor_of
 
 from .errors import BadModelRoute
@@ -18,7 +17,7 @@ from .models import ModelRoute
 from .routes import FIGURES, check_route, credentials_known, delete_route, save_route
 
 
-class ModelRouteForm(forms.ModelForm):  # type: ignore[type-arg]
+class ModelRouteForm(CheckedForm):
     reason = optional_reason()
 
     class Meta:
@@ -26,15 +25,11 @@ class ModelRouteForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ("project", *FIGURES)
         widgets = {"credential": SuggestingWidget(credentials_known)}
 
-    def _post_clean(self) -> None:
-        """After the fields' own checks, which fill the instance."""
-        super()._post_clean()  # type: ignore[misc]
-        if not self.errors:
-            try:
-                check_route(self.instance)
-            except BadModelRoute as error:
-                for field, faults in error.fields.items():
-                    self.add_error(field if field in self.fields else None, list(faults))
+    def check_row(self) -> None:
+        try:
+            check_route(self.instance)
+        except BadModelRoute as error:
+            add_faults(self, error)
 
 
 @admin.register(ModelRoute)

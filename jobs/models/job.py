@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import uuid_utils.compat
 from django.contrib.postgres.fields import ArrayField
@@ -86,6 +86,7 @@ class Batch(models.Model):
     on_finish_job = models.UUIDField(null=True, help_text="The job that waits for its end. Null: none was asked for.")
     created_at = models.DateTimeField(db_default=Now())
     finished_at = models.DateTimeField(null=True)
+    tags: list[str]  # filled by tell_tags or by the list in the admin
 
     objects = BatchQuerySet.as_manager()
 
@@ -221,6 +222,10 @@ class Job(models.Model):
     updated_at = models.DateTimeField(db_default=Now())
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    tags: list[str]  # filled by tell_tags
+    # Filled by ResultSerializer.
+    shown_result: Any
+    place_of_result: dict[str, Any] | None
 
     objects = JobQuerySet.as_manager()
 

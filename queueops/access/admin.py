@@ -22,9 +22,11 @@ from queueops.access.invite_screen import InvitesMixin
 from queueops.access.models import Passkey, SignInCount
 from queueops.access.services import guard, invitations, second_factor
 from queueops.audit import trail
+from queueops.audit.audited import audited_before
 from queueops.core.errors import QueueOpsError
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.forms import ReasonForm
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
 
@@ -52,6 +54,7 @@ def _reset(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
 
 
 HAS_PASSKEY = Exists(Passkey.objects.filter(user=OuterRef("pk")))
+_has_passkey = TypedAttribute[bool]("has_passkey")
 RESET = Verb(
     name="reset-second-factor",
     permission="access.reset_authenticator",
@@ -93,12 +96,12 @@ class AuditedPeopleMixin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Writes what a form changed into the audit trail, groups and permissions among it."""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        request.before = self.audited(type(obj).objects.get(pk=obj.pk)) if change else None  # type: ignore[attr-defined]
+        audited_before.set(request, self.audited(type(obj).objects.get(pk=obj.pk)) if change else None)
         super().save_model(request, obj, form, change)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
-        self._record(request, form.instance, "change" if change else "add", request.before)  # type: ignore[attr-defined]
+        self._record(request, form.instance, "change" if change else "add", audited_before.of(request))
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         self._record(request, obj, "delete", self.audited(obj), deleted=True)
@@ -109,7 +112,7 @@ class AuditedPeopleMixin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.delete_model(request, obj)
 
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
-        if not hasattr(request, "before"):  # the page that sets a password saves the form itself
+        if audited_before.find(request) is None:  # the page that sets a password saves the form itself
             self._record(request, obj, "set_password_of", None)
         return super().log_change(request, obj, message)
 
@@ -126,7 +129,7 @@ class AuditedPeopleMixin(admin.ModelAdmin):  # type: ignore[type-arg]
         raise NotImplementedError
 
 
-class AccountForm(UserChangeForm):  # type: ignore[misc]  # unfold has no types
+class AccountForm(UserChangeForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if "groups" in self.fields:  # not for those who may only look
@@ -142,7 +145,7 @@ class AccountForm(UserChangeForm):  # type: ignore[misc]  # unfold has no types
 
 
 @admin.register(User)
-class UserAdmin(InvitesMixin, AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignore[type-arg, misc]  # unfold has no types
+class UserAdmin(InvitesMixin, AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignore[type-arg]
     form = AccountForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
@@ -164,11 +167,11 @@ class UserAdmin(InvitesMixin, AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin): 
 
     @admin.display(description="second factor", boolean=True)
     def has_second_factor(self, user: User) -> bool:
-        return second_factor.authenticator_of(user) is not None or user.has_passkey  # type: ignore[attr-defined]
+        return second_factor.authenticator_of(user) is not None or _has_passkey.of(user)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         people: QuerySet[User] = super().get_queryset(request)
-        return people.annotate(has_passkey=HAS_PASSKEY)
+        return people.annotate(**{_has_passkey.name: HAS_PASSKEY})
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         user = User.objects.filter(pk=object_id).first() if str(object_id).isdecimal() else None
@@ -189,7 +192,7 @@ class UserAdmin(InvitesMixin, AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin): 
 
 
 @admin.register(Group)
-class GroupAdmin(AuditedPeopleMixin, DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class GroupAdmin(AuditedPeopleMixin, DjangoGroupAdmin, ModelAdmin):
     filter_horizontal = ()  # as for users
     search_help_text = "A part of a role's name"
 

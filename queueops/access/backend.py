@@ -13,12 +13,14 @@ from django.db.models import OuterRef
 from django.http import HttpRequest
 
 from queueops.core.web.client_address import client_address
+from queueops.screens.attribute import TypedAttribute
 
 from .models import Passkey
 from .services.guard import Purpose, SignInLocked, guarded
 from .services.known_browsers import known_to
 
 ONLY = "superusers"
+sign_in_locked = TypedAttribute[SignInLocked]("sign_in_locked")  # of a request, for the page's answer
 
 
 def may_use_password(user: Any) -> bool:
@@ -48,7 +50,7 @@ class GuardedBackend(ModelBackend):
             )
         except SignInLocked as locked:
             if request:
-                request.sign_in_locked = locked  # type: ignore[attr-defined]  # for the page's answer
+                sign_in_locked.set(request, locked)
             raise PermissionDenied from locked  # no other backend is asked
 
     def get_user(self, user_id: Any) -> User | None:

@@ -9,17 +9,18 @@ from django.http import HttpRequest
 from unfold.forms import AuthenticationForm
 from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
+from .backend import sign_in_locked
 from .services.guard import SignInLocked
 
 
-class SignInForm(AuthenticationForm):  # type: ignore[misc]  # unfold has no types
+class SignInForm(AuthenticationForm):
     """Unfold's form, which also says when the account is locked."""
 
     request: HttpRequest
 
     @property
     def locked(self) -> SignInLocked | None:
-        return getattr(self.request, "sign_in_locked", None)
+        return sign_in_locked.find(self.request)
 
     def get_invalid_login_error(self) -> forms.ValidationError:
         if self.locked:

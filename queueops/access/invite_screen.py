@@ -17,7 +17,7 @@ from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminSelectWidget,
 
 from queueops.access.services import invitations
 from queueops.core.errors import QueueOpsError
-from queueops.screens.forms import ConfirmForm
+from queueops.screens.forms import ConfirmForm, set_queryset
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import ask, show_error
 
@@ -49,8 +49,7 @@ class InviteForm(ConfirmForm):
     def __init__(self, *args: Any, asks: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         mine = [role.pk for role in Group.objects.all() if invitations.may_give(asks, role)]
-        roles = Group.objects.filter(pk__in=mine).order_by("name")
-        self.fields["role"].queryset = roles  # type: ignore[attr-defined]
+        set_queryset(self, "role", Group.objects.filter(pk__in=mine).order_by("name"))
         self.fields["email"].help_text = (
             "The link is mailed to it, and shown to you once."
             if settings.QUEUEOPS.email_url

@@ -101,6 +101,7 @@ class PersonalToken(models.Model):
     revoked_at = models.DateTimeField(null=True, editable=False)
     last_used_at = models.DateTimeField(null=True, editable=False, help_text="To the minute.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
+    shown_secret: str  # a new one's, until its page has shown it
 
     class Meta:
         ordering = ("-pk",)

@@ -104,7 +104,7 @@ class PersonalTokenAdmin(IssuedAdmin):
             actor=actor_of(request),
         )
         obj.pk, obj.prefix = token.pk, token.prefix
-        request.issued_secret = secret  # type: ignore[attr-defined]  # for response_add alone
+        obj.shown_secret = secret
 
     def response_add(
         self, request: HttpRequest, obj: PersonalToken, post_url_continue: str | None = None
@@ -113,7 +113,7 @@ class PersonalTokenAdmin(IssuedAdmin):
             self,
             request,
             title="Token issued",
-            secret=request.issued_secret,  # type: ignore[attr-defined]
+            secret=obj.shown_secret,
             explains=f"Your token {obj.name}. Only its digest is stored. Whoever has it acts in your name.",
             goes_on_to=reverse("admin:access_personaltoken_changelist"),
         )

@@ -10,7 +10,11 @@ from django.http import HttpRequest
 
 from queueops.audit import trail
 from queueops.screens.admin import QueueAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.verbs import actor_of
+
+# A form's row as it was. The entry is written later: once the rows beside it are saved, too.
+audited_before = TypedAttribute[Mapping[str, Any] | None]("audited_before")
 
 
 class AuditedMixin(QueueAdmin):

@@ -9,7 +9,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.forms import SplitDateTimeField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from unfold.admin import ModelAdmin
+from unfold.admin import TabularInline
 
 from queueops.core.errors import QueueOpsError
 from queueops.core.web.read_your_writes import may_lag
@@ -18,10 +18,10 @@ from .formatting import NOTHING
 from .verbs import VerbsMixin
 
 
-class QueueAdmin(VerbsMixin, ModelAdmin):
+class QueueAdmin(VerbsMixin):
     """A list over the whole width that counts no table, with the actions that a person may take."""
 
-    change_list_template = "admin/kit/change_list.html"
+    change_list_template: Any = "admin/kit/change_list.html"
     list_fullwidth = True
     list_per_page = 50
     show_full_result_count = False
@@ -51,6 +51,19 @@ class QueueAdmin(VerbsMixin, ModelAdmin):
     @admin.display(description="project")
     def of_project(self, row: Any) -> str:
         return str(row.project_id or NOTHING)
+
+
+class QueueInline(TabularInline):
+    extra = 0
+
+
+class LabelledInline(QueueInline):
+    """Names each input by its column, whose heading labels no field."""
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest | None, **kwargs: Any) -> Any:
+        found = super().formfield_for_dbfield(db_field, request, **kwargs)
+        found.widget.attrs["aria-label"] = db_field.verbose_name
+        return found
 
 
 class PageAdmin(QueueAdmin):

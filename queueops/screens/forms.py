@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from django import forms
+from django.db.models import QuerySet
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
+
+from queueops.core.errors import QueueOpsError
 
 MAX_MINUTES_AHEAD = 366 * 24 * 60
 
@@ -27,6 +30,27 @@ class SuggestingWidget(UnfoldAdminTextInputWidget):
         return format_html('{}<datalist id="{}">{}</datalist>', field, known, offered)
 
 
+class UnrenderedTextarea(UnfoldAdminTextareaWidget):
+    """Takes text and shows none: what was typed is not sent back to the page, not even beside an error."""
+
+    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context(name, None, attrs)
+        return context
+
+
+def set_choices(form: forms.BaseForm, name: str, choices: Iterable[tuple[str, str]]) -> None:
+    cast("forms.ChoiceField", form.fields[name]).choices = list(choices)
+
+
+def offer(form: forms.BaseForm, name: str, values: Iterable[str], *, none: str = "") -> None:
+    """Let a person choose one of the values, or no value, which the words `none` stand for."""
+    set_choices(form, name, [*([("", none)] if none else []), *((value, value) for value in values)])
+
+
+def set_queryset(form: forms.BaseForm, name: str, queryset: QuerySet[Any]) -> None:
+    cast("forms.ModelChoiceField[Any]", form.fields[name]).queryset = queryset
+
+
 class ConfirmForm(forms.Form):
     """Nothing but yes. `rows` are what the action is about."""
 
@@ -35,6 +59,25 @@ class ConfirmForm(forms.Form):
     def __init__(self, *args: Any, rows: Sequence[Any] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.rows = rows
+
+
+class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A form whose row a service checks once the fields' own checks have filled it."""
+
+    def _post_clean(self) -> None:
+        super()._post_clean()  # type: ignore[misc]  # the stubs do not know Django's hook
+        if not self.errors:
+            self.check_row()
+
+    def check_row(self) -> None:
+        """Add what the service finds wrong with the instance to the form's errors."""
+        raise NotImplementedError
+
+
+def add_faults(form: forms.BaseForm, error: QueueOpsError) -> None:
+    """Show each fault at its field, or above the form where it has no such field."""
+    for field, faults in error.fields.items():
+        form.add_error(field if field in form.fields else None, list(faults))
 
 
 class ReasonForm(ConfirmForm):

@@ -20,6 +20,7 @@ from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from unfold.admin import ModelAdmin
 from unfold.decorators import action
 from unfold.enums import ActionVariant
 
@@ -78,6 +79,13 @@ def actor_of(request: HttpRequest) -> str:
     return f"user:{request.user.pk}"
 
 
+def mark(function: Callable[..., HttpResponse], **attributes: Any) -> Callable[..., HttpResponse]:
+    """Give an action what is read of it: `needs` is its permission, and `verb` is for `verb_of`."""
+    for name, value in attributes.items():
+        setattr(function, name, value)
+    return function
+
+
 def on_selected(verb: Verb) -> Any:
     """The action on the rows chosen in the list."""
 
@@ -86,10 +94,8 @@ def on_selected(verb: Verb) -> Any:
         rows = queryset.filter(pk__in=request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
         return ask_or_act(model_admin, request, verb, rows, goes_back_to=request.get_full_path())
 
-    selected.__name__ = f"{verb.name}_selected"
-    selected.short_description = f"{verb.label}…"  # type: ignore[attr-defined]
-    selected.needs = verb.permission  # type: ignore[attr-defined]
-    return selected
+    name, words = f"{verb.name}_selected", f"{verb.label}…"
+    return mark(selected, __name__=name, short_description=words, needs=verb.permission)
 
 
 def on_one(verb: Verb) -> Any:
@@ -110,11 +116,8 @@ def on_one(verb: Verb) -> Any:
             return HttpResponseRedirect(reverse(f"{screens}_changelist"))  # the verb has ended the row
         return answer
 
-    one.__name__ = verb.name
-    one.needs = verb.permission  # type: ignore[attr-defined]
-    one.verb = verb  # type: ignore[attr-defined]  # for `verb_of`
     return action(
-        one,
+        mark(one, __name__=verb.name, needs=verb.permission, verb=verb),
         description=verb.label,
         url_path=verb.name,
         icon=verb.icon,
@@ -198,7 +201,7 @@ def report(request: HttpRequest, verb: Verb, outcome: VerbOutcome) -> None:
     messages.add_message(request, messages.SUCCESS if all_went_well or outcome.report else messages.WARNING, sentence)
 
 
-class VerbsMixin:
+class VerbsMixin(ModelAdmin):
     """
     Offers the actions whose permission a person has; an action that names none is offered to nobody.
 
@@ -211,13 +214,13 @@ class VerbsMixin:
         Raises:
             BadRequest: A row was chosen by a value that is no key.
         """
-        key = self.opts.pk  # type: ignore[attr-defined]
+        key = self.opts.pk
         try:
             for chosen in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME):
                 key.to_python(chosen)
         except ValidationError as error:
             raise BadRequest("What was chosen is no row.") from error
-        response: HttpResponse = super().changelist_view(request, extra_context)  # type: ignore[misc]
+        response: HttpResponse = super().changelist_view(request, extra_context)
         return response
 
     def _filter_actions_by_permissions(self, request: HttpRequest, actions: Sequence[Any]) -> list[Any]:

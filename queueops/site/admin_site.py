@@ -11,7 +11,7 @@ from unfold.apps import BasicAppConfig
 from unfold.sites import UnfoldAdminSite
 
 
-class QueueOpsSite(UnfoldAdminSite):  # type: ignore[misc]  # unfold has no types
+class QueueOpsSite(UnfoldAdminSite):
     def _get_is_tab_active(self, request: HttpRequest, tabs: list[dict[str, Any]], link: str) -> bool:
         """No: the entries of admin_theme.py say themselves whether one of their tabs is open."""
         return False
@@ -22,7 +22,7 @@ class QueueOpsSite(UnfoldAdminSite):  # type: ignore[misc]  # unfold has no type
         return tabs
 
 
-class UnfoldConfig(BasicAppConfig):  # type: ignore[misc]
+class UnfoldConfig(BasicAppConfig):
     default = False  # settings name it
 
     def ready(self) -> None:

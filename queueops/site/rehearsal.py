@@ -107,8 +107,8 @@ def rehearse(
 
 @contextmanager
 def _rolled_back() -> Iterator[None]:
-    block = transaction.Atomic(using=None, savepoint=True, durable=False)
-    block._from_testcase = True  # type: ignore[attr-defined]  # noqa: SLF001 - or no service's durable block would begin in it
+    block: Any = transaction.Atomic(using=None, savepoint=True, durable=False)
+    block._from_testcase = True  # noqa: SLF001 - or no service's durable block would begin in it
     with block:
         try:
             yield

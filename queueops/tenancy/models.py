@@ -201,6 +201,8 @@ class ProducerKey(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False, help_text="To the minute.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
+    shown_secret: str  # a new one's, until its page has shown it
+
     objects = ProducerKeyQuerySet.as_manager()
 
     class Meta:

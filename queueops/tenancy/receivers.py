@@ -39,6 +39,7 @@ class Receiver(models.Model):
     paused_because = models.CharField(
         max_length=6, choices=Pause, default="", db_default="", editable=False, blank=True
     )
+    shown_secret: str  # a new one's, until its page has shown it
 
     class Meta:
         abstract = True

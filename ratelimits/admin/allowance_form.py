@@ -9,7 +9,7 @@ from django import forms
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
 from queueops.screens.confirm_form import AskingForm
-from queueops.screens.forms import optional_reason
+from queueops.screens.forms import offer, optional_reason, set_queryset
 from queueops.tenancy.models import Project
 from ratelimits.models import Allowance, AllowanceOverride
 from ratelimits.services.usage.allowances import FIGURES, changes_that_bite
@@ -32,11 +32,10 @@ class AllowanceForm(AskingForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if "time_zone" in self.fields:
-            self.fields["time_zone"].choices = [(zone, zone) for zone in zones()]  # type: ignore[attr-defined]
+            offer(self, "time_zone", zones())
             self.fields["time_zone"].initial = self.instance.time_zone
         if "project" in self.fields:
-            without = Project.objects.filter(allowance=None)
-            self.fields["project"].queryset = without  # type: ignore[attr-defined]
+            set_queryset(self, "project", Project.objects.filter(allowance=None))
 
     def figures(self) -> dict[str, Any]:
         """The form's figures, as the service takes them."""
@@ -73,7 +72,7 @@ class UserQuotaForm(forms.ModelForm):  # type: ignore[type-arg]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if "project" in self.fields:
-            self.fields["project"].queryset = Project.objects.exclude(allowance=None)  # type: ignore[attr-defined]
+            set_queryset(self, "project", Project.objects.exclude(allowance=None))
             self.fields["project"].help_text = "One that has an allowance."
         if "user_id" in self.fields:
             self.fields["user_id"].help_text = "The user's UUID, as tokens and server keys name it."

@@ -19,7 +19,7 @@ from queueops.screens.one_page import NewestPage
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 from queueops.tenancy.models import Project
-from ratelimits.admin.usage.parts import amount, narrowed, units_of
+from ratelimits.admin.usage.parts import amount, narrowed, tell_units
 from ratelimits.admin.usage.verbs import REMOVE_QUOTA
 from ratelimits.models import AllowanceOverride
 from ratelimits.services.usage import allowances
@@ -49,9 +49,7 @@ REMOVE = Verb(
 
 class WithUnits(NewestPage):
     def prepare_rows(self, rows: list[AllowanceOverride]) -> None:
-        units = units_of(row.project_id for row in rows)
-        for row in rows:
-            row.unit = units[row.project_id]  # type: ignore[attr-defined]
+        tell_units(rows)
 
 
 @admin.register(AllowanceOverride)
@@ -112,7 +110,7 @@ class AllowanceOverrideAdmin(ServiceFormAdmin):
 
     @admin.display(description="a month")
     def quota_shown(self, override: AllowanceOverride) -> str:
-        return amount(override.quota, override.unit)  # type: ignore[attr-defined]
+        return amount(override.quota, override.unit)
 
     @admin.display(description="note")
     def note_shown(self, override: AllowanceOverride) -> str:

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of
 from ratelimits.admin.usage.parts import amount, narrowed
@@ -24,6 +25,8 @@ from ratelimits.services.usage.reports import MAX_USERS_COUNTED, Users, users_of
 from . import ledger_check
 from .allowance_form import AllowanceForm
 
+_counted = TypedAttribute[Users]("counted")
+
 
 class WithUsers(TypedChangeList):
     """The page's allowances with their users, counted together."""
@@ -33,7 +36,7 @@ class WithUsers(TypedChangeList):
         rows: list[Any] = list(self.result_list)  # type: ignore[has-type]
         counted = users_of_allowances(rows)
         for row in rows:
-            row.counted = counted[row.pk]
+            _counted.set(row, counted[row.pk])
         self.result_list = rows
 
 
@@ -119,30 +122,26 @@ class AllowanceAdmin(ServiceFormAdmin):
 
     @admin.display(description="month")
     def zone(self, allowance: Allowance) -> SafeString:
-        return format_html('{} <span class="qo-muted">{}</span>', _counted(allowance).month, allowance.time_zone)
+        return format_html('{} <span class="qo-muted">{}</span>', _counted.of(allowance).month, allowance.time_zone)
 
     @admin.display(description="users")
     def users(self, allowance: Allowance) -> SafeString | str:
-        counted = _counted(allowance)
+        counted = _counted.of(allowance)
         return _link(allowance, counted, users_in_words(counted)) if counted.users else formatting.NOTHING
 
     @admin.display(description="near the quota")
     def near(self, allowance: Allowance) -> SafeString | str:
-        counted = _counted(allowance)
+        counted = _counted.of(allowance)
         return _link(allowance, counted, f"{counted.near:,}", level="near") if counted.near else formatting.NOTHING
 
     @admin.display(description="over it")
     def over(self, allowance: Allowance) -> SafeString | str:
-        counted = _counted(allowance)
+        counted = _counted.of(allowance)
         return _link(allowance, counted, f"{counted.over:,}", level="over") if counted.over else formatting.NOTHING
 
 
 def users_in_words(counted: Users) -> str:
     return f"more than {MAX_USERS_COUNTED:,}" if counted.users > MAX_USERS_COUNTED else f"{counted.users:,}"
-
-
-def _counted(allowance: Allowance) -> Users:
-    return allowance.counted  # type: ignore[attr-defined, no-any-return]
 
 
 def _link(allowance: Allowance, counted: Users, words: str, **filters: str) -> SafeString:

@@ -21,8 +21,8 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
 from queueops.screens import formatting
 from queueops.screens.filters import MAX_PROJECTS_LISTED
-from queueops.screens.forms import ConfirmForm, ReasonForm
-from queueops.screens.verbs import actor_of, ask, show_error
+from queueops.screens.forms import ConfirmForm, ReasonForm, offer
+from queueops.screens.verbs import actor_of, ask, mark, show_error
 from ratelimits.models import Allowance
 from ratelimits.services.usage import ledger
 from ratelimits.services.usage.ledger import Difference, LedgerCheck
@@ -49,7 +49,7 @@ class CheckForm(ConfirmForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         projects = Allowance.objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED]
-        self.fields["project"].choices = [("", "all of them"), *((key, key) for key in projects)]  # type: ignore[attr-defined]
+        offer(self, "project", projects, none="all of them")
 
 
 def _check(model_admin: Any, request: HttpRequest) -> HttpResponse:
@@ -159,6 +159,5 @@ def _line(one: Difference) -> dict[str, Any]:
     }
 
 
-_check.__name__ = "check_ledger"
-_check.needs = PERMISSION  # type: ignore[attr-defined]
+mark(_check, __name__="check_ledger", needs=PERMISSION)
 ACTION = action(_check, description="Check the ledger…", url_path="check-ledger", icon="fact_check")

@@ -14,7 +14,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminS
 from queueops.core.clock import Now
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
-from queueops.screens.forms import ReasonForm
+from queueops.screens.forms import ReasonForm, set_choices
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.people import name_of
 from ratelimits.models import AlertSilence, Limit, QuotaAlert
@@ -37,7 +37,7 @@ class SilenceForm(ReasonForm):
     def __init__(self, *args: Any, rows: Sequence[Any] = (), **kwargs: Any) -> None:
         super().__init__(*args, rows=rows, **kwargs)
         offered = [choice for alert in rows[:1] for choice in _offered(alert)]
-        self.fields["of"].choices = offered  # type: ignore[attr-defined]
+        set_choices(self, "of", offered)
         self.fields["of"].initial = [value for value, _ in offered if not value.startswith("project:")]
 
 

@@ -37,6 +37,7 @@ from queueops.core.values.masking import masked
 from queueops.core.web.downloads import download, pieces_of
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, actor_of, on_one, on_selected
@@ -49,6 +50,7 @@ from .verbs import CANCEL, GO_ON, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 
 MAX_CAUSES_OF_A_BATCH = 5
 MAX_OPERATIONS = 50
+_snapshot = TypedAttribute[BatchSnapshot]("snapshot")
 # The `state` filter of earlier releases, which is still in people's bookmarks, as verdicts.
 SAVED_BEFORE: dict[str, Sequence[str]] = {
     "paused": (BatchVerdict.HELD,),
@@ -122,19 +124,19 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
 
     @admin.display(description="batch")
     def batch(self, batch: Batch) -> SafeString:
-        return format_html("{} {} {}", batch.name, formatting.short_id(batch.pk), _tags(batch.tags))  # type: ignore[attr-defined]
+        return format_html("{} {} {}", batch.name, formatting.short_id(batch.pk), _tags(batch.tags))
 
     @admin.display(description="state")
     def state(self, batch: Batch) -> SafeString:
-        return batch_badge(_snapshot(batch))
+        return batch_badge(_snapshot.of(batch))
 
     @admin.display(description="progress")
     def progress(self, batch: Batch) -> SafeString:
-        return progress_of(_snapshot(batch))
+        return progress_of(_snapshot.of(batch))
 
     @admin.display(description="failed")
     def failed(self, batch: Batch) -> SafeString | str:
-        failed = _snapshot(batch).counts[JobState.FAILED]
+        failed = _snapshot.of(batch).counts[JobState.FAILED]
         return format_html('<span class="qo-bad">{}</span>', f"{failed:,}") if failed else formatting.NOTHING
 
     @admin.display(description="rate")
@@ -143,7 +145,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
 
     @admin.display(description="ends")
     def eta(self, batch: Batch) -> SafeString | str:
-        snapshot = _snapshot(batch)
+        snapshot = _snapshot.of(batch)
         return _ends(snapshot) or until_when(snapshot.scheduled) or formatting.NOTHING
 
     @admin.display(description="age")
@@ -154,8 +156,8 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         snapshots = batch_snapshots(rows)
         tags = Tag.objects.of([batch.pk for batch in rows])
         for batch in rows:
-            batch.tags = tags.get(batch.pk, [])  # type: ignore[attr-defined]
-            batch.snapshot = snapshots[batch.pk]  # type: ignore[attr-defined]
+            batch.tags = tags.get(batch.pk, [])
+            _snapshot.set(batch, snapshots[batch.pk])
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Batch], search_term: str
@@ -252,10 +254,6 @@ def _ends(snapshot: BatchSnapshot) -> SafeString | str:
     if at is None or snapshot.eta_earliest is None:
         return formatting.ago(at) if at else ""
     return format_html("{}; at its speed so far {}", formatting.ago(at), formatting.ago(snapshot.eta_earliest))
-
-
-def _snapshot(batch: Batch) -> BatchSnapshot:
-    return batch.snapshot  # type: ignore[attr-defined, no-any-return]
 
 
 def _page_of(batch: Batch) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from jobs.tracebacks import without_diagnostics
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.formatting import NOTHING
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
@@ -37,6 +38,9 @@ from . import bulk, groups
 from .verbs import DISCARD, EDIT, REQUEUE
 
 RESOLUTIONS = {"open": ("red", "error"), "requeued": ("green", "replay"), "discarded": ("grey", "delete")}
+_target = TypedAttribute[str]("goes_to")
+_user = TypedAttribute[str]("of_user")
+_batch = TypedAttribute[SafeString | str]("of_batch")
 
 
 class ResolutionFilter(Choice):
@@ -107,15 +111,15 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
 
     @admin.display(description="target")
     def goes_to(self, letter: DeadLetter) -> str:
-        return letter.goes_to  # type: ignore[attr-defined, no-any-return]
+        return _target.of(letter)
 
     @admin.display(description="user")
     def of_user(self, letter: DeadLetter) -> str:
-        return letter.of_user  # type: ignore[attr-defined, no-any-return]
+        return _user.of(letter)
 
     @admin.display(description="batch")
     def of_batch(self, letter: DeadLetter) -> SafeString | str:
-        return letter.of_batch  # type: ignore[attr-defined, no-any-return]
+        return _batch.of(letter)
 
     def prepare_rows(self, rows: list[DeadLetter]) -> None:
         """Give each row the values that its columns show of its job, user and batch."""
@@ -127,11 +131,10 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
             labels[project] = labels_of(project, {user for user in users if user})
         for row in rows:
             job = jobs[row.job_id]
-            row.goes_to = name_of(row.service, job.target)  # type: ignore[attr-defined]
-            row.of_user = _shown(job.user_id, labels[row.project_id])  # type: ignore[attr-defined]
-            row.of_batch = (  # type: ignore[attr-defined]
-                formatting.link("jobs_batch", row.batch_id, _shown(row.batch_id, batches)) if row.batch_id else NOTHING
-            )
+            _target.set(row, name_of(row.service, job.target))
+            _user.set(row, _shown(job.user_id, labels[row.project_id]))
+            batch = _shown(row.batch_id, batches)
+            _batch.set(row, formatting.link("jobs_batch", row.batch_id, batch) if row.batch_id else batch)
 
     @admin.display(description="attempts")
     def tries(self, letter: DeadLetter) -> int:

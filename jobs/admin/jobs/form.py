@@ -31,8 +31,8 @@ from jobs.states import TERMINAL
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.values.masking import MASK, masked, unmasked
 from queueops.screens.filters import MAX_PROJECTS_LISTED
-from queueops.screens.forms import ReasonForm, optional_reason
-from queueops.screens.verbs import actor_of
+from queueops.screens.forms import ReasonForm, offer, optional_reason
+from queueops.screens.verbs import actor_of, mark
 from queueops.tenancy.models import Project
 from queueops.tenancy.secrets.credentials import usable_by
 
@@ -79,9 +79,8 @@ class ChooseForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         projects = Project.objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED]
-        self.fields["project"].choices = [(key, key) for key in projects]  # type: ignore[attr-defined]
-        kinds = [handler.kind for handler in all_handlers() if not handler.internal]
-        self.fields["kind"].choices = [(kind, kind) for kind in kinds]  # type: ignore[attr-defined]
+        offer(self, "project", projects)
+        offer(self, "kind", [handler.kind for handler in all_handlers() if not handler.internal])
 
 
 class JobForm(forms.Form):
@@ -341,9 +340,8 @@ def _verb(view: Callable[..., HttpResponse], permission: str) -> Any:
     def changes(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
         return view(model_admin, request, object_id)
 
-    changes.__name__ = "with_changes"
-    changes.needs = permission  # type: ignore[attr-defined]
-    return action(changes, description="Run again with changes", url_path="with-changes", icon="edit_note")
+    marked = mark(changes, __name__="with_changes", needs=permission)
+    return action(marked, description="Run again with changes", url_path="with-changes", icon="edit_note")
 
 
 WITH_CHANGES, REQUEUE_WITH_CHANGES = _verb(with_changes, AGAIN), _verb(requeue_with_changes, REQUEUE)

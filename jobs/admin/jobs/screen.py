@@ -41,6 +41,7 @@ from jobs.states import APART, OUTAGE, RUNNING, SCHEDULED, UNFINISHED, WAITING, 
 from queueops.core.values.tags import split_tags
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.filters import ProjectFilter, UserFilter
 from queueops.screens.paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
@@ -61,6 +62,9 @@ INDEXED_STATES: dict[str, dict[str, Any]] = {
     JobState.RETRIED: {"scheduled_at__isnull": False},
     JobState.RATE_LIMITED: {},
 }
+_score = TypedAttribute[float]("score")
+_state = TypedAttribute[str]("shown_state")
+_held_by = TypedAttribute[SafeString | str]("waits_for")
 
 
 @admin.register(Job)
@@ -110,14 +114,14 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 
     @admin.display(description="state")
     def state(self, job: Job) -> SafeString:
-        return state_badge(job.shown_state)  # type: ignore[attr-defined]
+        return state_badge(_state.of(job))
 
     @admin.display(description="priority")
     def priority_now(self, job: Job) -> SafeString | str:
         if job.status not in WAITING:
             return job.priority
         tip = "Effective priority: the tier's base and what waiting has added"
-        return format_html('{} <span class="qo-number" title="{}">{}</span>', job.priority, tip, job.score)  # type: ignore[attr-defined]
+        return format_html('{} <span class="qo-number" title="{}">{}</span>', job.priority, tip, _score.of(job))
 
     @admin.display(description="progress")
     def progress_shown(self, job: Job) -> SafeString | str:
@@ -125,7 +129,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 
     @admin.display(description="waits for")
     def waits_for(self, job: Job) -> SafeString | str:
-        return job.waits_for  # type: ignore[attr-defined, no-any-return]
+        return _held_by.of(job)
 
     @admin.display(description="attempts")
     def tries(self, job: Job) -> str:
@@ -144,9 +148,9 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         out, dependants = out_keys(), _dependants(rows)
         for job in rows:
             waited = max(0.0, (now - job.eligible_since).total_seconds())
-            job.score = effective_priority(Priority(job.priority), waited, rules)  # type: ignore[attr-defined]
-            job.shown_state = shown_state(job, out)  # type: ignore[attr-defined]
-            job.waits_for = _waits_for(job, paused, out, dependants)  # type: ignore[attr-defined]
+            _score.set(job, effective_priority(Priority(job.priority), waited, rules))
+            _state.set(job, shown_state(job, out))
+            _held_by.set(job, _waits_for(job, paused, out, dependants))
 
     def wanted_by(self, request: HttpRequest) -> JobFilter:
         given = parameters_of(request, PARAMETERS)

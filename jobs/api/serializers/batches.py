@@ -142,7 +142,7 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
     return {
         "id": str(batch.pk),
         "name": batch.name,
-        "tags": batch.tags,  # type: ignore[attr-defined] # by tell_tags
+        "tags": batch.tags,
         "total": batch.total,
         "paused": batch.paused,
         "submitted_by": batch.submitted_by,

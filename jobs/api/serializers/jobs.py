@@ -70,7 +70,7 @@ def tell_tags(rows: Sequence[Job | Batch]) -> None:
     """Fetch the tags of jobs or batches, for the serializers."""
     tags = Tag.objects.of([row.pk for row in rows])
     for row in rows:
-        row.tags = tags.get(row.pk, [])  # type: ignore[union-attr]
+        row.tags = tags.get(row.pk, [])
 
 
 class JobSerializer(serializers.ModelSerializer[Job]):

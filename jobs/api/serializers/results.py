@@ -40,8 +40,8 @@ class ResultSerializer(serializers.ModelSerializer[Job]):
     stored_result = PlaceOfResultSerializer(source="place_of_result", allow_null=True, help_text=PLACE_HELP)
 
     def to_representation(self, instance: Job) -> dict[str, Any]:
-        instance.shown_result = result_here(instance)  # type: ignore[attr-defined]
-        instance.place_of_result = place_of_result(instance)  # type: ignore[attr-defined]
+        instance.shown_result = result_here(instance)
+        instance.place_of_result = place_of_result(instance)
         return super().to_representation(instance)
 
     class Meta:

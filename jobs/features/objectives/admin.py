@@ -18,12 +18,14 @@ from jobs.features.objectives.objectives import AN_HOUR, ObjectiveStanding, span
 from jobs.models import Objective
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import SuggestingWidget, optional_reason
 from queueops.screens.verbs import actor_of
 from ratelimits.services.limits.known_names import KnownName, suggested, unheard_of
 
 FULL_PERCENT = 100
+_now = TypedAttribute[ObjectiveStanding]("now")
 
 
 class ObjectiveForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -90,7 +92,7 @@ class ObjectiveAdmin(ServiceFormAdmin):
         page = super().get_changelist_instance(request)
         standings = standings_of(page.result_list)
         for row in page.result_list:
-            row.now = standings[row.pk]
+            _now.set(row, standings[row.pk])
         return page
 
     def get_fieldsets(self, request: HttpRequest, obj: Objective | None = None) -> Sequence[Any]:
@@ -168,9 +170,8 @@ class ObjectiveAdmin(ServiceFormAdmin):
 
 
 def _standing(row: Objective) -> ObjectiveStanding:
-    if not hasattr(row, "now"):
-        row.now = standings_of([row])[row.pk]  # type: ignore[attr-defined]
-    found: ObjectiveStanding = row.now  # type: ignore[attr-defined]
+    if (found := _now.find(row)) is None:
+        _now.set(row, found := standings_of([row])[row.pk])
     return found
 
 

@@ -20,7 +20,11 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.numbers import numbered
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
+from queueops.screens.attribute import TypedAttribute
+from queueops.screens.forms import CheckedForm
 from queueops.screens.verbs import actor_of
+
+_depth = TypedAttribute[PoolDepth | None]("depth")
 
 
 class WordsField(forms.CharField):
@@ -45,17 +49,14 @@ def _words(name: str) -> WordsField:
     return WordsField(required=False, help_text=field.help_text)
 
 
-class PoolForm(forms.ModelForm):  # type: ignore[type-arg]
+class PoolForm(CheckedForm):
     services, kinds, projects = map(_words, pools.LISTS)
 
-    def _post_clean(self) -> None:
-        """After the fields' own checks, which fill the instance."""
-        super()._post_clean()  # type: ignore[misc]
-        if not self.errors:
-            try:
-                pools.check_lists(self.instance)
-            except forms.ValidationError as error:
-                self.add_error(None, error)
+    def check_row(self) -> None:
+        try:
+            pools.check_lists(self.instance)
+        except forms.ValidationError as error:
+            self.add_error(None, error)
 
 
 @admin.register(Pool)
@@ -85,7 +86,7 @@ class PoolAdmin(ServiceFormAdmin):
         changelist = super().get_changelist_instance(request)
         depths = {depth.name: depth for depth in pool_depths()}
         for pool in changelist.result_list:
-            pool.depth = depths.get(pool.pk)
+            _depth.set(pool, depths.get(pool.pk))
         changelist.poolless = depths.get("")
         return changelist
 
@@ -115,7 +116,7 @@ class PoolAdmin(ServiceFormAdmin):
 
     @admin.display(description="served by")
     def served_by(self, pool: Pool) -> SafeString | str:
-        depth = _depth(pool)
+        depth = _depth.find(pool)
         if depth is None:
             return formatting.NOTHING
         if depth.executors:
@@ -132,24 +133,20 @@ class PoolAdmin(ServiceFormAdmin):
 
     @admin.display(description="ready")
     def ready(self, pool: Pool) -> str:
-        depth = _depth(pool)
+        depth = _depth.find(pool)
         return f"{depth.ready:,}{' or more' * depth.is_least}" if depth else formatting.NOTHING
 
     @admin.display(description="wait for a limit")
     def parked(self, pool: Pool) -> str:
-        depth = _depth(pool)
+        depth = _depth.find(pool)
         return f"{depth.parked:,}" if depth else formatting.NOTHING
 
     @admin.display(description="running")
     def running(self, pool: Pool) -> str:
-        depth = _depth(pool)
+        depth = _depth.find(pool)
         return f"{depth.running:,}" if depth else formatting.NOTHING
 
     @admin.display(description="oldest")
     def oldest(self, pool: Pool) -> SafeString | str:
-        depth = _depth(pool)
+        depth = _depth.find(pool)
         return formatting.ago(depth.since) if depth else formatting.NOTHING
-
-
-def _depth(pool: Pool) -> PoolDepth | None:
-    return getattr(pool, "depth", None)

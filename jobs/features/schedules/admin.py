@@ -23,12 +23,14 @@ from jobs.models import Schedule, ScheduleFire
 from queueops.core.values.masking import masked, pretty, unmasked
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.filters import ProjectFilter
-from queueops.screens.forms import OptionalReasonForm, optional_reason
+from queueops.screens.forms import CheckedForm, OptionalReasonForm, optional_reason
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 
 LAST_FIRES = 10
+_last_fire = TypedAttribute[ScheduleFire | None]("last_fire")
 FIRST_JOB = [{"kind": "http.request", "payload": {"method": "GET", "url": "https://api.example.org/"}}]
 Outcome = ScheduleFire.Outcome
 LOOKS = {
@@ -83,7 +85,7 @@ RUN = Verb(
 )
 
 
-class JobScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
+class JobScheduleForm(CheckedForm):
     jobs = forms.CharField(
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 12, "class": "qo-code", "spellcheck": "false"}),
         help_text="A JSON list of jobs, each as in its submission, without times and idempotency keys. One is "
@@ -108,17 +110,15 @@ class JobScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             raise forms.ValidationError(f"Not JSON: {error}") from None
         return unmasked(given if isinstance(given, list) else [given], self.stored_jobs)
 
-    def _post_clean(self) -> None:
-        """Check after the fields' own checks, which fill the instance; show each fault of the jobs at its field."""
-        super()._post_clean()  # type: ignore[misc]
-        if not self.errors:
-            try:
-                schedules.check_schedule(self.instance, stored=False)
-            except BadSchedule as error:
-                for path, faults in error.fields.items():
-                    field, _, inner = path.partition(".")
-                    where = f"{inner}: " if inner else ""
-                    self.add_error(field, [f"{where}{fault}" for fault in faults])
+    def check_row(self) -> None:
+        """Show each fault of the jobs at their field."""
+        try:
+            schedules.check_schedule(self.instance, stored=False)
+        except BadSchedule as error:
+            for path, faults in error.fields.items():
+                field, _, inner = path.partition(".")
+                where = f"{inner}: " if inner else ""
+                self.add_error(field, [f"{where}{fault}" for fault in faults])
 
 
 @admin.register(Schedule)
@@ -162,7 +162,7 @@ class JobScheduleAdmin(ServiceFormAdmin):
         page = super().get_changelist_instance(request)
         last = schedules.last_fires([row.pk for row in page.result_list])
         for row in page.result_list:
-            row.last_fire = last.get(row.pk)
+            _last_fire.set(row, last.get(row.pk))
         return page
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
@@ -217,7 +217,7 @@ class JobScheduleAdmin(ServiceFormAdmin):
 
     @admin.display(description="last")
     def last(self, row: Schedule) -> SafeString | str:
-        fire: ScheduleFire | None = row.last_fire  # type: ignore[attr-defined]
+        fire = _last_fire.of(row)
         if fire is None:
             return formatting.NOTHING
         return format_html("<span>{} {}</span>", _outcome(fire), formatting.ago(fire.due_at))

@@ -24,7 +24,7 @@ from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import formatting
 from queueops.screens.admin import PageAdmin
 from queueops.screens.filters import MAX_PROJECTS_LISTED
-from queueops.screens.forms import ConfirmForm
+from queueops.screens.forms import ConfirmForm, offer
 from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, actor_of, ask, show_error
 from queueops.tenancy.models import Project
@@ -61,8 +61,8 @@ class UploadForm(ConfirmForm):
         super().__init__(*args, **kwargs)
         projects = Project.objects.values_list("pk", flat=True)[:MAX_PROJECTS_LISTED]
         kinds = [handler.kind for handler in all_handlers() if not handler.internal]
-        self.fields["project"].choices = [(key, key) for key in projects]  # type: ignore[attr-defined]
-        self.fields["kind"].choices = [("", "none: each names its own"), *((kind, kind) for kind in kinds)]  # type: ignore[attr-defined]
+        offer(self, "project", projects)
+        offer(self, "kind", kinds, none="none: each names its own")
 
 
 @admin.register(Upload)

@@ -32,7 +32,7 @@ from queueops.core.values.tags import SEPARATOR, entered_tags
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
 from queueops.screens.filters import Choice, ProjectFilter
-from queueops.screens.forms import OptionalReasonForm, optional_reason
+from queueops.screens.forms import CheckedForm, OptionalReasonForm, add_faults, offer, optional_reason
 from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.receivers import HowManyForm, send_again_verb, sent_again, takes
 from queueops.screens.secrets import shown_once
@@ -98,7 +98,7 @@ class _TagsField(forms.CharField):
         return entered_tags(super().to_python(value))
 
 
-class WebhookForm(forms.ModelForm):  # type: ignore[type-arg]
+class WebhookForm(CheckedForm):
     url = forms.URLField(
         label="URL",
         max_length=500,
@@ -129,8 +129,7 @@ class WebhookForm(forms.ModelForm):  # type: ignore[type-arg]
         super().__init__(*args, **kwargs)
         if "kinds" in self.fields:
             # A kind that nobody carries out any more is shown, and must be removed before the webhook is saved.
-            kinds = dict.fromkeys([*webhooks.kinds_heard(), *self.instance.kinds])
-            self.fields["kinds"].choices = [(kind, kind) for kind in kinds]  # type: ignore[attr-defined]
+            offer(self, "kinds", dict.fromkeys([*webhooks.kinds_heard(), *self.instance.kinds]))
 
     def clean(self) -> dict[str, Any]:
         given: dict[str, Any] = super().clean() or self.cleaned_data
@@ -141,15 +140,11 @@ class WebhookForm(forms.ModelForm):  # type: ignore[type-arg]
                 raise forms.ValidationError(error.message, code=error.code) from None
         return given
 
-    def _post_clean(self) -> None:
-        """After the fields' own checks, which fill the instance."""
-        super()._post_clean()  # type: ignore[misc]
-        if not self.errors:
-            try:
-                webhooks.check_webhook(self.instance)
-            except BadWebhook as error:
-                for field, faults in error.fields.items():
-                    self.add_error(field if field in self.fields else None, list(faults))
+    def check_row(self) -> None:
+        try:
+            webhooks.check_webhook(self.instance)
+        except BadWebhook as error:
+            add_faults(self, error)
 
 
 @admin.register(Webhook)
@@ -219,7 +214,7 @@ class WebhookAdmin(ServiceFormAdmin):
         figures = {name: form.cleaned_data[name] for name in webhooks.FIGURES}
         told = {"actor": actor_of(request), "reason": form.cleaned_data.get("reason", "")}
         saved, secret = webhooks.save_webhook(obj.pk if change else None, figures, project_id=obj.project_id, **told)
-        obj.pk, obj.shown_secret = saved.pk, secret  # type: ignore[attr-defined]
+        obj.pk, obj.shown_secret = saved.pk, secret
         if strange := webhooks.unknown_tags(saved):
             messages.warning(request, f"Nothing of {obj.project_id} has the tags so far: {', '.join(strange)}.")
 

@@ -23,7 +23,7 @@ from jobs.times.calendar import DAYS
 from queueops.core.clock import database_moment
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
-from queueops.screens.forms import OptionalReasonForm, SuggestingWidget
+from queueops.screens.forms import CheckedForm, OptionalReasonForm, SuggestingWidget, add_faults
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 from ratelimits.services.limits.known_names import suggested
 
@@ -47,7 +47,7 @@ END = Verb(
 )
 
 
-class WindowForm(forms.ModelForm):  # type: ignore[type-arg]
+class WindowForm(CheckedForm):
     weekdays = forms.TypedMultipleChoiceField(
         choices=[(place, day.title()) for place, day in enumerate(DAYS)],
         coerce=int,
@@ -61,15 +61,11 @@ class WindowForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = windows.FIGURES
         widgets = {"key": SuggestingWidget(partial(suggested, *NAMED_BY_SCOPE.values()))}
 
-    def _post_clean(self) -> None:
-        """After the fields' own checks, which fill the instance."""
-        super()._post_clean()  # type: ignore[misc]
-        if not self.errors:
-            try:
-                windows.check_window(self.instance)
-            except BadWindow as error:
-                for field, faults in error.fields.items():
-                    self.add_error(field if field in self.fields else None, list(faults))
+    def check_row(self) -> None:
+        try:
+            windows.check_window(self.instance)
+        except BadWindow as error:
+            add_faults(self, error)
 
 
 @admin.register(MaintenanceWindow)

@@ -36,7 +36,7 @@ FAULTS = {
 }
 
 
-class _Provider(DjangoOAuth2App):  # type: ignore[misc] # the library has no types
+class _Provider(DjangoOAuth2App):
     client_cls = GuardedSession
 
 

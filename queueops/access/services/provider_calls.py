@@ -27,7 +27,7 @@ MAX_ANSWER_BYTES = 1_000_000  # of discovery, keys, tokens and user info; those 
 PASSED_ON = ("Accept", "Authorization", "Content-Type", "User-Agent")
 
 
-class GuardedSession(OAuth2Session):  # type: ignore[misc] # the library has no types
+class GuardedSession(OAuth2Session):
     """
     Authlib's session, with every call made by OutboundClient: bounded in bytes, and as a whole in time. Inner addresses
     are closed but for the issuer's own host and QUEUEOPS_OIDC_PRIVATE_TARGETS. Reads follow redirects, each of them

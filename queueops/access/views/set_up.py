@@ -19,7 +19,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from queueops.access import pending
-from queueops.access.backend import may_use_password
+from queueops.access.backend import may_use_password, sign_in_locked
 from queueops.access.forms import AppCodeForm, CodeForm, PasswordForm
 from queueops.access.models import Passkey
 from queueops.access.services import second_factor
@@ -106,7 +106,7 @@ def prove(request: HttpRequest, user: User, given: dict[str, Any]) -> None:
         if not is_fresh(request.session):
             raise SignInAgain
     elif not authenticate(request, username=user.get_username(), password=given["password"]):
-        raise getattr(request, "sign_in_locked", None) or WrongPassword()
+        raise sign_in_locked.find(request) or WrongPassword()
 
 
 def _carry_out(request: HttpRequest, user: User, step: str, given: dict[str, Any]) -> HttpResponse:

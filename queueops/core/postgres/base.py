@@ -35,7 +35,7 @@ DISTRUST_SECONDS = 1.0  # between two renewals of the pool: at a standby every w
 Djangos: Any = base.DatabaseWrapper  # its stubs know none of the methods that a backend overrides
 
 
-class DatabaseWrapper(Djangos):  # type: ignore[misc]
+class DatabaseWrapper(Djangos):
     """
     Attributes:
         applied: The settings that the open transaction was begun with.

@@ -129,7 +129,7 @@ def _provider() -> TracerProvider:
         about["service.name"] = SYSTEM
     provider = TracerProvider(resource=Resource.create(about))
     # A release of OpenTelemetry that does not look here takes its own encoder, which is slower and no worse.
-    trace_exporter.encode_spans = otlp.encode_spans  # type: ignore[attr-defined]
+    vars(trace_exporter)["encode_spans"] = otlp.encode_spans
     provider.add_span_processor(BatchSpanProcessor(trace_exporter.OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
     return provider

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from json.decoder import WHITESPACE, scanstring  # type: ignore[attr-defined]
+from json import decoder
 from typing import Any
 
 _IN_ONE_LINE = re.compile(r"[\r\n]+")
 _scan = json.JSONDecoder().raw_decode
+_decoder: Any = decoder  # the stubs do not know these names of it
+_scan_string, _skip_space = _decoder.scanstring, _decoder.WHITESPACE.match
 
 
 class Written(dict[str, Any]):
@@ -126,7 +128,7 @@ def _members(text: str) -> Iterator[tuple[str, int, int]]:
         raise ValueError(text[at])
     at = _skip(text, at + 1)
     while text[at] != "}":
-        key, end = scanstring(text, at + 1)
+        key, end = _scan_string(text, at + 1)
         begin = _skip(text, _skip(text, end) + 1)  # past the colon
         _, end = _scan(text, begin)
         yield key, begin, end
@@ -140,4 +142,4 @@ def _begin(text: str) -> int:
 
 
 def _skip(text: str, at: int) -> int:
-    return int(WHITESPACE.match(text, at).end())
+    return int(_skip_space(text, at).end())

@@ -14,15 +14,16 @@ from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters
-from unfold.admin import TabularInline
-from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 from queueops.audit import trail
+from queueops.audit.audited import audited_before
 from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.screens import formatting
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import LabelledInline, QueueAdmin
+from queueops.screens.forms import UnrenderedTextarea
 from queueops.screens.verbs import actor_of
 from queueops.tenancy.credential_pools import pools, refusals
 from queueops.tenancy.credential_pools.http_use import MAX_HOSTS, is_among, read_host, why_not_shown
@@ -35,14 +36,6 @@ SHAPES = (
     'A JSON object: {"api_key": "…"}, {"access_token": "…"}, {"username": "…", "password": "…"} or the key file of a'
     " Google service account."
 )
-
-
-class UnrenderedTextarea(UnfoldAdminTextareaWidget):  # type: ignore[misc]  # unfold has no types
-    """Takes text and shows none: what was typed is not sent back to the page, not even beside an error."""
-
-    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
-        context: dict[str, Any] = super().get_context(name, None, attrs)
-        return context
 
 
 def cleaned_hosts(given: list[str]) -> list[str]:
@@ -139,17 +132,11 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]
         return given
 
 
-class SettingInline(TabularInline):  # type: ignore[misc]
+class SettingInline(LabelledInline):
     model = CredentialSetting
     fields = ("model", "takes", "how")
     readonly_fields = ("how",)
-    extra = 0
     verbose_name_plural = "What its server takes"
-
-    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest | None, **kwargs: Any) -> Any:
-        found = super().formfield_for_dbfield(db_field, request, **kwargs)
-        found.widget.attrs["aria-label"] = db_field.verbose_name  # the heading of a column labels no field
-        return found
 
     @admin.display(description="how it is known")
     def how(self, setting: CredentialSetting) -> SafeString | str:
@@ -220,7 +207,7 @@ class CredentialAdmin(QueueAdmin):
         return response
 
     def save_model(self, request: HttpRequest, obj: Credential, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        request.audited_before = _audited(Credential.objects.get(pk=obj.pk)) if change else None  # type: ignore[attr-defined]
+        audited_before.set(request, _audited(Credential.objects.get(pk=obj.pk)) if change else None)
         sealed = form.cleaned_data["new_secret"]
         if sealed is None:
             # Only what the form shows: a rotation may write the secret meanwhile.
@@ -240,7 +227,7 @@ class CredentialAdmin(QueueAdmin):
             actor=actor_of(request),
             action="change_credential" if change else "add_credential",
             target=f"credential {form.instance.name}",
-            before=request.audited_before,  # type: ignore[attr-defined]
+            before=audited_before.of(request),
             after={**_audited(form.instance), "secret_replaced": form.cleaned_data["new_secret"] is not None},
         )
 

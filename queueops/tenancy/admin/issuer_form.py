@@ -13,11 +13,10 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminT
 from queueops.core.clock import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.outbound.policy import OutboundPolicy, parse_target
+from queueops.screens.forms import UnrenderedTextarea
 from queueops.tenancy.callers.tokens import MIN_SECRET_BYTES, SECRET_ENTRY
 from queueops.tenancy.models import USER_SCOPES, Issuer, default_user_scopes
 from queueops.tenancy.secrets.credentials import seal
-
-from .credentials import UnrenderedTextarea
 
 NO_KEYS: dict[str, Any] = {"jwks": [], "jwks_fetched_at": None, "jwks_tried_at": None, "jwks_error": ""}
 

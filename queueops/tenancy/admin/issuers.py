@@ -20,7 +20,7 @@ from queueops.audit import trail
 from queueops.screens import formatting
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
-from queueops.screens.forms import ConfirmForm
+from queueops.screens.forms import ConfirmForm, UnrenderedTextarea
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one
 from queueops.tenancy.callers.issuer_keys import ALGORITHMS, fetch_keys
 from queueops.tenancy.callers.issuers import read_issuer
@@ -34,7 +34,6 @@ from queueops.tenancy.callers.tokens import (
 )
 from queueops.tenancy.models import Issuer
 
-from .credentials import UnrenderedTextarea
 from .issuer_form import IssuerForm
 
 AUDITED = ("project_id", "name", "issuer", "audiences", "jwks_url", "leeway_seconds", "scopes", "enabled")

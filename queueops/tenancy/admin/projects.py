@@ -180,7 +180,7 @@ class ProducerKeyAdmin(IssuedAdmin):
             expires_at=obj.expires_at,
         )
         obj.pk, obj.prefix, obj.digest = key.pk, key.prefix, key.digest
-        request.issued_secret = secret  # type: ignore[attr-defined]  # for response_add alone
+        obj.shown_secret = secret
 
     def response_add(
         self, request: HttpRequest, obj: ProducerKey, post_url_continue: str | None = None
@@ -189,7 +189,7 @@ class ProducerKeyAdmin(IssuedAdmin):
             self,
             request,
             title="Key issued",
-            secret=request.issued_secret,  # type: ignore[attr-defined]
+            secret=obj.shown_secret,
             explains=f"The key of {obj.name} for project {obj.project_id}. Only its digest is stored.",
             goes_on_to=reverse("admin:tenancy_producerkey_changelist"),
         )

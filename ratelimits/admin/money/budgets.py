@@ -17,8 +17,9 @@ from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminSelectWidge
 
 from queueops.screens import formatting
 from queueops.screens.admin import ServiceFormAdmin
+from queueops.screens.attribute import TypedAttribute
 from queueops.screens.filters import ProjectFilter
-from queueops.screens.forms import ReasonForm, optional_reason
+from queueops.screens.forms import ReasonForm, offer, optional_reason
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one
 from queueops.tenancy.user_labels import in_words
 from ratelimits.admin.allowance_form import zones
@@ -36,6 +37,7 @@ from ratelimits.services.money.save_budget import (
 from ratelimits.services.money.standings import BudgetStanding, standings_of
 
 FULL = 100  # percent
+_now = TypedAttribute[BudgetStanding]("now")
 
 
 def _delete(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
@@ -81,7 +83,7 @@ class BudgetForm(forms.ModelForm):  # type: ignore[type-arg]
             if self.instance.pk:
                 self.fields["money"].initial = Decimal(self.instance.amount) / MICRO
         if "time_zone" in self.fields:
-            self.fields["time_zone"].choices = [(zone, zone) for zone in zones()]  # type: ignore[attr-defined]
+            offer(self, "time_zone", zones())
             self.fields["time_zone"].initial = self.instance.time_zone
 
     def clean(self) -> dict[str, Any] | None:
@@ -130,7 +132,7 @@ class BudgetAdmin(ServiceFormAdmin):
         page = super().get_changelist_instance(request)
         standings = standings_of(page.result_list)
         for row in page.result_list:
-            row.now = standings[row.pk]
+            _now.set(row, standings[row.pk])
         return page
 
     def has_delete_permission(self, request: HttpRequest, obj: Budget | None = None) -> bool:
@@ -200,9 +202,8 @@ class BudgetAdmin(ServiceFormAdmin):
 
 def _standing(row: Budget) -> BudgetStanding:
     """How a budget stands. For a budget of each user: how it stands for the user who has spent the most."""
-    if not hasattr(row, "now"):
-        row.now = standings_of([row])[row.pk]  # type: ignore[attr-defined]
-    found: BudgetStanding = row.now  # type: ignore[attr-defined]
+    if (found := _now.find(row)) is None:
+        _now.set(row, found := standings_of([row])[row.pk])
     return found
 
 

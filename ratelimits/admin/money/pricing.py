@@ -12,7 +12,7 @@ from unfold.decorators import action
 
 from queueops.core.values.numbers import numbered
 from queueops.screens.forms import ReasonForm
-from queueops.screens.verbs import actor_of, ask
+from queueops.screens.verbs import actor_of, ask, mark
 from ratelimits.services.money.spend import price_unpriced
 
 PERMISSION = "ratelimits.price_spend"
@@ -46,6 +46,5 @@ def _price(model_admin: Any, request: HttpRequest) -> HttpResponse:
     )
 
 
-_price.__name__ = "price_unpriced"
-_price.needs = PERMISSION  # type: ignore[attr-defined]
+mark(_price, __name__="price_unpriced", needs=PERMISSION)
 ACTION = action(_price, description="Price what had no price…", url_path="price", icon="sell")

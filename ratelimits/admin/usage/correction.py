@@ -16,7 +16,7 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget
 from queueops.core.errors import QueueOpsError
 from queueops.screens.forms import ReasonForm
 from queueops.screens.paging import as_number
-from queueops.screens.verbs import actor_of, ask, show_error
+from queueops.screens.verbs import actor_of, ask, mark, show_error
 from ratelimits.models import UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
 from ratelimits.services.usage import ledger
@@ -104,6 +104,5 @@ def _becomes(row: UsageTracking, wanted: int, unit: str) -> str:
     )
 
 
-_correct.__name__ = "correct"
-_correct.needs = PERMISSION  # type: ignore[attr-defined]
+mark(_correct, __name__="correct", needs=PERMISSION)
 ACTION = action(_correct, description="Correct", url_path="correct", icon="edit_note", variant=ActionVariant.DEFAULT)

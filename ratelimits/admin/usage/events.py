@@ -20,7 +20,7 @@ from queueops.tenancy.models import Project
 from ratelimits.models import UsageEvent, UsageReservation
 
 from .filters import MarkFilter, MonthFilter
-from .parts import amount, event_marks, month_link, units_of
+from .parts import amount, event_marks, month_link, tell_units
 
 
 @admin.register(UsageEvent)
@@ -40,9 +40,7 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     readonly_fields = fields
 
     def prepare_rows(self, rows: list[UsageEvent]) -> None:
-        units = units_of(row.project_id for row in rows)
-        for row in rows:
-            row.unit = units[row.project_id]  # type: ignore[attr-defined]
+        tell_units(rows)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> UsageEvent | None:
         event: UsageEvent | None = super().get_object(request, object_id, from_field)
@@ -110,5 +108,4 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
 
 
 def _signed(event: UsageEvent) -> str:
-    unit: str = event.unit  # type: ignore[attr-defined]
-    return f"{event.amount:+,} {unit}" if event.correction else amount(event.amount, unit)
+    return f"{event.amount:+,} {event.unit}" if event.correction else amount(event.amount, event.unit)

@@ -28,7 +28,7 @@ from . import export as usage_export
 from . import top as usage_top
 from .filters import EVERY_MONTH, LevelFilter, ThisMonthFilter, month_wanted, months_offered, this_month
 from .page import page_of
-from .parts import amount, remaining_of, units_of, usage_bar, usage_marks
+from .parts import amount, remaining_of, tell_units, usage_bar, usage_marks
 from .verbs import REMOVE_QUOTA, SET_QUOTA
 
 MONTHS_AT_HAND = 3
@@ -63,7 +63,7 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
 
     @admin.display(description="user")
     def user(self, row: UsageTracking) -> SafeString:
-        return format_html('{} <code class="qo-id">{}</code>', row.label, row.user_id)  # type: ignore[attr-defined]
+        return format_html('{} <code class="qo-id">{}</code>', row.label, row.user_id)
 
     @admin.display(description="month")
     def month(self, row: UsageTracking) -> str:
@@ -71,26 +71,24 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
 
     @admin.display(description="used")
     def used_of(self, row: UsageTracking) -> SafeString:
-        unit = _unit(row)
-        return format_html('<span class="qo-pile">{}{}</span>', usage_bar(row, unit), usage_marks(row, unit))
+        return format_html('<span class="qo-pile">{}{}</span>', usage_bar(row, row.unit), usage_marks(row, row.unit))
 
     @admin.display(description="remaining")
     def left(self, row: UsageTracking) -> SafeString:
         reserved = format_html('<span class="qo-muted">{} reserved</span>', f"{row.reserved:,}") if row.reserved else ""
         return format_html(
-            '<span class="qo-pile"><span>{}</span>{}</span>', amount(remaining_of(row), _unit(row)), reserved
+            '<span class="qo-pile"><span>{}</span>{}</span>', amount(remaining_of(row), row.unit), reserved
         )
 
     def prepare_rows(self, rows: list[UsageTracking]) -> None:
-        units = units_of(row.project_id for row in rows)
+        tell_units(rows)
         labels = {
             (project, user): label
             for project in {row.project_id for row in rows}
             for user, label in labels_of(project, [row.user_id for row in rows if row.project_id == project]).items()
         }
         for row in rows:
-            row.label = labels.get((row.project_id, row.user_id), "")  # type: ignore[attr-defined]
-            row.unit = units[row.project_id]  # type: ignore[attr-defined]
+            row.label = labels.get((row.project_id, row.user_id), "")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[UsageChangeList]:
         return UsageChangeList
@@ -169,7 +167,3 @@ def months_of(term: str) -> QuerySet[UsageTracking]:
         return UsageTracking.objects.none()
     # The index begins with the project, and projects are few.
     return UsageTracking.objects.filter(project_id__in=Project.objects.values("pk"), user_id=user_id)
-
-
-def _unit(row: UsageTracking) -> str:
-    return row.unit  # type: ignore[attr-defined, no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -10,7 +10,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from queueops.screens import formatting
-from ratelimits.models import Allowance, UsageEvent, UsageReservation, UsageTracking
+from ratelimits.models import Allowance, AllowanceOverride, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.models.allowance import LEVELS, NEAR, PASSED
 from ratelimits.months import MONTH
 
@@ -27,6 +27,12 @@ def units_of(project_ids: Iterable[str]) -> dict[str, str]:
     wanted = set(project_ids)
     known = dict(Allowance.objects.filter(pk__in=wanted).values_list("pk", "unit"))
     return {project_id: known.get(project_id, UNITS) for project_id in wanted}
+
+
+def tell_units(rows: Sequence[AllowanceOverride | UsageTracking | UsageReservation | UsageEvent]) -> None:
+    units = units_of(row.project_id for row in rows)
+    for row in rows:
+        row.unit = units[row.project_id]
 
 
 def remaining_of(row: UsageTracking) -> int:

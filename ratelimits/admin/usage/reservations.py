@@ -20,7 +20,7 @@ from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from ratelimits.models import UsageReservation
 
 from .filters import MonthFilter
-from .parts import amount, month_link, units_of
+from .parts import amount, month_link, tell_units
 from .verbs import CANCEL
 
 Status = UsageReservation.Status
@@ -106,9 +106,7 @@ class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
         return FirstToExpire if active else BoundedChangeList
 
     def prepare_rows(self, rows: list[UsageReservation]) -> None:
-        units = units_of(row.project_id for row in rows)
-        for row in rows:
-            row.unit = units[row.project_id]  # type: ignore[attr-defined]
+        tell_units(rows)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         reservation = super().get_object(request, object_id, from_field) if as_uuid(object_id) else None
@@ -143,11 +141,11 @@ class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
 
     @admin.display(description="amount")
     def held(self, reservation: UsageReservation) -> str:
-        return amount(reservation.amount, _unit(reservation))
+        return amount(reservation.amount, reservation.unit)
 
     @admin.display(description="left after it")
     def left_then(self, reservation: UsageReservation) -> str:
-        return amount(reservation.remaining, _unit(reservation))
+        return amount(reservation.remaining, reservation.unit)
 
     @admin.display(description="made")
     def made(self, reservation: UsageReservation) -> SafeString | str:
@@ -157,7 +155,3 @@ class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     def expires(self, reservation: UsageReservation) -> SafeString | str:
         waits = reservation.status in (Status.ACTIVE, Status.EXPIRED)
         return formatting.ago(reservation.expires_at) if waits else formatting.NOTHING
-
-
-def _unit(reservation: UsageReservation) -> str:
-    return reservation.unit  # type: ignore[attr-defined, no-any-return]
