@@ -39,9 +39,9 @@ def note_caps(statements: Iterable[Statement], *, actor: str) -> None:
     """
     Note the caps that providers stated, where they are news.
 
-    It uses a transaction of its own, before outcomes are written, as `push_back.cool_down` does: all locks are taken in
-    one order. A cap is believed if the provider states its window, or if all of it is back within the limit's own
-    window.
+    It uses a transaction of its own, before outcomes are written, as `quota_feedback.cool_down` does. All locks are
+    taken in one order that way. A cap is believed if the provider states its window, or if all of it is back within
+    the limit's own window.
     """
     news = {}
     for statement in statements:

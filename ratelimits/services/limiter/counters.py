@@ -111,7 +111,7 @@ class OpenCounter:
 
         Args:
             remaining: What the provider says is left, in the limit's unit.
-            rounded, freed: See `others.shown`.
+            rounded, freed: See `external_usage.shown`.
         """
         cap = self.rule.algorithm(self.key).capacity
         held = self.others.held

@@ -40,7 +40,7 @@ def decide(
     """
     Decide which of these calls may go now, and charge them, in the order given; settle others in the same step.
 
-    Also heeds what the providers of settled calls said of their quotas; see `drift`.
+    Also heeds what the providers of settled calls said of their quotas; see `provider_sync`.
 
     Locks the charges to be settled, then the counters of all calls and settlements in the order of their ids.
 

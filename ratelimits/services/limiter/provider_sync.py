@@ -67,7 +67,7 @@ def take_drift(statements: Iterable[Statement], counters: Mapping[str, OpenCount
     They make our room smaller, and no call counts twice. Use that is missed this way shows in the next answer. If
     several statements are about one counter, the last counts. Nothing is ever given back.
 
-    A sliding window knows how much of its use is ours. It keeps the rest free ahead, see `algorithms.others`. Any other
+    A sliding window knows how much of its use is ours. It keeps the rest free ahead, see `external_usage`. Any other
     counter is charged so much that it has no more room than the provider says.
     """
     last: dict[str, tuple[OpenCounter, StatedQuota]] = {}

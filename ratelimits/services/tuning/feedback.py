@@ -119,9 +119,9 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
     """
     Cool down and slow the counters whose quotas a provider says were exceeded; one answer a refusal, in order.
 
-    A minute's quota is blocked for the stated delay; beyond a bound the delay is held, see `algorithms.hold`. If no
+    A minute's quota is blocked for the stated delay; beyond a bound the delay is held, see `modifiers.hold`. If no
     delay is stated, the quota is blocked until our own count has room, for at most two windows. Its pressure falls in
-    proportion to what was refused, see `algorithms.pressure`. A day's quota is blocked until its reset, however short
+    proportion to what was refused, see `modifiers.pressure`. A day's quota is blocked until its reset, however short
     the delay. A cap that the provider states becomes a proposal or, if the limit learns caps, the cap. No block ever
     ends earlier than before.
 
