@@ -58,7 +58,7 @@ class JSONLines(BaseParser):
     media_type = NDJSON
 
     def parse(self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None) -> Any:
-        raise NotImplementedError("read_lines() reads it")
+        raise NotImplementedError("spool_lines() reads it")
 
 
 def media_type_of(request: Request, *accepted: str) -> str:

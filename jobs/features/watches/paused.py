@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db.models import Q
@@ -105,8 +106,9 @@ def _holds(switch: PauseSwitch, alert: QuotaAlert) -> bool:
     if switch.scope == Scope.KIND:
         return alert.kind == QuotaAlert.Kind.LONG_RUNNING and alert.figures.get("cause") == switch.key
     of_limit = alert.limit.service if alert.limit else ""
-    # An outage's subject is its service, and its address where it has several.
-    return switch.key in (of_limit, alert.subject, alert.subject.partition(" ")[0])
+    # An outage's subject is `name_of` its target: the service, that and an address, or an `http:` service's address.
+    host = urlsplit(alert.subject).hostname if alert.kind == QuotaAlert.Kind.OUTAGE else ""
+    return switch.key in (of_limit, alert.subject, alert.subject.partition(" ")[0], f"http:{host}"[:64])
 
 
 def watch_paused() -> None:

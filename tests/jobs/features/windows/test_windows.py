@@ -258,17 +258,25 @@ def test_a_forecast_counts_windows_that_are_to_come() -> None:
 
 
 @every_case(
-    ("scope", "key", "quiet"),
-    [("global", "", True), ("project", "acme", True), ("project", "globex", False), ("service", "http", True)],
+    ("scope", "key", "subject", "quiet"),
+    [
+        ("global", "", "http", True),
+        ("project", "acme", "http", True),
+        ("project", "globex", "http", False),
+        ("service", "http", "http", True),
+        ("service", "http:api.example", "https://api.example:8443", True),
+        ("service", "http:other.example", "https://api.example:8443", False),
+        ("service", "openai", "openai at https://llm.example:443", True),
+    ],
     undone=True,
 )
-def test_alerts_about_what_it_holds_are_told_when_it_is_over(scope: str, key: str, quiet: bool) -> None:
+def test_alerts_about_what_it_holds_are_told_when_it_is_over(scope: str, key: str, subject: str, quiet: bool) -> None:
     make_project("acme")
     make_project("globex")
     make_route(name="slack", channel="slack", target="…", secret="https://hooks.slack.com/services/x")
     window = once(scope, key)
     windows.tend_windows(at=window.begins_at)
-    opened = alerts.open_alert("outage", "http", severity="critical", message="m", figures={"projects": ["acme"]})
+    opened = alerts.open_alert("outage", subject, severity="critical", message="m", figures={"projects": ["acme"]})
     assert opened is not None
     assert send_unsent(50) == (0 if quiet else 1)
     other = alerts.open_alert("stuck_executor", "host:1", severity="warning", message="m", figures={})
