@@ -35,7 +35,7 @@ IN_SEVERAL_CALLS = models.Q(  # jobs that take several calls, have begun and hav
     status__in=sorted(UNFINISHED), first_attempt_at__isnull=False, costs__has_key=CALLS
 )
 
-# Queued jobs with a time to begin. In jobs that wait for a provider batch, the time is when they go live instead.
+# Queued jobs with a time to begin. Jobs that wait for a provider batch have another time: when to go live instead.
 HAS_A_TIME = models.Q(status="queued", scheduled_at__isnull=False) & ~models.Q(via="batch")
 
 ENDED = [state.value for state in JobState if state in TERMINAL]
@@ -110,7 +110,7 @@ class Batch(models.Model):
 
     @property
     def rate_now(self) -> float | None:
-        """The smoothed rate; 0 if no job has ended for 30 s and ten times as long as the rate implies."""
+        """The smoothed rate; 0 if no job has ended for 30 s plus ten times as long as the rate implies."""
         if not self.rate_per_second or self.sampled_at is None:
             return self.rate_per_second
         silent = (timezone.now() - self.sampled_at).total_seconds()

@@ -103,7 +103,7 @@ _of_this_process = Horizon()
 @for_everyone()
 def log_cursor() -> Cursor:
     """
-    Return a cursor up to which every event is visible to statements that begin afterwards; 0 while none is known.
+    Return a cursor up to which every event is visible to statements that begin afterwards; 0 while no such id is known.
 
     Read the cursor before the data that it belongs to. It lags behind by the age of the oldest unfinished transaction.
     """

@@ -156,7 +156,7 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
 
 
 def _keys(rule: Rule, subject: Subject) -> set[str]:
-    """Return the keys under which a limit may count such calls; for a pool, those of its members, who share them."""
+    """Return the keys under which a limit may count such calls; a pool's calls may count under each member's key."""
     return {rule.key(one) for one in counted_as(subject)}
 
 

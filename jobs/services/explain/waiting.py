@@ -171,7 +171,7 @@ def explain_waiting(job: Job) -> Waiting | None:
 @for_everyone()
 def explain_stop(job: Job) -> str | None:
     """
-    Say what stops a waiting job, in words; None where only its turn, its limits or its time are missing.
+    Say what stops a waiting job, in words; None if it only waits for its turn, its limits or its time.
 
     The text is that of `explain_waiting`, with a few reads and without a forecast: for lists.
     """

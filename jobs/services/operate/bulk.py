@@ -143,7 +143,7 @@ def start_bulk_schedule(
     canary: Canary | None = None,
 ) -> BulkOperation:
     """
-    Let every waiting job that fits the filter now run `delay` after its chunk's turn; see `job_actions.schedule_jobs`.
+    Let every waiting job that fits the filter now run `delay` after its chunk is done; see `job_actions.schedule_jobs`.
 
     Raises:
         InvalidFilter, InvalidPace, InvalidDelay: Nothing was started.

@@ -61,8 +61,8 @@ def _requeue(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
         priority=Priority(parameters["priority"]) if parameters["priority"] else None,
         note=operation.reason,
     )
-    # The later chunks of a spread are still open dead letters, so a cancel or a failure rate keeps them from running.
-    # Within a chunk the jobs start one by one; otherwise each chunk would be a burst.
+    # The later chunks of a spread are still open dead letters, so a cancel or a failure rate keeps them from being
+    # requeued. Within a chunk the jobs start one by one; otherwise each chunk would be a burst.
     spread = parameters["spread_seconds"] and operation.rows_per_minute
     gap = 60 / operation.rows_per_minute if spread and operation.rows_per_minute else 0.0
     return carry_out_requeue(ids, options, actor=operation.actor, gap_seconds=gap, operation_id=operation.pk)

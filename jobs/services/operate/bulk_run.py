@@ -164,7 +164,7 @@ def _run_chunk(operation_id: UUID, turn: int | None) -> bool:
 
 
 def _knows(operation: BulkOperation) -> bool:
-    """Whether this version knows the operation's action. A later version's action waits for a worker that knows it."""
+    """Whether this version has the operation's action. A later version's action waits for a worker of that version."""
     if operation.action not in ACTIONS:
         logger.warning("bulk operation %s: this version knows no %s", operation.pk, operation.action)
     return operation.action in ACTIONS
@@ -337,7 +337,7 @@ def _record(operation: BulkOperation, what: str, *, actor: str, moved: int, reas
 
 
 def _told(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters for the audit trail: it must not keep a payload, which could not be encrypted there."""
+    """Return the parameters for the audit trail, with EDITED for a payload, which could not be encrypted there."""
     return parameters if parameters.get("payload") is None else {**parameters, "payload": EDITED}
 
 

@@ -129,7 +129,7 @@ def _begin(
     rows = run_sql("jobs", "begin_epoch", {"since": since, "actor": actor, "reason": reason})
     if not rows:
         return None
-    # Such a batch may have been made after the restored moment: it is looked for before it is made.
+    # Count a creation: the provider may have the batch since the lost time, so it is looked for before it is made.
     ProviderBatch.objects.filter(state=ProviderBatch.State.CREATING, creations=0).update(creations=1)
     _search_providers()
     drop_ramp()  # a ramp that waits to begin would end this pause instead of its own

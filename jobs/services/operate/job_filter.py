@@ -128,8 +128,8 @@ def parse_job_filter(given: JobFilter | Mapping[str, Any]) -> JobFilter:
 
 def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID | None, most: int) -> Chunk:
     """
-    The next jobs by id, at most `most`. There may be none although more follow, if MAX_WINDOWS_OF_A_CHUNK windows held
-    none.
+    Choose the next jobs by id, at most `most`. If MAX_WINDOWS_OF_A_CHUNK windows have no fitting job, the chunk is
+    empty, although more jobs may follow.
 
     A batch's jobs are found by its index; others in windows over the primary key.
     """

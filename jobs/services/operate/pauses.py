@@ -288,7 +288,7 @@ def hold(switch: PauseSwitch, *, chunks: float = math.inf) -> int:
         with transaction.atomic(durable=True):
             [(found, held)] = run_sql("jobs", "hold_jobs", parameters)
         total, done = total + int(held), done + 1
-        if found < HOLD_CHUNK or not held or done >= chunks:  # none held: the switch was removed
+        if found < HOLD_CHUNK or not held or done >= chunks:  # if no job was held, the switch was removed
             return total
 
 

@@ -1,4 +1,4 @@
-"""The callback of a batch: a job that is stored with the batch and depends on it like on any other dependency."""
+"""The callback of a batch: a job that is stored with the batch and has the batch as its dependency."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def _last_begins(batch: Batch, counts: Counts, now: datetime) -> float:
 
 
 def _windows_over(batch: Batch, now: datetime) -> Sequence[Span]:
-    """Maintenance windows that hold some of the batch's jobs, as far as MAX_KINDS_READ waiting jobs tell."""
+    """Return the maintenance windows that hold some of the batch's jobs, going by MAX_KINDS_READ waiting jobs."""
     if not MaintenanceWindow.objects.filter(next_change_at__isnull=False).exists():
         return []
     waiting = batch.jobs.filter(status__in=sorted(WAITING)).order_by()

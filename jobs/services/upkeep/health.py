@@ -133,8 +133,8 @@ def findings(situation: Situation) -> list[Finding]:
     """
     Return all findings, at least one.
 
-    Work that people hold comes first, then work that providers hold, then work that limits hold: paused work stands
-    still whatever its provider and its limits do. Within each group the largest comes first.
+    Work that people hold comes first, then work that providers hold, then work that limits hold: paused work does
+    not run, whatever its provider and its limits do. Within each group the largest comes first.
     """
     found = [
         *_nobody_works(situation),

@@ -50,7 +50,7 @@ class NobodyWorks:
     No executor lives, and work waits.
 
     Attributes:
-        jobs: Unfinished jobs that an executor could carry out now, of projects that live here.
+        jobs: Unfinished jobs, scheduled jobs left out, of projects that live here.
         last_seen: The latest heartbeat of any executor; None: no executor is known.
     """
 
