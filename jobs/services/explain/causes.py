@@ -76,7 +76,7 @@ def causes_of(narrowed: Mapping[str, Any], *, most: int = MAX_CAUSES) -> list[Ca
             projects=whose.get(fingerprint, {}),
         )
         for fingerprint, count in counts.items()
-        if (sample := samples.get(newest.get(fingerprint)))  # otherwise, it was resolved meanwhile
+        if (sample := samples.get(newest.get(fingerprint)))  # otherwise, the letters were resolved meanwhile
     ]
 
 

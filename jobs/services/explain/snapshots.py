@@ -114,7 +114,7 @@ def batch_snapshots(batches: Iterable[Batch]) -> dict[UUID, BatchSnapshot]:
     ids = [batch.pk for batch in rows]
     counts, begun, held = batch_counts(ids), calls_made(ids), count_held_of(rows)
     later = scheduled_of_batches([pk for pk, found in counts.items() if found[JobState.QUEUED]])
-    # Read the verdicts after the counts: a batch with the counts of an ended one then has the verdict of one, too.
+    # Read the verdicts after the counts: a batch that has ended by its counts has then ended by its verdict, too.
     verdicts = verdicts_of(rows)
     return {
         batch.pk: _snapshot(

@@ -328,7 +328,7 @@ def _outage(job: Job) -> list[Reason]:
 
 
 def _credentials(job: Job) -> list[Reason]:
-    """The reason of a job whose pool has no credential, or only refused ones."""
+    """The reason of a job whose pool has no credentials, or only refused credentials."""
     pool = pool_of_lane(job.lane)
     members = members_of(pool, job.project_id) if pool else ()
     if not pool or (members and not members[0].is_on_trial):

@@ -1,4 +1,4 @@
-"""Upkeep of open batches: their speed, when they should end, and that they have ended."""
+"""Upkeep of open batches: measures their speed, forecasts their end and closes them."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def _past_periods(before: datetime) -> QuerySet[BudgetPeriod]:
 @transaction.atomic
 def _forget_periods(before: datetime, most: int) -> int:
     chosen = list(_past_periods(before).values_list("pk", flat=True)[:most])
-    # Skip locked rows until the next time: their holder may wait for a row that is locked here, a deadlock.
+    # Skip locked rows until the next time: waiting could deadlock with a holder that waits for a row locked here.
     locked = BudgetPeriod.objects.filter(pk__in=chosen, held=0).order_by("pk").select_for_update(skip_locked=True)
     BudgetPeriod.objects.filter(pk__in=list(locked.values_list("pk", flat=True))).delete()
     return len(chosen)

@@ -169,7 +169,7 @@ def _fate(job: Job, *, crashed: bool) -> Failure | None:
 
 
 def _often_lost(jobs: Collection[UUID]) -> set[UUID]:
-    """Return the jobs that were lost with a whole cluster FREE_LOSSES times, so that they may be the cause."""
+    """Return the jobs that were lost with a whole cluster FREE_LOSSES times: they may be the cause."""
     lost = JobEvent.objects.filter(job_id__in=jobs, data__has_key=LOST_WITH_HOST)
     often = lost.values("job_id").annotate(times=Count("id")).filter(times__gte=FREE_LOSSES).order_by()
     return set(often.values_list("job_id", flat=True)) if jobs else set()
