@@ -74,7 +74,7 @@ class DeadLetter(models.Model):
                 name="jobs_deadletter_operation_idx",
                 condition=models.Q(operation_id__isnull=False),
             ),
-            # Without it, each deletion of a job would read all dead letters to see if one names it.
+            # Without this index, each deletion of a job would read all dead letters to find those that name the job.
             models.Index(
                 fields=["requeued_as"],
                 name="jobs_deadletter_requeued_idx",

@@ -1,4 +1,4 @@
-"""Which of the database's lives this is."""
+"""The epoch of the database, which changes when the database is put back to an earlier moment."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from django.db import models
 
 class Epoch(models.Model):
     """
-    The one row that a restore changes: cursors of another epoch are of a log that is not this one.
+    The single row with the present epoch. A cursor with another epoch is not a position in the present log.
 
-    `begin_epoch.sql` alone writes it, and the later of two moments tells which of two epochs came later.
+    `ensure_epoch` makes the row, and only `begin_epoch.sql` changes it. A later epoch has a later `began_at`.
     """
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)

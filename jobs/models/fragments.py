@@ -1,4 +1,4 @@
-"""SQL fragments about the states for the statements, written from jobs/states.py: lists of states, and their counts."""
+"""SQL fragments for the statements, generated from jobs/states.py and the features: lists of states, their counts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def written_fragments() -> dict[str, str]:
     - `waiting`, `running`, `unfinished`, `ended`: the states of the group, for `IN`.
     - `counts`: the counting columns of jobs_jobcount. `sum_counts`: the sum of each.
     - `count_moves`: the change of each column by moves from `left_status` to the parameter `target`.
-    - `add_counts`: adds the row to be inserted to the counts of a shard that has some.
+    - `add_counts`: on conflict, adds the new row to the counts that its shard has.
     - `sum_unfinished`: how many jobs have not ended.
-    - `stands_still`: of a pause switch, by scope and key: whether the project of `job` waits for it.
+    - `stands_still`: whether the pause switch with this `scope` and `key` stops the project of `job`.
     - `of_pool`: whether an executor that serves all jobs, or in the variant `pooled` those of one pool, may take `job`.
     - `score_of_age`: the score of a job of `age` seconds by the aging `rule` of its tier and of the tier it rises to.
-    - `count_answers` and so on: a histogram of FlowSample. `add_flow`: adds the row to be inserted to what is kept.
+    - `count_answers` and so on: a histogram of FlowSample. `add_flow`: on conflict, adds the new row to the kept one.
     - `due_of_features`: whether a feature has something to do for executors that have nothing else to do.
     - `delete_with_jobs`: deletes the rows of features that go with the jobs of `candidate`.
     - `keeps_batch`: the rows of features that keep the batch of `job`'s id.

@@ -11,8 +11,8 @@ def guard_sql() -> str:
     """
     SQL that (re)creates the guard. A migration runs it again whenever the table of transitions changes.
 
-    The legal moves stand in the triggers' WHEN, which PostgreSQL evaluates without calling a function:
-    a legal move pays a comparison, only an illegal one meets PL/pgSQL.
+    The legal moves are listed in the triggers' WHEN, which PostgreSQL evaluates without calling a function. A legal
+    move costs one comparison; only an illegal move calls PL/pgSQL.
     """
     moves = ", ".join(f"('{source.value}', '{target.value}')" for source, target in sorted(LEGAL_MOVES))
     return f"""

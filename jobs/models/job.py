@@ -1,4 +1,4 @@
-"""Jobs, their batches, their log and their counts. Statements in sql/ write the hot ones."""
+"""Jobs, their batches, their log and their counts. The frequent writes are statements in sql/."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ratelimits.costs import CALLS
 
 from .policies import RetryPolicy
 
-STANDS_STILL_SECONDS = 30.0  # between two samples of a batch that moves lie some seconds
+STANDS_STILL_SECONDS = 30.0  # longer than the few seconds between two samples of a batch that moves
 WHOLE_PROJECT = uuid.UUID(int=0)  # the `batch_id` under which JobCount keeps a project's total
 
-# Jobs that a lane may release now. Its claims repeat these conditions word by word, or the index would not serve them.
+# Jobs that a lane may release now. Claims repeat these conditions word by word, or the index would not serve them.
 IN_LANE = models.Q(
     models.Q(status="rate_limited") | models.Q(status="queued", scheduled_at=None),
     lane__isnull=False,
@@ -31,11 +31,11 @@ IN_LANE = models.Q(
     crash_count__lt=2,
 )
 
-IN_SEVERAL_CALLS = models.Q(  # and it has begun, and not ended
+IN_SEVERAL_CALLS = models.Q(  # jobs that take several calls, have begun and have not ended
     status__in=sorted(UNFINISHED), first_attempt_at__isnull=False, costs__has_key=CALLS
 )
 
-# Queued, and not before a time. A job that waits for its provider's batch has another time: when it goes live instead.
+# Queued jobs with a time to begin. Jobs that wait for a provider batch have another time: when to go live instead.
 HAS_A_TIME = models.Q(status="queued", scheduled_at__isnull=False) & ~models.Q(via="batch")
 
 ENDED = [state.value for state in JobState if state in TERMINAL]
@@ -110,7 +110,7 @@ class Batch(models.Model):
 
     @property
     def rate_now(self) -> float | None:
-        """Its smoothed rate; 0 if no job has ended for ten times as long as the rate implies: it stands still."""
+        """The smoothed rate; 0 if no job has ended for 30 s plus ten times as long as the rate implies."""
         if not self.rate_per_second or self.sampled_at is None:
             return self.rate_per_second
         silent = (timezone.now() - self.sampled_at).total_seconds()
@@ -121,8 +121,8 @@ class Job(models.Model):
     """One request to be carried out. Its status is written as jobs/transitions.py says."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    # Without constraints in the database: PostgreSQL would check them again at each commit that moves a job twice, for
-    # a third of what a job costs (docs/adr/0015). Nothing deletes a project or a batch that has jobs.
+    # Without constraints in the database: PostgreSQL would check them again at each commit that moves a job twice, at a
+    # third of the cost of a job (docs/adr/0015). Nothing deletes a project or a batch that has jobs.
     project = models.ForeignKey(Project, models.PROTECT, db_index=False, db_constraint=False)
     user_id = models.UUIDField(null=True, blank=True)
     batch = models.ForeignKey(
@@ -150,7 +150,7 @@ class Job(models.Model):
         help_text="Where its call goes, see jobs/lanes.py. Empty: its service.",
     )
     complete_by = models.DateTimeField(null=True, blank=True, help_text="By when its producer wants it done.")
-    # live: it was to go by a batch and has gone live, or is about to.
+    # `live`: the job was to go by a provider batch, but has gone live or is about to.
     via = models.CharField(
         max_length=5,
         null=True,
@@ -181,7 +181,7 @@ class Job(models.Model):
     priority = models.CharField(max_length=10, choices=Priority.choices, default=Priority.NORMAL)
     status = models.CharField(max_length=12, choices=JobState.choices, default=JobState.QUEUED)
     held = models.BooleanField(default=False, db_default=False)
-    # Beside them are the columns `payload` and `result`, jsonb, which have both of rows of before 1.1: docs/adr/0068.
+    # Rows written before 1.1 have both in two further jsonb columns, `payload` and `result`: docs/adr/0068.
     payload = WrittenJSONField(null=True, db_column="payload_text", before="payload")
     result = WrittenJSONField(null=True, db_column="result_text", before="result")
     idempotency_key = models.CharField(max_length=200, null=True, blank=True)  # null: none was given
@@ -240,7 +240,7 @@ class Job(models.Model):
         # Partial wherever a state allows: an index entry that a running or finished job does not need
         # would be written again at each of its transitions.
         indexes: ClassVar = [
-            # For counts of what waits for its time, and for its last; empty, and free, where nothing does.
+            # For counts of scheduled jobs, and the last of them. Empty, and free, where no job is scheduled.
             models.Index(
                 fields=["batch", "scheduled_at"],
                 name="jobs_job_sched_batch_idx",
@@ -304,7 +304,7 @@ class Job(models.Model):
                 name="jobs_job_parked_idx",
                 condition=models.Q(status="rate_limited", held=False),
             ),
-            # Empty, and free, where no job names another way.
+            # Empty, and free, where no job has a fallback.
             models.Index(
                 fields=["fallback_at"],
                 name="jobs_job_fallback_idx",
@@ -378,8 +378,8 @@ class Job(models.Model):
                 name="jobs_job_unique_key",
                 condition=models.Q(unique_key__isnull=False, debounce_until=None, status__in=sorted(UNFINISHED)),
             ),
-            # A job that left this index never comes back, as its token stays: else its end would meet a later job of
-            # its key.
+            # A job that has left this index never returns to it, as its fencing token stays above 0. Otherwise, the end
+            # of its attempt could fail at this constraint, by a later job of its key.
             models.UniqueConstraint(
                 fields=["project", "unique_key"],
                 name="jobs_job_debounce_key",

@@ -1,4 +1,4 @@
-"""How long a failed call waits, and how waiting raises a job."""
+"""How long a failed call waits for its retry, and how a job's score rises while it waits."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class AgingRule(models.Model):
                 | models.Q(first_after_seconds__isnull=False, first_score__isnull=False),
                 name="agingrule_first_step_is_whole",
             ),
-            # The claim divides by it.
+            # The claim divides by `step_seconds`.
             models.CheckConstraint(
                 condition=models.Q(step_seconds=None) | models.Q(step_seconds__gt=0), name="agingrule_step_positive"
             ),

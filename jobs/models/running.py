@@ -15,7 +15,7 @@ from .job import new_id
 
 
 class Executor(models.Model):
-    """A live worker process that claims jobs. The row goes when the process drains; a stale one was killed."""
+    """A live worker process that claims jobs. Draining deletes its row; an old heartbeat means that it was killed."""
 
     class Role(models.TextChoices):
         GENERAL = "general"
@@ -75,7 +75,7 @@ class DutyLease(models.Model):
 
 
 class PauseSwitch(models.Model):
-    """Work that nobody may claim until the switch is removed."""
+    """A switch that stops claims of some work until it is removed."""
 
     class Scope(models.TextChoices):
         GLOBAL = "global"
@@ -83,10 +83,10 @@ class PauseSwitch(models.Model):
         SERVICE = "service"
         KIND = "kind"
         BATCH = "batch"
-        UNKNOWN = "unknown", "no worker knows kind"  # the platform's own: see served_kinds.py
+        UNKNOWN = "unknown", "no worker knows kind"  # the platform sets it: see served_kinds.py
         UNFIT = "unfit", "no worker takes some payloads of kind"
         SEALED = "sealed", "no worker has the payload key"
-        REFUSED = "refused", "refused:"  # the platform's own: see features/refused_calls/stops.py
+        REFUSED = "refused", "refused:"  # the platform sets it: see features/refused_calls/stops.py
 
     scope = models.CharField(max_length=10, choices=Scope.choices)
     key = models.CharField(max_length=100, blank=True, help_text="Project, service, kind or batch; empty for global.")
@@ -106,7 +106,7 @@ class PauseSwitch(models.Model):
     until = models.DateTimeField(null=True, help_text="When the window that holds it ends.")
     created_at = models.DateTimeField(db_default=Now())
 
-    EXEMPT = PLATFORM  # a project that works on while everything is paused: else nobody would be told of the pause
+    EXEMPT = PLATFORM  # this project works on while everything is paused: its jobs deliver the alerts
 
     class Meta:
         verbose_name_plural = "pause switches"

@@ -14,7 +14,7 @@ from queueops.tenancy.models import Project
 
 class TagQuerySet(models.QuerySet["Tag"]):
     def of(self, ids: Iterable[UUID]) -> dict[UUID, list[str]]:
-        """The tags of each job or batch that has some, in the order of the alphabet."""
+        """Return the tags of each job or batch that has any, in alphabetical order."""
         found: dict[UUID, list[str]] = {}
         for owner, name in self.filter(owner_id__in=list(ids)).order_by("name").values_list("owner_id", "name"):
             found.setdefault(owner, []).append(name)
@@ -26,7 +26,7 @@ class TagQuerySet(models.QuerySet["Tag"]):
 
 class Tag(models.Model):
     """
-    One tag of one job or batch; both have UUIDv7 for ids, which never meet.
+    One tag of one job or batch. Ids of jobs and batches are UUIDv7, and never equal.
 
     Tags have a table of their own: as a column of the job they would be indexed again at each of the job's transitions.
     Also, row security keeps an index on arrays from being used, since their operators are not leakproof.

@@ -1,1 +1,1 @@
-"""Why work waits, when it goes, and what has happened. Reads alone."""
+"""Explains why work waits, when it will run, and what has happened. This package only reads."""

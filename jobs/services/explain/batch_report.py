@@ -47,10 +47,10 @@ class BatchReport:
     Attributes:
         progress: Percent, as in `BatchSnapshot`.
         rate: Jobs ended per second; None: not known yet.
-        left: Until it is done at this rate; None: not known.
-        verdict: What it is in one word; see `states.BatchVerdict`.
-        held_by: What most of its waiting jobs wait for; empty: only for their turn.
-        reasons: Of its open dead letters, the most frequent first, at most MAX_REASONS.
+        left: The time until its forecast end; None: there is no forecast.
+        verdict: Its state in one word; see `states.BatchVerdict`.
+        held_by: The first reason of the lane where most of its jobs wait; empty: that lane has none.
+        reasons: The causes of its open dead letters, the most frequent first, at most MAX_REASONS.
     """
 
     batch: Batch
@@ -94,7 +94,7 @@ class BatchReport:
 
 
 def read_report(batch: Batch, *, now: datetime) -> BatchReport:
-    """Read a batch's counts and the reasons of its dead letters."""
+    """Read a batch's counts and the causes of its dead letters."""
     snapshot = batch_snapshot(batch)
     counts = snapshot.apart
     groups: Counter[str] = Counter()

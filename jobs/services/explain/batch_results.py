@@ -15,7 +15,7 @@ class ResultPage:
     """
     Attributes:
         job_ids: In the order in which they were submitted.
-        next_after: Where the next page begins; None on the last.
+        next_after: The id after which the next page begins; None on the last page.
     """
 
     job_ids: list[UUID]
@@ -27,7 +27,7 @@ def choose_results(batch_id: UUID, *, after: UUID = FIRST, size: int) -> ResultP
     Choose the next jobs of a batch, one per item: a requeued item's latest job, which has the newest id.
 
     Args:
-        size: Ids looked at; a page may have fewer, as it leaves out jobs whose place another took.
+        size: How many ids to read. A page may have fewer jobs, as it leaves out jobs that a requeued job replaces.
     """
     rows = run_sql("jobs", "choose_results", {"batch": batch_id, "after": after, "most": size + 1})
     page, more = rows[:size], len(rows) > size

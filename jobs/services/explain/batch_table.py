@@ -1,4 +1,4 @@
-"""A batch as a table: a row a job in the order of submission, with what went in beside what came out."""
+"""A batch as a table: a row for each job in the order of submission, its payload beside its result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .batch_results import FIRST, choose_results
 
 Form = Literal["csv", "ndjson", "json"]
 OF_A_JOB = ("idempotency_key", "id", "state", "last_error_code", "cost_money")
-PAYLOAD = "payload."  # before the names of its members, as in a file that is uploaded
+PAYLOAD = "payload."  # the prefix of columns with members of the payload, as in uploaded files
 JOBS_AT_ONCE = 500
 MAX_TABLE_BYTES = 1_000 * MEGABYTE
 MAX_INPUT_COLUMNS = 500
@@ -53,10 +53,10 @@ def _as_it_is(value: Any) -> Any:
 class Table:
     """
     Attributes:
-        columns: Places in the results, such as `data.total`; none: the result as a whole.
+        columns: Paths in the results, such as `data.total`; empty: one column with the whole result.
         with_input: Each member of the payloads is a column as well, such as `payload.url`.
-        with_costs: Whether the reader may know them.
-        shown: What the reader may see of a payload or a result.
+        with_costs: Whether the reader may see costs.
+        shown: Returns the part of a payload or result that the reader may see.
     """
 
     form: Form
@@ -67,21 +67,21 @@ class Table:
 
     @property
     def places(self) -> dict[str, str]:
-        """The place in the results of each of their columns; empty: all of it."""
+        """By column of a result, the path in the result; an empty path: the whole result."""
         return {f"result.{one}" if one in OF_A_JOB else one: one for one in self.columns} or {"result": ""}
 
 
 def write_table(rows: QuerySet[Job], batch_id: UUID, table: Table) -> IO[bytes]:
     """
-    Write a table of a batch's jobs to a file that nobody else sees, ready to be read.
+    Write a table of a batch's jobs to a temporary file without a name, and rewind the file.
 
     Args:
         rows: The jobs of the batch that the reader may see.
 
     Raises:
         TableTooLarge
-        ClientLeft, OutOfTime: As of `ensure_wanted`.
-        ResultMissing, StoreError: Of a result in the result store.
+        ClientLeft, OutOfTime: As `ensure_wanted` does.
+        ResultMissing, StoreError: A result cannot be read from the result store.
     """
     with ExitStack() as stack:
         file = stack.enter_context(TemporaryFile())
@@ -131,7 +131,7 @@ def _row(job: Job, cost: int | None, table: Table) -> dict[str, Any]:
 
 def _members(rows: QuerySet[Job], batch_id: UUID) -> list[str]:
     """
-    The names of all payloads' members, in the order in which they first come.
+    Return the names of all payloads' members, in the order in which they first occur.
 
     Raises:
         TableTooLarge
@@ -145,7 +145,7 @@ def _members(rows: QuerySet[Job], batch_id: UUID) -> list[str]:
 
 
 def _jobs(rows: QuerySet[Job], batch_id: UUID, *, costs: bool) -> Iterator[tuple[Job, int | None]]:
-    """Each job, and what it cost, page by page."""
+    """Yield each job with its cost, page by page; None: the cost is unknown."""
     after: UUID | None = FIRST
     while after is not None:
         ensure_wanted()

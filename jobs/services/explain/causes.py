@@ -21,8 +21,9 @@ class Cause:
     """
     Attributes:
         count: Open letters with this cause.
-        newest: One of them, without payload and attempts. `traceback`, `log`: whether its last attempt has them.
-        first_at: When the job of the oldest letter was submitted.
+        newest: The newest of these letters, without payload and attempts.
+        first_at: When the oldest letter was made, that is, when its job failed for good.
+        has: `traceback` and `log`, if the last attempt of the newest letter has them.
         projects: How many of the letters each project has, the most first.
     """
 
@@ -75,12 +76,12 @@ def causes_of(narrowed: Mapping[str, Any], *, most: int = MAX_CAUSES) -> list[Ca
             projects=whose.get(fingerprint, {}),
         )
         for fingerprint, count in counts.items()
-        if (sample := samples.get(newest.get(fingerprint)))  # none: resolved between the two queries
+        if (sample := samples.get(newest.get(fingerprint)))  # otherwise, the letters were resolved meanwhile
     ]
 
 
 def _ends(letters: QuerySet[DeadLetter], fingerprints: list[str], order: str) -> dict[str, Any]:
-    """The newest or oldest open letter of each fingerprint: one probe of the index for each, in one statement."""
+    """Return the newest or oldest open letter of each fingerprint, by one statement with an index probe for each."""
     if not fingerprints:
         return {}
     first = [

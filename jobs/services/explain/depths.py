@@ -1,4 +1,4 @@
-"""How much waits, by service: for metrics. Bounded reads."""
+"""How many jobs wait, by service, for metrics. Bounded reads."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class Depth(NamedTuple):
 
 
 def waiting_depths() -> list[Depth]:
-    """Ready jobs, those that wait for their time, and those that a limit holds, by service and priority."""
+    """Count ready jobs, scheduled jobs and jobs that a limit holds, by service and priority."""
     rows = run_sql("jobs", "count_waiting", {"most": MAX_WAITING_COUNTED, "most_services": MAX_SERVICES_COUNTED})
     return [Depth(*row) for row in rows]

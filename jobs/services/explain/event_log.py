@@ -1,4 +1,4 @@
-"""How far the log of events is complete, although ids come out of a sequence and commit out of order."""
+"""Finds the id up to which the event log is complete, although events commit in another order than their ids."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import NamedTuple
 from queueops.core.sql import hot_cursor
 from queueops.tenancy.scope import for_everyone
 
-MARK_SECONDS = 0.1  # a mark takes a transaction id, so not every read makes one
-MAX_MARKS = 600  # while an old transaction lasts; beyond it the newest mark is not made
+MARK_SECONDS = 0.1  # a mark uses up a transaction id, so not every read makes a mark
+MAX_MARKS = 600  # kept while an old transaction lasts; no marks are made beyond that
 
 LAST_ID = b"""
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END, epoch.value, epoch.began_at, pg_is_in_recovery()
@@ -24,28 +24,28 @@ OLDEST_UNFINISHED = b"SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigi
 
 class Cursor(NamedTuple):
     """
-    A place in the log.
+    A position in the log.
 
     Attributes:
-        id: All events up to it are known.
-        epoch: Of the database; in another one the number means something else.
+        id: All events up to this id are visible.
+        epoch: The epoch of the database; in another epoch, the id may be another event's.
     """
 
     id: int
     epoch: str
 
     def answer(self) -> dict[str, int | str]:
-        """As every answer has it."""
+        """Return the cursor in the form that answers of the API have."""
         return {"cursor": self.id, "epoch": self.epoch}
 
 
 class Horizon:
     """
-    The id up to which every event that will ever be there is visible.
+    The id up to which the log is complete: no event at or below it can appear later.
 
-    A mark is the sequence's last id, and a transaction id taken after it was read. A transaction has its id before it
-    takes an event's, so whichever is younger than the mark has greater ids of events. Once the mark is older than
-    every unfinished transaction, nothing can appear at or below its id.
+    A mark is the sequence's last id, and a transaction id taken after that id was read. A transaction gets its own id
+    before the ids of its events, so the events of a transaction younger than the mark have greater ids. Once the mark
+    is older than every unfinished transaction, no event can appear at or below its id.
     """
 
     def __init__(self) -> None:
@@ -74,24 +74,24 @@ class Horizon:
 
     def settle(self, oldest_unfinished: int, *, newest_id: int) -> int:
         """
-        Move on as far as it is certain.
+        Advance as far as the log is certainly complete, and return that id.
 
         Args:
-            oldest_unfinished: Of the snapshot that the caller has read by.
-            newest_id: The greatest id read so far. Beyond it the sequence may fall back after a crash.
+            oldest_unfinished: The oldest unfinished transaction in the snapshot that the caller reads by.
+            newest_id: The greatest id read so far. After a crash, the sequence may assign greater ids a second time.
         """
         while self._marks and self._marks[0][1] <= oldest_unfinished:
             self.settled = max(self.settled, min(self._marks.popleft()[0], newest_id))
         return self.settled
 
     def begin_anew(self, epoch: str | None) -> None:
-        """The log is another one, or was put back to an earlier moment and gives ids again."""
+        """Start over, because the log is another one, or was put back to an earlier moment and assigns ids again."""
         self.settled = 0
         self.epoch = epoch
         self.forget_marks()
 
     def forget_marks(self) -> None:
-        """After a lost connection: a server that crashed may give the same transaction ids again."""
+        """Drop the marks after a lost connection: a server that crashed may assign the same transaction ids again."""
         self._marks.clear()
         self._marked_id = 0
 
@@ -103,9 +103,9 @@ _of_this_process = Horizon()
 @for_everyone()
 def log_cursor() -> Cursor:
     """
-    Return a cursor up to which every event is visible to statements that begin afterwards; 0 while none is known.
+    Return a cursor up to which every event is visible to statements that begin afterwards; 0 while no such id is known.
 
-    Read it before what it is to be a cursor of. It lags behind by as much as the oldest unfinished transaction.
+    Read the cursor before the data that it belongs to. It lags behind by the age of the oldest unfinished transaction.
     """
     with hot_cursor() as cursor:
         [(last_id, epoch, *_)] = cursor.execute(LAST_ID).fetchall()

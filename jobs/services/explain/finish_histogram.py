@@ -1,4 +1,4 @@
-"""When jobs ended, for a picture."""
+"""When jobs ended, for a chart."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ BUCKETS = 60
 class Pace:
     """
     Attributes:
-        bucket: How long each of `ended` lasts, from `since` on.
-        ended: Jobs by the state that they ended in, one mapping a bucket.
+        bucket: The time that one entry of `ended` covers, from `since` on.
+        ended: One mapping for each bucket: how many jobs ended in each state.
     """
 
     since: datetime
@@ -31,10 +31,10 @@ class Pace:
 
 def pace_of(jobs: QuerySet[Job]) -> Pace | None:
     """
-    Read when those of the jobs ended that have; None while fewer than two have.
+    Count the ended jobs by bucket and state; None if none has ended, or all have at the same moment.
 
     Args:
-        jobs: Few enough to be read, such as those of a batch.
+        jobs: Few enough to read all of them, such as the jobs of a batch.
     """
     ended = jobs.filter(status__in=sorted(TERMINAL)).order_by()
     span = ended.aggregate(since=Min("finished_at"), until=Max("finished_at"))
@@ -45,7 +45,7 @@ def pace_of(jobs: QuerySet[Job]) -> Pace | None:
     bucket = Func(epoch, *bounds, Value(BUCKETS), function="width_bucket", output_field=IntegerField())
     counted: dict[int, dict[str, int]] = defaultdict(dict)
     for place, status, count in ended.annotate(place=bucket).values_list("place", "status").annotate(n=Count("pk")):
-        # The last moment itself falls beyond the last bucket, as width_bucket's upper bound is outside.
+        # Count the last moment in the last bucket: width_bucket puts its upper bound beyond that.
         kept = counted[min(max(place, 1), BUCKETS)]
         kept[status] = kept.get(status, 0) + count
     return Pace(

@@ -15,7 +15,7 @@ from jobs.models import DeadLetter, Job, JobEvent
 class History:
     """
     Attributes:
-        events: The oldest of them first.
+        events: The oldest event first.
         pruned: What is missing because the log's days were deleted, in words for people; empty: nothing.
     """
 

@@ -21,7 +21,7 @@ from ratelimits.costs import CALLS
 MAX_AHEAD_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
 MAX_WEIGHED = 4000  # jobs whose calls and costs are looked at
 MAX_COMING_BACK = 500  # running jobs that take more calls
-SUSPECT_CRASHES = 2  # from then on quarantine claims a job, not its lane
+SUSPECT_CRASHES = 2  # with so many crashes, a job is claimed for quarantine, not from its lane
 
 Rules = Mapping[Priority, TierGrowth]
 
@@ -35,8 +35,8 @@ class Position:
         ahead: Jobs; MAX_AHEAD_COUNTED where there are more.
         is_exact: False: there are more than `ahead`.
         by_class: Jobs ahead by the class that their scores have reached: its own class and those above.
-        calls: In which they and the job leave, its own the last; fewer than jobs where some leave together. At most
-            MAX_WEIGHED jobs are read, which stand for the others. None: not asked for.
+        calls: The calls in which these jobs and the job leave, the job's own call last. Jobs that leave together share
+            one. At most MAX_WEIGHED jobs are read, and represent the others. None: not asked for.
     """
 
     ahead: int
@@ -49,14 +49,14 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
     """
     Count the jobs that go before a job in its lane: with a higher score, or with the same score and older.
 
-    It takes one bounded read a tier. Inside a tier the score follows the age, so the jobs ahead are the first of the
+    It takes one bounded read per tier. Inside a tier the score follows the age, so the jobs ahead are the first of the
     lane's index up to some age. They need not be compared one by one.
 
     Args:
         weighed: Also read the calls, which the index doesn't have.
 
     Returns:
-        None where the job stands in no lane: it is scheduled, held, retried, suspect, or has no limits.
+        None if the job is in no lane: it is scheduled, held, retried, suspect, or has no limits.
     """
     if not is_in_lane(job):
         return None
@@ -117,7 +117,7 @@ def aging_rules() -> dict[Priority, TierGrowth]:
 
 
 def reached_by(tier: Priority, score: int, rules: Rules, *, now: datetime) -> datetime | None:
-    """Return the latest `eligible_since` with which jobs of the tier have at least this score; None: none has."""
+    """Return the latest `eligible_since` with which jobs of the tier have at least this score; None: no job can."""
     age = age_of_score(tier, score, rules)
     return None if age is None else now - timedelta(seconds=age)
 
@@ -128,7 +128,7 @@ def _without_sorts() -> Iterator[None]:
     Make the planner use an index in the right order for a read with LIMIT.
 
     A plan that sorts reads the whole lane first, and the planner often takes it for the cheaper one.
-    For reads: the block is rolled back, which ends the setting with it.
+    Only for reads: the block is rolled back, and the setting with it.
     """
     with transaction.atomic():
         with connection.cursor() as cursor:
@@ -138,7 +138,7 @@ def _without_sorts() -> Iterator[None]:
 
 
 def _ahead(job: Job, tier: Priority, *, score: int, rules: Rules, now: datetime) -> QuerySet[Job] | None:
-    """The jobs of one tier that go before the job, in order; None: none does."""
+    """Return the jobs of one tier that go before the job, in order; None: no job of the tier does."""
     outscore, equal = reached_by(tier, score + 1, rules, now=now), reached_by(tier, score, rules, now=now)
     if equal is None:
         return None
@@ -151,7 +151,7 @@ def _ahead(job: Job, tier: Priority, *, score: int, rules: Rules, now: datetime)
 
 
 def _coming_back(job: Job, *, score: int, rules: Rules, now: datetime) -> list[LineJob]:
-    """Running jobs that take more calls after this one, and come back to the lane ahead of the job."""
+    """Return running jobs that will take more calls, and come back to the lane ahead of the job."""
     rows = Job.objects.filter(status__in=sorted(RUNNING), lane=job.lane, costs__has_key=CALLS)
     older = rows.filter(eligible_since__lte=job.eligible_since).order_by("lease_expires_at")[:MAX_COMING_BACK]
     first = [_line_of(row) for row in older if effective_priority_of(row, now=now, rules=rules) >= score]
@@ -174,7 +174,8 @@ def _sums(
 
 def _calls(job: Job, line: Sequence[LineJob], *, times: float) -> Sequence[LineCall]:
     size = len(json.dumps(job.payload)) if job.coalesce_key else 0
-    costs = {name: value for name, value in (job.costs or {}).items() if name != CALLS}  # it starts with its next call
+    # The job starts with its next call, so only that call counts.
+    costs = {name: value for name, value in (job.costs or {}).items() if name != CALLS}
     own = _line_of(job)._replace(size=size, costs=costs)
     calls, place = calls_of([*line, own], times=times)
     return calls[: place + 1]

@@ -21,8 +21,8 @@ from ratelimits.subjects import Subject
 MAX_LANES_COUNTED = 500
 MAX_QUEUED_COUNTED = 20_000  # jobs, shared out among the lanes
 MAX_COSTS_SAMPLED = 2000  # jobs whose costs are looked at
-FEWEST = 10  # of each lane
-DEEPEST = 2_000_000_000  # jobs of a window: more than can wait
+FEWEST = 10  # jobs that are read of each lane in any case
+DEEPEST = 2_000_000_000  # jobs of a window; more never wait, and more would not fit an integer
 MAX_LANES_NAMED = 10
 
 
@@ -31,8 +31,8 @@ class LaneCount(NamedTuple):
     The jobs that wait in one lane.
 
     Attributes:
-        cost: Of a call: the mean of a sample.
-        calls: Calls a job: below 1 where jobs leave together, above 1 where they take several.
+        cost: The mean cost of a call, in a sample.
+        calls: Calls per job: below 1 where jobs leave together, above 1 where they take several.
         since: When the oldest job that no limit has put back began to wait, in seconds since 1970.
         more: There are more jobs than `waiting`.
     """
@@ -62,7 +62,7 @@ def count_lanes(lanes: Sequence[str], *, sampled: int = MAX_COSTS_SAMPLED) -> li
 
 
 def crowded_lanes(names: Sequence[str]) -> frozenset[str]:
-    """Return the lanes where more waits than their share of a window, in calls or in tokens."""
+    """Return the lanes with more waiting calls or tokens than the lane's share of a window."""
     depths, amounts = _shares(names, in_tokens=False), _shares(names, in_tokens=True)
     limited = [name for name in names if name in depths or name in amounts]
     if not limited:
@@ -77,7 +77,7 @@ def crowded_lanes(names: Sequence[str]) -> frozenset[str]:
 
 
 def _shares(names: Sequence[str], *, in_tokens: bool) -> dict[str, float]:
-    """Each lane's part of its smallest window."""
+    """Return each lane's share of its smallest window."""
     windows = {name: windows_of(read_lane(name).subject, in_tokens=in_tokens) for name in names}
     sharing = Counter(counter for found in windows.values() for counter, _ in found)
     return {
@@ -104,7 +104,7 @@ class Queue:
     Waiting jobs whose calls one counter counts. They may wait for another limit that counts them too.
 
     Attributes:
-        calls: About what they take of the limit, lane by lane, as `drain.passed_at` wants it.
+        calls: What they take of the limit, estimated for each lane, in the form of `drain.Calls`.
         more: There are more jobs than were counted.
         lanes: The longest first, at most MAX_LANES_NAMED.
     """
@@ -127,7 +127,7 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
     """
     Return the queues behind these limits, by limit and by the key of the counter.
 
-    At most MAX_LANES_COUNTED lanes are looked at; where there are more, each queue says so.
+    At most MAX_LANES_COUNTED lanes are read; if there may be more, `more` is set on each queue.
     """
     if not rules:
         return {}
@@ -156,16 +156,16 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
 
 
 def _keys(rule: Rule, subject: Subject) -> set[str]:
-    """Return the keys under which a limit may count such calls; for a pool, those of its members, who share them."""
+    """Return the keys under which a limit may count such calls; a pool's calls may count under each member's key."""
     return {rule.key(one) for one in counted_as(subject)}
 
 
 def queue_of(gauge: CounterGauge, queues: Mapping[str, Queue]) -> Queue:
-    """Return the jobs behind a counter; none wait for a shadow limit, though it counts jobs that wait elsewhere."""
+    """Return the jobs behind a counter; none for a shadow limit: the jobs that it counts wait for other limits."""
     return Queue() if gauge.holds_nothing else queues.get(gauge.key, Queue())
 
 
 def clears_at(queue: Queue, gauge: CounterGauge) -> datetime | None:
-    """Return about when a queue has passed its limit; None: no pace is known, or nothing waits."""
+    """Return about when the whole queue has passed its limit; None: no pace is known, or nothing waits."""
     at = passed_at(gauge.opened, queue.calls) if queue.waiting else None
     return None if at is None else foretold(at)

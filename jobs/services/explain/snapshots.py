@@ -37,7 +37,7 @@ class JobSnapshot:
         effective_priority: None once the job runs or has ended.
         waiting: Why it does not run now; None once it runs or has ended.
         recheck_after_seconds: When asking again is worth while; None when it has ended.
-        last_event: type, message and time of the newest event.
+        last_event: The newest event; None: the log has none any more.
     """
 
     job: Job
@@ -53,7 +53,7 @@ class JobSnapshot:
 
     @property
     def eta(self) -> datetime | None:
-        """When a job that has begun should end, if it goes on as it has; None without progress."""
+        """When a job that has begun should end, at the pace of its progress so far; None without progress."""
         job = self.job
         takes_several = CALLS in (job.costs or {})
         began = job.first_attempt_at if takes_several else job.started_at
@@ -67,15 +67,15 @@ class JobSnapshot:
 class BatchSnapshot:
     """
     Attributes:
-        verdict: What it is in one word; `held_by`: what stops it, in words, where that word is `held`.
+        verdict: Its state in one word. `held_by`: what stops it, in words, if its verdict is `held`.
         counts: Items by state; a requeued item counts once, as its latest job.
         held_by_outage: How many of the rate_limited items wait for an outage to end, not for quota.
         scheduled: The queued items that wait for their time, not for their turn.
-        progress: Percent of the items that have ended. A begun item that takes several calls counts by those that are
-            made. 100 without items, as where every job was a duplicate.
+        progress: Percent of the items that have ended. A begun item that takes several calls counts by the part of
+            them that is made. 100 if there are no items, such as when every job was a duplicate.
         eta: When it should end, as stored some seconds ago. None: it has ended, it is held, an outage holds a part of
             it, nothing moves or nothing is known.
-        eta_earliest: When it may end, where that is much sooner; None: it is not.
+        eta_earliest: The earliest end, if that is much sooner than `eta`; None: it is not.
     """
 
     batch: Batch
@@ -92,7 +92,7 @@ class BatchSnapshot:
 
     @property
     def apart(self) -> Counts:
-        """Items by state, the parts of states apart that people see apart."""
+        """Items by state; the parts of a state that screens show by themselves are counted by themselves."""
         return told_apart(self.counts, held_by_outage=self.held_by_outage, scheduled=self.scheduled.jobs)
 
 
@@ -114,7 +114,7 @@ def batch_snapshots(batches: Iterable[Batch]) -> dict[UUID, BatchSnapshot]:
     ids = [batch.pk for batch in rows]
     counts, begun, held = batch_counts(ids), calls_made(ids), count_held_of(rows)
     later = scheduled_of_batches([pk for pk, found in counts.items() if found[JobState.QUEUED]])
-    # Read after the counts: a batch that the counts show as ended then has a verdict of ended.
+    # Read the verdicts after the counts: a batch that has ended by its counts has then ended by its verdict, too.
     verdicts = verdicts_of(rows)
     return {
         batch.pk: _snapshot(
@@ -160,7 +160,7 @@ def _snapshot(
 
 
 def batch_counts(batch_ids: Iterable[UUID]) -> dict[UUID, Counts]:
-    """Items by state of each batch, from the counters the transitions keep."""
+    """Return the items by state of each batch, from the counters that the transitions keep."""
     wanted = list(batch_ids)
     rows = JobCount.objects.filter(batch_id__in=wanted).values_list("batch_id").annotate(*SUMS)
     found = {batch_id: _counts(sums) for batch_id, *sums in rows}
@@ -168,7 +168,7 @@ def batch_counts(batch_ids: Iterable[UUID]) -> dict[UUID, Counts]:
 
 
 def calls_made(batch_ids: Iterable[UUID]) -> dict[UUID, float]:
-    """Return by batch how much of its begun jobs with several calls is done, as a number of jobs."""
+    """Return by batch the part of its begun jobs with several calls that is done, as a number of jobs."""
     rows = Job.objects.filter(IN_SEVERAL_CALLS, batch_id__in=list(batch_ids)).order_by().values_list("batch_id")
     return {batch_id: percent / 100 for batch_id, percent in rows.annotate(Sum("progress"))}
 

@@ -1,5 +1,5 @@
 """
-Verdicts on batches, one word each: jobs/states.py has the words, the expression here decides for lists and pages.
+Verdicts on batches, one word each. The words are in jobs/states.py; the expression here decides for lists and pages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from queueops.tenancy.scope import for_everyone
 
 from .waiting import explain_stop
 
-LOOKED_AT = 1_000  # waiting jobs of a batch among which a job that nothing holds is looked for
+LOOKED_AT = 1_000  # waiting jobs of a batch that are searched for a job that nothing holds
 # The columns by which pauses, outages and credentials stop jobs.
 STOPPED_ALIKE = ("project_id", "kind", "service", "target", "credential", "model", "lane", "pool")
 V = BatchVerdict
@@ -31,7 +31,7 @@ OPEN = (V.WAITING, V.HELD, V.RUNNING)
 
 
 class ToldVerdict(NamedTuple):
-    """`held_by`: what stops it, in words for people; None: nothing does."""
+    """`held_by`: what stops the batch, in words for people; None: nothing does."""
 
     verdict: BatchVerdict
     held_by: str | None
@@ -39,10 +39,10 @@ class ToldVerdict(NamedTuple):
 
 def verdicts_of(batches: Iterable[Batch]) -> dict[UUID, ToldVerdict]:
     """
-    Return the verdict of each, from the counters and switches as they are now; a few reads, whatever their number.
+    Return the verdict of each batch from the present counters and switches, with a few reads for all of them.
 
-    Where no pause of the batch, its project or everything holds a batch, the reason is that of its first waiting job.
-    Each such reason takes some six reads more.
+    If a batch is held, but not by a pause of the batch, its project or everything, its reason is that of its first
+    waiting job. Each such reason takes about six more reads.
     """
     rows = {batch.pk: batch for batch in batches}
     with for_everyone():
@@ -57,7 +57,7 @@ def verdicts_of(batches: Iterable[Batch]) -> dict[UUID, ToldVerdict]:
 def narrowed(rows: QuerySet[Any], wanted: Sequence[str]) -> QuerySet[Any]:
     """Keep the batches that have one of these verdicts."""
     if all(verdict in OPEN for verdict in wanted):
-        rows = rows.filter(finished_at=None)  # by the index of those: all others have ended
+        rows = rows.filter(finished_at=None)  # by the index of unfinished batches: all others have ended
     with for_everyone():
         stopping = _switches()
     return with_verdicts(rows, stopping).filter(verdict__in=wanted)
@@ -68,7 +68,7 @@ def with_verdicts(rows: QuerySet[Any], stopping: Sequence[PauseSwitch]) -> Query
     Add `verdict`. `states.verdict_of_ended` gives the same for ended batches; a test compares the two.
 
     Args:
-        stopping: The switches of projects and of everything, read by the caller: not every reader may see them.
+        stopping: The switches of projects and of everything. The caller reads them, as not every reader may see them.
     """
     ended_well, failed, cancelled = (Sum(state) for state in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED))
     said = Case(
@@ -80,7 +80,7 @@ def with_verdicts(rows: QuerySet[Any], stopping: Sequence[PauseSwitch]) -> Query
         default=Value(V.WAITING),
         output_field=CharField(),
     )
-    # All in one subquery: an expression that is named twice would be read twice.
+    # Keep all in one subquery: an expression that is used twice would be evaluated twice.
     sums = JobCount.objects.filter(batch_id=OuterRef("pk")).order_by().values("project_id", "batch_id")
     sums = sums.annotate(running=_sum(RUNNING), waiting=_sum(WAITING), ended=_sum(TERMINAL))
     sums = sums.annotate(retried=Sum(JobState.RETRIED))
@@ -122,17 +122,17 @@ def _is_stopped(stopping: Sequence[PauseSwitch]) -> Q:
 
 
 def _tried() -> QuerySet[Batch]:
-    """The batch if its first jobs are on trial: one of them may be free though no job that was looked at is."""
+    """Return the batch if its first jobs are on trial: one of these may be free although `_free` finds no free job."""
     return Batch.objects.filter(pk=OuterRef("batch_id"), guard_state=GuardState.TRIAL)
 
 
 def _begun() -> JobQuerySet:
-    """Waiting jobs that have made some of their calls: no counter tells them from jobs that have not begun."""
+    """Return a batch's unfinished jobs that take several calls and have begun; JobCount has no column for them."""
     return Job.objects.filter(IN_SEVERAL_CALLS, batch_id=OuterRef("batch_id"))
 
 
 def _free() -> JobQuerySet:
-    """The first waiting jobs of a batch that nothing holds, without probes, which try for held jobs."""
+    """Return those of a batch's first waiting jobs that nothing holds, without probes, which test for held jobs."""
     waiting = Job.objects.filter(batch_id=OuterRef(OuterRef("batch_id")), status__in=sorted(WAITING)).order_by()
     first = Job.objects.filter(pk__in=waiting.values("pk")[:LOOKED_AT])
     probes = RefusedCalls.objects.exclude(probe_job_id=None).values("probe_job_id")
@@ -160,7 +160,7 @@ def _words(switch: PauseSwitch) -> str:
 
 
 def _held_by_first_job(batches: Sequence[Batch]) -> dict[UUID, str | None]:
-    """Explain batches by their first waiting jobs; a reason that holds many batches is looked for once."""
+    """Explain batches by their first waiting jobs; a reason that holds many batches is determined once."""
     waiting = Job.objects.filter(batch_id=OuterRef("pk"), status__in=sorted(WAITING)).order_by()
     first = Batch.objects.filter(pk__in=[batch.pk for batch in batches]).annotate(first=waiting.values("pk")[:1])
     jobs = list(Job.objects.filter(pk__in=[*first.values_list("first", flat=True)]).defer("payload"))

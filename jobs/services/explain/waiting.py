@@ -69,7 +69,7 @@ class Reason:
         needed, available, capacity: In that unit.
         by: The person who set the job's time by hand, as in events: `user:<pk>`.
         free_at: When it ends by itself; None: nobody knows, or somebody must act.
-        next_try_at: When it is next checked whether the reason is over, where nobody knows its end.
+        next_try_at: If nobody knows the end, when it is next checked whether the reason is over.
     """
 
     code: Code
@@ -91,9 +91,9 @@ class Waiting:
     The reasons why a job waits, in the order in which they must end.
 
     Attributes:
-        reasons: Empty when the next claim will take it. Limits: the one that frees up last comes first.
-        position: In its lane; None: it stands in none.
-        forecast: When limits should let it go; None: somebody must act first, or no rate is known.
+        reasons: Empty when the next claim will take the job. Among limits, the limit that frees up last comes first.
+        position: The job's position in its lane; None: it is in no lane.
+        forecast: When limits should let the job go; None: somebody must act first, or no rate is known.
         recheck_after_seconds: When asking again is worth while: at least one second, at most five minutes.
     """
 
@@ -135,17 +135,18 @@ def explain_waiting(job: Job) -> Waiting | None:
     """
     Explain why a job waits.
 
-    Reads without locks, and a bounded number of rows: what is told may have changed a moment later.
+    It reads a bounded number of rows without locks, so the answer may be out of date a moment later.
 
     Returns:
         None where the job runs or has ended.
     """
     if job.status not in WAITING:
         return None
-    now = datetime.fromtimestamp(database_now(), UTC)  # the counters' clock, whatever this process takes it to be
+    # This is the clock of the counters; this process's clock may differ from it.
+    now = datetime.fromtimestamp(database_now(), UTC)
     rules = aging_rules()
     limits = read_limits(job, now=now)
-    # A job that leaves alone may also stand behind jobs that leave together.
+    # This holds for a job that leaves alone, too: it may wait behind jobs that leave together.
     merges = any(other.service == job.service and other.coalesce for other in all_handlers())
     weighed = merges or any(not limit.per_call for limit in limits)
     position = find_position(job, rules, now=now, weighed=weighed)
@@ -170,7 +171,7 @@ def explain_waiting(job: Job) -> Waiting | None:
 @for_everyone()
 def explain_stop(job: Job) -> str | None:
     """
-    Say what stops a waiting job, in words; None where only its turn, its limits or its time are missing.
+    Say what stops a waiting job, in words; None if it only waits for its turn, its limits or its time.
 
     The text is that of `explain_waiting`, with a few reads and without a forecast: for lists.
     """
@@ -188,7 +189,7 @@ def _stopped(job: Job) -> tuple[list[Reason], list[Reason]]:
 
 
 def _others(job: Job) -> list[Reason]:
-    """The jobs and batches that it or its batch waits for: those that did not succeed come first."""
+    """Return the dependencies that the job or its batch waits for; those that did not succeed come first."""
     if not job.held:
         return []
     owners = [one for one in (job.pk, job.batch_id) if one is not None]
@@ -207,7 +208,7 @@ def _others(job: Job) -> list[Reason]:
 
 
 def _taken_from(job: Job) -> dict[UUID, str]:
-    """By job, what this one takes from its result, in words."""
+    """Say, by source job, which values of its result the job takes."""
     paths: dict[UUID, list[str]] = {}
     for one in shown_takes(job.takes):
         paths.setdefault(UUID(one["job"]), []).append(one["path"] or "all of it")
@@ -219,7 +220,7 @@ def _some(names: list[str]) -> str:
 
 
 def _guard(job: Job) -> list[Reason]:
-    """The trial of its batch's first jobs, where it waits for that."""
+    """The reason of a job that waits for the trial of its batch's first jobs."""
     if not job.held or job.batch_id is None:
         return []
     batch = Batch.objects.filter(pk=job.batch_id, guard_state=GuardState.TRIAL, trial_until__lt=job.pk).first()
@@ -264,7 +265,7 @@ def _pauses(job: Job, *, is_explained: bool) -> list[Reason]:
     if job.held and job.last_error_code == KEY_MISSING and PauseSwitch.objects.filter(scope="sealed").exists():
         found.append(Reason("paused", job.last_error_message))
     for switch in PauseSwitch.objects.filter(key__in=covered.values()).order_by("created_at"):
-        scope = switch.scope  # a later version's is none of these
+        scope = switch.scope  # a later version's scope is not in `covered`, so its switch is skipped
         if switch.key != covered.get(scope) or (
             scope == PauseSwitch.Scope.GLOBAL and job.project_id == PauseSwitch.EXEMPT
         ):
@@ -284,7 +285,7 @@ def _pauses(job: Job, *, is_explained: bool) -> list[Reason]:
         for row in RefusedCalls.objects.filter(stops.whose(job), stopped_at__isnull=False).order_by("pk")
     ]
     if job.held and not found and not is_explained and not BudgetWait.objects.filter(pk=job.pk).exists():
-        found.append(Reason("paused", "it is held"))  # a pause that is being taken off in chunks
+        found.append(Reason("paused", "it is held"))  # a pause was removed, and its jobs are being released in chunks
     return found
 
 
@@ -327,7 +328,7 @@ def _outage(job: Job) -> list[Reason]:
 
 
 def _credentials(job: Job) -> list[Reason]:
-    """The reason of a job whose pool has no credential, or only refused ones."""
+    """The reason of a job whose pool has no credentials, or only refused credentials."""
     pool = pool_of_lane(job.lane)
     members = members_of(pool, job.project_id) if pool else ()
     if not pool or (members and not members[0].is_on_trial):
@@ -364,7 +365,7 @@ def _schedule(job: Job, now: datetime) -> list[Reason]:
 
 
 def _limits(limits: tuple[LimitForecast, ...], after: datetime) -> list[Reason]:
-    """The limits without room for it at `after`: first those without a known end, then the last to free up first."""
+    """The limits without room at `after`: those without a known end, then the others, the last to free up first."""
     closed = [limit for limit in limits if limit.is_closed]
     late = [limit for limit in closed if limit.free_at is None or limit.free_at > after.timestamp()]
     late.sort(key=lambda limit: math.inf if limit.free_at is None else limit.free_at, reverse=True)
@@ -400,7 +401,7 @@ def _words(limit: LimitForecast) -> str:
         return f"{limit.rule.name} will never admit it: {limit.why}"
     unit = "calls in flight" if limit.rule.unit == "in_flight" else limit.rule.unit
     needs = "" if limit.per_call else f"; it needs {limit.needed:,.0f}"
-    free = math.floor(limit.available)  # rounded up, it would seem to have room
+    free = math.floor(limit.available)  # rounded up, the limit would seem to have room
     return f"{limit.rule.name} has no room: {free:,} of {limit.capacity:,.0f} {unit} are free{_slowed(limit)}{needs}"
 
 
@@ -415,12 +416,12 @@ def _turn(position: Position | None, limits: Sequence[LimitForecast]) -> list[Re
 
 
 def _next(limits: Sequence[LimitForecast]) -> list[Reason]:
-    """The reason of a job that a limit put back and that has room now."""
+    """The reason of a job that a limit put back, and for which the limit has room now."""
     return [_paced("turn", "it goes with the next calls of its lane", limits)]
 
 
 def _paced(code: Code, text: str, limits: Sequence[LimitForecast]) -> Reason:
-    """A reason with the lane's pace and the limit that sets it: the slowest, or one that is slowed."""
+    """A reason with the pace of the lane and the limit that sets the pace, which is the slowest."""
     with_pace = [limit for limit in limits if limit.rate_per_second]
     if not with_pace:
         return Reason(code, text)
@@ -443,7 +444,7 @@ def _slowed(limit: LimitForecast) -> str:
 
 
 def _slots(job: Job) -> list[Reason]:
-    """A reason where no executor that serves it has a free slot; from the second crash on only quarantine counts."""
+    """A reason if no executor that serves the job has a free slot; from the second crash on, only quarantine counts."""
     suspect = job.crash_count >= SUSPECT_CRASHES
     role = Executor.Role.QUARANTINE if suspect else Executor.Role.GENERAL
     alive = Executor.objects.filter(

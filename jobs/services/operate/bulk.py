@@ -52,7 +52,7 @@ def start_bulk_requeue(
         payload, priority, note: See `dead_letters.RequeueOptions`.
         spread_seconds: Spreads the requeues themselves evenly over this time, so that the rest can still be stopped.
         rows_per_minute: At most so many.
-        stop_at_failed_percent: End it when more of the requeued jobs that have ended failed again.
+        stop_at_failed_percent: End the operation when a higher percentage of the ended requeued jobs has failed again.
         most: Only so many, the oldest; None: all.
         canary: How many go first; the rest follow once the jobs of these have ended well.
 
@@ -90,7 +90,7 @@ def start_bulk_requeue(
 
 
 def _is_encrypted(wanted: DeadLetterFilter) -> bool:
-    """Whether a project that the filter means has its payloads encrypted."""
+    """Whether any project of the fitting dead letters is encrypted."""
     projects = wanted.letters().order_by().values_list("project_id", flat=True).distinct()
     return any(is_encrypted(project) for project in projects)
 
@@ -143,7 +143,7 @@ def start_bulk_schedule(
     canary: Canary | None = None,
 ) -> BulkOperation:
     """
-    Let every waiting job that fits the filter now run `delay` after its chunk; see `job_actions.schedule_jobs`.
+    Let every waiting job that fits the filter now run `delay` after its chunk is done; see `job_actions.schedule_jobs`.
 
     Raises:
         InvalidFilter, InvalidPace, InvalidDelay: Nothing was started.

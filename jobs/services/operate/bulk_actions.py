@@ -21,10 +21,10 @@ from .job_filter import STATES_OF, Chunk, JobFilter, choose_jobs
 class BulkAction:
     """
     Attributes:
-        choose: Chooses the next rows of an operation, at most so many. A row that was acted on may still fit: the
-            operation's cursor has passed it.
-        carry_out: Acts on a chunk in the caller's transaction, but not for projects that move; returns the ids
-            that moved.
+        choose: Chooses the next rows of an operation, at most so many. A row that was acted on may still fit the
+            filter, but the operation's cursor has passed it.
+        carry_out: Acts on a chunk in the caller's transaction, but not on rows of projects that move; returns the ids
+            acted on.
     """
 
     choose: Callable[[BulkOperation, int], Chunk]
@@ -61,8 +61,8 @@ def _requeue(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
         priority=Priority(parameters["priority"]) if parameters["priority"] else None,
         note=operation.reason,
     )
-    # The rest of a spread are still open dead letters, so a cancel or a failure rate stops jobs that have not begun.
-    # Within a chunk the jobs start one by one, or each chunk would be a burst.
+    # The later chunks of a spread are still open dead letters, so a cancel or a failure rate keeps them from being
+    # requeued. Within a chunk the jobs start one by one; otherwise each chunk would be a burst.
     spread = parameters["spread_seconds"] and operation.rows_per_minute
     gap = 60 / operation.rows_per_minute if spread and operation.rows_per_minute else 0.0
     return carry_out_requeue(ids, options, actor=operation.actor, gap_seconds=gap, operation_id=operation.pk)

@@ -16,14 +16,14 @@ from jobs.states import TERMINAL, JobState
 MIN_ENDED = 20  # with fewer ended jobs a share says little
 CANARY_PERCENT = 20
 MAX_CANARIES = 1_000
-NEWEST_REQUEUED = 2_000  # the newest requeued jobs make the share: the cause of older failures may be mended
+NEWEST_REQUEUED = 2_000  # only the newest requeued jobs count, as the cause of older failures may be repaired
 
 
 @dataclass(frozen=True, slots=True)
 class RequeueOutcome:
     """
     Attributes:
-        requeued: How many of the newest jobs were looked at.
+        requeued: How many requeued jobs were read, the newest ones.
         unfinished: Jobs that have not ended yet.
     """
 
@@ -78,7 +78,7 @@ class Canary(NamedTuple):
 
 
 class CanaryOutcome(NamedTuple):
-    """`failed`: how many have failed with `code`, the most frequent."""
+    """`failed`: how many jobs have failed with `code`, the most frequent error code."""
 
     jobs: int
     ended: int
@@ -111,7 +111,7 @@ def canary_outcome(operation: BulkOperation) -> CanaryOutcome:
 
 
 def failed_again(operation_id: UUID, *, most: int) -> QuerySet[DeadLetter]:
-    """The newest dead letters of jobs that the operation made."""
+    """Return the newest dead letters of jobs that the operation made."""
     made = DeadLetter.objects.filter(operation_id=operation_id, requeued_as__isnull=False).values("requeued_as")
     return DeadLetter.objects.filter(job__in=made).defer("payload", "attempts").order_by("-pk")[:most]
 

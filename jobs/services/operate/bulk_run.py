@@ -35,10 +35,10 @@ logger = logging.getLogger(__name__)
 BULK_CHUNK = 500
 MAX_FAILURES_IN_A_ROW = 5  # in a row, minutes apart: a newer version's worker may succeed where this one fails
 MAX_SAID = 500
-PACE_SECONDS = 5.0  # of work in one chunk of a paced operation; a cancel may come so much too late
-MAX_ROWS_PER_MINUTE = 30_000  # unless told otherwise: executors claim in the same tables meanwhile
+PACE_SECONDS = 5.0  # of work in one chunk of a paced operation; a cancel takes effect at most so much later
+MAX_ROWS_PER_MINUTE = 30_000  # of any operation, because executors claim from the same tables meanwhile
 CANARY_EVERY = timedelta(seconds=2)  # between two looks at the canary's jobs
-STALLED_AFTER = timedelta(seconds=90)  # beyond the longest a task queue keeps a chunk waiting in good health
+STALLED_AFTER = timedelta(seconds=90)  # longer than a healthy task queue keeps a chunk waiting
 
 Status = BulkOperation.Status
 
@@ -48,10 +48,10 @@ def _nobody(operation_id: UUID, turn: int) -> None:
 
 
 hand_to_worker: Callable[[UUID, int], None] = _nobody
-"""Has a worker carry out an operation's next chunk, given its id and turn. Set by jobs/cluster.py, which knows how."""
+"""Hands the next chunk of an operation to a worker, by the operation's id and turn. jobs/cluster.py sets this."""
 
 
-# `parameters` is never written back: an encrypted payload in it was opened when it was read.
+# `parameters` is never written back: an encrypted payload in it was decrypted when it was read.
 CHANGES = frozenset(field.name for field in BulkOperation._meta.fields) - {"id", "parameters"}  # noqa: SLF001 - documented
 
 
@@ -74,8 +74,8 @@ def begin(
     Store an operation in the caller's transaction and hand it out once that is committed.
 
     Args:
-        rows_per_minute: At most MAX_ROWS_PER_MINUTE; None: as many.
-        stop_at_failed_percent: Share of the ended requeued jobs that have failed; None: never stop.
+        rows_per_minute: A higher rate than MAX_ROWS_PER_MINUTE is lowered to it; None: MAX_ROWS_PER_MINUTE.
+        stop_at_failed_percent: Stop when a higher percentage of the ended requeued jobs has failed; None: never.
         canary: How many rows go first. None: all rows go at once.
 
     Raises:
@@ -108,10 +108,10 @@ def run_bulk_chunk(operation_id: UUID, *, turn: int | None = None) -> bool:
     An expected error, such as an edited payload that a kind's handler no longer takes, undoes the chunk and
     ends the operation as failed. Anything else, such as parameters that this version cannot read, leaves it as it was
     before the chunk: `restart_stalled_operations` tries again, and the MAX_FAILURES_IN_A_ROW-th in a row ends it too.
-    An action that only a later version knows is left to a worker of that version, however long it takes to come.
+    An action that only a later version has waits for a worker of that version, however long that takes.
 
     Args:
-        turn: The asking task's turn; if the operation was handed out again since, nothing is done.
+        turn: The turn of the calling task; if the operation was handed out again since, nothing is done.
 
     Returns:
         Whether there may be more to do; `seconds_until_due` says when.
@@ -164,7 +164,7 @@ def _run_chunk(operation_id: UUID, turn: int | None) -> bool:
 
 
 def _knows(operation: BulkOperation) -> bool:
-    """Whether this version knows the operation's action. A later version's action waits for a worker that knows it."""
+    """Whether this version has the operation's action. A later version's action waits for a worker of that version."""
     if operation.action not in ACTIONS:
         logger.warning("bulk operation %s: this version knows no %s", operation.pk, operation.action)
     return operation.action in ACTIONS
@@ -186,7 +186,7 @@ def _judge_canary(operation: BulkOperation) -> bool:
 
 
 def seconds_until_due(operation_id: UUID) -> float:
-    """How long the next chunk is to wait; 0 if it is due, or if there is no such operation."""
+    """Return how long the next chunk has to wait; 0 if it is due, or if there is no such operation."""
     next_at = BulkOperation.objects.filter(pk=operation_id).values_list("next_at", flat=True).first()
     return max(0.0, (next_at - timezone.now()).total_seconds()) if next_at else 0.0
 
@@ -208,7 +208,7 @@ def cancel_bulk(operation_id: UUID, *, actor: str, reason: str = "") -> BulkOper
 @transaction.atomic
 def go_on(operation_id: UUID, *, actor: str, reason: str = "") -> BulkOperation | None:
     """
-    Start an operation that does the rest of one that was stopped or ended by a fault: same rows, same pace.
+    Start an operation for the rest of a cancelled or failed operation: same filter, same pace.
 
     Returns:
         The new operation; None if the old one still runs, or is done.
@@ -337,7 +337,7 @@ def _record(operation: BulkOperation, what: str, *, actor: str, moved: int, reas
 
 
 def _told(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The trail keeps no payload, as it could never be encrypted there; it only says that there was one."""
+    """Return the parameters for the audit trail, with EDITED for a payload, which could not be encrypted there."""
     return parameters if parameters.get("payload") is None else {**parameters, "payload": EDITED}
 
 

@@ -23,7 +23,7 @@ class PutBack:
     The result of `put_back_members`.
 
     Attributes:
-        refused: By credential, why it stays out.
+        refused: By credential that stays out, why its provider refuses it.
         untried: Credentials put back without a trial, as there is no way to try them.
     """
 
@@ -71,7 +71,7 @@ def put_back_members(members: Sequence[int], *, actor: str, reason: str = "") ->
 
 
 def _trial(member: CredentialPoolMember) -> str | bool:
-    """Say why the provider does not accept a member's credential; if it does, return whether it was asked."""
+    """Return why the provider refuses a member's credential; if it does not, return whether it was asked."""
     try:
         return try_credential(open_credential(member.credential))
     except (ProviderError, QueueOpsError) as error:

@@ -77,7 +77,7 @@ class _Letter:
 
     @property
     def untaken(self) -> list[tuple[UUID, Take]]:
-        """The values that its payload lacks yet, and the job of each."""
+        """The values that the payload has yet to take from results, each with the id of the job that has the result."""
         told = json.loads(self.takes) if self.takes else {"taken": True}
         return [] if "taken" in told else read_takes(told)
 
@@ -103,7 +103,7 @@ def requeue_dead_letters(
     The old job stays failed, but the counts of its batch and project drop it from `failed` in the same transaction: a
     requeued item counts once, as its latest job. A batch that had ended is open again.
 
-    A job that had not taken its values from others' results waits for these others again, and takes them.
+    A job that had not taken its values from other jobs' results waits for these jobs again, and takes them.
 
     Args:
         ids: At most MAX_BULK_JOBS distinct dead letters.
@@ -264,7 +264,7 @@ def _prepare(
         "ended_batch": letter.ended_batch,
     }
     if options.payload is not None:
-        # An edited payload may name another credential: it is checked against those that the project may use.
+        # Check an edited payload: it may name a credential that the project may not use.
         rules = rules_of(letter.project_id)
         prepared = prepare_job(spec, rules=rules, **origin)
         payload = _validated(handler, prepared.payload, prepared.takes)
@@ -274,7 +274,8 @@ def _prepare(
         payload = _validated(handler, open_json(letter.payload), takes)
         details, _ = describe(handler, payload, spec)
     except (ValidationError, InvalidJob, SealedAway):
-        payload, details = None, Details(model=letter.model)  # its handler has changed; it fails again, and says how
+        # The handler has changed since: the new job fails again, and its error says how.
+        payload, details = None, Details(model=letter.model)
     prepared = PreparedJob(
         id=new_id(),
         handler=handler,
@@ -296,7 +297,7 @@ def _validated(handler: Handler, payload: str, takes: Sequence[Take]) -> Any:
 
 
 def _keeps_way(prepared: PreparedJob, letter: _Letter, payload: Any, rules_of: Callable[[str], Rules]) -> PreparedJob:
-    """Give the job the old one's deadline and, if time allows, its way; a note tells if the way changes."""
+    """Give the job the old job's deadline and, if time allows, its delivery; a note says if the delivery changes."""
     if letter.complete_by is None:
         return prepared
     live = ChosenWay(complete_by=letter.complete_by, has_form=prepared.way.has_form)
@@ -340,7 +341,7 @@ def _resolve(
 
 
 def _insert(prepared: dict[_Letter, PreparedJob], *, actor: str) -> None:
-    # Locked until the commit: upkeep must not close a batch between these inserts and their counts being seen.
+    # Lock the batches until the commit: upkeep must not close one before it can see the counts of the new jobs.
     wanted = {letter.batch_id for letter in prepared if letter.batch_id}
     batches = {batch.pk: batch for batch in Batch.objects.select_for_update().filter(pk__in=wanted).order_by("pk")}
     for (project_id, batch_id), jobs in _by_batch(prepared):
@@ -354,13 +355,12 @@ def _insert(prepared: dict[_Letter, PreparedJob], *, actor: str) -> None:
     for note in {job.note for job in prepared.values() if job.note}:
         ids = [job.id for job in prepared.values() if job.note == note]
         run_sql("jobs", "log_deferrals", {"ids": ids, "data": ["{}" for _ in ids], "message": note})
-    # This comes after the insertion, whose foreign key locks the batch: house-keeping either saw the new jobs or has
-    # closed the batch by now.
+    # Upkeep waits for the locks taken above: it has closed a batch before, or it will see the new jobs.
     Batch.objects.filter(pk__in=batches, finished_at__isnull=False).update(finished_at=None)
 
 
 def _carry_on_messages(new_jobs: dict[UUID, UUID]) -> None:
-    """Let a message to a webhook name its latest job, which carries it out and whose state it shows."""
+    """Let a webhook message refer to its latest job, which sends the message and whose state the message shows."""
     rows = list(WebhookDelivery.objects.filter(job_id__in=new_jobs))
     for row in rows:
         row.job_id, row.is_open = new_jobs[row.job_id], row.event == WebhookDelivery.Event.JOBS
@@ -379,7 +379,7 @@ def _by_batch(
 
 
 def _away() -> QuerySet[Project, tuple[str, str, str]]:
-    """The projects whose jobs may not begin here, as `refuse_moved` takes them."""
+    """Return the projects that move or have moved, as arguments of `refuse_moved`."""
     return Project.objects.exclude(move=ProjectMove.NONE).order_by().values_list("pk", "move", "moved_to")
 
 

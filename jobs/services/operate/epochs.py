@@ -1,8 +1,8 @@
 """
 A database that was put back to an earlier moment begins a new epoch, and is paused.
 
-A person or `manage.py restore` says so, or a process that remembers rows that the database lacks: executors remember
-their claims, the relay of a web process its events.
+A person or `manage.py restore` declares it, or a process that remembers rows that the database lacks. Executors
+remember their claims, and the relay of a web process remembers its events.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Restored:
     """
     Attributes:
         epoch: The new epoch; the present one in a dry run.
-        executors, leases: How many were let go.
-        alive: Executors that gave a sign of life since the server started: not of the dead installation.
+        executors, leases: How many executors were marked as dead, and how many leases were ended.
+        alive: Executors whose heartbeat is recent and later than the server's start, so that they must be alive.
         under_way: Calls whose outcome the database cannot know.
     """
 
@@ -92,14 +92,14 @@ def declare_restored(
     *, actor: str, reason: str = RESTORED_REASON, every: bool = False, keeps: bool = False
 ) -> Restored:
     """
-    Begin a new epoch, pause everything, and let go of the executors of the installation that is gone.
+    Begin a new epoch, pause everything, and mark the executors of the dead installation as dead.
 
     Their leases end now, so that house-keeping takes their jobs back. Jobs that may be repeated wait under the pause;
     the others become dead letters, `outcome_unknown`. Executors that live keep their jobs.
 
     Args:
-        every: No executor lives, whatever its row says: the database is new.
-        keeps: A dry run: nothing is kept.
+        every: Treat all executors as dead, whatever their rows say, because the database is new.
+        keeps: A dry run: keep the database as it is.
     """
     under_way = tuple(
         UnderWay(kind, _is_idempotent(kind), count)
@@ -124,12 +124,12 @@ def declare_restored(
 def _begin(
     *, since: datetime | Literal["infinity"], actor: str, reason: str, after: dict[str, int] | None = None
 ) -> str | None:
-    ensure_epoch()  # if somebody deleted it, every relay would be blind
+    ensure_epoch()  # in case somebody deleted the row, without which relays see no events
     before = Epoch.objects.get().value
     rows = run_sql("jobs", "begin_epoch", {"since": since, "actor": actor, "reason": reason})
     if not rows:
         return None
-    # Such a batch may have been made after the restored moment: it is looked for before it is made.
+    # Count a creation: the provider may have the batch since the lost time, so it is looked for before it is made.
     ProviderBatch.objects.filter(state=ProviderBatch.State.CREATING, creations=0).update(creations=1)
     _search_providers()
     drop_ramp()  # a ramp that waits to begin would end this pause instead of its own
@@ -147,7 +147,7 @@ def _begin(
 
 def _search_providers() -> None:
     """
-    Have the lists of all providers looked through that may have batches of the lost time.
+    Request a search of the lists of all providers that may have batches of the lost time.
 
     Reads all jobs once: jobs that may have been sent after the restored moment must not be sent a second time.
     """

@@ -68,8 +68,8 @@ def dead_letters_as_csv(letters: DeadLetterQuerySet, reader: RowReader = on_prim
 
 def _as_now(reader: RowReader) -> RowReader:
     """
-    Let a reader keep the present context: pages are read while the answer is sent, when it is not known any more
-    whether the caller may read sealed values.
+    Let a reader keep the present context. Pages are read while the answer is sent, when another context no longer says
+    whether the caller may read encrypted values.
     """
     here = copy_context()
 

@@ -133,7 +133,7 @@ def carry_out_schedule(ids: Sequence[UUID], *, seconds: float, actor: str, reaso
 
 def seconds_of(delay: timedelta) -> float:
     """
-    The delay as SQL takes it.
+    Return the delay in seconds.
 
     Raises:
         InvalidDelay

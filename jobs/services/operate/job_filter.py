@@ -26,11 +26,11 @@ from queueops.core.values.tags import Tags, split_tags
 from .scheduled_jobs import scheduled, scheduled_of
 
 WINDOW = 50_000  # rows by id that are searched together: bounds what a chunk or a count reads at once
-MAX_WINDOWS_OF_A_CHUNK = 10  # of one chunk
+MAX_WINDOWS_OF_A_CHUNK = 10  # windows that are searched for one chunk
 MAX_JOBS_MATCHED = 100_000
 COUNT_SECONDS = 0.4  # after which a preview says "at least"
 
-# An id is made by a web process's clock, created_at by the database's.
+# The time in an id is by a web process's clock, created_at by the database's: they may differ by this much.
 CLOCK_SLACK = timedelta(hours=1)
 
 UNFINISHED = frozenset(JobState) - TERMINAL
@@ -128,8 +128,8 @@ def parse_job_filter(given: JobFilter | Mapping[str, Any]) -> JobFilter:
 
 def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID | None, most: int) -> Chunk:
     """
-    The next jobs by id, at most `most`. There may be none although more follow, if MAX_WINDOWS_OF_A_CHUNK windows held
-    none.
+    Choose the next jobs by id, at most `most`. If MAX_WINDOWS_OF_A_CHUNK windows have no fitting job, the chunk is
+    empty, although more jobs may follow.
 
     A batch's jobs are found by its index; others in windows over the primary key.
     """
@@ -160,7 +160,7 @@ def count_jobs(wanted: JobFilter, states: frozenset[JobState]) -> Counted:
     """
     Count without reading the whole of a big table; `states` are of jobs that have not ended.
 
-    The kept counts answer where only project, batch and state narrow. Otherwise the newest windows are counted.
+    If only project, batch and state narrow, the kept counts answer. Otherwise windows are counted, the newest first.
     Counting ends at COUNT_SECONDS, at MAX_JOBS_MATCHED, or once as many jobs were found as there are in those states.
     """
     kept = _kept_count(wanted, states)
@@ -200,7 +200,7 @@ def _kept_count(wanted: JobFilter, states: frozenset[JobState]) -> int:
 
 
 def _rows_of(wanted: JobFilter) -> QuerySet[Any]:
-    """The rows that windows are made of: filters that an index (..., id) serves."""
+    """Return the rows that are divided into windows, narrowed only by columns that an index (..., id) serves."""
     rows: QuerySet[Any] = Job.objects.filter(**wanted.bounds())
     if wanted.user_id is not None:
         return rows.filter(user_id=wanted.user_id)

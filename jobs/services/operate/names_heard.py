@@ -1,4 +1,4 @@
-"""The services, kinds and models that jobs have had, for people who type a name."""
+"""The services, kinds and models that jobs have or can have, to check names that people type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMED_BY_SCOPE = {Scope.PROJECT: KnownName.PROJECT, Scope.SERVICE: KnownName.SER
 
 
 def tell() -> None:
-    """At the start."""
+    """Register the sources of known names, when the app starts."""
     also_known(KnownName.SERVICE, _services)
     also_known(KnownName.KIND, _kinds)
     also_known(KnownName.MODEL, _models)

@@ -2,9 +2,9 @@
 Pausing and resuming.
 
 A pause switch stops claims from the moment it is committed. That is enough for a project and for the whole
-installation: claims do not look at their jobs. The jobs of a batch, service or kind are held, too: taken out of the
-ready index, or every claim would walk over them. The holds follow in bounded statements, each its own transaction; if
-they are cut off, `settle_holds` completes them.
+installation, because claims do not read their jobs. The jobs of a batch, service or kind are held as well, that is,
+taken out of the ready index. Otherwise every claim would read them in vain. The holds follow in bounded statements,
+each its own transaction; if they are cut off, `settle_holds` completes them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .job_filter import Counted, JobFilter, count_jobs
 HOLD_CHUNK = 5000  # rows of one statement: its locks last some tens of milliseconds
 NO_ID = UUID(int=0)
 MAX_PAUSE_KEY_LENGTH = 100
-# Until every process has read its limits again: a process that does not know of the ramp would claim at full speed.
+# Wait until every process has read its limits again: a process without the ramp would claim at full speed.
 RAMP_KNOWN_SECONDS = 2 * LIMITS_KEPT_SECONDS
 SILENT_EXECUTOR_SECONDS = 30  # without a heartbeat its slots don't count
 
@@ -83,11 +83,11 @@ def resume_batch_by_canary(batch_id: UUID, *, canary: Canary, actor: str, reason
 def _try_first(batch_id: str, canary: Canary) -> None:
     """Have the guard of a batch let a few of its waiting jobs go, in the caller's transaction."""
     waiting = Job.objects.filter(batch_id=batch_id, status__in=sorted(WAITING))
-    # Jobs with a time of their own are not tried: a day's wait would come twice.
+    # Leave out jobs with a time of their own: the rest of the batch would wait for that time, too.
     now = waiting.exclude(status=JobState.QUEUED, scheduled_at__isnull=False).order_by("pk")
     ids = list(now.values_list("pk", flat=True)[: canary.rows])
     if ids:
-        # The clock that the ends of jobs are stored by.
+        # Use the clock by which jobs' ends are stored.
         since = Batch.objects.filter(pk=batch_id).values_list(TransactionNow(), flat=True).get()
         guard = {"first": len(ids), "percent": canary.percent, "since": since.isoformat()}
         Batch.objects.filter(pk=batch_id).update(guard=guard, guard_state=GuardState.TRIAL, trial_until=ids[-1])
@@ -226,18 +226,17 @@ def count_slots() -> int:
 
 
 def tend_ramp() -> None:
-    """Tell the ramp how many slots there are, as executors come and go. For house-keeping."""
+    """Update the ramp's number of slots, as executors come and go. For house-keeping."""
     if ramps.is_prepared():
         ramps.set_slots(count_slots())
 
 
 def settle_holds() -> SettledHolds:
     """
-    Make the holds agree with the switches: complete those that a killed process left half done, and hold jobs that
+    Make the holds agree with the switches: complete holds that a killed process left half done, and hold jobs that
     arrived meanwhile.
 
-    For house-keeping; not to be called inside a transaction. Costs one short statement a switch when all
-    agrees.
+    For house-keeping; not to be called inside a transaction. If all agrees, it costs one short statement per switch.
     """
     switches = PauseSwitch.objects.filter(scope__in=HOLDING)
     held: list[int] = []
@@ -289,12 +288,12 @@ def hold(switch: PauseSwitch, *, chunks: float = math.inf) -> int:
         with transaction.atomic(durable=True):
             [(found, held)] = run_sql("jobs", "hold_jobs", parameters)
         total, done = total + int(held), done + 1
-        if found < HOLD_CHUNK or not held or done >= chunks:  # none held: the switch was removed
+        if found < HOLD_CHUNK or not held or done >= chunks:  # if no job was held, the switch was removed
             return total
 
 
 def _service_of(kind: str) -> str | None:
-    """The one service that jobs of the kind call, if it is one."""
+    """Return the service that jobs of the kind call; None: it differs by payload, or the kind is unknown."""
     try:
         service = find_handler(kind).service
     except UnknownKind:

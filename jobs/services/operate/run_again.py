@@ -21,13 +21,13 @@ def run_again(
     job_id: UUID, *, payload: Mapping[str, Any], actor: str, reason: str, priority: Priority | None = None
 ) -> UUID | None:
     """
-    Submit a new job of a job's kind, project, user, retry policy and tags; its effect key is its own.
+    Submit a new job with the kind, project, user, retry policy and tags of an ended job, but its own effect key.
 
     Args:
         priority: None: the old job's.
 
     Returns:
-        The new job's id; None where the job has not ended, or is gone.
+        The new job's id; None if the old job has not ended, or was deleted.
 
     Raises:
         UnknownKind, InvalidJob, PayloadTooLarge, QueueFull: Nothing was stored.

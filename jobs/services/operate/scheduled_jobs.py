@@ -1,4 +1,4 @@
-"""Jobs that wait for their time and nothing else yet: queued, as people see them apart from what waits for its turn."""
+"""Scheduled jobs: queued jobs that wait for their time. Screens show them apart from jobs that wait for their turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobs.states import JobState
 from queueops.core.clock import TransactionNow as Now
 from queueops.core.sql import run_sql
 
-# All of one batch are counted, for it has no more. A long list of batches may read no more than a single one by that.
+# A single batch never has more. Several batches or projects share this number, but each has at least the minimum.
 MAX_SCHEDULED_COUNTED = 100_000
 MIN_SCHEDULED_COUNTED = 10_000
 
@@ -26,7 +26,7 @@ class Scheduled(NamedTuple):
     How many jobs wait for their time, counted up to a most.
 
     Attributes:
-        first: When the first of them may begin; None: there is none. `last`: when the last may.
+        first, last: When the first and the last of these jobs may begin; None: there is none.
         more: There may be more than `jobs`.
     """
 
@@ -52,27 +52,27 @@ def is_scheduled(job: Job) -> bool:
 
 def scheduled_of_batches(batch_ids: Collection[UUID]) -> dict[UUID, Scheduled]:
     """
-    Count each batch's by one read, at most MAX_SCHEDULED_COUNTED.
+    Count the scheduled jobs of each batch in one read, at most MAX_SCHEDULED_COUNTED.
 
-    Many batches share that bound. Batches without any are left out.
+    Several batches share that bound. Batches without scheduled jobs are left out.
     """
     return {UUID(whose): one for whose, one in _count(batches=tuple(batch_ids)).items()} if batch_ids else {}
 
 
 def scheduled_of_projects(project_ids: Collection[str]) -> dict[str, Scheduled]:
-    """As `scheduled_of_batches`, of each project."""
+    """Count the scheduled jobs of each project, as `scheduled_of_batches` does for batches."""
     return _count(projects=tuple(project_ids)) if project_ids else {}
 
 
 def count_scheduled(project_id: str | None = None) -> Scheduled:
-    """Count a project's, or all; at most MAX_SCHEDULED_COUNTED."""
+    """Count the scheduled jobs of a project, or all; at most MAX_SCHEDULED_COUNTED."""
     if project_id is not None:
         return scheduled_of_projects([project_id]).get(project_id, NOTHING_SCHEDULED)
     return _count(everybody=True).get("", NOTHING_SCHEDULED)
 
 
 def scheduled_of(*, project_id: str | None, batch_id: UUID | None) -> Scheduled:
-    """Count a batch's, else a project's, else all."""
+    """Count the scheduled jobs of a batch; without a batch, of a project; without a project, all."""
     if batch_id is not None:
         return scheduled_of_batches([batch_id]).get(batch_id, NOTHING_SCHEDULED)
     return count_scheduled(project_id)

@@ -1,4 +1,4 @@
-"""The way of a new job: live, or by a batch of its provider at half the price. Pure but for `WayRules.read`."""
+"""Chooses a new job's delivery: live, or by a batch of its provider at half the price. Pure but for `WayRules.read`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from queueops.tenancy.secrets.credentials import without_batches
 
 from .spec import JobSpec
 
-WINDOWS_WITHOUT_DEADLINE = 2  # a batch job's deadline where it names none, in windows of a batch
+WINDOWS_WITHOUT_DEADLINE = 2  # the default deadline of a batch job, in windows of a batch
 
 
 class BadDeadline(QueueOpsError):
@@ -38,8 +38,8 @@ class ChosenWay(NamedTuple):
     """
     Attributes:
         via: None: live.
-        live_at: When it goes live unless a batch has done it.
-        has_form: It could go by a batch, whichever way it goes.
+        live_at: When the job goes live unless a batch has carried it out.
+        has_form: The job could go by a batch, even if it goes live.
     """
 
     via: str | None = None
@@ -54,12 +54,12 @@ GOES_LIVE = ChosenWay()
 @dataclass(frozen=True, slots=True)
 class WayRules:
     """
-    The rules for the ways of a project's jobs, as of one moment.
+    The rules for the delivery of a project's jobs, as of one moment.
 
     Attributes:
-        policies: By kind, the default way and the seconds that it allows where no deadline is named.
-        paces: By service, the seconds that 95 of 100 of its batches took at most.
-        without: The credentials and models whose servers take no batches, see `without_batches`.
+        policies: By kind, the default delivery, and the deadline in seconds of jobs that name none.
+        paces: By service, the 95th percentile of its batches' durations, in seconds.
+        without: The credentials and models whose servers take no batches; see `without_batches`.
     """
 
     policies: Mapping[str, tuple[str, float | None]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class WayRules:
         for row in BatchPolicy.objects.order_by("kind"):
             if row.project_id == project_id or (row.project_id is None and row.kind not in policies):
                 hours = row.complete_within_hours
-                # A value that was saved before there was a bound would fail every submit.
+                # Cap it: a value that was saved before there was a bound would fail every submit.
                 policies[row.kind] = (row.via, None if hours is None else min(hours, MAX_DEADLINE_HOURS) * 3600.0)
         known = BatchPace.objects.exclude(p95_seconds=None).values_list("service", "p95_seconds")
         paces = {service: seconds for service, seconds in known if seconds is not None}
@@ -83,11 +83,11 @@ class WayRules:
         return cls(policies, paces, own.batch_window_seconds, own.batch_margin_seconds, without)
 
     def takes_none(self, credential: str, model: str) -> bool:
-        """Whether the server behind a credential is said to take no batches of a model's calls."""
+        """Whether the settings of a credential say that its server takes no batches of the model's calls."""
         return not self.without.isdisjoint({(credential, ""), (credential, model)})
 
     def batch_seconds(self, service: str) -> float:
-        """Return how long a batch of this service takes."""
+        """Return how many seconds a batch of this service takes; the window if no pace is known."""
         return self.paces.get(service, self.window_seconds)
 
 
@@ -104,10 +104,10 @@ def choose_way(
 ) -> ChosenWay:
     """
     Args:
-        rules: Asked for kinds that have a batch form, and for jobs that name a deadline.
-        base_url: The address of its credential, or empty; asked for kinds that have a batch form.
+        rules: Called only for jobs that have a batch form.
+        base_url: The address of the job's credential, or empty; called only for kinds that have a batch form.
         is_whole: The job names a credential and a model, and may begin at once.
-        asked_of: That credential and model.
+        asked_of: The credential and the model that the job names.
 
     Raises:
         BadDeadline, NoBatchForm

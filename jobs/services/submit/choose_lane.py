@@ -1,4 +1,4 @@
-"""The lane of a new job, the jobs that it leaves with, and the cost that it is taken to have."""
+"""Chooses the lane, the coalescing key and the estimated cost of a new job."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ratelimits.services.limits.catalogue import counted
 
 from .prepare import PreparedJob
 
-MAX_KEY_LENGTH = 400  # of the column's 500 characters: bisecting adds to it
+MAX_KEY_LENGTH = 400  # of the column's 500 characters, because bisecting lengthens the key
 
 
 class ChosenLane(NamedTuple):
     """
     Attributes:
-        lane: None: nothing counts it, its users take no turns, and it chooses among no credentials.
+        lane: None: the job has no limit, coalescing, turns of users or credential pool.
         target, path: See jobs/lanes.py.
-        coalesce_key: None: it leaves alone.
-        units: Its amounts by unit, as JSON text; None: its cost says all.
+        coalesce_key: None: the job leaves alone.
+        units: The amounts by unit, as JSON text; None: the cost says all.
     """
 
     lane: str | None
@@ -74,7 +74,7 @@ def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLan
 
 
 def alike_of(job: PreparedJob, project_id: str) -> Alike:
-    """The key under which the cost of calls like a job's is learned."""
+    """Return the key under which the cost of calls like the job's is learned."""
     return Alike(project_id, job.service, job.handler.kind, job.details.model)
 
 
@@ -100,7 +100,7 @@ def _coalesce_key(job: PreparedJob, lane: str | None, *, hides: bool) -> str | N
 
 
 def _cost(job: PreparedJob, alike: Alike) -> int:
-    """Return the estimate; its unknown part is what calls like it have lately cost, at most what is possible."""
+    """Return the estimated cost. Its unknown part is learned from similar calls, and at most the bound, if any."""
     known = job.details.known_cost
     if known is None or job.cost <= known:
         return job.cost
@@ -112,7 +112,7 @@ def _cost(job: PreparedJob, alike: Alike) -> int:
 
 
 def _units(job: PreparedJob, alike: Alike) -> str | None:
-    """Return its amounts by unit; its output is what calls like it have lately had, at most what is possible."""
+    """Return the amounts by unit. The output is learned from similar calls, and at most the bound, if any."""
     units = job.details.units
     if not units:
         return None
@@ -122,5 +122,5 @@ def _units(job: PreparedJob, alike: Alike) -> str | None:
         likely = round(learned)
         units = {**units, OUTPUT_TOKENS: min(most, likely) if job.details.is_bound else likely}
         if (told := job.details.told_output) and told > units[OUTPUT_TOKENS]:
-            units[TOLD_OUTPUT] = told  # a limit may count it whole
+            units[TOLD_OUTPUT] = told  # for limits that count all that the call may bring
     return json.dumps(dict(units))

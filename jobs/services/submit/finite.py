@@ -1,4 +1,4 @@
-"""Numbers that no JSON has: NaN, and those that are infinite or too large for a double."""
+"""Refuses numbers that JSON does not have: NaN, infinities and numbers too large for a double."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from .spec import InvalidJob
 
-# As pydantic writes them; it may stand in a text as well.
+# How pydantic writes such numbers. A text in the payload may contain these words, too.
 _WRITTEN = re.compile(rb"NaN|Infinity")
 MAX_NAMED = 20  # fields in one error
 
@@ -16,7 +16,7 @@ MAX_NAMED = 20  # fields in one error
 def refuse_endless(payload: Any, text: bytes) -> None:
     """
     Args:
-        text: The payload as JSON, with constants for what no JSON has.
+        text: The payload as JSON, with `NaN` and `Infinity` for such numbers.
 
     Raises:
         InvalidJob: With the path of each such number.

@@ -32,7 +32,7 @@ def answer_once(
 
     Args:
         key: The client's Idempotency-Key, unique in the project.
-        body_digest: Of everything that decides what the request means.
+        body_digest: The digest of everything that decides what the request means.
 
     Raises:
         IdempotencyKeyReused: The key came with another body before.

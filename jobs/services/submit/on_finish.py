@@ -1,4 +1,4 @@
-"""The callback of a batch: a job that is stored with it, and waits for its end as any job waits for others."""
+"""The callback of a batch: a job that is stored with the batch and has the batch as its dependency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from queueops.core.errors import QueueOpsError
 from .prepare import PreparedJob, Rules, prepare_job
 from .spec import InvalidJob, JobSpec
 
-# Fields that would count from the submission, not from the batch's end, or that repeat what its batch says.
+# Fields that are refused: they would count from the submission, not from the batch's end, or repeat the batch's own.
 NOT_OF_A_CALLBACK = (
     "scheduled_at",
     "delay_seconds",

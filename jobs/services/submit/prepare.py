@@ -40,11 +40,11 @@ class PayloadTooLarge(QueueOpsError):
 
 class WatchedWays(NamedTuple):
     """
-    The conditions, watched while a job waits, under which it goes another way.
+    The conditions under which a waiting job takes its next fallback.
 
     Attributes:
-        after_seconds: It goes on elsewhere when it has waited so long for a limit; None: it does not.
-        on_outage: It goes on elsewhere when what it calls does not answer.
+        after_seconds: How long the job waits for a limit before it does so; None: it keeps waiting.
+        on_outage: The job does so when its target does not answer.
     """
 
     after_seconds: float | None
@@ -57,12 +57,12 @@ class Details(NamedTuple):
 
     Attributes:
         known_cost: The part of the cost that is no guess; None: all of it.
-        units: Its amounts by unit, beside its cost; see ratelimits/costs.py.
-        url: Where its call goes, as far as the handler says so; empty: the credential's address, or the service's own.
-        coalesce: The handler's key; None: the job leaves alone.
-        watched: The conditions for its other ways; None: it has no other way to go.
-        is_bound: The guessed part of its cost is the most there can be; False: it may be more.
-        told_output: The bound on output tokens that its provider is told.
+        units: The amounts by unit, besides the cost; see ratelimits/costs.py.
+        url: The address that the handler calls, if it gives one; empty: the credential's address, or the service's own.
+        coalesce: The handler's key for jobs that may leave in one call; None: the job leaves alone.
+        watched: The conditions for its fallbacks; None: it has no fallback.
+        is_bound: The guessed part of the cost is an upper bound; False: the call may cost more.
+        told_output: The maximum of output tokens that the call sends to its provider; None: it sends none.
     """
 
     model: str | None = None
@@ -89,7 +89,7 @@ class PreparedJob(NamedTuple):
     effect_key: str = ""
     origin: UUID | None = None
     delay_seconds: float | None = None
-    kept_tags: tuple[str, ...] = ()  # tags of the job whose place it takes
+    kept_tags: tuple[str, ...] = ()  # tags of the job that it replaces
     way: ChosenWay = GOES_LIVE
     note: str = ""  # for its timeline
     ended_batch: str | None = None  # the batch whose callback it is, as JSON text
@@ -174,10 +174,10 @@ def prepare_job(
     Validate one job against its handler's schema and the rules.
 
     Args:
-        rules: None: as they are at the moment.
-        may_take: Whether `$from` and `$file` in the payload stand for other values. False: they are values by
-            themselves.
-        read_files: False: for a thread that must not query the database; another prepares the job again.
+        rules: None: the rules for jobs that the platform itself submits.
+        may_take: Whether `$from` and `$file` in the payload are placeholders. False: they are ordinary values.
+        read_files: False, for a thread that must not query the database: leave the files to another thread, which
+            prepares the job again.
         extra: Fields of PreparedJob: `effect_key`, `origin`, `delay_seconds`.
 
     Raises:
@@ -244,7 +244,7 @@ def _storable(spec: JobSpec, text: bytes, limit: int) -> str:
 
 
 def _check_expiry(spec: JobSpec) -> None:
-    # A job with an idempotency key may repeat one that was accepted in time: it gets the same answer.
+    # A job with an idempotency key may repeat a job that was accepted in time, and then gets the same answer.
     if spec.expires_at is not None and spec.idempotency_key is None and spec.expires_at <= timezone.now():
         raise InvalidJob("The job could never run.", fields={"expires_at": ["must be in the future"]})
 
@@ -253,7 +253,10 @@ def way_of(
     handler: Handler, payload: Any, spec: JobSpec, details: Details, *, rules: Rules, delay_seconds: float | None
 ) -> ChosenWay:
     """
-    Return the way of a job that begins after so many seconds.
+    Return the delivery of a job: live, or by a batch of its provider.
+
+    Args:
+        delay_seconds: The job begins after so many seconds; None: at once.
 
     Raises:
         BadDeadline, NoBatchForm
@@ -265,7 +268,7 @@ def way_of(
         rules=lambda: rules.ways,
         service=handler.service_of(payload),
         base_url=lambda: rules.base_url(details.credential),
-        # Jobs of a pool choose their key at the claim; a batch has one key for all its lines.
+        # Jobs of a pool get their credential at the claim; a provider batch has one credential for all its lines.
         is_whole=bool(details.credential and details.model)
         and not rules.is_pool(details.credential)
         and not delay_seconds,
@@ -274,14 +277,14 @@ def way_of(
 
 
 def _check_ways(handler: Handler, ways: Sequence[Fallback], rules: Rules) -> WatchedWays:
-    """Check a job's other ways as its first; return the conditions under which it takes them."""
+    """Check the credentials of a job's fallbacks; return the conditions under which the job takes one."""
     for place, way in enumerate(ways):
         _check_credential(handler, way.payload, rules, within=f"fallback.{place}.")
     return watched(ways, 0)
 
 
 def watched(ways: Sequence[Fallback], step: int) -> WatchedWays:
-    """Return the conditions under which a job at `step` goes another way."""
+    """Return the conditions under which a job at `step` takes its next fallback."""
     return WatchedWays(after_wait(ways, step), next_way(ways, step, "unavailable") is not None)
 
 

@@ -34,7 +34,7 @@ from queueops.core.web.requests.nul import NO_NUL
 from queueops.tenancy.models import MAX_LABEL_LENGTH
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
-DEBOUNCES = 10  # the longest wait of a debounced job, where it is not given
+DEBOUNCES = 10  # times debounce_seconds: the longest wait of a debounced job by default
 MAX_WAITED_FOR = 100  # dependencies of one job or batch
 UserLabelText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LABEL_LENGTH, strip_whitespace=True)]
 MAX_IDEMPOTENCY_KEY_LENGTH = 200
@@ -82,14 +82,14 @@ class InvalidJob(QueueOpsError):
     status = 422
 
 
-# PostgreSQL stores later and earlier times than Python can read: one such row breaks every list it is in.
+# PostgreSQL stores later and earlier times than Python can read: one such row breaks every list that contains it.
 def _readable(moment: datetime) -> datetime:
     if not datetime(1970, 1, 1, tzinfo=UTC) <= moment < datetime(9999, 1, 1, tzinfo=UTC):
         raise PydanticCustomError("time_range", "Write a time of the years 1970 to 9998")
     return moment
 
 
-YEARS = r"(19[7-9]\d|[2-8]\d{3}|9[0-8]\d{2}|99[0-8]\d|999[0-8])"  # of _readable
+YEARS = r"(19[7-9]\d|[2-8]\d{3}|9[0-8]\d{2}|99[0-8]\d|999[0-8])"  # the years that _readable accepts
 Due = Annotated[
     Moment,
     AfterValidator(_readable),
@@ -97,7 +97,7 @@ Due = Annotated[
 ]
 
 
-# Pydantic would read true as 1, and a text as the number in it.
+# Refuse these: Pydantic would read true as 1, and "5" as 5.
 def _written_as_number(given: object) -> object:
     if isinstance(given, bool | str):
         raise PydanticCustomError("number", "Write a number")
@@ -208,12 +208,12 @@ class JobSpec(BaseModel):
         return self
 
     def written_in(self, line: bytes | str | None) -> JobSpec:
-        """Say in which JSON text the job was read; None: in none."""
+        """Keep the JSON text from which the job was parsed; None: there is no such text."""
         self._line = line
         return self
 
     def with_payload(self, payload: dict[str, Any]) -> JobSpec:
-        """The same job with another payload than the text in which it was read has."""
+        """Return the same job with another payload, and without the JSON text, which has the old payload."""
         return self.model_copy(update={"payload": payload}).written_in(None)
 
     def written_payload(self, plain: bytes) -> str:
@@ -232,12 +232,12 @@ class JobSpec(BaseModel):
 
     @property
     def replaces(self) -> bool:
-        """Whether it takes the place of a job with its unique_key."""
+        """Whether the job may replace the work of a waiting job with its unique_key."""
         return self.if_pending == "replace" or self.debounce_seconds is not None
 
     @property
     def longest_debounce(self) -> float | None:
-        """In seconds; None: it is not debounced."""
+        """The longest time that later jobs of its key can put it off, in seconds; None: it is not debounced."""
         if self.debounce_seconds is None:
             return None
         return self.debounce_most_seconds or min(MAX_DELAY_SECONDS, DEBOUNCES * self.debounce_seconds)
@@ -251,7 +251,7 @@ def as_written_now(job: Any) -> Any:
     """
     Return a job that an earlier release stored in the form that this release takes.
 
-    Earlier releases read "5" and true as numbers, and took unique_in without a unique_key, where it says nothing.
+    Earlier releases read "5" and true as numbers, and took unique_in without a unique_key, where it has no effect.
     """
     if not isinstance(job, dict):
         return job

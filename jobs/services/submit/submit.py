@@ -1,4 +1,4 @@
-"""Taking work in: one job, or a batch of up to 100,000."""
+"""Submits one job, or a batch of up to 100,000 jobs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,12 @@ class EmptyBatch(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """`created`: False: there is a job with this idempotency key and the same work, or one with its unique key."""
+    """
+    Attributes:
+        id: The new job's id, or an older job's: see `created`.
+        created: False if no job was made. `id` is then an older job: one with the same idempotency key and work, or one
+            with the same unique key.
+    """
 
     id: UUID
     created: bool
@@ -68,7 +73,7 @@ class SubmittedJob:
 
 @dataclass(frozen=True, slots=True)
 class KnownLine:
-    """A job of a batch that was not made: `job` stands for its key, in `batch`; None: by itself."""
+    """A line of a batch that made no job: the older `job` has its key. `batch`: that job's batch; None: it has none."""
 
     line: int
     outcome: Literal["duplicate", "pending", "replaced"]
@@ -78,14 +83,18 @@ class KnownLine:
 
 @dataclass(frozen=True, slots=True)
 class BatchReceipt:
-    """`known`: the first MAX_KNOWN_LISTED of them. `known_batches`: the first MAX_KNOWN_BATCHES that have such."""
+    """
+    Attributes:
+        known: The first MAX_KNOWN_LISTED lines that made no job, because a job already has their key.
+        known_batches: The first MAX_KNOWN_BATCHES other batches that contain such older jobs.
+    """
 
     id: UUID
     accepted: int
     duplicates: int
     error_count: int
-    pending: int = 0  # jobs with a unique key that met one which has not ended
-    replaced: int = 0  # of those, whose work that one does now
+    pending: int = 0  # lines whose unique key belongs to a job that has not ended
+    replaced: int = 0  # the pending lines whose work that job has taken over
     errors: list[LineError] = field(default_factory=list)
     known: list[KnownLine] = field(default_factory=list)
     known_batches: list[UUID] = field(default_factory=list)
@@ -104,7 +113,7 @@ def submit_job(spec: JobSpec, *, project_id: str, actor: str, only_user: UUID | 
     Store one job durably and wake an executor.
 
     Args:
-        only_user: The end user who submits it: it is theirs.
+        only_user: The end user who submits the job and owns it.
 
     Raises:
         UnknownKind, InvalidJob, PayloadTooLarge, ForeignUser, BadDeadline, NoBatchForm, QueueFull,
@@ -163,16 +172,17 @@ def submit_batch(
     Store many jobs in one transaction and wake the executors.
 
     Args:
-        lines: One JobSpec each: JSON text or already parsed. Read once, chunk by chunk; blank text is skipped.
-        only_user: The end user who submits them: the batch and its jobs are theirs.
-        first_line: The number of the first, where it is not 1.
-        tags: Of the batch alone; its jobs have their own.
+        lines: One JobSpec each, as JSON text or already parsed. Read once, chunk by chunk; blank text is skipped.
+        only_user: The end user who submits the batch and owns it and its jobs.
+        first_line: The number of the first line, if it is not 1.
+        tags: The tags of the batch alone; its jobs have their own.
         partial: Accept the valid lines and report the others; otherwise one bad line rejects all.
         start_interval_seconds: Start the jobs this far apart; 0: as soon as limits allow.
-        after, on_failure: What all of it waits for, as of a job; its jobs may wait for others besides.
-        on_finish: The job to carry out when all of it has ended, however; see `prepare_callback` for what is refused.
-        guard_first, guard_percent: It pauses itself when so many percent of so many first jobs have failed for good
-            with one code; 0 percent: never. None: as the project says, of batches above a size.
+        after, on_failure: The dependencies of the whole batch, as in a JobSpec; its jobs may have others besides.
+        on_finish: The job to carry out when the whole batch has ended, failed jobs included; `prepare_callback` says
+            which of its fields are refused.
+        guard_first, guard_percent: The batch pauses itself when `guard_percent` of its first `guard_first` jobs have
+            failed for good with one code; 0 percent: never. None: the project's setting, for batches above a size.
 
     Raises:
         BatchRejected: A line is bad (partial: every line is). Nothing was stored.
@@ -197,7 +207,7 @@ def submit_batch(
         trial = BatchTrial(project_id, first=guard_first, percent=guard_percent)
         intake = _Intake(batch, checker, named, trial, actor=actor, room=room, callbacks=len(callbacks))
         for prepared in checker.with_files(_one_ahead(checker.chunks(lines))):
-            if partial or not checker.error_count:  # else it only counts the errors from here on
+            if partial or not checker.error_count:  # otherwise, the loop only counts the other errors
                 intake.take(prepared)
         settled = intake.settle()
         if not checker.seen:
@@ -247,7 +257,7 @@ class _Intake:
     ) -> None:
         """
         Args:
-            room: For how many jobs besides the `callbacks`.
+            room: How many jobs the queue has room for, besides the `callbacks`.
         """
         self.batch = batch
         self.checker = checker
@@ -259,7 +269,7 @@ class _Intake:
         self.accepted = 0
         self.labels: dict[UUID, str] = {}
         self._settled = SettledKeys()
-        self._lines: dict[UUID, int] = {}  # of the jobs that were not inserted at once
+        self._lines: dict[UUID, int] = {}  # line numbers of the jobs that were not inserted at once
         self._keys_locked = False
 
     def take(self, prepared: list[tuple[int, PreparedJob]]) -> None:
@@ -284,13 +294,13 @@ class _Intake:
         self.labels |= _labels(jobs)
 
     def settle(self) -> SettledKeys:
-        """Return what became of those that were not inserted, after the last chunk."""
+        """Settle the jobs that were not inserted, after the last chunk, and return the results."""
         replace_work(self._settled, project_id=self.batch.project_id, actor=self.actor, insert=self._insert)
         self._tell_refused()
         return self._settled
 
     def known(self) -> tuple[list[KnownLine], list[UUID]]:
-        """The jobs that stand for lines that made none, and the batches they are in."""
+        """Return the lines that made no job, with the jobs that have their keys, and the batches of these jobs."""
         found: dict[UUID, tuple[UUID, Literal["duplicate", "pending", "replaced"]]] = {
             job: (twin, "duplicate") for job, twin in self._settled.twins.items()
         }
@@ -330,7 +340,7 @@ class _Intake:
 
 
 def _store(jobs: list[PreparedJob], settled: SettledKeys, *, project_id: str, insert: Insert) -> set[UUID]:
-    """Insert jobs, or find those that have their keys; a job without keys costs one statement. Returns the added."""
+    """Insert jobs, or find the jobs that have their keys; return the ids inserted. Without keys: one statement."""
     added = insert(jobs)
     if len(added) < len(jobs):
         missing = [job for job in jobs if job.id not in added]
@@ -352,11 +362,13 @@ def insert_prepared(
     held: bool = False,
 ) -> set[UUID]:
     """
-    Insert in the caller's transaction; returns the ids inserted. A missing one met its idempotency key.
+    Insert jobs in the caller's transaction; return the ids inserted.
+
+    An id is missing if an older job has the idempotency key or the unique key of its job.
 
     Args:
-        named: What the jobs wait for, checked. None: they wait for nothing.
-        held: Something holds them that is not theirs.
+        named: The dependencies of the jobs, already checked. None: the jobs have none.
+        held: Hold the jobs for a reason outside them, such as the trial of their batch.
     """
     chosen = choose_lanes(jobs, project_id)
     waits = batch_waits(batch.pk) if batch else None
@@ -415,7 +427,7 @@ def _waits(job: PreparedJob, named: Named) -> Waits:
 
 
 def _in_turns(prepared: list[tuple[int, PreparedJob]]) -> list[list[tuple[int, PreparedJob]]]:
-    """Divide a chunk so that what waits for earlier lines of it, named by their keys, is inserted after them."""
+    """Divide a chunk so that jobs are inserted after the earlier lines that they name in `after` by idempotency key."""
     if not any(isinstance(one, str) for _, job in prepared for one in job.spec.after):
         return [prepared]
     turns: list[list[tuple[int, PreparedJob]]] = []
@@ -431,7 +443,7 @@ def _in_turns(prepared: list[tuple[int, PreparedJob]]) -> list[list[tuple[int, P
 
 
 def without_unknown(prepared: list[tuple[int, PreparedJob]], named: Named, checker: LineChecker) -> list[PreparedJob]:
-    """The jobs without those that are to wait for what there is not, which the checker keeps."""
+    """Return the jobs whose dependencies exist; the checker keeps an error for each of the others."""
     if not any(job.spec.after or job.spec.idempotency_key for _, job in prepared):
         return [job for _, job in prepared]
     named.read({one for _, job in prepared for one in job.spec.after})
@@ -463,7 +475,7 @@ def _delay(job: PreparedJob) -> float | None:
 def _one_ahead(chunks: Iterator[T]) -> Iterator[T]:
     """Make each chunk in another thread while the one before it is being inserted."""
     with ThreadPoolExecutor(1, thread_name_prefix="prepare") as maker:
-        here = copy_context()  # in which the other thread's statements are confined as this one's are
+        here = copy_context()  # confines the other thread's statements as it does this one's
         coming = maker.submit(lambda: here.run(next, chunks, None))
         while (chunk := coming.result()) is not None:
             coming = maker.submit(lambda: here.run(next, chunks, None))
@@ -476,7 +488,7 @@ def reused_key(job: PreparedJob) -> IdempotencyKeyReused:
 
 
 def find_twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUID], list[PreparedJob]]:
-    """The existing job of each given one's idempotency key; and those whose key stands for other work."""
+    """Return, for each given job, the older job with its idempotency key and work; and the jobs whose key is reused."""
     keys = [job.spec.idempotency_key for job in jobs]
     rows = Job.objects.of_project(project_id).filter(idempotency_key__in=keys)
     existing = {row["idempotency_key"]: row for row in rows.values("id", "idempotency_key", "kind", "user_id")}
@@ -490,16 +502,16 @@ def find_twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUI
     twins: dict[UUID, UUID] = {}
     reused: list[PreparedJob] = []
     for job in jobs:
-        twin = existing.get(job.spec.idempotency_key)  # None: another user's, whose rows an end user's role cannot see
+        twin = existing.get(job.spec.idempotency_key)  # None also if an end user's role cannot see the row
         if twin is not None and job.id in same:
             twins[job.id] = twin["id"]
-        elif twin is not None or not job.spec.unique_key:  # else it met the job of its unique key
+        elif twin is not None or not job.spec.unique_key:  # otherwise, an older job has its unique key
             reused.append(job)
     return twins, reused
 
 
 def _of_the_same_payload(alike: list[tuple[PreparedJob, UUID]]) -> set[UUID]:
-    """Which of these jobs have the payload of the stored one beside them; so many of those are in memory as fit."""
+    """Return the jobs whose payload equals that of the stored job beside them; read only as many payloads as fit."""
     stored = Job.objects.filter(pk__in={pk for _, pk in alike}).order_by("pk")
     same: set[UUID] = set()
     for some in in_chunks(stored.values_list("pk", WrittenBytes("payload")), lambda row: row[1]):
@@ -519,7 +531,8 @@ def refuse_when_full(project_id: str, coming: int) -> int:
 
     Raises:
         QueueFull: `coming` jobs do not fit.
-        ProjectMoving, ProjectMoved: It was asked in the transaction that inserts, so none comes behind a move's copy.
+        ProjectMoving, ProjectMoved: The project lives elsewhere, or is on its way. Ask in the transaction that inserts,
+            or a move's copy could miss the new jobs.
     """
     [(most, counted, move, moved_to, encrypted)] = run_sql("jobs", "read_room", {"project": project_id})
     note_encrypted(project_id, is_on=encrypted)

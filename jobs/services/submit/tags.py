@@ -27,8 +27,8 @@ def tags_of_jobs(jobs: Sequence[PreparedJob], project_id: str) -> dict[UUID, Col
     """
     Return the tags of the jobs that have any.
 
-    Tags come from the producer, and from the payload fields by which a kind is searchable. These fields give none where
-    nothing of the payload may be readable in the database.
+    Tags come from the producer, and from the payload fields by which a kind is searchable. In an encrypted project,
+    fields give no tags: nothing of a payload may be readable in the database.
     """
     by_field = not is_encrypted(project_id)
     return {

@@ -1,1 +1,1 @@
-"""Work that nobody asks for: duties, retention, watching and telling."""
+"""Work without a request: periodic duties, retention, watches and alerts."""

@@ -1,4 +1,4 @@
-"""Upkeep of open batches: their speed, when they should end, and that they have ended."""
+"""Upkeep of open batches: measures their speed, forecasts their end and closes them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from queueops.core.processes.isolate_failures import one_by_one
 
 CLOSE_AT_ONCE = 20
 RATE_MEMORY_SECONDS = 10.0
-# One sample never replaces a larger share of the rate: it may cover little but the silent part of a limit's window.
+# The largest share of the rate that one sample replaces: a sample may cover only the silent part of a limit's window.
 MAX_OF_RATE = 0.5
 FORESEEN_AT_ONCE = 50
-MAX_KINDS_READ = 100  # jobs of a batch that tell its services and kinds
+MAX_KINDS_READ = 100  # waiting jobs of a batch that are read for its services and kinds
 FORESEE_SECONDS = 0.05  # an executor claims nothing meanwhile
-RANGE_FACTOR = 1.5  # what past speed and the limits say may differ by it before both are told
+RANGE_FACTOR = 1.5  # past speed and the limits may differ by this factor before both forecasts are stored
 
 
 def finish_batches() -> None:
@@ -50,18 +50,18 @@ def finish_batches() -> None:
             moving.append(batch)
     Batch.objects.bulk_update(moving, ["rate_per_second", "sampled_at", "sampled_finished"], batch_size=500)
     # A bounded part, because an executor does this between its claims. The part is random: batches that cannot be
-    # closed, because their webhooks cannot be told, would otherwise crowd out all others for ever.
+    # closed, because their webhooks cannot be sent, would otherwise crowd out all others for ever.
     some = random.sample(ended, min(len(ended), CLOSE_AT_ONCE))
     one_by_one(some, _close_batch, what="closing the batch")
 
 
 def foresee_batches() -> None:
     """
-    Store when open batches should end: once a second, those first whose forecast is oldest.
+    Store when open batches should end, the oldest forecasts first. Called once a second.
 
     Stops after FORESEEN_AT_ONCE batches or FORESEE_SECONDS, but stores at least one forecast.
     """
-    # A paused batch whose end is unknown would be written each second for nothing.
+    # Leave out paused batches without a forecast, which would be written each second for nothing.
     moving = Batch.objects.filter(finished_at=None).exclude(paused=True, ends_at=None)
     batches = list(moving.order_by(F("foreseen_at").asc(nulls_first=True), "pk")[:FORESEEN_AT_ONCE])
     ids = [batch.pk for batch in batches]
@@ -86,7 +86,7 @@ def _close_batch(batch_id: UUID) -> None:
     counts = batch_counts([batch_id])[batch_id]
     if batch.finished_at is None and _finished(counts) == sum(counts.values()):
         Batch.objects.filter(pk=batch_id).update(finished_at=Now(), rate_per_second=None, trial_until=None)
-        # Nothing is left to stop.
+        # A guard has nothing left to stop.
         Batch.objects.filter(pk=batch_id, guard_state=GuardState.TRIAL).update(guard_state=GuardState.PASSED)
         send_batch_webhooks(batch)
 
@@ -119,7 +119,7 @@ def _foresee(batch: Batch, counts: Counts, *, begun: float, is_stopped: bool) ->
 
 
 def _last_begins(batch: Batch, counts: Counts, now: datetime) -> float:
-    """In how many seconds the last of its scheduled jobs may begin; 0: it has none."""
+    """Return in how many seconds the last scheduled job of a batch may begin; 0: the batch has none."""
     if not counts[JobState.QUEUED]:
         return 0.0
     jobs = batch.jobs.filter(scheduled()).order_by("-scheduled_at")
@@ -128,7 +128,7 @@ def _last_begins(batch: Batch, counts: Counts, now: datetime) -> float:
 
 
 def _windows_over(batch: Batch, now: datetime) -> Sequence[Span]:
-    """Maintenance windows that hold some of the batch's jobs, as far as MAX_KINDS_READ waiting jobs tell."""
+    """Return the maintenance windows that hold some of the batch's jobs, going by MAX_KINDS_READ waiting jobs."""
     if not MaintenanceWindow.objects.filter(next_change_at__isnull=False).exists():
         return []
     waiting = batch.jobs.filter(status__in=sorted(WAITING)).order_by()
@@ -139,11 +139,11 @@ def _windows_over(batch: Batch, now: datetime) -> Sequence[Span]:
 
 def _ends(batch: Batch, counts: Counts, begun: float, now: datetime) -> Sequence[float]:
     """
-    The seconds left by past speed and by the limits; empty while neither tells when the whole batch ends.
+    Return the seconds left, forecast by past speed and by the limits; empty while neither covers the whole batch.
 
     Past speed shows what the limits do not: slots, slow handlers. The limits show what past speed does not show yet: a
     burst that is over, a changed cap, a batch that has not begun. Where a full limit sets the pace of all that is left,
-    past speed tells nothing: large calls and calls for many jobs end in bursts. Limits that would allow an earlier end
+    past speed is ignored: large calls and calls for many jobs end in bursts. Limits that would allow an earlier end
     than past speed are ignored.
     """
     left = sum(counts.values()) - _finished(counts)

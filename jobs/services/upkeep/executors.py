@@ -28,17 +28,17 @@ from .worker_deaths import tell_death
 
 logger = logging.getLogger(__name__)
 
-# Drawn once a start of a cluster: its sentinel and workers are forked from the process that drew it. Host names and
-# pids tell clusters apart neither in containers nor in a restored copy of a database.
+# Drawn once for each start of a cluster, because its sentinel and workers are forked from the process that draws it.
+# Host names and pids may be equal for two clusters, in containers and in a restored copy of a database.
 CLUSTER_ID = uuid4()
-PULSES = Pulses()  # of this cluster's workers, which judge one another by these and not by rows
+PULSES = Pulses()  # signs of life of this cluster's workers, which judge one another by these and not by rows
 
 
 def register(
     executor_id: UUID, *, cluster_pid: int, slots: int, pool: str = "", cluster_id: UUID = CLUSTER_ID
 ) -> tuple[Executor.Role, int]:
     """
-    Enter this process as an executor, or confirm that it is.
+    Register this process as an executor, unless it is registered.
 
     One executor of each cluster takes the quarantine seat: the first, and after its death the executor that the
     sentinel starts in its place. It runs one suspect job at a time, so that a job which kills its process takes no
@@ -72,7 +72,7 @@ def register(
 
 
 def heartbeat(executor_id: UUID, *, in_flight: int, loop_lag_seconds: float, draining: bool, lost: int) -> bool:
-    """Say that the executor lives; False: it is not registered. `lost`: leases lost since the last heartbeat."""
+    """Store a heartbeat; False: the executor is not registered. `lost`: leases lost since the last heartbeat."""
     updated = Executor.objects.filter(pk=executor_id).update(
         heartbeat_at=Now(),
         in_flight=in_flight,
@@ -85,10 +85,10 @@ def heartbeat(executor_id: UUID, *, in_flight: int, loop_lag_seconds: float, dra
 
 def has_time(executor_id: UUID, *, silent_seconds: float) -> bool:
     """
-    Whether an executor should do the duties for all of them. Executors in the quarantine seat do: they are idle but for
-    suspects.
+    Whether this executor should do the duties that one executor does for all.
 
-    The others stand in while no executor in that seat lives.
+    Executors in the quarantine seat do them, because they are idle except for suspect jobs. The others do them while no
+    executor in that seat lives.
     """
     living = Executor.objects.filter(heartbeat_at__gt=Now() - timedelta(seconds=silent_seconds), draining=False)
     spare = set(living.filter(role=Executor.Role.QUARANTINE).values_list("pk", flat=True))
@@ -100,7 +100,7 @@ def deregister(executor_id: UUID) -> None:
 
 
 def take_duty(duty: str, *, holder: UUID, term_seconds: float) -> bool:
-    """Whether `holder` does this duty for the next `term_seconds`. Renewing one's own term is always allowed."""
+    """Take a duty for `term_seconds`; return whether `holder` has it. A holder may always renew its own term."""
     return bool(run_sql("jobs", "take_duty", {"duty": duty, "holder": holder, "term": term_seconds}))
 
 
@@ -108,14 +108,14 @@ def kill_stuck_executors(
     *, silent_seconds: float, stuck_seconds: float, cluster_id: UUID = CLUSTER_ID, pulses: Pulses = PULSES
 ) -> list[int]:
     """
-    Kill executors of this cluster that are silent or whose event loop is blocked, and forget those that are gone.
+    Kill executors of this cluster that are silent or whose event loop is blocked; delete the rows of dead ones.
 
     A process that does not answer can't be asked to stop; its jobs come back when their leases lapse, and the sentinel
     starts another process. Executors are judged by their own signs of life alone (queueops.core.processes.pulses). Rows
-    are no proof: they are old where a database was put back or could not be written, while the executors are sound. An
-    executor whose pump waits for a failed database is not stuck.
+    are no proof: if the database was put back or could not be written, the rows of sound executors are old. An executor
+    whose pump waits for a failed database is not stuck.
 
-    An alert tells of each, or only a log would know of an executor that is gone by the time somebody looks.
+    Each kill opens an alert. Otherwise, only a log would tell of it by the time somebody looks.
 
     Returns:
         The pids killed.
@@ -160,7 +160,7 @@ def _tell_killed(pulse: Pulse, *, seconds: float) -> None:
 
 def forget_gone_executors(*, silent_seconds: float) -> int:
     """
-    Delete the rows of executors that are gone and whose jobs were rescued; their rows tell how they went.
+    Delete the rows of dead executors whose jobs were rescued; until then, `vanished` needs the rows.
 
     Args:
         silent_seconds: How long an executor must have been silent, if its host is this one and its process is gone; ten
@@ -180,11 +180,12 @@ def vanished(jobs: Sequence[Job], *, lease_seconds: float) -> set[UUID]:
     """
     From jobs with a lapsed lease, return those whose executor went away together with its whole cluster.
 
-    A job that brings down its process leaves the cluster's other executors alive, and the sentinel starts a new one.
-    One of these has then given a sign of life since. None has when the host, its network or the sentinel is gone.
+    A job that brings down its process leaves the cluster's other executors alive, and the sentinel starts a new one: at
+    least one of them has sent a heartbeat since. If the host, its network or the sentinel fails, no executor has.
 
     Args:
-        lease_seconds: Executors renew at least twice as often, so half of it tells who outlived whom.
+        lease_seconds: The length of a lease. Executors renew at least twice in it, so a heartbeat more than half of it
+            after the last renewal comes from a survivor.
     """
     cluster_of = dict(Executor.objects.filter(pk__in={job.executor for job in jobs}).values_list("pk", "cluster_id"))
     members = Executor.objects.filter(cluster_id__in=set(cluster_of.values())).order_by()
@@ -204,7 +205,7 @@ def is_alive(executor: Executor) -> bool:
 
 
 def _forget(executor: Executor) -> int:
-    """Delete the row unless it has spoken meanwhile, or has jobs that wait for their rescue."""
+    """Delete an executor's row, unless it sent a heartbeat meanwhile or still has jobs to be rescued."""
     running = Job.objects.filter(executor=executor.pk, status__in=RUNNING)
     row = Executor.objects.filter(~Exists(running), pk=executor.pk, heartbeat_at=executor.heartbeat_at)
     return row.delete()[0]

@@ -19,10 +19,12 @@ Scope = PauseSwitch.Scope
 
 def calls_service(project_id: str, service: str) -> bool:
     """
-    Whether jobs of the project wait that call the service. Only the newest of those that wait for a time are read.
+    Whether waiting jobs of the project call the service.
+
+    Held, scheduled and retried jobs count only if they are among the newest MAX_OF_A_PROJECT jobs of the project.
     """
-    # Each condition is that of jobs_job_lane_idx or jobs_job_parked_idx: no other index finds a project's jobs of a
-    # service.
+    # The first two conditions are those of jobs_job_lane_idx and jobs_job_parked_idx: no other index finds a project's
+    # jobs by service.
     alike = Job.objects.filter(project_id=project_id, service=service, call_type__in=CallType.values, held=False)
     ready = alike.filter(status=JobState.QUEUED, scheduled_at=None)
     parked = alike.filter(status=JobState.RATE_LIMITED)
@@ -38,7 +40,7 @@ def is_held_by(switch: PauseSwitch, project_id: str) -> bool:
     held = Job.objects.filter(project_id=project_id, held=True, status__in=WAITING).order_by()
     match switch.scope:
         case Scope.SERVICE:
-            # Names every kind, because the index is by kind and then by service.
+            # Name every kind, because the index has the kind before the service.
             return held.filter(kind__in=sorted(served_names()), service=switch.key).exists()
         case Scope.KIND:
             return held.filter(kind=switch.key).exists()
@@ -47,6 +49,6 @@ def is_held_by(switch: PauseSwitch, project_id: str) -> bool:
         case scope if scope in UNSERVED:
             of_kind = held.filter(kind=switch.key).values_list("pk", flat=True)[:MAX_OF_A_PROJECT]
             with transaction.atomic(), connection.cursor() as cursor:
-                cursor.execute(BY_INDEX)  # PostgreSQL 15 would read the whole table for the few that are looked at
+                cursor.execute(BY_INDEX)  # otherwise, PostgreSQL 15 would read the whole table for these few jobs
                 return Job.objects.filter(waiting_for(switch), pk__in=list(of_kind)).order_by().exists()
     return False

@@ -1,4 +1,4 @@
-"""Is work flowing, what holds it back, what needs a person: the findings of every front page, the gravest first."""
+"""The findings of every front page, the gravest first: whether work flows, what holds it back, what needs a person."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Page = Literal[
 Health = Literal["alive", "draining", "silent"]
 Change = Literal["ends", "clears", "asks"]
 
-MAX_NAMED_IN_A_SENTENCE = 3  # in one sentence
+MAX_NAMED_IN_A_SENTENCE = 3
 MAX_LETTERS_COUNTED = 10_000  # dead letters; beyond it "more than"
 MAX_LETTERS_READ = 200
-LATELY = timedelta(hours=1)  # what failed longer ago is no news, however much of it is open
-TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING, QuotaAlert.Kind.NO_EXECUTOR}  # by findings of their own
-HELD_SECONDS = 10  # a queue behind a limit that clears sooner holds nothing back
+LATELY = timedelta(hours=1)  # older failures are not counted for the commonest cause, however many are open
+TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING, QuotaAlert.Kind.NO_EXECUTOR}  # have their own findings
+HELD_SECONDS = 10  # a queue behind a limit that clears sooner is no finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Finding:
         cause: Its likely cause, or what to do; empty: the text says enough.
         page, key: Where to look; the key names one row of it.
         begins_at: When it is to begin.
-        until: When it ends by itself, as far as is known. No text names a time: screens show this one by their viewer's
-            clock.
+        until: When it ends by itself, if that is known. Texts name no time, because screens show this one by the
+            viewer's clock.
         change: What happens at `until`: it ends, the waiting work has cleared, or a probe is sent.
     """
 
@@ -68,7 +68,7 @@ class HeldBack:
     Work that waits behind one counter of a limit.
 
     Attributes:
-        waiting: Jobs; `words` says so where there are more than were counted.
+        waiting: Jobs, as far as they were counted; `words` says if there are more.
         clears_at: None: no pace is known.
     """
 
@@ -99,12 +99,12 @@ class Situation:
     The facts that the findings follow from.
 
     Attributes:
-        counts: Jobs by state, of everybody.
+        counts: Jobs by state, of all projects.
         executors: The health of each.
-        pauses: Those of batches too, the oldest first.
+        pauses: All pauses, of batches too, the oldest first.
         silent: Open breakers, oldest first. `held_by_outages`: jobs that wait for them.
         failing: Services most of whose attempts fail.
-        alerts: Open ones that nobody acknowledged, the gravest first.
+        alerts: Open alerts that nobody acknowledged, the gravest first.
         upcoming: Maintenance windows that are not open yet, the soonest first.
     """
 
@@ -131,10 +131,10 @@ class Situation:
 
 def findings(situation: Situation) -> list[Finding]:
     """
-    Say what there is to say; never nothing.
+    Return all findings, at least one.
 
-    Work that people hold comes first, then work that providers hold, then work that limits hold: paused work stands
-    still whatever its provider and its limits do. Within each group the largest comes first.
+    Work that people hold comes first, then work that providers hold, then work that limits hold: paused work does
+    not run, whatever its provider and its limits do. Within each group the largest comes first.
     """
     found = [
         *_nobody_works(situation),
@@ -159,7 +159,7 @@ def findings(situation: Situation) -> list[Finding]:
 
 
 def health_of(executor: Executor) -> Health:
-    """Silent once its leases would have lapsed: others are taking its jobs over."""
+    """Return an executor's health. It is silent once its leases must have lapsed: others then take its jobs over."""
     if timezone.now() - executor.heartbeat_at > timedelta(seconds=settings.QUEUEOPS.lease_seconds):
         return "silent"
     return "draining" if executor.draining else "alive"

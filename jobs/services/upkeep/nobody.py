@@ -1,8 +1,8 @@
 """
-Work that waits while no executor lives: seen, told and sent by the web processes, for nobody else is there.
+The web processes' watch over work that waits while no executor lives. They open the alert, and send it themselves.
 
-Deliveries of alerts are jobs. While no executor lives, waiting deliveries are carried out here. Each is done by one
-process, which locks its row meanwhile.
+Deliveries of alerts are jobs. While no executor lives, waiting deliveries are carried out here. One process carries out
+each delivery, and locks its job's row meanwhile.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from ratelimits.services.alerts.alerts import open_alert, reconcile
 
 logger = logging.getLogger(__name__)
 
-NOBODY_SECONDS = 120.0  # without an executor, before it is told
+NOBODY_SECONDS = 120.0  # without an executor, before the alert opens
 EVERYBODY = "*"
-MAX_DELIVERED = 20  # messages of one look
-MAX_ALERTS_SENT = 20  # alerts
+MAX_DELIVERED = 20  # messages of one call
+MAX_ALERTS_SENT = 20  # alerts of one call
 REFUSED_AGAIN_SECONDS = 60.0  # before a message that was not accepted is tried once more
-MAX_DELAYED = 10_000  # jobs whose time is to come
+MAX_DELAYED = 10_000  # scheduled jobs that are subtracted from the waiting jobs
 ACTOR = "system:web"
 
 
@@ -50,8 +50,8 @@ class NobodyWorks:
     No executor lives, and work waits.
 
     Attributes:
-        jobs: Unfinished ones that could go on, of projects that live here.
-        last_seen: When the last executor gave a sign; None: none is known.
+        jobs: Unfinished jobs, scheduled jobs left out, of projects that live here.
+        last_seen: The latest heartbeat of any executor; None: no executor is known.
     """
 
     jobs: int
@@ -63,7 +63,7 @@ class NobodyWorks:
 
 
 def nobody_works() -> NobodyWorks | None:
-    """Look whether work waits for an executor and none lives; None: one lives, or nothing waits that nobody paused."""
+    """Return the work that waits while no executor lives; None: one lives, everything is paused, or no job waits."""
     silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
     if Executor.objects.filter(heartbeat_at__gt=silent).exists():
         return None
@@ -85,16 +85,16 @@ def nobody_works() -> NobodyWorks | None:
 
 class NobodyWatch:
     """
-    The watch of one web process. Several processes open one alert together, as a kind is open once, and send each
+    The watch of one web process. Several processes share one alert, as one of its kind is open at a time, and send each
     message once.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._since: float | None = None  # none has been seen alive
+        self._since: float | None = None  # since when no executor has been seen alive, monotonic
 
     def look(self) -> None:
-        """Open the alert after NOBODY_SECONDS, end it, and send what nobody else can; every few seconds."""
+        """Open the alert after NOBODY_SECONDS and send waiting messages, or resolve it. Called every few seconds."""
         found = nobody_works()
         if found is None:
             self._since = None
@@ -133,7 +133,7 @@ def deliver_waiting() -> int:
 @transaction.atomic
 def _deliver_next() -> bool | None:
     """
-    Deliver one message; returns whether it was accepted. None: no delivery waits, or other processes have them all.
+    Deliver one message; returns whether it was accepted. None: no delivery waits that no process has locked.
 
     A message that was sent but not committed is sent again under the same name, so its receiver can recognise it.
     """
@@ -144,7 +144,7 @@ def _deliver_next() -> bool | None:
         return None
     try:
         asyncio.run(_carry_out(job))
-    except Exception as error:  # whatever it is, the next message must be tried, and this one again
+    except Exception as error:  # whatever the error, the next message is tried, and this one again later
         refused = isinstance(error, ProviderError)
         logger.warning("the message %s was not accepted: %s", job.effect_key, error, exc_info=not refused)
         carry_out_schedule([job.pk], seconds=REFUSED_AGAIN_SECONDS, actor=ACTOR, reason=f"not accepted: {error}"[:500])

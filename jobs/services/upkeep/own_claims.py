@@ -1,7 +1,7 @@
 """
 Compares an executor's memory of its claims with a database that it has just connected to.
 
-The database knows better what was committed; the executor knows better what it has begun. In a database that was put
+The database is right about what was committed, the executor about what it has begun. In a database that was put
 back to an earlier moment, calls that ended long ago seem to be under way. Calls that are under way may seem to wait.
 """
 
@@ -40,16 +40,16 @@ class SettledClaims(NamedTuple):
 @transaction.atomic()
 def compare_claims(executor_id: UUID, owned: Collection[ClaimedJob], *, begun_up_to: int) -> SettledClaims:
     """
-    Settle claims that the database has of this executor and its memory has not.
+    Settle claims of this executor that are in the database but not in its memory.
 
     A claim whose token is above `begun_up_to` comes from a commit whose answer was lost with the connection. It was
-    never begun, so it costs neither an attempt nor a crash. A claim with a lower token was begun and ended, in a time
-    that the database does not know. It is given back if it may be repeated, and else buried. A job that runs here and
-    waits there is buried unless it may be repeated. A claim whose payload this process cannot open is left to its
-    lease.
+    never begun, so it costs neither an attempt nor a crash. A claim with a lower token was begun and ended after the
+    moment to which the database was put back. It is given back if it may be repeated, and otherwise buried. A job that
+    runs here but waits in the database is buried unless it may be repeated. A claim whose payload this process cannot
+    open is left until its lease lapses.
 
     Args:
-        owned: Jobs that are being carried out.
+        owned: The claims that the executor is carrying out.
         begun_up_to: The highest fencing token of all claims that this executor has begun; they only rise, and a new
             epoch begins far above.
     """

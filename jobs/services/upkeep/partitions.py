@@ -1,4 +1,4 @@
-"""The parts of the event log, a day each, and of the audit trail, a month each: made ahead, dropped whole."""
+"""Makes and drops the partitions (parts) of the event log, one a day, and of the audit trail, one a month."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PARTITIONS_AHEAD = 7
 @dataclass(frozen=True, slots=True)
 class Partitioned:
     """
-    A table in parts by `created_at`, in UTC.
+    A table that is partitioned by `created_at`, in UTC.
 
     Attributes:
-        shape: What a part's name ends with; names sort as their times do.
-        first_of: The first day of the part that a day belongs to.
-        longest: No part is longer.
+        shape: The date format at the end of a part's name; names sort in the order of their dates.
+        first_of: Returns the first day of the part that a day belongs to.
+        longest: The greatest length of a part.
     """
 
     table: str
@@ -62,7 +62,7 @@ def make_partitions(*, ahead: int = PARTITIONS_AHEAD) -> list[str]:
     queueing behind a long query; the next round tries again.
 
     Returns:
-        The names of those made.
+        The names of the parts made.
     """
     today = timezone.now().date()
     days = [today + timedelta(days=offset) for offset in range(ahead + 1)]
@@ -105,7 +105,7 @@ def restored_parts() -> list[tuple[str, date]]:
 
 
 def drop_part(name: str) -> bool:
-    """Drop a part and return whether it is gone. It stays while somebody reads it; then the next round tries again."""
+    """Drop a part; return whether it was dropped. A part that is being read stays, and the next round tries again."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = '2s'")

@@ -1,8 +1,8 @@
 """
-Deletes old rows: each table that grows has a rule here.
+Deletes old rows. Each table that grows has a rule, here or in its feature.
 
-A backlog is worked off in small transactions for DELETING_SHARE of the time, so that claims and their disk are not held
-up. Deletion still keeps pace with the queue at its fastest (bench/deletion.py).
+A backlog is deleted in small transactions, during DELETING_SHARE of the time, so that claims are not slowed down by a
+busy disk. Deletion still keeps pace with the queue at its fastest (bench/deletion.py).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ DELETING_SHARE = 0.25
 ROWS_OF_A_DELETE = 1000
 LATE = timedelta(days=1)
 ARCHIVING = "archive"  # the duty of manage.py archive
-MAX_PERIOD = timedelta(days=32)  # of a budget, but for those that never end
-CLOCKS_DIFFER = timedelta(days=1)  # at most: clocks of the makers of job ids, and the database's
+MAX_PERIOD = timedelta(days=32)  # of a budget, except for periods that never end
+CLOCKS_DIFFER = timedelta(days=1)  # at most, between the clocks that make job ids and the database's
 
 Forget = Callable[[datetime, int], int]
 Oldest = Callable[[datetime], datetime | None]
@@ -56,10 +56,10 @@ Oldest = Callable[[datetime], datetime | None]
 class RetentionRule:
     """
     Attributes:
-        name: What goes, for people.
-        setting: Of QUEUEOPS, in days; None: `forget` knows when.
-        forget: Delete what is older, at most so many rows; returns how many.
-        oldest: The time of the oldest row that may go; None: there is none.
+        name: The rows that are deleted, in words for people.
+        setting: The name of a setting in QUEUEOPS, in days; None: rows have a time of their own.
+        forget: Deletes rows older than a time, at most so many; returns how many.
+        oldest: Returns the time of the oldest row that is older than a time; None: there is none.
     """
 
     name: str
@@ -79,7 +79,7 @@ class RetentionRule:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """Rows that should have been deleted: `since` is the time of the oldest."""
+    """Rows that should have been deleted. `since`: the time of the oldest."""
 
     name: str
     days: int
@@ -100,10 +100,10 @@ class Deleted:
 
 def apply_retention(*, seconds: float, share: float = DELETING_SHARE, chunk: int = ROWS_OF_A_DELETE) -> Deleted:
     """
-    Delete what is older than its retention, a chunk of each table in turn; one that fails stops no other. Idempotent.
+    Delete rows older than their retention, a chunk of each table in turn; a rule that fails stops no other. Idempotent.
 
     Args:
-        seconds: At most so long, but for the chunk under way: the next call goes on.
+        seconds: Stop after so long, once the chunk under way is done; the next call goes on.
         share: The part of the time that is spent deleting while there is more to delete.
     """
     until = time.monotonic() + seconds
@@ -129,7 +129,7 @@ def apply_retention(*, seconds: float, share: float = DELETING_SHARE, chunk: int
 
 
 def find_overdue() -> list[Overdue]:
-    """Rules whose oldest row is LATE beyond its time: nobody deletes, or not fast enough."""
+    """Return the rules whose oldest row should have been deleted LATE ago: nobody deletes, or not fast enough."""
     found = []
     late = 2 * LATE if is_archived() else LATE  # an archive takes whole days, once a day
     for rule in rules():
@@ -146,10 +146,10 @@ def _by_statement(name: str) -> Callable[[datetime, int], int]:
 
 def is_archived() -> bool:
     """
-    Whether old rows go by the archive alone.
+    Whether only the archive may delete old rows.
 
-    The duty stays in the database once it was done. A host whose settings name no archive must not delete rows that
-    another host is to archive.
+    The duty's row stays in the database once the duty was done: a host whose settings name no archive must not delete
+    rows that another host is to archive.
     """
     return settings.QUEUEOPS.archive_dir is not None or DutyLease.objects.filter(duty=ARCHIVING).exists()
 
@@ -159,7 +159,7 @@ def _unless_archived(forget: Forget) -> Forget:
 
 
 def in_order(rows: Callable[[datetime], QuerySet[Any]], column: str) -> tuple[Forget, Oldest]:
-    """Delete rows, and tell of the oldest, in the order of a column."""
+    """Return the `forget` and `oldest` of a rule that goes by a column of the rows."""
 
     def old(before: datetime) -> QuerySet[Any]:
         return rows(before).filter(**{f"{column}__lt": before}).order_by(column)
@@ -173,7 +173,7 @@ def in_order(rows: Callable[[datetime], QuerySet[Any]], column: str) -> tuple[Fo
 
 
 def _parts(kept: Partitioned, *, may_go: Callable[[datetime], bool] = lambda before: True) -> tuple[Forget, Oldest]:
-    """Drop whole parts of a log."""
+    """Return the `forget` and `oldest` of a rule that drops whole parts of a log."""
 
     def forget(before: datetime, most: int) -> int:
         names = kept.before(before.date())[:most] if may_go(before) else []
@@ -186,7 +186,7 @@ def _parts(kept: Partitioned, *, may_go: Callable[[datetime], bool] = lambda bef
     return forget, oldest
 
 
-# Otherwise the statement would read all letters for each chunk.
+# Without this, the planner may read the whole table for each chunk.
 BY_INDEX = "SET LOCAL enable_seqscan = off"
 
 
@@ -202,7 +202,7 @@ def timelines_are_kept(before: datetime) -> bool:
 
 
 def _oldest_job(before: datetime) -> datetime | None:
-    """The end of the oldest job that may go; a job that a dead letter, a requeue or a restore keeps is not late."""
+    """Return the end of the oldest deletable job: no open dead letter, requeued job or restore keeps it."""
     ended = Job.objects.filter(finished_at__lt=before).exclude(dead_letter__resolution=None, dead_letter__isnull=False)
     later = Job.objects.filter(origin=OuterRef("pk"))
     restored = RestoredJob.objects.filter(pk=OuterRef("pk"))
@@ -220,7 +220,8 @@ def _oldest_batch(before: datetime) -> datetime | None:
 
 def _past_periods(before: datetime) -> QuerySet[BudgetPeriod]:
     """
-    Periods that have ended. Periods that never end are kept: the ledger that they could be summed up from is deleted.
+    Return the periods that have ended. Periods that never end are kept, because the ledger entries that they could be
+    summed up from are deleted.
     """
     began = BudgetPeriod.objects.filter(starts_at__gt=BEGINNING, starts_at__lt=before - MAX_PERIOD)
     return began.filter(held=0, alerted_level=0).order_by("starts_at")
@@ -229,7 +230,7 @@ def _past_periods(before: datetime) -> QuerySet[BudgetPeriod]:
 @transaction.atomic
 def _forget_periods(before: datetime, most: int) -> int:
     chosen = list(_past_periods(before).values_list("pk", flat=True)[:most])
-    # Rows that somebody has locked go the next time: their holder may wait for another row that is locked here.
+    # Skip locked rows until the next time: waiting could deadlock with a holder that waits for a row locked here.
     locked = BudgetPeriod.objects.filter(pk__in=chosen, held=0).order_by("pk").select_for_update(skip_locked=True)
     BudgetPeriod.objects.filter(pk__in=list(locked.values_list("pk", flat=True))).delete()
     return len(chosen)
@@ -241,7 +242,7 @@ def _oldest_period(before: datetime) -> datetime | None:
 
 
 def nothing_is_late(before: datetime) -> None:
-    """Tell of no oldest row: of rows that go by a time of their own."""
+    """Return no oldest row: an `oldest` for rules whose rows go by a time of their own."""
 
 
 CORE_RULES: Sequence[RetentionRule] = (

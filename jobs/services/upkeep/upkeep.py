@@ -1,4 +1,4 @@
-"""House-keeping: first rows, rescue of lapsed leases, ended batches. Each duty is idempotent and short."""
+"""House-keeping: first rows, rescue of lapsed leases, expired jobs. Each duty is idempotent and short."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Around(NamedTuple):
 
 
 def look_around() -> Around:
-    """Look for the work of all duties in one statement, as mostly none has anything to do."""
+    """Look for work of all duties in one statement, because most of the time there is none."""
     logs = {"logs": list(SEQUENCES), "sequences": list(SEQUENCES.values())}
     [row] = run_sql_as(Around, "jobs", "look_around", {**logs, "passes": PASSES})
     return row
@@ -84,7 +84,7 @@ def prepare_database() -> None:
             for tier, rule in DEFAULT_RULES.items()
         )
     known = set(RetryPolicy.objects.values_list("name", flat=True))
-    if missing := TEMPLATES.keys() - known:  # of a new database, or of a new release
+    if missing := TEMPLATES.keys() - known:  # in a new database, or after an upgrade
         fresh = [
             RetryPolicy(
                 name=name,
@@ -169,7 +169,7 @@ def _fate(job: Job, *, crashed: bool) -> Failure | None:
 
 
 def _often_lost(jobs: Collection[UUID]) -> set[UUID]:
-    """Return the jobs that were lost with a whole cluster FREE_LOSSES times: they may be what brings it down."""
+    """Return the jobs that were lost with a whole cluster FREE_LOSSES times: they may be the cause."""
     lost = JobEvent.objects.filter(job_id__in=jobs, data__has_key=LOST_WITH_HOST)
     often = lost.values("job_id").annotate(times=Count("id")).filter(times__gte=FREE_LOSSES).order_by()
     return set(often.values_list("job_id", flat=True)) if jobs else set()
@@ -177,8 +177,8 @@ def _often_lost(jobs: Collection[UUID]) -> set[UUID]:
 
 def is_closed(job: Job) -> bool:
     """
-    Whether only the job's payload tells if it may be repeated, and this process lacks the key. A process that has it
-    judges.
+    Whether this process cannot tell if the job may be repeated: the payload decides, and the process lacks its key. A
+    process that has the key judges.
 
     Looks at the payload only for kinds whose payload decides whether a job may be repeated.
     """
@@ -197,7 +197,7 @@ def is_repeatable(job: Job) -> bool:
     except (UnknownKind, ValidationError):
         return False
     except Exception:
-        # The handler's own code: an error that it raises for one payload would keep every job from being taken back.
+        # An error in the handler's own code, for one payload, must not keep all other jobs from being taken back.
         logger.exception("job %s (%s): whether it may be repeated cannot be told", job.pk, job.kind)
         return False
 

@@ -1,8 +1,8 @@
 """
-Workers that died with jobs under way, told within seconds by those beside them.
+Alerts about workers that died with jobs under way. The cluster's other workers notice a death within seconds.
 
 Their jobs come back when their leases lapse, and a job that has brought down its process three times is buried. Until
-then it takes along whatever runs beside it, so whoever is on call hears of the first time.
+then, each crash also ends the attempts of the jobs beside it, so whoever is on call hears of the first.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
-COUNTED = timedelta(hours=1)  # deaths that a kind is charged with
-TOLD_FOR = timedelta(minutes=10)  # after the last one
+COUNTED = timedelta(hours=1)  # deaths within this time count against a kind
+TOLD_FOR = timedelta(minutes=10)  # an alert stays open so long after the last death
 KILLED_TWICE = 2
 MAX_PROJECTS_NAMED = 20
 
@@ -51,7 +51,7 @@ class _Death:
     """
     Attributes:
         suspect: The job that most likely brought the process down; None: nobody can tell which.
-        kind: Of the suspect, or of all that it carried; empty: of several.
+        kind: The kind of the suspect, or of all jobs that the worker carried; empty: their kinds differ.
     """
 
     carried: Sequence[_Carried]
@@ -77,13 +77,13 @@ class _Death:
 
 def tell_worker_deaths(pulses: Pulses) -> int:
     """
-    Tell of workers of this cluster that are gone and did not leave: on their jobs, in the log, by an alert.
+    Report workers of this cluster that died: in the events of their jobs, in the log and by an alert.
 
-    Signs of life show it, without waiting for a lease. When several workers notice, one tells. Only shared memory is
-    read while none is gone.
+    Signs of life show a death before a lease lapses. When several workers notice, one reports it. While no worker is
+    dead, only shared memory is read.
 
     Returns:
-        How many this call told of.
+        How many deaths this call reported.
     """
     gone = [pulse for pulse in pulses.read() if not pulse.is_alive]
     told = sum(tell_death(pulse) for pulse in gone)
@@ -94,9 +94,9 @@ def tell_worker_deaths(pulses: Pulses) -> int:
 
 @transaction.atomic
 def tell_death(pulse: Pulse) -> bool:
-    """Tell of a worker that is gone and delete its row, unless somebody has; False: nothing was told."""
-    # The process that deletes the row tells. Without a row the jobs are charged a crash, as after any death in a living
-    # cluster.
+    """Report a dead worker and delete its row, unless another process has; return whether it was reported."""
+    # The process that deletes the row reports the death. Without a row the jobs are charged a crash, as after any death
+    # in a living cluster.
     executor = Executor.objects.filter(pk=pulse.owner).first()
     if executor is None or not Executor.objects.filter(pk=pulse.owner).delete()[0]:
         return False
@@ -108,7 +108,7 @@ def tell_death(pulse: Pulse) -> bool:
     death = _suspected(carried, pulse.at_work)
     count = numbered(len(carried), "job")
     logger.error("worker %s died carrying %s; %s", executor, count, death.words)
-    # A job's log says no more of another project's job than that there is one.
+    # A job's log may say of another project's job only that it exists.
     parameters = {
         "executor": pulse.owner,
         "carried": len(carried),
@@ -137,7 +137,7 @@ def _suspected(carried: Sequence[_Carried], at_work: UUID | None) -> _Death:
 
 def _open(executor: Executor, death: _Death) -> None:
     subject = (death.kind or str(executor.pk))[:MAX_ID_LENGTH]
-    with connection.cursor() as cursor:  # two that die at once are two of one kind
+    with connection.cursor() as cursor:  # otherwise, of two deaths at once, each would be counted without the other
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('queueops worker deaths', 0))")
     now = timezone.now()
     deaths = [*_deaths_of(subject, since=now - COUNTED), {"at": now.isoformat(), "carried": len(death.carried)}]
@@ -157,7 +157,7 @@ def _open(executor: Executor, death: _Death) -> None:
     killed = _told_killed(subject=str(executor.pk)).first()
     if killed is None or severity == Severity.CRITICAL:
         open_all([Opening(Kind.WORKER_DIED, subject, severity, message, figures)])
-    else:  # it was told as stuck; its death counts all the same
+    else:  # an alert reports it as stuck already; its death still counts
         QuotaAlert.objects.filter(pk=killed.pk).update(figures={**killed.figures, **figures})
 
 
@@ -166,7 +166,7 @@ def _told_killed(**fields: Any) -> QuerySet[QuotaAlert]:
 
 
 def _deaths_of(subject: str, *, since: datetime) -> list[dict[str, Any]]:
-    """The deaths that a subject's last alerts know of; an alert that was resolved and opened again goes on counting."""
+    """Return the deaths in a subject's last alerts; an alert that is resolved and opens again goes on counting."""
     told = QuotaAlert.objects.filter(kind=Kind.WORKER_DIED, subject=subject).order_by("-opened_at")[:1]
     killed = _told_killed(figures__kind=subject, opened_at__gt=since).order_by("-opened_at")[:1]
     known = {death["at"]: death for alert in (*killed, *told) for death in alert.figures.get("deaths", [])}

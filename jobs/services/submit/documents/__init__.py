@@ -1,1 +1,1 @@
-"""Reading many jobs at once: lines, tables, files that payloads name, and what would become of them."""
+"""Reads many jobs at once, from lines, tables and files that payloads name, and previews the jobs."""

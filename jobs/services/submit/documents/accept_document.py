@@ -1,4 +1,4 @@
-"""Reading and checking the lines of a batch, whether it is to be stored or only looked at."""
+"""Reads and checks the lines of a batch, to store the batch or only to preview it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.web.asking import ensure_wanted
 
 JOBS_OF_AN_INSERT = 2000  # jobs of one INSERT: enough to amortise the round trip, little enough to stay in memory
-CHUNK_BYTES = 8_000_000  # of payloads, likewise; PostgreSQL takes no parameter of 1 GB
+CHUNK_BYTES = 8_000_000  # payloads of one INSERT, for the same reasons; PostgreSQL takes no parameter of 1 GB
 MAX_LISTED_ERRORS = 1000
 
-# A job as JSON text or parsed; or why its reader could not make one of it.
+# A job as JSON text or parsed, or the error of a line that its reader could not turn into a job.
 Line = bytes | str | Mapping[str, Any] | QueueOpsError
 
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def in_chunks(things: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Divide what holds a job each into lists that one statement takes."""
+    """Divide jobs, or lines or rows of jobs, into lists small enough for one statement."""
     chunk: list[T] = []
     bytes_of_it = 0
     for thing in things:
@@ -62,7 +62,7 @@ class TooManyJobs(QueueOpsError):
 def refuse_too_many(given: int) -> None:
     """
     Args:
-        given: Jobs of a batch; where only so many were counted, that there are more than allowed is enough.
+        given: Jobs of a batch, or of its beginning: a count may stop at the first job too many.
 
     Raises:
         TooManyJobs
@@ -99,18 +99,18 @@ class LineChecker:
         self.start_interval_seconds = start_interval_seconds
         self.first_line = first_line
         self.rules = Rules(project_id, only_user=only_user)
-        self.rules.read_all()  # here, or the thread that makes the chunks would open a connection for it
+        self.rules.read_all()  # now: otherwise, the thread that makes the chunks would open a connection
         self._lock = Lock()
         self.seen = 0
         self.error_count = 0
         self.errors: list[LineError] = []
 
     def chunks(self, lines: Iterable[Line]) -> Iterator[Chunk]:
-        """The good jobs, but for the files that some name; for `with_files`."""
+        """Yield the valid jobs, for `with_files`: files that their payloads name are not read yet."""
         return in_chunks(self._prepared(lines), _size_of_line)
 
     def with_files(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Read the files that jobs name: in the thread of the caller, whose connection and transaction it is."""
+        """Read the files that jobs name, in the thread that has the connection and the transaction."""
         for chunk in chunks:
             if any(job.lacks_files for _, job in chunk):
                 yield from in_chunks(self._filled(chunk), _size_of_line)
@@ -131,7 +131,7 @@ class LineChecker:
     def _prepared(self, lines: Iterable[Line]) -> Iterator[tuple[int, PreparedJob]]:
         """
         Raises:
-            ClientLeft, OutOfTime: The request that brought the lines is worth no more work.
+            ClientLeft, OutOfTime: The client of the request has left, or the request has taken too long.
         """
         number = self.first_line
         for line in lines:
@@ -158,13 +158,13 @@ class LineChecker:
             return None
 
     def _is_blank(self, line: Line) -> bool:
-        """A job may follow the blanks of a line that is too long: of such a line only the beginning is read."""
+        """Whether a line is blank. A line that is too long is not: only its beginning is read, and a job may follow."""
         return isinstance(line, (bytes, str)) and len(line) <= self.rules.max_line_bytes and not line.strip()
 
     def _refuse_long(self, line: bytes | str | Mapping[str, Any]) -> None:
         limit = self.rules.max_line_bytes
         if isinstance(line, (bytes, str)) and len(line) > limit:
-            # How much longer is not known: of such a line only the beginning is read.
+            # Its length is not known: only the beginning of such a line is read.
             raise PayloadTooLarge(f"The line has more than {limit:,} bytes.", limit_bytes=limit)
 
     def refuse(self, number: int, error: QueueOpsError) -> None:
@@ -176,7 +176,7 @@ class LineChecker:
 
 
 def _ends_of(line: Line) -> int:
-    """How many lines it is: a reader may give blank ones together."""
+    """Return how many lines of the file this is: a reader may yield several blank lines as one."""
     if isinstance(line, bytes):
         return max(1, line.count(b"\n"))
     return max(1, line.count("\n")) if isinstance(line, str) else 1

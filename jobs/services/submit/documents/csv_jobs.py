@@ -1,10 +1,10 @@
 """
-Jobs out of a CSV file: one a row, named by the columns.
+Jobs from a CSV file: a row is a job, and the header names its fields.
 
 A column is a field of JobSpec (`kind`, `priority`, `idempotency_key`, ...) or a place in the payload. `payload` holds
-all of it as JSON, `payload.url` text at that place, `payload.values:json` JSON there. An empty cell leaves its field
-out; `tags` and `after` are separated by commas. Empty columns without a name are left out: spreadsheets write such to
-the right.
+the whole payload as JSON, `payload.url` a text at that place, `payload.values:json` JSON at that place. An empty cell
+leaves its field out; `tags` and `after` are separated by commas. Empty columns without a name are left out, because
+spreadsheets add such columns on the right.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class UnreadableFile(QueueOpsError):
 
 def jobs_of_csv(text: str, *, default_kind: str = "") -> Iterator[Line]:
     """
-    Yield one entry a row after the header, an error where a row is no job; the first is row FIRST_ROW.
+    Yield a job or an error for each row after the header, from row FIRST_ROW on; blank bytes for an empty row.
 
     Raises:
-        UnreadableFile: At once for a bad header, while reading for the rest.
+        UnreadableFile: At once for a bad header; during the iteration for other faults.
     """
     csv.field_size_limit(MAX_CELL)
     first, _, rest = text.partition("\n")
-    told = SEPARATOR_LINE.fullmatch(first.strip())  # spreadsheets read it and do not show it, so it has no number
+    told = SEPARATOR_LINE.fullmatch(first.strip())  # spreadsheets do not show this line, so it has no row number
     text = rest if told else text
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=told[1] if told else _delimiter(text), strict=True)
     header = [name.strip() for name in _next_row(rows) or []]
@@ -99,7 +99,7 @@ def _job(header: Sequence[str], row: Sequence[str], default_kind: str) -> Mappin
 
 
 def _figure(cell: str) -> float | str:
-    """A number, or the text as it is, which the job's own check refuses."""
+    """Return the cell as a number. If it is none, return the text unchanged: the check of the job refuses it."""
     try:
         return int(cell) if cell.isdecimal() else float(cell)
     except ValueError:

@@ -1,8 +1,8 @@
 """
 Contents of files that a payload names.
 
-In its payload stands `{"$file": "file-..."}` in the place of a text. The file is read when the job is submitted: from
-then on the job has the text itself, and needs no file.
+A payload has `{"$file": "file-..."}` in place of a text. The file is read when the job is submitted. From then on, the
+job contains the text itself and needs no file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FileReader(Protocol):
         Read a file of a project.
 
         Raises:
-            QueueOpsError: There is none of this name, or it has more than `most_bytes`.
+            QueueOpsError: There is no file of this name, or it has more than `most_bytes`.
         """
 
 
@@ -40,7 +40,7 @@ _readers: list[FileReader] = []
 
 
 def read_files_by(reader: FileReader) -> None:
-    """Let payloads name files; for the app that keeps them, when it is ready."""
+    """Set the reader of the files that payloads name. The app that stores files calls this when it is ready."""
     _readers[:] = [reader]
 
 
@@ -49,9 +49,9 @@ def with_files(payload: dict[str, Any], *, project_id: str | None, most_bytes: i
     Return a payload with the contents of the files that it names.
 
     Args:
-        project_id: Whose files; None: nobody's.
-        most_bytes: Of all files together.
-        read: False: a stand-in takes each file's place, and no file is asked for.
+        project_id: The owner of the files; None: there is none, and a file that is to be read is refused.
+        most_bytes: The limit for all files together.
+        read: False: put a stand-in in place of each file, and read none.
 
     Raises:
         InvalidJob: With the place of each fault.

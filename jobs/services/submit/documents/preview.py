@@ -19,7 +19,7 @@ from .accept_document import Line, LineChecker
 
 
 class GoodJob(NamedTuple):
-    """`is_duplicate`: its idempotency key stands for the same work already, so that no job would be made of it."""
+    """`is_duplicate`: an older job, or an earlier line, has its idempotency key and work: it would make no job."""
 
     line: int
     job: PreparedJob
@@ -72,7 +72,7 @@ class _Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The jobs whose idempotency key the project has used: for the same work, and for other work."""
+    """Jobs whose idempotency key the project has used: `twins` for the same work, `reused` for other work."""
 
     twins: frozenset[UUID]
     reused: frozenset[UUID]
