@@ -1,5 +1,5 @@
 """
-Batches at providers: their progress, the outcome of their lines, and calling them back; also which jobs go by one.
+Admin screens: provider batches with their progress and the outcome of their lines, cancelling them, batch policies.
 """
 
 from __future__ import annotations
