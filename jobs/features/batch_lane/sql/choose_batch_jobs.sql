@@ -1,6 +1,6 @@
 -- Choose and lock jobs of one group for a batch of their provider, the nearest deadlines first.
 --
--- A job with more than twice the time of the most urgent job waits for a later batch: if this batch takes too long,
+-- A job with more than twice the time of the most urgent job waits for a later batch. If this batch takes too long,
 -- all of its jobs go live together.
 --
 -- params  project, kind, service, credential, model: the group;

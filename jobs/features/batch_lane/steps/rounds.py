@@ -63,7 +63,8 @@ def kinds_with_batches() -> list[str]:
 
 def duty_of(kind: str) -> str:
     """
-    Return the name of a kind's duty. Kinds have separate duties: a process without one kind's handler blocks no other.
+    Return the name of a kind's duty. Each kind has a duty of its own, so that a process without the kind's handler
+    cannot keep its batches from a process that has it.
 
     LATE has a duty of its own.
     """
