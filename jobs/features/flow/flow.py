@@ -30,7 +30,7 @@ FINE_SECONDS = 10
 COARSE_SECONDS = 300
 KEEP_COARSE = timedelta(hours=48)
 MAX_POINTS = 180
-MAX_SERVICES_NAMED = 200  # by name; all others are one
+MAX_SERVICES_NAMED = 200  # counted by name; all others count as one
 MAX_LETTERS = 100_000
 EVENTS_AT_ONCE = 100_000
 SETTLE_SECONDS = 0.5
@@ -226,7 +226,7 @@ def rates(seconds: int = 60) -> FlowRates:
 
 
 def totals() -> FlowTotals:
-    """Counts since the first one, which never fall; at most MAX_SERVICES_NAMED services."""
+    """Return the counts since the first event, which never fall; at most MAX_SERVICES_NAMED services."""
     rows = FlowSample.objects.filter(span_seconds=SINCE_EVER).order_by("service")
     return FlowTotals(
         services={row.service: _point(row.at, SINCE_EVER, [getattr(row, name) for name in COLUMNS]) for row in rows},
@@ -269,7 +269,7 @@ def _begin(log: str) -> None:
 def _read(
     base: int, step: int, begin: int, end: int, *, service: str | None = None, origin: int = 0
 ) -> list[FlowPoint]:
-    """Points that have samples. `origin`: a bound of one of them."""
+    """Return the points that have samples. `origin`: a moment at which some point begins."""
     parameters = {
         "span_seconds": base,
         "step_seconds": step,

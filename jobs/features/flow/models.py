@@ -11,11 +11,11 @@ from django.db.models.functions import Now
 from jobs.features.flow.bins import ANSWERS, DURATION_MS, SIZE_BYTES
 
 SINCE_EVER = 0  # the span of a service's totals
-# In the order of FlowSample.backlog, whose older rows are shorter: new entries are added at the end.
+# In the order of FlowSample.backlog. Older rows have shorter arrays: add a new entry at the end.
 BACKLOG = ("queued", "rate_limited", "dispatched", "in_progress", "retried", "dead_letters")
 
 
-# The column of count_flow.sql that has the number of a histogram's bin, and these numbers.
+# By histogram, its column in count_flow.sql and the numbers of its bins.
 BINS = {
     "answers": ("answer", range(1, len(ANSWERS) + 1)),
     "sizes": ("size_bin", range(len(SIZE_BYTES) + 1)),
@@ -63,7 +63,7 @@ class FlowSample(models.Model):
 
 
 class DecisionTotal(models.Model):
-    """How often the limiter made a decision since the first count. Only jobs/sql/count_{flow,grants}.sql write it."""
+    """How often the limiter made a decision since the first count. Written by flow/sql/count_{flow,grants}.sql alone."""
 
     class Decision(models.TextChoices):
         GRANTED = "granted"

@@ -69,7 +69,7 @@ class ForecastEnd:
     """
     Attributes:
         seconds: From now until the last has ended; None: nobody knows, see `why`.
-        limits: That take a part of that time, the slowest first.
+        limits: The limits that take a part of that time, the slowest first.
     """
 
     seconds: float | None
@@ -83,10 +83,10 @@ class Work:
     The work that would be submitted, in the order in which lanes release it.
 
     Attributes:
-        lanes: By lane; None: in none.
+        lanes: The jobs by lane; under None, the jobs in no lane.
         largest: By lane, the call that its limits find hardest to let go, as they would reserve for it.
         services: Calls by service.
-        scheduled_seconds: Until the last of them may begin at all.
+        scheduled_seconds: Seconds until the last job may begin at all.
         longest: By service, the calls of the job that takes most of them, one after the other.
     """
 
@@ -115,9 +115,9 @@ class _Beside(NamedTuple):
 
     Attributes:
         own: The batch's calls, by lane.
-        waiting: What waits, by lane.
-        seconds: How long all its calls take, one after the other; None: nobody knows.
-        calls: Of the batch.
+        waiting: The jobs that wait, by lane.
+        seconds: How long all calls of the batch take, one after the other; None: nobody knows.
+        calls: How many calls the batch has.
     """
 
     own: Mapping[str, Sequence[LineCall]]

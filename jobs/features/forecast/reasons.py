@@ -1,4 +1,4 @@
-"""Reasons why many jobs wait: the same as on each job's own page, in a bounded number of reads."""
+"""Finds why many jobs wait: the same reasons as on each job's own page, in a bounded number of reads."""
 
 from __future__ import annotations
 
