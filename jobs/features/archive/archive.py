@@ -57,7 +57,7 @@ class ArchivedRows:
     Counts of what went into the archive.
 
     Attributes:
-        left_days: Days of the log that stay for now, because somebody reads them or a dead letter needs them.
+        left_days: Days of the log that stay for now, because a reader has them open or a dead letter needs them.
     """
 
     jobs: int = 0

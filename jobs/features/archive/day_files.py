@@ -46,7 +46,8 @@ class ArchivedPart:
         sort: `jobs`, `batches` or `events`.
         sha256: Of the file.
         content: SHA-256 of the lines in it.
-        first, last: The first and last key of its rows, which are sorted by key: an id; of events, `<job>/<number>`.
+        first, last: The first and last key of its rows, which are sorted by key. A key is an id; of an event,
+            `<job>/<number>`.
         schema: The last migration of the tables that the rows come from.
     """
 

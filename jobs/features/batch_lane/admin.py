@@ -1,5 +1,5 @@
 """
-Admin screens: provider batches with their progress and the outcome of their lines, cancelling them, batch policies.
+Admin screens of provider batches (their progress, the outcome of their lines, cancelling them) and of batch policies.
 """
 
 from __future__ import annotations

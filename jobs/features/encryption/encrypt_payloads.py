@@ -127,8 +127,9 @@ def encrypt_project(
     tell: Callable[[str, Resealed], None] = lambda table, done: None,
 ) -> Resealed:
     """
-    Seal or open a project's rows, as the project is set. Waits for writers that may still follow the old setting. Do not
-    call it inside a transaction.
+    Seal or open a project's rows, as the project is set. Waits for writers that may still follow the old setting.
+
+    Not to be called inside a transaction.
 
     Args:
         keeps: A dry run: nothing is written.

@@ -335,7 +335,7 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
     filters = SavedFilter.objects.filter(query__contains=text)
     yield "saved filters", ours.naming(filters, projects_of_filter), None
     yield "schedules", _schedules(project_id, text), None
-    of_one = {"user_id": None, "hears_jobs": False}  # without a user, it would hear of everybody's jobs
+    of_one = {"user_id": None, "hears_jobs": False}  # a webhook without a user would hear of everybody's jobs
     yield "webhooks for their jobs", Webhook.objects.filter(**of_user), of_one
     refusals = ScheduleFire.objects.filter(project_id=project_id, error_message__contains=text)
     yield "refusals of schedules", refusals, {"error_message": ""}

@@ -31,7 +31,7 @@ class RowsOfUser:
         return _chosen(rows, lambda row: self._is_ours(frozenset(projects(row))))
 
     def counting(self, rows: QuerySet[Any], keys: Callable[[Any], str]) -> QuerySet[Any]:
-        """As `naming`, by keys of limits. The last project that knows the user gets the rows that name no project."""
+        """As `naming`, by keys of limits. Rows without a project go with the last project that has the user."""
 
         def counted(row: Any) -> bool:
             named = frozenset(re.findall(r"project:([^/'\"]+)", keys(row)))

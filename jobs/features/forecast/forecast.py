@@ -50,7 +50,7 @@ FULL_SHARE = 0.5
 COSTS = LineJob._fields.index("costs")
 ORDER = ("priority", "eligible_since", "pk")
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-MAX_OF_A_BATCH_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
+MAX_OF_A_BATCH_SAMPLED = 2000  # jobs read of each state of a batch; its other jobs are taken to be like them
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class BatchLimits:
 
 
 def read_limits(job: Job, *, now: datetime) -> tuple[LimitForecast, ...]:
-    """The limits that count a job's call, as they stand; none where its service has none."""
+    """Return the limits that count a job's call, as they are now; empty if no limit counts it."""
     if job.lane is not None:
         subject = read_lane(job.lane).subject
     elif (
@@ -121,10 +121,10 @@ def forecast_start(
 
     Args:
         position: With calls and costs, where a limit counts those.
-        not_before: The latest time that is known already, of schedules and of limits without room.
+        not_before: The latest start that is known already, from schedules and from limits without room.
 
     Returns:
-        None while a place in flight must become free, where a limit never lets it go, and where nothing is known.
+        None while the job waits for a running call to end, if a limit never lets it go, and if nothing is known.
     """
     if any(limit.is_closed and limit.free_at is None for limit in limits):
         return None
@@ -156,8 +156,8 @@ def forecast_start(
 
 def past_windows(forecast: Forecast | None, job: Job, *, now: datetime) -> Forecast | None:
     """
-    Return the forecast, delayed by the maintenance windows before its start; without a limit, only by a window that is
-    open at its start.
+    Return the forecast, delayed by the maintenance windows before its start; without a limit, only by windows
+    that are open at its start.
     """
     if forecast is None:
         return None

@@ -72,11 +72,11 @@ class SubmissionForecast:
         jobs: How many jobs would be made.
         duplicates: Lines whose idempotency key stands for the same work already.
         by_batch: Of the jobs, how many would go by batch as they are.
-        accepted: Whether the batch would be taken as it is: one bad line rejects all, unless it is `partial`.
+        accepted: Whether the batch would be accepted as it is: one bad line rejects all, unless it is `partial`.
         learned: Whether all tokens follow from calls like these; None: no job counts tokens.
-        missing_prices: Services and models without a price; their way's price is not known then.
+        missing_prices: Services, models and ways without a price; the price of that way is None then.
         budgets: The budgets that have less left than the work should cost live.
-        binding: The limits that take a part of the time, the slowest first.
+        binding: Limits that take a part of the time, the slowest first.
         rejected: The first MAX_REJECTED_LISTED of `rejected_count` lines.
     """
 
@@ -175,7 +175,7 @@ def _gather(gathered: _Gathered, jobs: Sequence[PreparedJob], project_id: str, n
 
 
 def _begins(job: PreparedJob, now: datetime) -> float:
-    """In how many seconds it may begin."""
+    """Return in how many seconds a job may begin."""
     if job.spec.scheduled_at is not None:
         return (job.spec.scheduled_at - now).total_seconds()
     return job.delay_seconds or job.spec.delay_seconds or 0.0

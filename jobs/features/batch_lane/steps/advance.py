@@ -36,7 +36,7 @@ from .settle import LINES_OF_A_SLICE, OutcomeNotes, Read, close_batch, hand_back
 
 logger = logging.getLogger(__name__)
 
-BEGIN_CALL_SECONDS = 10.0  # the call that creates a batch must begin so soon after its row notes it
+BEGIN_CALL_SECONDS = 10.0  # the longest time from the note of a create call in its row to the call itself
 LOOK_SHARE = 0.1  # the next look comes after this share of the batch's age
 MAX_FAULT_LENGTH = 2000
 # Misses in a row, over so many seconds: a batch that was just made or has just ended may not be shown at once.

@@ -62,7 +62,7 @@ _put_off: dict[tuple[str, ...], float] = {}  # groups for which there was no roo
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A kind's batch form, and the batch API by which its batches go."""
+    """A kind's batch form, and the batch API that makes the kind's batches."""
 
     form: BatchForm
     api: BatchApi

@@ -17,8 +17,9 @@ from .settle import close_batch, hand_back_rest
 
 logger = logging.getLogger(__name__)
 
-LAST_CALL_SHARE = 0.25  # of the margin is left when lines go live that the provider has not given up
-GIVEN_UP_SECONDS = 86_400.0  # after that, a batch that the provider could not be asked for is closed
+# Share of the margin that is left before the deadline when lines go live that the provider has not given up.
+LAST_CALL_SHARE = 0.25
+GIVEN_UP_SECONDS = 86_400.0  # after late lines went live, a batch that nobody could ask about is closed
 State = ProviderBatch.State
 
 

@@ -54,7 +54,7 @@ class BatchLane:
             self._thread.start()
 
     def stop(self, *, seconds: float = 5.0) -> None:
-        """Begin no further step, and wait so long for steps under way; the duty's next holder does the rest."""
+        """Begin no further step, and wait up to `seconds` for steps under way; the duty's next holder does the rest."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(timeout=seconds)

@@ -1,6 +1,7 @@
 -- Read the events of jobs, in the form that jobs/features/recovery/event_fold.py takes.
 --
--- params  ids: of the jobs; projects: theirs; since: none of their events is older, so that older parts of the log are not looked at
+-- params  ids: of the jobs; projects: of the jobs;
+--         since: no event of the jobs is older, so that older parts of the log are not read
 -- order   by job, then by id: each event is written under its job's lock
 -- locks   none
 -- clock   none
