@@ -117,7 +117,7 @@ def settle_answers(
     transaction.
 
     Args:
-        read: Collects the numbers of the answered lines.
+        read: Collects which lines were answered or not carried out, and how many results are unknown.
         log: Notes how the lines ended, before the database is written.
     """
     given: dict[int, LineResult] = {}
