@@ -1,8 +1,8 @@
 """
-Moves into the archive what retention would delete: ended jobs, batches, days of the log.
+Moves ended jobs, batches and days of the log into the archive when retention would delete them.
 
-Rows are deleted only after the file that holds them was written to the disk, read back and compared. The next call goes
-on where one was cut off: rows that a file holds already are not written again.
+Rows are deleted only after the file that holds them was written to the disk, read back and compared. If a call is cut
+off, the next call goes on there: rows that a file holds already are not written again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .results import forget_copied, with_results
 
 JOBS_OF_A_PART = 20_000
 EVENTS_OF_A_PART = 200_000
-READ_ROWS = 100  # whole ones at once: a payload may be megabytes
+READ_ROWS = 100  # whole rows in memory at once: a payload may have megabytes
 DELETED_ROWS = 1000  # in one transaction
 TIMELINES_AT_ONCE = 1000
 TERM_SECONDS = 3600.0  # longer than a part takes, or one large result
@@ -57,7 +57,7 @@ class ArchivedRows:
     Counts of what went into the archive.
 
     Attributes:
-        left_days: Days of the log that stay for now, because somebody reads them or a dead letter needs them.
+        left_days: Days of the log that stay for now, because a reader has them open or a dead letter needs them.
     """
 
     jobs: int = 0
@@ -79,7 +79,7 @@ class ArchiveDuty:
             raise ArchiveBusy
 
     def end(self) -> None:
-        """Leave the row: it says that there is an archive; see `is_archived`."""
+        """End the term but keep the row: the row says that there is an archive; see `is_archived`."""
         take_duty(ARCHIVING, holder=self._holder, term_seconds=-1)
 
 
@@ -169,7 +169,7 @@ def archive(
                     forget_copied(project_id, ids, objects)
                     done[sort.name] += len(new)
                 say(f"{done[sort.name]:,} {sort.name} archived ...")
-                if not deleted:  # something needs each of them by now
+                if not deleted:  # by now something needs each chosen row
                     break
         for name in EVENTS.before(archived_before("retention_days", days).date()):
             duty.keep()
@@ -246,7 +246,7 @@ def _archive_day_of_log(store: Store, name: str, done: dict[str, int], say: Say)
 
 def _read_events(part: str, project_id: str, *, after: str) -> Iterator[tuple[str, str]]:
     """
-    Events of a day past a key, in the order of their jobs. They are read in steps, so that no transaction stays open
+    Yield a day's events after a key, ordered by job and id. They are read in steps, so that no transaction stays open
     for long.
     """
     job_id, _, number = after.partition("/")

@@ -7,7 +7,7 @@ The archived files of one project and day, and their manifest.
     acme/2026-11-24/events-0001.ndjson.gz    what was logged on that day, by job
 
 A part is written, read back and compared before the manifest names it. Only `manage.py erase_user` changes it
-afterwards. A part that no manifest names is left from a call that was cut off; that command removes it.
+afterwards. A part that no manifest names is left from a call that was cut off; `erase_user` removes it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class ArchivedPart:
         sort: `jobs`, `batches` or `events`.
         sha256: Of the file.
         content: SHA-256 of the lines in it.
-        first, last: The first and last key of its rows, which are sorted by key: an id; of events, `<job>/<number>`.
+        first, last: The first and last key of its rows, which are sorted by key. A key is an id; of an event,
+            `<job>/<number>`.
         schema: The last migration of the tables that the rows come from.
     """
 
@@ -89,7 +90,8 @@ class DayFiles:
     @classmethod
     def remove_rests(cls, store: Store, project_id: str) -> None:
         """
-        Remove a project's files that no manifest names: a call that was cut off left them. Only on the archive's duty.
+        Remove a project's files that no manifest names: a call that was cut off left them. Call it only while this
+        process has the archive's duty.
 
         Raises:
             ArchiveError: A day has parts and no manifest. The manifest may have been lost, so the parts stay.
@@ -145,10 +147,10 @@ class DayFiles:
 
     def lines(self, part: ArchivedPart) -> Iterator[str]:
         """
-        Yield the rows of a part; after the last one the file is known to be the one that was written.
+        Yield the rows of a part; the file's checksum is compared after the last row.
 
         Raises:
-            ArchiveError: The file is another, or is missing. Do not trust the rows that came before.
+            ArchiveError: The file is missing, or is not what was written. Do not trust the rows yielded before.
         """
         content, rows = hashlib.sha256(), 0
         try:
@@ -163,7 +165,7 @@ class DayFiles:
             raise ArchiveError(f"{self._path(part.name)} is not what was written: its checksum differs.")
 
     def verify(self, part: ArchivedPart) -> None:
-        """Read a part to its end, and its file's bytes. Raises ArchiveError."""
+        """Compare the checksums of a part's rows and of its file. Raises ArchiveError."""
         for _ in self.lines(part):
             pass
         with self.store.read(self._path(part.name)) as file:

@@ -26,10 +26,10 @@ def insert_documents(
     """
     Insert the documents at a JSON path of each line, whose keys are columns; existing rows stay.
 
-    Columns that they lack, of a newer version, get their defaults; keys without a column are left out.
+    Columns of a newer version, which the documents lack, get their defaults; keys without a column are left out.
 
     Args:
-        instead: What a column gets in the place of its value, as SQL of `record`.
+        instead: By column, SQL that replaces the column's value; it may read `record`.
 
     Returns:
         How many were inserted.

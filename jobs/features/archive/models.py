@@ -7,9 +7,9 @@ from django.db import models
 
 class RestoredJob(models.Model):
     """
-    An ended job that was brought back from the archive, and stays until somebody's time for it is over.
+    An ended job that was brought back from the archive, and stays until `kept_until`.
 
-    Its days of the log are parts of their own, which neither retention nor the archive treats as logged days.
+    Its events lie in partitions of their own, which neither retention nor the archive treats as days of the log.
     """
 
     job_id = models.UUIDField(primary_key=True)

@@ -3,8 +3,8 @@ Large results of archived jobs: the archive has copies of its own, beside the fi
 
     acme/2026-11-24/results/<as in the result store>
 
-The copies are there before the rows are deleted, so that the result store may forget them. They go back under the same
-name.
+The results are copied before the rows are deleted, so that the result store may delete its objects. A restore copies
+them back under the same name.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ def with_results(
     Yield the rows, each once its large result is in the archive, too.
 
     Args:
-        keep: Renews the right to work on the archive, before each copy: thousands of copies may take longer than it
-            lasts.
+        keep: Called before each copy to renew the archive's duty: thousands of copies may take longer than one term.
 
     Raises:
         ArchiveError: The result store is not set here, or does not answer.
@@ -50,7 +49,7 @@ def with_results(
 
 def forget_copied(project_id: str, ids: Sequence[UUID], objects: Collection[str]) -> None:
     """
-    Remove the objects that archived jobs named in the result store, once their rows are gone.
+    Remove the objects that archived jobs named in the result store, once their rows are deleted.
 
     The archive has read its copies back by then.
 
@@ -58,7 +57,7 @@ def forget_copied(project_id: str, ids: Sequence[UUID], objects: Collection[str]
     """
     if not objects:
         return
-    named = set(objects_of(project_id, ids))  # by jobs that stay, as something needs them by now
+    named = set(objects_of(project_id, ids))  # by jobs that were not deleted, as something needs them by now
     try:
         remove_objects(_store(), [name for name in objects if name not in named])
     except (ArchiveError, StoreError, OSError) as error:
@@ -100,7 +99,7 @@ def verify_result(files: DayFiles, stored: StoredResult) -> bool:
     Whether the archive's copy is the result that was written; False: there is no copy, as the result store had lost it.
 
     Raises:
-        ArchiveError: The copy is another.
+        ArchiveError: The copy differs, or cannot be read.
     """
     place = place_of(files, stored)
     try:
@@ -128,7 +127,7 @@ def _copy(stored: StoredResult, *, source: Store, name: str, target: Store, plac
         with target.read(place) as file:
             if sum_of(file) != stored.sha256:
                 raise ArchiveError(f"{name} is not what its job names, or was not copied whole.")
-    except FileNotFoundError:  # lost before, for whatever reason: the row says what was stored
+    except FileNotFoundError:  # the object was lost before: the row still says what was stored
         logger.warning("%s has no %s: its job goes without its result", source, name)
     except (StoreError, OSError) as error:
         raise ArchiveError(f"{name} cannot be copied from {source} to {target}: {error}") from error

@@ -13,7 +13,7 @@ from queueops.core.sql import run_sql
 
 
 def _forget(before: datetime, most: int) -> int:
-    """Let go of restored jobs whose time is over: they are in the archive. Their events go with their days."""
+    """Delete restored jobs after `kept_until`: the archive has them. Their events are dropped with their partitions."""
     over = RestoredJob.objects.filter(kept_until__lt=before).order_by("kept_until")
     chosen = list(over.values_list("project_id", "pk")[:most])
     with transaction.atomic():

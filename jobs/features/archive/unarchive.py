@@ -1,4 +1,4 @@
-"""Reading the archive back: showing a job, restoring jobs as the ended ones they were."""
+"""Reads the archive back: shows a job, or restores jobs in the state in which they ended."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from .day_files import ArchivedPart, ArchiveError, DayFiles
 from .insert_documents import insert_documents
 from .results import bring_back, stored_of, verify_result
 
-RESTORED_AT_ONCE = 2000  # each time, the files of their events are read
-RESTORED_CHARACTERS = 16_000_000  # in one transaction, or little more
+# Jobs of a chunk, also in `_check`. A restore reads the archived event files again for each chunk.
+RESTORED_AT_ONCE = 2000
+RESTORED_CHARACTERS = 16_000_000  # of a chunk, or one line more: a chunk is restored in one transaction
 CONFLICTS_SHOWN = 5
 
 
@@ -47,7 +48,7 @@ class NotArchived(ArchiveError):
 class RestoredRows:
     """
     Attributes:
-        there: Jobs that were in the database already, the same.
+        there: Jobs that the database has already, equal to the archived ones.
     """
 
     jobs: int
@@ -108,7 +109,7 @@ def restore_jobs(
     dry_run: bool = False,
 ) -> RestoredRows:
     """
-    Bring archived jobs of a project back as the ended ones they were, with events, dead letters, tags and batches.
+    Restore archived jobs of a project in the state in which they ended, with events, dead letters, tags and batches.
 
     The jobs stay for `keep_days`; the archive keeps them too. All files are checked before anything is written. A
     repeated call restores jobs that an earlier one did not reach.
@@ -119,7 +120,7 @@ def restore_jobs(
     Raises:
         ArchiveConflict: A row of the same id or idempotency key is there and differs; nothing was written.
         ArchiveError: A file is damaged; nothing was written.
-        NotArchived: The archive lacks one of them, or the project is gone.
+        NotArchived: The archive lacks one of the jobs, or there is no such project.
     """
     if not Project.objects.filter(pk=project_id).exists():
         raise NotArchived(f"There is no project {project_id}; make it first: its archived rows need one.")
@@ -155,7 +156,7 @@ def _check(store: Store, project_id: str, day: date | None, wanted: set[str]) ->
     for _, lines in _chosen(store, project_id, day, wanted):
         for chunk in _chunks(lines):
             found |= {json.loads(line)["job"]["id"] for line in chunk}
-            # A restored row has no origin or policy if that is gone; all other columns are as they were.
+            # A restored row lacks its origin or policy if that row was deleted; all other columns are as archived.
             for job_id, same in _ask(
                 "WITH given AS (SELECT line::jsonb -> 'job' AS given_job FROM unnest(%s::text[]) AS line)"
                 " SELECT job.id::text, job.id::text = given_job ->> 'id'"
@@ -195,7 +196,7 @@ def _chosen(
 def _parts_with(
     store: Store, sort: str, ids: set[str], *, project_id: str = ""
 ) -> Iterator[tuple[DayFiles, ArchivedPart]]:
-    """The parts that may have rows of these ids, by their ends."""
+    """Yield the parts that may have rows of these ids: an id lies between a part's first and last key."""
     for files in DayFiles.every(store, project_id=project_id):
         for part in files.of(sort):
             if any(part.first <= one <= part.last for one in ids):
@@ -236,8 +237,8 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
             " WHERE job.id = (line::jsonb #>> '{job,id}')::uuid",
             [list(lines)],
         )
-        # Ids of another installation, or of days before this one was restored, may lie above its own. A log with ids
-        # that were never drawn here would look like a restored one.
+        # Ids of another installation, or of days before a restore of this one, may exceed the sequence. Advance the
+        # sequence: a log with ids that were never drawn here would look like that of a restored database.
         newest = max((json.loads(line)["id"] for line in events), default=0)
         cursor.execute(
             "SELECT setval('jobs_jobevent_id', %s) FROM jobs_jobevent_id WHERE last_value < %s", [newest, newest]
@@ -258,7 +259,7 @@ def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: d
     return done
 
 
-# References to rows that may be gone.
+# References to rows that may have been deleted: null then.
 POLICY = sql.SQL("(SELECT name FROM jobs_retrypolicy WHERE name = record.retry_policy_id)")
 REQUEUED = sql.SQL("(SELECT id FROM jobs_job WHERE id = record.requeued_as_id)")
 

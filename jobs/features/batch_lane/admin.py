@@ -1,5 +1,5 @@
 """
-Batches at providers: their progress, the outcome of their lines, and calling them back; also which jobs go by one.
+Admin screens of provider batches (their progress, the outcome of their lines, cancelling them) and of batch policies.
 """
 
 from __future__ import annotations

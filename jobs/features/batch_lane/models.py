@@ -1,4 +1,4 @@
-"""The batch lane: what was handed to a provider's batch API, line by line, and which jobs go by it."""
+"""Rows of the batch lane: provider batches and their lines, batch policies, and searches after a restore."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.models.job import new_id
 from queueops.tenancy.models import Project
 
 MAX_DEADLINE_HOURS = 366 * 24  # a deadline is no further away
-SEARCHED_BACK = timedelta(days=7)  # what providers made longer before a restore ended long ago, and was read
+SEARCHED_BACK = timedelta(days=7)  # batches made longer before a restore had ended and were read by then
 
 
 class Way(models.TextChoices):
@@ -25,7 +25,7 @@ class Way(models.TextChoices):
 
 
 class BatchPolicy(models.Model):
-    """Which way jobs go whose producer does not say, by project and kind."""
+    """By project and kind, which way a job goes if its producer does not say."""
 
     class Default(models.TextChoices):
         LIVE = "live", "live"
@@ -53,7 +53,7 @@ class BatchPolicy(models.Model):
 
 
 class BatchPace(models.Model):
-    """How long batches of a service lately took, from the call that makes one until it was collected."""
+    """How long a service's latest batches took, from the making of their row until all lines were settled."""
 
     service = models.CharField(primary_key=True, max_length=64)
     samples = ArrayField(models.FloatField(), default=list, help_text="Seconds, the latest last.")
@@ -216,9 +216,9 @@ class ProviderBatchLine(models.Model):
 
 class BatchSearch(models.Model):
     """
-    A provider's list that is looked through, because the database was put back to an earlier moment.
+    A search through a provider's list of batches, because the database was put back to an earlier moment.
 
-    Until it is closed, jobs of its kind and credential are not collected: a batch that was made since may have them.
+    Until it is closed, no jobs of its kind, service and credential are collected: a batch made since may have them.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

@@ -70,7 +70,7 @@ def settle_batches(ids: Collection[UUID], *, billed: bool, actor: str, reason: s
             project_id=batch.project_id,
         )
     settled = {batch.pk for batch in rows}
-    # Results at the provider that somebody might still have read are now deleted.
+    # Nobody needs the results at the provider any more: the next step deletes them.
     ProviderBatch.objects.filter(pk__in=settled).update(is_kept=True, look_at=Now())
     return settled
 
@@ -81,7 +81,7 @@ def look_now(ids: Collection[UUID]) -> int:
 
 
 def spent_on(batch: ProviderBatch) -> SpendSum | None:
-    """The cost of a batch's answers, also of those that nobody waited for; None: no answer was paid for."""
+    """The cost of a batch's answers, dropped ones included; None: no answer was paid for."""
     lines = ProviderBatchLine.objects.filter(provider_batch=batch, job_id=OuterRef("job_id"), token=OuterRef("token"))
     jobs = ProviderBatchLine.objects.filter(provider_batch=batch).values("job_id")
     found = total(Spend.objects.filter(Exists(lines), job_id__in=jobs, via=Via.BATCH))

@@ -9,7 +9,7 @@ from jobs.services.upkeep.retention import RetentionRule
 
 
 def _forget(before: datetime, most: int) -> int:
-    """Delete so many lines of the oldest batch, and the batch itself with its last line."""
+    """Delete up to `most` lines of the oldest batch, and the batch itself with its last line."""
     batch = ProviderBatch.objects.filter(closed_at__lt=before).order_by("closed_at").first()
     if batch is None:
         return 0

@@ -1,4 +1,4 @@
-"""Batches at providers that stand still, or were refused as a whole: who looks for them, and who is told."""
+"""Alerts for batches at providers that make no progress or were refused as a whole, and for searches."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from ratelimits.money import shown
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
 MAX_BATCHES_WATCHED = 200
-REFUSED_FOR = timedelta(hours=1)  # how long a refusal is told
+REFUSED_FOR = timedelta(hours=1)  # how long the alert of a refused batch stays
 CREATING_FOR = timedelta(minutes=15)
 SEARCHED_FOR = timedelta(minutes=15)
-LEFT_FOR = timedelta(days=1)  # how long batches that a search has left alone, and lines without an answer, are told
+LEFT_FOR = timedelta(days=1)  # how long alerts of batches left alone by a search, and of lines without an answer, stay
 
 
 def watch_provider_batches() -> None:
     """
-    Tell of batches that nobody could make, that were refused, or that have lines without an answer. Tell also of
-    batches without progress for longer than 95 of 100 take, and of searches after a restore that wait or have left
-    batches alone.
+    Open alerts for batches that nobody could make, that were refused, or that have lines without an answer.
+
+    Batches without progress for longer than 95 of 100 take, plus the margin, get an alert, too. The same goes for
+    searches after a restore that wait or have left batches alone.
     """
     settled = Q(state=ProviderBatch.State.FAILED, closed_at__gt=Now() - REFUSED_FOR)
     stuck = Q(state=ProviderBatch.State.CREATING, created_at__lt=Now() - CREATING_FOR)

@@ -38,7 +38,7 @@ from queueops.tenancy.secrets.encryption import SETTING_KNOWN_SECONDS, forget_en
 
 SEALED_AT_ONCE = 200  # locked and in memory; a payload may have megabytes
 FOLLOW_SECONDS = 2.0
-WRITERS_SECONDS = 600.0  # for transactions that may write as it was set before
+WRITERS_SECONDS = 600.0  # how long to wait for transactions that may follow the old setting
 HASHED_KEY = r"\|[0-9a-f]{64}(#.*)?$"  # as choose_lane.py writes it
 HASH_KEYS = """
 UPDATE jobs_job SET coalesce_key = split_part(coalesce_key, '|', 1) || '|'
@@ -48,7 +48,7 @@ BESIDE_TEXT = '"see payload_text"'  # stands in the older column of a payload th
 QUOTED = TOLD | {"error_message", "message"}  # of a dead letter's attempts and timeline
 
 Change = Callable[[Any], Any]
-Results = dict[str, str | sealing.SealedAway]  # the reference that is to replace a large result's, by the old one
+Results = dict[str, str | sealing.SealedAway]  # by old reference to a large result: the new one, or why there is none
 
 
 class SealedColumns(NamedTuple):
@@ -107,9 +107,9 @@ PLACES = (
 class Resealed:
     """
     Attributes:
-        rows: By table, those that were changed; of a dry run those that would be.
+        rows: By table, how many rows were changed; in a dry run, how many would be.
         read: Rows looked at.
-        missing: By key, the rows that need it and stay as they are, because it is not set here.
+        missing: By key that is not set here, how many rows need the key and therefore stay as they are.
         running: Jobs that run with a payload that was not sealed when they began.
     """
 
@@ -127,15 +127,16 @@ def encrypt_project(
     tell: Callable[[str, Resealed], None] = lambda table, done: None,
 ) -> Resealed:
     """
-    Bring a project's rows to what it is set to. Waits for writers that may still follow the old setting. Not to be
-    called inside a transaction.
+    Seal or open a project's rows, as the project is set. Waits for writers that may still follow the old setting.
+
+    Not to be called inside a transaction.
 
     Args:
-        keeps: Only find out: nothing is written.
+        keeps: A dry run: nothing is written.
         tell: Called after each chunk.
 
     Raises:
-        PayloadKeysMissing: It is set to be encrypted, and there is no key.
+        PayloadKeysMissing: The project is set to be encrypted, and there is no key.
     """
     done = Resealed()
     if project.encrypted:
@@ -164,7 +165,7 @@ def encrypt_project(
 
 
 def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """The unknown keys that rows of the projects need, each with a table; one key a table at most."""
+    """Return unknown keys that rows of the projects need, each with a table: the keys of one such row a table."""
     found: dict[str, str] = {}
     # The pattern leaves out the known keys: a row may need several.
     unknown = f"{sealing.MARK}(?!({'|'.join(known)})!)[A-Za-z0-9_-]{{1,40}}![A-Za-z0-9_=-]"
@@ -184,7 +185,7 @@ def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, s
 
 
 def keys_used(project_id: str) -> set[str]:
-    """The names of all keys that rows of a project need. Reads all of them, once more than there are keys."""
+    """The names of all keys that rows of a project need. Reads all rows up to once more than there are keys."""
     used: set[str] = set()
     while found := keys_needed([project_id], sorted(used)):
         used |= found.keys()
@@ -222,10 +223,11 @@ def _go_over(
                     if changed and not keeps:
                         _write(place, changed)
                     break
-            # No row is locked while the store is asked: executors that end these jobs must still renew other leases.
+            # Lock no row while the store is read: an executor that ends one of these jobs would wait for the lock, and
+            # renew none of its leases meanwhile.
             results |= {one: _object_as_set(one, project, keeps=keeps) for one in strange}
         replaced = [] if keeps else _replaced(place, rows, changed)
-        # If the project moves or has moved, its rows at the other installation name the objects here.
+        # Keep the objects if the project moves or has moved: its rows at the other installation still name them.
         stays = replaced and Project.objects.filter(pk=project.pk, move=ProjectMove.NONE).exists()
         if stays and (store := result_store()):
             remove_objects(store, replaced)
@@ -313,7 +315,7 @@ def _object_as_set(reference: str, project: Project, *, keeps: bool) -> str | se
     try:
         with store.read(stored.name) as file:
             content = file.read()
-    except FileNotFoundError:  # it was lost, and nothing can be read of it
+    except FileNotFoundError:  # the object was lost: there is nothing to write anew
         return reference
     newest = f"{sealing.MARK}{sealing.newest_key()}!".encode() if project.encrypted else b""
     if content.startswith(newest) if project.encrypted else not content.startswith(sealing.MARK.encode()):
@@ -323,7 +325,7 @@ def _object_as_set(reference: str, project: Project, *, keeps: bool) -> str | se
     except sealing.SealedAway as away:
         return away
     if keeps:
-        return ""  # stands for the reference to an object that is not written
+        return ""  # in a dry run, stands for the reference to an object that is not written
     return put_content(store, new_name(project.pk, *known), plain, sealed=project.encrypted).as_json
 
 
@@ -337,7 +339,7 @@ def _write(place: SealedColumns, changed: Sequence[tuple[Any, ...]]) -> None:
     columns = (*place.wholes, *place.parts, *place.texts, *place.contents)
     settings = ", ".join(f"{column} = %s::{kind}" for column, kind in zip(columns, kinds, strict=True))
     with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL queueops.encrypts = on")  # the log is append-only but for this
+        cursor.execute("SET LOCAL queueops.encrypts = on")  # without this setting the log is append-only
         cursor.executemany(
             f"UPDATE {place.table} SET {settings} WHERE id = %s", [(*values, key) for key, *values in changed]
         )
@@ -415,7 +417,7 @@ def _hide_the_rest(project_id: str, done: Resealed) -> None:
 
 
 def _edits(project_id: str) -> list[BulkOperation]:
-    """Bulk operations that give dead letters of the project, and maybe others, another payload."""
+    """Bulk operations that give a new payload to dead letters of the project, or of several projects."""
     whose = Q(parameters__filter__project_id=project_id) | ~Q(parameters__filter__has_key="project_id")
     with sealing.left_sealed():
         edits = BulkOperation.objects.filter(whose, parameters__has_key="payload")
@@ -423,7 +425,10 @@ def _edits(project_id: str) -> list[BulkOperation]:
 
 
 def _wait_for_writers() -> None:
-    """Wait until transactions that may follow the old setting have ended; it is remembered SETTING_KNOWN_SECONDS."""
+    """
+    Wait until transactions that may follow the old setting have ended. Processes remember a setting for
+    SETTING_KNOWN_SECONDS.
+    """
     time.sleep(SETTING_KNOWN_SECONDS)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_xact_id()::text::bigint")

@@ -1,4 +1,4 @@
-"""Takes a user out of the archive: each file that has them is written anew."""
+"""Erases a user from the archive: each file that has rows of the user is rewritten."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def erase_from_archive(
             ]
             if ids:
                 for line in files.lines(part):
-                    # Before the file is written anew: if this call is cut off, the next erasure finds the objects by
-                    # the old file.
+                    # Remove the results before the file is rewritten: if this call is cut off, the next erasure finds
+                    # them by the old file.
                     if (stored := stored_of(line)) and _is_theirs(part, line, user_id):
                         store.remove(place_of(files, stored))
                         done["archived results"] += 1

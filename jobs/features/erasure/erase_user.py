@@ -1,7 +1,7 @@
 """
 Erases one end user of a project, so that the erasure can be shown.
 
-Data that the user gave or got is deleted. Counts stay, under a pseudonym that nobody can lead back to the user: it is
+Data that the user gave or got is deleted. Counts stay under a pseudonym, which nobody can trace back to the user: it is
 drawn for each erasure and not computed from the user's id.
 """
 
@@ -75,7 +75,7 @@ from .shared_rows import RowsOfUser, projects_of_filter, projects_of_operation
 
 ERASED_AT_ONCE = 500
 ERASED = "erased"
-PSEUDONYM = object()  # stands in a change for the user's pseudonym
+PSEUDONYM = object()  # in a Change, the placeholder of the pseudonym
 STAYS = (
     "Usage by month, and how many jobs ended how: counted under a name drawn for this, which leads nowhere.",
     (
@@ -145,7 +145,7 @@ def erase_user(
     _end_work(project_id, user_id, cancel=cancel, actor=actor)
     pseudonym = uuid.uuid4()
     done = {"stored answers": delete_answers(project_id, user_id)}
-    with on_archive_duty() if store else nullcontext() as duty:  # or a job could come into a searched file
+    with on_archive_duty() if store else nullcontext() as duty:  # else a job could be archived after the search
         if store and duty:
             done |= erase_from_archive(store, project_id, user_id, pseudonym, duty=duty, say=say)
         unreached: list[str] = []
@@ -174,7 +174,7 @@ def erase_user(
 
 
 def _jobs(project_id: str, user_id: UUID) -> QuerySet[Job]:
-    """The user's jobs, and the messages about their batches."""
+    """The user's jobs, and the jobs that send webhook messages about the user's batches."""
     told = WebhookDelivery.objects.filter(batch__in=_batches(project_id, user_id))
     # Two queries, each with an index.
     return Job.objects.filter(project_id=project_id, user_id=user_id) | Job.objects.filter(
@@ -227,7 +227,7 @@ def _remove(objects: Sequence[str]) -> int:
 
 
 def _remove_unnamed(project_id: str, unreached: list[str]) -> int:
-    """Remove results of jobs that are gone already: deleted or archived, they name no user any more."""
+    """Remove results of jobs that were deleted or archived before: no row tells any more which user they are of."""
     try:
         store = result_store()
         return remove_unnamed(store, project_id) if store is not None else 0
@@ -237,7 +237,7 @@ def _remove_unnamed(project_id: str, unreached: list[str]) -> int:
 
 
 def _erase_events(project_id: str, user_id: UUID) -> int:
-    """Delete the user's remaining events, of jobs that are gone, a day at a time: no index is by user."""
+    """Delete the user's remaining events, of deleted jobs, one partition after the other: no index has the user."""
     count = 0
     with connection.cursor() as cursor:
         cursor.execute(
@@ -253,7 +253,7 @@ def _erase_events(project_id: str, user_id: UUID) -> int:
 def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, int]:
     done = {}
     changed = _take_out_of_schedules(project_id, user_id)
-    # Budget holds of calls under way would stay for ever: they count as spent, under the pseudonym.
+    # Count the user's budget holds of calls under way as spent, under the pseudonym; else they would stay for ever.
     holds = BudgetHold.objects.filter(project_id=project_id, user_id=user_id, lost=False)
     lose_holds(list(holds.order_by().values_list("job_id", "token").distinct()))
     found = list(_rows(project_id, user_id))  # reads files, which takes long: calls that hold budgets must not wait
@@ -266,7 +266,7 @@ def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, in
         batches = _batches(project_id, user_id)
         Tag.objects.filter(owner_id__in=batches.values("pk")).delete()
         done["batches"] = batches.update(user_id=pseudonym, name="", submitted_by=ERASED)
-        # The last error of an outage may be this user's.
+        # The last error of an outage may come from a call of this user.
         ServiceBreaker.objects.filter(project_id=project_id).exclude(last_error="").update(last_error="")
         refused = RefusedCalls.objects.filter(project_id=project_id)
         PauseSwitch.objects.filter(scope=PauseSwitch.Scope.REFUSED, key__in=refused.values("name")).update(reason="")
@@ -299,7 +299,7 @@ def _lock_budgets(project_id: str, user_id: UUID) -> None:
     list(periods.filter(project_id=project_id).order_by("pk").select_for_update())
 
 
-Change = Mapping[str, Any] | None  # None: the rows go
+Change = Mapping[str, Any] | None  # None: the rows are deleted
 
 
 def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], Change]]:
@@ -335,7 +335,7 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
     filters = SavedFilter.objects.filter(query__contains=text)
     yield "saved filters", ours.naming(filters, projects_of_filter), None
     yield "schedules", _schedules(project_id, text), None
-    of_one = {"user_id": None, "hears_jobs": False}  # or, without a user, it would hear of everybody's jobs
+    of_one = {"user_id": None, "hears_jobs": False}  # a webhook without a user would hear of everybody's jobs
     yield "webhooks for their jobs", Webhook.objects.filter(**of_user), of_one
     refusals = ScheduleFire.objects.filter(project_id=project_id, error_message__contains=text)
     yield "refusals of schedules", refusals, {"error_message": ""}
@@ -348,13 +348,13 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
 
 
 def _naming(rows: QuerySet[Any], column: str, text: str) -> QuerySet[Any]:
-    """Rows whose column has the text somewhere; as a query of keys, so that two can be joined."""
+    """Rows whose column has the text somewhere; as a query by keys, so that two such queries can be joined by `|`."""
     named = rows.annotate(as_text=Cast(column, TextField())).filter(as_text__contains=text)
     return rows.filter(pk__in=named.values("pk"))
 
 
 def _uploads_with(project_id: str, user_id: UUID) -> Sequence[UUID]:
-    """Uploads that have the user in their file or in what is shown of it; files are read one after the other."""
+    """Uploads whose file, sample or errors have the user; files are read one after the other."""
     text, found = str(user_id), []
     for upload in Upload.objects.filter(project_id=project_id).iterator(chunk_size=1):
         shown = f"{upload.sample}{upload.errors}"

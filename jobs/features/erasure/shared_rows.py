@@ -1,4 +1,4 @@
-"""Tells which rows that name a user in a text belong to one project: another project may know the same user."""
+"""Finds the rows of one project among rows whose text names a user: another project may know the same user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RowsOfUser:
         return _chosen(rows, lambda row: self._is_ours(frozenset(projects(row))))
 
     def counting(self, rows: QuerySet[Any], keys: Callable[[Any], str]) -> QuerySet[Any]:
-        """As `naming`, by keys of limits. Rows that name no project go with the last project that knows the user."""
+        """As `naming`, by keys of limits. Rows without a project go with the last project that has the user."""
 
         def counted(row: Any) -> bool:
             named = frozenset(re.findall(r"project:([^/'\"]+)", keys(row)))
@@ -40,7 +40,7 @@ class RowsOfUser:
         return _chosen(rows, counted)
 
     def tallies(self) -> QuerySet[CallTally]:
-        """Calls made for this project. Calls of a provider's project go as in `counting`."""
+        """Tallies of calls for this project. Tallies under a provider's project are chosen as in `counting`."""
         own = Q(project=self.project_id)
         return CallTally.objects.filter(
             own if self._is_shared else own | ~Q(project__in=self._others), user=str(self.user_id)

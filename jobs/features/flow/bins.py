@@ -1,22 +1,22 @@
-"""The bins of what the flow is summed up in. count_flow.sql counts into as many; a test compares them."""
+"""The bins of the flow's histograms. count_flow.sql counts into the same number of bins; a test compares them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
 
-# Each is the lower bound of a bin; one more lies below the first.
+# Lower bounds of bins; one more bin lies below the first bound.
 DURATION_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 SIZE_BYTES = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
 
-# In the order of FlowSample.answers, whose rows of before are shorter: what is new is added at the end.
+# In the order of FlowSample.answers. Older rows have shorter arrays: add a new class at the end.
 ANSWERS = ("2xx", "3xx", "4xx", "429", "5xx", "none", "400", "401", "403", "404")
 NAMED_4XX = ("400", "401", "403", "404")  # each has a remedy of its own; `4xx` counts the others
 
 
 def percentile(counts: Sequence[int], bounds: Sequence[int], share: float) -> float | None:
     """
-    The value that `share` of all do not pass, interpolated within its bin; None of nothing.
+    Return the value that `share` of all values do not exceed, interpolated within its bin; None: there are no values.
 
     A value above the last bound counts as that bound: the histogram knows no more.
     """

@@ -30,7 +30,7 @@ FINE_SECONDS = 10
 COARSE_SECONDS = 300
 KEEP_COARSE = timedelta(hours=48)
 MAX_POINTS = 180
-MAX_SERVICES_NAMED = 200  # by name; all others are one
+MAX_SERVICES_NAMED = 200  # counted by name; all others count as one
 MAX_LETTERS = 100_000
 EVENTS_AT_ONCE = 100_000
 SETTLE_SECONDS = 0.5
@@ -56,9 +56,9 @@ class FlowPoint:
     Attributes:
         failed: For good. `retried`: attempts that failed and are repeated.
         answers: Of providers, by class: 2xx, 3xx, 400, 401, 403, 404, 429, 4xx (the others), 5xx, none.
-        latency_*: Of handlers; delay_*: from ready to run to taken by a worker, of jobs that no limit had put back.
+        latency_*: How long handlers took; delay_*: from ready to run until claimed, of jobs that no limit had put back.
         size_*: Of providers' answers, decompressed.
-        backlog: Jobs by state, and open dead letters, at the point's end; None where nobody sampled it.
+        backlog: Jobs by state, and open dead letters, at the point's end; None: it was not sampled.
     """
 
     at: datetime
@@ -145,10 +145,10 @@ def sum_up(*, settle_seconds: float = SETTLE_SECONDS, most: int = EVENTS_AT_ONCE
     Call it about each second. When several callers call it at once, one counts and the others do nothing.
 
     Args:
-        settle_seconds: See jobs/features/flow/sql/advance_flow.sql.
+        settle_seconds: `settle` in jobs/features/flow/sql/advance_flow.sql.
 
     Returns:
-        Whether all that was marked is counted; False: call again, or another caller counts.
+        Whether all events up to the mark are counted; False: call again, or another caller counts.
     """
     is_through = _count_events(settle_seconds, most)
     return _count(TALLY_LOG, "count_grants", settle_seconds=settle_seconds, most=most).is_through and is_through
@@ -156,7 +156,7 @@ def sum_up(*, settle_seconds: float = SETTLE_SECONDS, most: int = EVENTS_AT_ONCE
 
 def _count_events(settle_seconds: float, most: int) -> bool:
     """
-    Count events; the more webhooks one project has, the shorter the parts, as an ended job is noted for each webhook.
+    Count events; the more webhooks one project has, the shorter the parts: each ended job is noted for each webhook.
 
     A part is one transaction, and its executor renews no lease during it. With fifty webhooks, 100,000 events in one
     part would take minutes. The executor would be killed for its silence, and the next one would begin the part again.
@@ -178,7 +178,7 @@ class _Part(NamedTuple):
 
 
 def sample_backlog() -> None:
-    """Note the backlog by state; the last sample of a span counts for it."""
+    """Note the backlog by state; a span keeps its last sample."""
     run_sql("jobs", "sample_backlog", {"most_letters": MAX_LETTERS})
 
 
@@ -226,7 +226,7 @@ def rates(seconds: int = 60) -> FlowRates:
 
 
 def totals() -> FlowTotals:
-    """Counts since the first one, which never fall; at most MAX_SERVICES_NAMED services."""
+    """Return the counts since the first event, which never fall; at most MAX_SERVICES_NAMED services."""
     rows = FlowSample.objects.filter(span_seconds=SINCE_EVER).order_by("service")
     return FlowTotals(
         services={row.service: _point(row.at, SINCE_EVER, [getattr(row, name) for name in COLUMNS]) for row in rows},
@@ -259,7 +259,7 @@ def _count(log: str, statement: str, *, settle_seconds: float, most: int) -> _Pa
 
 
 def _begin(log: str) -> None:
-    """Count from here on: what was logged before there were sums stays uncounted."""
+    """Begin to count here: events that were logged before the first sum stay uncounted."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT coalesce(pg_sequence_last_value(%s::regclass), 0)", [SEQUENCES[log]])
         [drawn] = cursor.fetchone()
@@ -269,7 +269,7 @@ def _begin(log: str) -> None:
 def _read(
     base: int, step: int, begin: int, end: int, *, service: str | None = None, origin: int = 0
 ) -> list[FlowPoint]:
-    """Points that have samples. `origin`: a bound of one of them."""
+    """Return the points that have samples. `origin`: a moment at which some point begins."""
     parameters = {
         "span_seconds": base,
         "step_seconds": step,

@@ -1,4 +1,4 @@
-"""The flow of jobs: the log summed up, so that a chart reads rows by the hundred and not events by the million."""
+"""The flow of jobs: the log summed up, so that a chart reads hundreds of rows instead of millions of events."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from django.db.models.functions import Now
 from jobs.features.flow.bins import ANSWERS, DURATION_MS, SIZE_BYTES
 
 SINCE_EVER = 0  # the span of a service's totals
-# In the order of FlowSample.backlog, whose older rows are shorter: new entries are added at the end.
+# In the order of FlowSample.backlog. Older rows have shorter arrays: add a new entry at the end.
 BACKLOG = ("queued", "rate_limited", "dispatched", "in_progress", "retried", "dead_letters")
 
 
-# The column of count_flow.sql that has the number of a histogram's bin, and these numbers.
+# By histogram, its column in count_flow.sql and the numbers of its bins.
 BINS = {
     "answers": ("answer", range(1, len(ANSWERS) + 1)),
     "sizes": ("size_bin", range(len(SIZE_BYTES) + 1)),
@@ -63,7 +63,7 @@ class FlowSample(models.Model):
 
 
 class DecisionTotal(models.Model):
-    """How often the limiter made a decision since the first count. Only jobs/sql/count_{flow,grants}.sql write it."""
+    """How often the limiter made a decision since the first count. Only flow/sql/count_{flow,grants}.sql write it."""
 
     class Decision(models.TextChoices):
         GRANTED = "granted"
@@ -87,8 +87,8 @@ class FlowCursor(models.Model):
     The place up to which a log has been counted.
 
     Ids are drawn before commits, which come in another order. `mark` is an id that had been drawn at `marked_at`.
-    `horizon` is a transaction id later than that of the transaction that drew it. Once all transactions before the
-    horizon have ended, nothing can appear at or below the mark any more.
+    `horizon` is a transaction id above those of all transactions that drew this id or a lower one. Once all
+    transactions below the horizon have ended, no id at or below the mark can appear any more.
     """
 
     log = models.CharField(primary_key=True, max_length=20)

@@ -1,4 +1,4 @@
-"""Which budgets would not suffice for work that is not submitted yet."""
+"""Finds budgets that would not suffice for work that is not submitted yet."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BudgetGap:
     Attributes:
         user_id: Whose it is; None: the project's.
         policy: What becomes of the jobs beyond it: `wait` or `reject`.
-        needed: None: a price is missing, and a budget lets nothing go of which nobody knows what it can cost.
+        needed: What the work should cost; None: a price is missing, and a budget lets no call of unknown cost go.
     """
 
     budget: str
@@ -40,7 +40,7 @@ class BudgetGap:
 def find_gaps(project_id: str, prices: Prices, *, only_user: UUID | None = None) -> list[BudgetGap]:
     """
     Args:
-        only_user: An end user who asks: nothing but budgets of theirs is told.
+        only_user: The end user who asks: only budgets of users are returned, not the project's.
     """
     rules = budgets_of(project_id)
     if not rules or not prices:

@@ -36,11 +36,11 @@ MIN_OUTPUT, MAX_OUTPUT, UNBOUNDED = "least_output", "most_output", "unbounded"
 
 class Priced(NamedTuple):
     """
-    Where a job's price stands, and whose it is.
+    The key by which a job's price is found, and the job's user.
 
     Attributes:
         has_form: It could go by a batch of the provider.
-        above_tokens: The longest input with a price of its own that its input should be beyond.
+        above_tokens: The highest bound of a long-input price that the expected input exceeds; 0: none.
     """
 
     service: str
@@ -52,7 +52,7 @@ class Priced(NamedTuple):
 
 class PriceBounds(NamedTuple):
     """
-    The bounds of the cost, in micro-units, of work whose tokens calls like it have not told.
+    The bounds of the cost, in micro-units, of work whose tokens are guessed: no calls like it were measured.
 
     Attributes:
         at_least: If the guessed calls had no output at all.
@@ -89,10 +89,9 @@ class TokenSum:
 class SubmissionCosts:
     """
     Attributes:
-        tokens: By unit; none of jobs that count no tokens.
-        learned, guessed: Jobs that count tokens, by whether calls like them have told what they take.
-        used: Their expected use by where their price stands: jobs, input and output tokens, and the bounds of the
-            output.
+        tokens: By unit; without jobs that count no tokens.
+        learned, guessed: How many jobs have tokens as learned from calls like them, and how many as guessed.
+        used: Their expected use by the key of their price: jobs, input and output tokens, and the bounds of the output.
     """
 
     tokens: dict[str, TokenSum] = field(default_factory=lambda: {unit: TokenSum() for unit in UNITS})
@@ -101,7 +100,7 @@ class SubmissionCosts:
     used: defaultdict[Priced, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
 
     def add(self, job: PreparedJob, chosen: ChosenLane, typical: Typical) -> LineJob:
-        """Count a job; returns it as it should stand in its lane, at what it is expected to cost."""
+        """Count a job; return it as it should wait in its lane, with its expected cost."""
         details = job.details
         reserved: Mapping[str, int] = _units_beside(job) | (json.loads(chosen.units) if chosen.units else {})
         if not reserved.keys() & {INPUT_TOKENS, OUTPUT_TOKENS}:

@@ -65,7 +65,7 @@ def way_prices(job: Job) -> WayPrices | None:
 
 
 def provider_batch_of(job: Job) -> ProviderBatch | None:
-    """The provider batch that it was last a line of; None: it never was."""
+    """The provider batch that last had a line of the job; None: no batch had."""
     if job.via is None:
         return None
     lines = ProviderBatchLine.objects.filter(job_id=job.pk).select_related("provider_batch").order_by("-pk")

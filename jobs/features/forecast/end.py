@@ -5,8 +5,8 @@ Forecasts of when work that is not submitted yet would end: from its limits, the
         shares the limit adds at most as many calls as the longest of these lanes has, as lanes take turns.
     slots: The batch's calls side by side in all slots, each as long as calls to its service have lately taken.
 
-The latest of them counts, then one more call at the end, and the maintenance windows in between. Work still to come,
-retries and failures are not foreseen.
+The latest of these ends counts, and none lies before the last job may begin or the longest job has made its calls. Then
+come one more call, and the maintenance windows in between. Work still to come, retries and failures are not foreseen.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class LimitNeed:
     One limit's part in the batch's duration.
 
     Attributes:
-        needed, ahead: In its unit: what the batch takes, and what the work before it takes.
-        seconds: Until the last of the batch has passed it; None: `why`.
-        share: Of the whole time; 1 where the limit sets the pace.
+        needed, ahead: In the limit's unit, what the batch takes, and what the work before it takes.
+        seconds: Until the last call of the batch has passed the limit; None: never, see `why`.
+        share: Of the whole time; 1 if the limit sets the pace.
     """
 
     limit: str
@@ -68,8 +68,8 @@ class LimitNeed:
 class ForecastEnd:
     """
     Attributes:
-        seconds: From now until the last has ended; None: nobody knows, see `why`.
-        limits: That take a part of that time, the slowest first.
+        seconds: From now until the last job has ended; None: nobody knows, see `why`.
+        limits: The limits that take a part of that time, the slowest first.
     """
 
     seconds: float | None
@@ -83,11 +83,11 @@ class Work:
     The work that would be submitted, in the order in which lanes release it.
 
     Attributes:
-        lanes: By lane; None: in none.
-        largest: By lane, the call that its limits find hardest to let go, as they would reserve for it.
+        lanes: The jobs by lane; under None, the jobs in no lane.
+        largest: By lane, the call that its limits reserve most for: the hardest to let go.
         services: Calls by service.
-        scheduled_seconds: Until the last of them may begin at all.
-        longest: By service, the calls of the job that takes most of them, one after the other.
+        scheduled_seconds: Seconds until the last job may begin at all.
+        longest: By service, how many calls the job with the most calls takes, one after the other.
     """
 
     project: str
@@ -103,7 +103,7 @@ class Durations(NamedTuple):
     by_service: Mapping[str, float]
 
     def of(self, services: Mapping[str, int]) -> float | None:
-        """Seconds that all of these calls take, one after the other; None: one was never measured."""
+        """Seconds that all of these calls take, one after the other; None: calls to a service were never measured."""
         if any(service not in self.by_service for service in services):
             return None
         return sum(self.by_service[service] * count for service, count in services.items())
@@ -115,9 +115,9 @@ class _Beside(NamedTuple):
 
     Attributes:
         own: The batch's calls, by lane.
-        waiting: What waits, by lane.
-        seconds: How long all its calls take, one after the other; None: nobody knows.
-        calls: Of the batch.
+        waiting: The jobs that wait, by lane.
+        seconds: How long all calls of the batch take, one after the other; None: nobody knows.
+        calls: How many calls the batch has.
     """
 
     own: Mapping[str, Sequence[LineCall]]

@@ -50,14 +50,14 @@ FULL_SHARE = 0.5
 COSTS = LineJob._fields.index("costs")
 ORDER = ("priority", "eligible_since", "pk")
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-MAX_OF_A_BATCH_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
+MAX_OF_A_BATCH_SAMPLED = 2000  # jobs read of each state of a batch; its other jobs are taken to be like them
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """
     Attributes:
-        limit: The limit that it follows from; None: from a time alone.
+        limit: The limit that it follows from; None: it follows from a time alone.
         lanes: How many lanes are taken to share it.
         side_by_side: How many credentials of a pool are taken to carry its calls at that pace; 1: it has no pool.
         basis: What it was computed from, in words.
@@ -75,7 +75,7 @@ class BatchLimits:
     """
     Attributes:
         seconds: Until the last of its calls may go.
-        is_whole: All that is left of it is limited.
+        is_whole: Limits count all that is left of the batch.
         is_full: Little of the slowest limit is free: the limit sets the pace, not the executors.
     """
 
@@ -85,12 +85,12 @@ class BatchLimits:
 
 
 def read_limits(job: Job, *, now: datetime) -> tuple[LimitForecast, ...]:
-    """The limits that count a job's call, as they stand; none where its service has none."""
+    """Return the limits that count a job's call, as they are now; empty if no limit counts it."""
     if job.lane is not None:
         subject = read_lane(job.lane).subject
     elif (
         counted().counts(job.service, project=job.project_id, kind=job.kind) or rule_of_ramp()
-    ):  # it came after the job
+    ):  # the limit was made after the job
         subject = subject_of(
             service=job.service,
             call_type=job.call_type,
@@ -121,10 +121,10 @@ def forecast_start(
 
     Args:
         position: With calls and costs, where a limit counts those.
-        not_before: The latest time that is known already, of schedules and of limits without room.
+        not_before: The latest start that is known already, from schedules and from limits without room.
 
     Returns:
-        None while a place in flight must become free, where a limit never lets it go, and where nothing is known.
+        None while the job waits for a running call to end, if a limit never lets it go, and if nothing is known.
     """
     if any(limit.is_closed and limit.free_at is None for limit in limits):
         return None
@@ -150,12 +150,15 @@ def forecast_start(
                 basis += f", by each of {beside} credentials"
             best = Forecast(starts_at, basis, limit.rule.name, lanes, beside)
     if best is None and position.ahead:
-        return None  # no rate tells how fast those ahead of it go
+        return None  # no rate tells how fast the jobs ahead of it go
     return best or by_time
 
 
 def past_windows(forecast: Forecast | None, job: Job, *, now: datetime) -> Forecast | None:
-    """Return the forecast, later by the maintenance windows before it; with no limit, by those open at its time."""
+    """
+    Return the forecast, delayed by the maintenance windows before its start; without a limit, only by windows
+    that are open at its start.
+    """
     if forecast is None:
         return None
     spans = spans_over(job.project_id, services={job.service}, kinds={job.kind}, now=now)
@@ -262,7 +265,10 @@ def _basis(limit: LimitForecast, amount: float, lanes: int, *, is_exact: bool) -
 def _sharers(
     job: Job, limits: tuple[LimitForecast, ...], rules: Rules, *, now: datetime
 ) -> dict[int, tuple[int, bool]]:
-    """Count by limit the lanes with work of the job's class or a higher one that share its counter; were all seen?"""
+    """
+    Return by limit how many lanes with work of the job's class or a higher one share its counter, and whether all were
+    seen.
+    """
     if not limits or job.lane is None:
         return {}
     own_class = class_of(effective_priority_of(job, now=now, rules=rules), rules)
@@ -295,12 +301,15 @@ def sample_of_batch(batch_id: UUID) -> list[tuple[str | None, UUID]]:
 
 
 def _coming_back(batch_id: UUID) -> list[tuple[Any, ...]]:
-    """The same for running jobs that take several calls; a batch without any costs a look into an empty index."""
+    """
+    Lane and values of LineJob of a batch's running jobs that take several calls. Without such jobs the read is cheap: a
+    look into a partial index.
+    """
     jobs = Job.objects.filter(IN_SEVERAL_CALLS, batch_id=batch_id, status__in=sorted(RUNNING))
     return list(jobs.values_list("lane", *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MAX_OF_A_BATCH_SAMPLED])
 
 
 def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
-    """Lane and place in it of a state's first jobs; by the index, as in sample_batch.sql."""
+    """Lane and order in the lane of a state's first jobs; read by the index, as in sample_batch.sql."""
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
     return list(jobs.values_list("lane", *ORDER)[:MAX_OF_A_BATCH_SAMPLED])

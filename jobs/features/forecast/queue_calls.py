@@ -11,7 +11,7 @@ from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
 from ratelimits.costs import CALLS, INPUT_OF_CALLS, INPUT_TOKENS, NO_AMOUNTS, Amounts
 from ratelimits.services.limiter.estimates import Alike, with_cached
 
-# The payload's size as stored. Large payloads are compressed, so it is less than the text that a call's bound counts.
+# The payload's size as stored. Large payloads are compressed, so this is less than the text that a call's bound counts.
 LINE_COLUMNS = ("kind", "coalesce_key", Func(F("payload"), function="pg_column_size", output_field=IntegerField()))
 LINE_COST_COLUMNS = ("cost", "known_cost", "costs", "model", "project_id", "service", "progress")
 ROUNDED = 0.5  # of a call: progress is told in whole percent
@@ -19,11 +19,11 @@ ROUNDED = 0.5  # of a call: progress is told in whole percent
 
 class LineJob(NamedTuple):
     """
-    A waiting job: the values that decide which jobs leave with it.
+    The values of a waiting job that decide which jobs leave with it, and what its call costs.
 
     Attributes:
-        size: Of its payload, in bytes, about.
-        progress: Percent of its calls that are made, where it takes several.
+        size: About the bytes of its payload.
+        progress: Percent of its calls that were made, if it takes several.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class LineJob(NamedTuple):
 
 
 class LineCall(NamedTuple):
-    """A call as the limits are asked for it: the cost of its first job. `times`: for how many calls it stands."""
+    """A call at the cost of its first job, as limits count it. `times`: for how many such calls this one stands."""
 
     cost: float
     known_cost: float | None
@@ -53,7 +53,7 @@ def calls_of(jobs: Iterable[LineJob], *, times: float = 1.0) -> tuple[list[LineC
 
     Args:
         jobs: In the order in which their lane releases them.
-        times: For how many equal jobs each job stands: they fill up its call first.
+        times: For how many equal jobs each job stands; the equal jobs fill up its call first.
     """
     calls: list[LineCall] = []
     open_calls: dict[str, tuple[int, float, float]] = {}  # by key: place, jobs and bytes of the call that has room

@@ -1,4 +1,4 @@
-"""Reasons why many jobs wait: the same as on each job's own page, in a bounded number of reads."""
+"""Finds why many jobs wait: the same reasons as on each job's own page, in a bounded number of reads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def foresee(jobs: Sequence[Job]) -> None:
         parked.sort(key=lambda job: (TIERS.index(job.priority), job.eligible_since, job.pk))
         first, last = _starts_at(parked[0]), _starts_at(parked[-1])
         if first is None or last is None:
-            continue  # paused, or nobody knows
+            continue  # paused, or without a known time
         for place, job in enumerate(parked):
             job.scheduled_at = first + (last - first) * (place / max(1, len(parked) - 1))
 
@@ -48,10 +48,10 @@ class HeldLane:
     The waiting jobs of a batch in one lane, or in none, and what they wait for.
 
     Attributes:
-        user: Whose they are; empty: nobody's, or they stand in no lane.
-        jobs: All that wait in it; `more`: the batch has more than were counted, and there may be more here.
-        reasons: Why the last of them waits, in the order in which the reasons must end; empty: the next claims take it.
-        last_starts_at: When limits should let the last of them go; None: nobody knows.
+        user: The jobs' user; empty: they have none, or are in no lane.
+        jobs: How many wait in it; `more`: the batch has more than were counted, and there may be more here.
+        reasons: Why the last job waits, in the order in which the reasons must end; empty: the next claims take it.
+        last_starts_at: When limits should let the last job go; None: nobody knows.
     """
 
     user: str

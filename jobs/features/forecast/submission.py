@@ -54,8 +54,8 @@ class SubmissionWay:
 
     Attributes:
         price: In micro-units; None: a price is missing.
-        price_range: The bounds of the price; None: calls like these have told all, or there is no price.
-        finish_at: When the last would have ended; None: nobody knows, see `why`.
+        price_range: The bounds of the price; None: no job's tokens are guessed, or there is no price.
+        finish_at: When the last job would have ended; None: nobody knows, see `why`.
     """
 
     price: int | None
@@ -69,14 +69,14 @@ class SubmissionWay:
 class SubmissionForecast:
     """
     Attributes:
-        jobs: That would be made.
+        jobs: How many jobs would be made.
         duplicates: Lines whose idempotency key stands for the same work already.
         by_batch: Of the jobs, how many would go by batch as they are.
-        accepted: Whether the batch would be taken as it is: one bad line rejects all, unless it is `partial`.
-        learned: Whether all tokens follow from calls like these; None: nothing counts any.
-        missing_prices: Services and models without a price; their way's price is not known then.
+        accepted: Whether the batch would be accepted as it is: one bad line rejects all, unless it is `partial`.
+        learned: Whether all tokens follow from calls like these; None: no job counts tokens.
+        missing_prices: Services, models and ways without a price; the price of that way is None then.
         budgets: The budgets that have less left than the work should cost live.
-        binding: The limits that take a part of the time, the slowest first.
+        binding: Limits that take a part of the time, the slowest first.
         rejected: The first MAX_REJECTED_LISTED of `rejected_count` lines.
     """
 
@@ -175,7 +175,7 @@ def _gather(gathered: _Gathered, jobs: Sequence[PreparedJob], project_id: str, n
 
 
 def _begins(job: PreparedJob, now: datetime) -> float:
-    """In how many seconds it may begin."""
+    """Return in how many seconds a job may begin."""
     if job.spec.scheduled_at is not None:
         return (job.spec.scheduled_at - now).total_seconds()
     return job.delay_seconds or job.spec.delay_seconds or 0.0
@@ -238,7 +238,7 @@ def _told(
 def _by_batch(
     gathered: _Gathered, ways: WayRules, live: ForecastEnd, *, now: datetime
 ) -> tuple[SubmissionWay, list[MissingPrice]]:
-    """Foresee the batch way: batches take as long as 95 of 100 took at most; jobs that cannot go by batch go live."""
+    """Foresee the batch way. A batch takes as long as 95 of 100 took at most; jobs that cannot go by batch go live."""
     if not gathered.with_form:
         return SubmissionWay(None, None, None, "no job of it can go by a batch of its provider"), []
     price, missing = gathered.costs.price(Via.BATCH, now)

@@ -1,4 +1,4 @@
-"""A job's row from its events alone, so that the two can be compared. Pure."""
+"""Rebuilds a job's row from the job's events alone, to compare it with the stored row. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fold(events: Iterable[FoldableEvent]) -> FoldedJob:
     Rebuild a job from its events.
 
     Args:
-        events: All of one job, by id: each is written under the row's lock, so their order is that of its changes.
+        events: All events of one job, by id. Each is written under the row's lock, so this is the order of the changes.
     """
     job = FoldedJob()
     has_part = False
@@ -65,7 +65,7 @@ def fold(events: Iterable[FoldableEvent]) -> FoldedJob:
             job.progress = event.progress_percent or 0
             job.progress_message = event.message
         elif event.event_type == EventType.ERROR:
-            job.crash_count = data.get("crash_count", job.crash_count)  # of one that held its worker's loop
+            job.crash_count = data.get("crash_count", job.crash_count)  # the job blocked its worker's event loop
         elif event.event_type == EventType.SCHEDULING and "scheduled_at" in data:
             job.scheduled_at = _time(data["scheduled_at"])
         elif event.event_type == EventType.SCHEDULING:

@@ -17,7 +17,7 @@ from django.conf import settings
 from queueops.core.errors import QueueOpsError
 from queueops.core.sealing import open_json
 
-FOREIGN_NAMED = 5  # of each file
+FOREIGN_NAMED = 5  # lines of each file, at most
 MAX_FIELD_BYTES = 100_000_000  # of a .csv
 COLUMNS = ("job_id", "effect_key", "outcome", "result")
 
@@ -38,7 +38,7 @@ class Word(StrEnum):
 
 
 class Place(NamedTuple):
-    """A line: where it begins in its file."""
+    """Where a line begins: its file, and the offset in bytes."""
 
     path: Path
     offset: int
@@ -66,7 +66,7 @@ class Said:
     Attributes:
         begun, ended: Fencing tokens of its attempts; `ended` has the attempts whose end is known completely.
         end: The last attempt that ended the job.
-        word: An operator's, which counts more than a log; `result`: given with it.
+        word: An operator's word, which counts more than a log; `result`: the result given with it.
     """
 
     kind: str = ""
@@ -91,7 +91,7 @@ class Outcomes:
 
     Attributes:
         by_key: Words of operators that name an effect key and no job.
-        foreign: By file, how many lines are of neither form; `named`: the first of them.
+        foreign: By file, how many lines belong neither to a log nor to a list; `named`: the first of them.
         torn: Files whose last line was cut off as its writer ended.
     """
 
@@ -105,12 +105,13 @@ class Outcomes:
 
 def read_outcomes(paths: Iterable[Path]) -> Outcomes:
     """
-    Read logs and lists, in any order; of a directory, its files *.ndjson.
+    Read logs and lists, in any order; in a directory, its files *.ndjson.
 
-    Keeps some 300 bytes a job in memory; results are read again when they are needed, and opened then.
+    Keeps some 300 bytes a job in memory. Results are read again, and decrypted, only when they are needed.
 
     Raises:
-        UnreadableOutcomes: A file is empty, or an operator's line is wrong. The message names it.
+        UnreadableOutcomes: A file cannot be read or has only foreign lines, or an operator's line is wrong. The message
+            names it.
     """
     outcomes = Outcomes()
     for path in _files(paths):
@@ -145,7 +146,7 @@ def _files(paths: Iterable[Path]) -> list[Path]:
         inside = sorted(path.glob("*.ndjson")) if path.is_dir() else [path]
         if not inside:
             raise UnreadableOutcomes(f"{path} has no *.ndjson, which an outcome log consists of.")
-        found.update((one.resolve(), None) for one in inside)  # one that is named twice is read once
+        found.update((one.resolve(), None) for one in inside)  # a file that is named twice is read once
     return list(found)
 
 
@@ -177,7 +178,7 @@ def _note_foreign(path: Path, number: int, outcomes: Outcomes) -> None:
 
 
 def _take_line(known: Any, place: Place, outcomes: Outcomes) -> bool:
-    """Take a line of a log; return whether it is one."""
+    """Record a line of an outcome log; return whether it is such a line."""
     try:
         job_id, token, event = UUID(known["job"]), int(known["token"]), known["event"]
         outcome = known["outcome"] if event == "ended" else ""
@@ -193,7 +194,7 @@ def _take_line(known: Any, place: Place, outcomes: Outcomes) -> bool:
     said.kind, said.project = said.kind or kind, said.project or project
     if token not in said.begun:
         said.begun += (token,)
-    if outcome and outcome != "part" and token not in said.ended:  # an attempt may have begun more than a part
+    if outcome and outcome != "part" and token not in said.ended:  # after a part, a further call may have begun
         said.ended += (token,)
     if outcome in {"completed", "failed"}:
         end = End(token, outcome == "completed", place)

@@ -1,7 +1,8 @@
 """
-After a restore to an earlier moment: finds what had run since that moment, so that it does not run again.
+After a restore to an earlier moment, finds jobs that had run since that moment, so that they do not run again.
 
-The files (read_outcomes.py) tell it. This module compares it with the rows, and writes it through the table of moves.
+The files that read_outcomes.py reads name these jobs. This module compares the files with the rows, and changes rows
+through the table of moves.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from queueops.tenancy.secrets.encryption import is_encrypted
 from .read_outcomes import Outcomes, Said, Word
 
 RECONCILED_AT_ONCE = 500  # jobs of one transaction
-KEYS_AT_ONCE = 10_000  # effect keys have no index: the table is read once for so many
-PAYLOADS_AT_ONCE = 50  # one may have megabytes
+KEYS_AT_ONCE = 10_000  # effect keys have no index: each query for so many reads the whole table
+PAYLOADS_AT_ONCE = 50  # a payload may have megabytes
 ACTOR = "system:reconcile"
 
 
@@ -76,7 +77,7 @@ CHANGING = frozenset({Discrepancy.COMPLETE, Discrepancy.FAIL, Discrepancy.BURY, 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`job` is None where the database has none of that id."""
+    """`job` is None if the database has no job of that id."""
 
     id: UUID
     said: Said
@@ -86,7 +87,7 @@ class Judged:
 
 def find_by_key(outcomes: Outcomes) -> list[str]:
     """
-    Give words on effect keys to the jobs that have these keys, unless there is a word on the job itself.
+    Apply an operator's word on an effect key to the jobs with this key, unless there is a word on the job itself.
 
     Returns:
         The keys that no job here has.
@@ -118,10 +119,10 @@ def reconcile(ids: Collection[UUID], outcomes: Outcomes, *, force: bool = False)
     A row is judged again under its lock. A repeated or resumed run changes nothing twice.
 
     Args:
-        force: Also while not everything is paused.
+        force: Write even while not everything is paused.
 
     Yields:
-        How many were changed, after each chunk.
+        After each chunk, how many of its jobs were changed.
 
     Raises:
         NotPaused: This chunk was not written.
@@ -132,7 +133,7 @@ def reconcile(ids: Collection[UUID], outcomes: Outcomes, *, force: bool = False)
 
 @transaction.atomic(durable=True)
 def _write(ids: Sequence[UUID], outcomes: Outcomes, *, force: bool) -> Counter[Discrepancy]:
-    # Locked, or the pause could end before the rows are written.
+    # Lock the pause: otherwise it could end before the rows are written.
     if not force and not list(PauseSwitch.objects.select_for_update().filter(scope=PauseSwitch.Scope.GLOBAL)):
         raise NotPaused(
             "Not everything is paused: workers may be calling what you are about to reconcile. Pause all first "
@@ -163,7 +164,8 @@ def _judge(ids: Sequence[UUID], outcomes: Outcomes, *, lock: bool) -> list[Judge
         DeadLetter.objects.open().filter(job_id__in=failed, error_code=OUTCOME_UNKNOWN).values_list("job_id", flat=True)
     )
 
-    # A lease by a provider's batch tells nothing: what became of a line is known once its answer was read.
+    # A lease of a provider batch does not prove that a job still runs: its answer may have been read after the restored
+    # moment.
     held = {job.executor for job in jobs.values() if job.status in RUNNING and job.executor}
     in_batches = set(ProviderBatch.objects.filter(pk__in=held).values_list("pk", flat=True))
 
@@ -202,7 +204,7 @@ def _claim(said: Said, job: Job) -> Word | None:
         return said.word
     if said.end is not None and said.end.token >= job.fencing_token:
         return Word.COMPLETED if said.end.is_completed else Word.FAILED
-    known = job.fencing_token - (job.status in RUNNING)  # the row of a running job does not know its claim's end
+    known = job.fencing_token - (job.status in RUNNING)  # a running job's row does not say how its claim ended
     if said.open_token > known:
         return Word.UNKNOWN
     return Word.NOT_DONE if max(said.begun, default=0) > known else None

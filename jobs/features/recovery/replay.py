@@ -1,4 +1,4 @@
-"""Rows of jobs compared with what their log says, column by column, and written anew from it."""
+"""Compares rows of jobs with their log, column by column, and rewrites rows from the log."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from queueops.core.values.identifiers import first_id_at
 
 COMPARED_AT_ONCE = 2000  # jobs, whose events are in memory together
 REPAIRED_AT_ONCE = 500  # jobs that one transaction locks
-CLOCKS_DIFFER = timedelta(days=1)  # at most: clocks of the makers of ids and events, and the database's
+CLOCKS_DIFFER = timedelta(days=1)  # at most, between the clocks that date ids and events, and the database's
 COLUMNS = tuple(column.name for column in fields(FoldedJob))
 ACTOR = "system:replay"
-ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"  # or work that goes on would seem to differ
+# Without one snapshot, rows that change meanwhile would seem to differ from their log.
+ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 OPEN_GUARD = "SELECT set_config('queueops.repair', 'on', true)"  # see jobs/models/guard.py
 
 
@@ -57,7 +58,7 @@ class RowDifference:
     project: str
     columns: dict[str, tuple[Any, Any]]
     folded: FoldedJob
-    is_running: bool  # by its row or by its log: an executor writes it
+    is_running: bool  # by its row or by its log: an executor may write the row
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ def choose_jobs(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> QuerySet[Job]:
-    """The jobs of a batch, a project, or a time of their making; all jobs where nothing is given."""
+    """Choose the jobs of a batch or a project, or those made in a span of time; without arguments, all jobs."""
     chosen = Job.objects.exclude(effect_key__startswith="erased:")  # their log was erased, with their user
     if batch is not None:
         chosen = chosen.filter(batch=batch)
@@ -120,11 +121,11 @@ def repair(ids: Collection[UUID]) -> Iterator[int]:
     """
     Write these rows as their logs say, each chunk in a transaction of its own, with an audit entry.
 
-    Rows are left alone that run, by the row or by the log, or that have come to agree meanwhile. An audit event tells
-    what each column was. The counts of jobs follow the log already.
+    A row stays as it is if its job runs, by the row or by the log, or if row and log agree by now. An audit event tells
+    what each column was. The counts of jobs stay: they follow the log already.
 
     Yields:
-        How many were written, after each chunk.
+        After each chunk, how many rows were written.
     """
     log_begins = _log_begins()
     wanted = sorted(ids)
@@ -134,7 +135,7 @@ def repair(ids: Collection[UUID]) -> Iterator[int]:
 
 @transaction.atomic(durable=True)
 def _repair(ids: Sequence[UUID], log_begins: datetime) -> int:
-    # The log is read once the rows are locked: each of its events was written under this lock.
+    # Lock the rows before the log is read: each event is written under this lock, so none can be added meanwhile.
     list(Job.objects.filter(pk__in=ids).order_by("pk").select_for_update().values_list("pk"))
     compared = _compare(_rows(Job.objects.filter(pk__in=ids), len(ids)), log_begins)
     rows = [
@@ -146,7 +147,7 @@ def _repair(ids: Sequence[UUID], log_begins: datetime) -> int:
         return 0
     with connection.cursor() as cursor:
         cursor.execute(OPEN_GUARD)
-    text = json.dumps(rows, default=str)  # of times, to the microsecond
+    text = json.dumps(rows, default=str)  # `str` keeps a time's microseconds
     written = len(run_sql("jobs", "repair_jobs", {"rows": text, "actor": ACTOR}))
     trail.record(actor=ACTOR, action="repair_jobs", target=f"{written} jobs", moved=written)
     return written

@@ -1,9 +1,9 @@
 """
 Removes objects that no job's row names: of jobs that were deleted or erased, and of writes whose commit never came.
 
-A row that names an object keeps it. Without a row an object goes after GRACE, unless its job still runs with the
-fencing token that the object was written for. Only that claim's commit can name it, however long the database is away.
-Every other claim's commit is refused, so no row ever names a removed object.
+An object that a row names is kept. An object without a row is removed after GRACE, unless its job still runs with the
+fencing token that the object was written for. Only the commit of that claim can name the object, however long the
+database is away. Every other claim's commit is refused, so no row ever names a removed object.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Swept:
 
 def ensure_own_store(store: Store, *, mark: bool = True) -> None:
     """
-    Make sure that the rows of this database decide what stays.
+    Make sure that the rows of this database decide which objects stay.
 
-    A copy of the database, made to try a restore or an upgrade, knows nothing of the results since then. It has another
-    identifier, of the server or within the server, and must not remove objects that it does not know.
+    A copy of the database, made to try a restore or an upgrade, lacks the results since then, and must not remove their
+    objects. The copy has another identifier, of the server or within the server.
 
     Args:
         mark: Make a store without an owner this database's own.
@@ -92,9 +92,11 @@ def sweep_results(
     dry_run: bool = False,
 ) -> Swept:
     """
-    Go through the store from an object on and remove objects that no row names, for so many seconds and one removal.
+    Remove objects that no row names, from the object `after` on. After so many seconds, the sweep ends with the current
+    removal.
 
-    A slow store must not take longer: django-q2 kills the worker of a task that does, with the jobs that run in it.
+    Even with a slow store it must end then: django-q2 kills the worker of a task that takes longer, with the jobs that
+    run in it.
 
     Sweeps only the folders of projects that live here: another installation may keep its folders beside them. The rows
     of a project that has moved still name objects here until somebody has copied them.
@@ -146,8 +148,8 @@ def _sweep_chunk(store: Store, files: Sequence[FileInStore], until: float, *, dr
 
 def remove_objects(store: Store, names: Iterable[str]) -> int:
     """
-    Remove objects that no row names any more, once that is committed. The next sweep removes objects that this call
-    could not.
+    Remove objects that no row names any more, after the commit of that change. The next sweep removes objects that this
+    call could not.
 
     Raises:
         ForeignStore, StoreError, OSError
@@ -165,7 +167,7 @@ def remove_unnamed(store: Store, project_id: str) -> int:
     """
     Remove every object of a project that no row names, however young.
 
-    These are results of jobs that were deleted just now; nobody knows any more which user they were of.
+    They are results of jobs that were deleted just now; no row tells any more which user they are of.
 
     Raises:
         ForeignStore, StoreError, OSError

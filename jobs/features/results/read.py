@@ -47,12 +47,12 @@ def whole_result(job: Job) -> Any:
 @contextmanager
 def among_few() -> Iterator[None]:
     """
-    Within the block this process reads the store for somebody who waits; at most MAX_READERS do at once.
+    Read the store within the block, for a request that waits; at most MAX_READERS blocks run at once in this process.
 
-    Otherwise a store that hangs would keep every thread that answers requests, and large results would take all memory.
+    Otherwise a store that hangs would block every thread that answers requests, and large results would use all memory.
 
     Raises:
-        StoreError: Too many read.
+        StoreError: MAX_READERS blocks run already.
     """
     if not _readers.acquire(timeout=PLACE_SECONDS):
         raise StoreError("The result store is slow, and as many results as may be are read from it now: try again.")

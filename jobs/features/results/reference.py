@@ -1,8 +1,8 @@
 """
 The reference in a job's row that stands for a result in the result store.
 
-It is `queueops!stored!<name>!<bytes>!<sha256>`, a string in the place of the result. Nobody outside may write one:
-values from handlers and requests are defused as sealed values are, see queueops/core/sealing.py.
+It is `queueops!stored!<name>!<bytes>!<sha256>`, a string in the place of the result. Handlers and requests cannot write
+a reference: their values are defused as sealed values are, see queueops/core/sealing.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 from queueops.core.sealing import STORED
 
 PARTS_OF_NAME = 3
-# A result that an earlier release stored may begin like this, too, and must not lead out of the store.
+# A plain result of an earlier release may begin like this, too: its name must not lead out of the store.
 REFERENCE = re.compile(
     STORED + r"(?P<name>[a-z0-9][a-z0-9._-]*/[0-9-]{10}/[A-Za-z0-9.-]+)!(?P<bytes>[0-9]+)!(?P<sha256>[0-9a-f]{64})"
 )

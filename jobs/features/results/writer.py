@@ -116,7 +116,7 @@ class ResultWriter:
         return writing.result()
 
     def _without(self, writing: Writing, job: ClaimedJob, result: str, why: str) -> str:
-        writing.cancel()  # only if it waits for a thread; a write under way makes an object that no row names
+        writing.cancel()  # a write that has begun goes on: it makes an object that no row names
         self._away_until = time.monotonic() + STORE_AWAY_SECONDS
         self._figures.note_failure(why)
         size = size_of(result)
@@ -128,7 +128,7 @@ class ResultWriter:
 
 
 def _seen(there: asyncio.Future[str]) -> None:
-    """Take an error that nobody waits for any more, or asyncio would complain of it."""
+    """Retrieve an error that nobody waits for any more: otherwise asyncio logs a complaint."""
     if not there.cancelled():
         there.exception()
 

@@ -1,5 +1,5 @@
 """
-Uploads of files of jobs: a file is checked as a whole and shown, and nothing is submitted before somebody says so.
+Admin screens of uploaded files of jobs: a file is checked as a whole and shown, and submitted only on a person's yes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The row of a file on its way in."""
+"""The row of an uploaded file of jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queueops.tenancy.secrets.encryption import SealedJSONField
 
 
 class Upload(models.Model):
-    """A file of jobs that was checked and waits for a person's yes. Its content goes once it is submitted."""
+    """A file of jobs that was checked and waits for a person's yes. Its content is deleted once it is submitted."""
 
     class Format(models.TextChoices):
         CSV = "csv", "CSV"

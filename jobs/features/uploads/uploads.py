@@ -68,7 +68,7 @@ class CheckedLines:
         seen: Jobs, good and bad.
         duplicates: Good jobs whose idempotency key stands for the same work already.
         errors: The first accept_document.MAX_LISTED_ERRORS of `error_count`.
-        sample: The first good jobs, as they would be.
+        sample: The first good jobs, as they would be submitted.
     """
 
     seen: int
@@ -85,9 +85,9 @@ def store_upload(
     Check every line of a file and keep it with what was found; nothing is submitted.
 
     Args:
-        file_name: CSV where it ends in `.csv` or `.tsv`, else one JSON object a line, or an array of them.
+        file_name: A file is CSV if this ends in `.csv` or `.tsv`; else it has one JSON object a line, or an array.
         name: Of the batch.
-        default_kind: Of the lines that name none.
+        default_kind: The kind of the lines that name none.
 
     Raises:
         UploadTooLarge, UnreadableFile, TooManyJobs, QueueFull, EmptyBatch: Nothing was kept.
@@ -224,7 +224,7 @@ def read_lines(content: bytes, *, form: Upload.Format, default_kind: str) -> Ite
     Raises:
         UnreadableFile
     """
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # of Windows PowerShell, or “Unicode Text”
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # from Windows PowerShell, or “Unicode Text”
         content = _decoded(content, "utf-16").encode(errors="replace")
     if form == Format.CSV:
         return jobs_of_csv(_decoded(content, "utf-8-sig"), default_kind=default_kind)
@@ -246,7 +246,7 @@ def _decoded(content: bytes, encoding: str) -> str:
 
 def _jobs_of_document(content: bytes) -> Iterable[Line] | None:
     """
-    Return the jobs of a file that is an array of them, or a document as the API takes it; None: it has one job a line.
+    Return the jobs of a file that is an array of jobs, or a document as the API takes it; None: it has one job a line.
 
     Raises:
         UnreadableFile: It is an array that cannot be read.

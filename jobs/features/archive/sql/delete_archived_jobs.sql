@@ -3,7 +3,8 @@
 -- params  ids: of ended jobs; project: whose they are
 -- locks   the deleted rows, in id order
 -- clock   none
--- returns the ids deleted. A job stays that something has come to need since it was archived; it is archived again
+-- returns the ids deleted. If something has come to need a job since it was archived, the job stays; it is archived
+--         again
 WITH candidate AS MATERIALIZED (
     SELECT job.id
       FROM jobs_job AS job

@@ -1,12 +1,13 @@
 -- Choose and lock jobs of one group for a batch of their provider, the nearest deadlines first.
 --
--- A job that has more than twice the time of the most urgent one waits for its own batch: it would go live with it.
+-- A job with more than twice the time of the most urgent job waits for a later batch. If this batch takes too long,
+-- all of its jobs go live together.
 --
 -- params  project, kind, service, credential, model: the group;
 --         most: jobs;
 --         most_bytes: of their payloads together;
 --         margin: seconds before its deadline at which a job goes live
--- locks   the rows looked at, SKIP LOCKED: rows that others cancel or promote are left to them
+-- locks   the rows looked at, SKIP LOCKED: rows that another transaction cancels or promotes are skipped
 -- clock   now(): the transaction's start
 -- returns one row a chosen job, in order: its id, the claim's token, its deadline, the bytes of its payload, its cost
 WITH claim AS MATERIALIZED (
@@ -20,7 +21,7 @@ WITH claim AS MATERIALIZED (
               AND credential = %(credential)s::text AND model = %(model)s::text AND {{waits_for_batch}}
               AND {{may_be_collected}}
               AND {{not_expired}}
-              -- The token was drawn before this lock: a claim with a later one may have begun and ended meanwhile.
+              -- The token was drawn before this lock: a claim with a later token may have begun and ended meanwhile.
               AND fencing_token < claim.token
             ORDER BY scheduled_at, id
             LIMIT %(most)s::int

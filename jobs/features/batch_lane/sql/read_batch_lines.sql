@@ -1,10 +1,10 @@
 -- Lock lines of a provider's batch, and read their jobs as a claim does.
 --
 -- params  batch; numbers: of the lines
--- locks   the lines, in order: an answer that comes twice waits for the first
+-- locks   the lines, in order: if an answer is written twice, the second writer waits for the first
 -- clock   now(): the transaction's start
--- returns one row a line whose job is there still: number, the line's state, whether the batch still owns the job, and
---         what ClaimedJob has
+-- returns one row a line whose job still exists: number, the line's state, whether the batch still owns the job, and
+--         the columns of ClaimedJob
 WITH line AS MATERIALIZED (
     SELECT number, state, job_id, token FROM jobs_providerbatchline
      WHERE provider_batch_id = %(batch)s::uuid AND number = ANY(%(numbers)s::int[])

@@ -1,4 +1,4 @@
-"""Decides which batch of the provider a row of ours goes on with."""
+"""Decides which of the provider's batches belongs to a row of ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from queueops.core.clock import Now
 logger = logging.getLogger(__name__)
 
 FIRST_LOOK_SECONDS = 1.0
-BATCH_LEASE_SECONDS = 90 * 86_400.0  # the batch's row says who goes on with its jobs; their lease does not
+BATCH_LEASE_SECONDS = 90 * 86_400.0  # never to lapse: the batch's row, not the lease, says who goes on with its jobs
 LINES_AT_ONCE = 5_000
 ACTOR = "system:batch lane"
 
@@ -31,10 +31,10 @@ State = ProviderBatch.State
 
 def adopt(batch: ProviderBatch, remote: Remote, *, by_count: bool = False) -> bool:
     """
-    Go on with a batch that the provider has made. Returns False if the row has gone on with another meanwhile.
+    Give the row a batch that the provider has made. Return False if the row is not in the state CREATING any more.
 
     Args:
-        by_count: Only the batch's count of lines says that it is ours.
+        by_count: The batch was matched by its count of lines alone.
     """
     adopted = ProviderBatch.objects.filter(pk=batch.pk, state=State.CREATING).update(
         state=State.OPEN,
@@ -61,7 +61,7 @@ def known_ids(batch: ProviderBatch) -> frozenset[str]:
 
 
 def find_siblings(batch: ProviderBatch, lines: int) -> list[ProviderBatch]:
-    """Our other rows, without a known batch there, that may own a batch with so many lines."""
+    """Return our other rows without a provider's id that may own a provider's batch with so many lines."""
     asked = ProviderBatch.objects.filter(provider=batch.provider, provider_id="", creations__gt=0).exclude(pk=batch.pk)
     waiting = Count("all_lines", filter=Q(all_lines__state=ProviderBatchLine.State.WAITING))
     # The provider may still work on a batch whose jobs went live at the deadline.
@@ -74,7 +74,8 @@ def find_siblings(batch: ProviderBatch, lines: int) -> list[ProviderBatch]:
 @transaction.atomic
 def give_away(batch: ProviderBatch, remote: Remote, owner: UUID | None) -> None:
     """
-    Let go of a batch that was found by its count and whose results name another owner. The owner takes it if it waits.
+    Detach a batch that was matched by its count of lines, and whose results name another owner. If the owner still
+    waits for its batch, it adopts this one.
     """
     ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
         state=State.CREATING,
@@ -103,11 +104,11 @@ class Stray(StrEnum):
 @transaction.atomic
 def take_in(batch_id: UUID, remote: Remote, jobs: Mapping[int, UUID], *, kind: str, provider: str) -> Stray:
     """
-    Make the row of a batch that was made after the moment that the database was put back to.
+    Make the row of a provider's batch that was made after the restored moment.
 
-    Its jobs that wait here are in progress with it from now on.
+    The batch's jobs that wait here are in progress from now on.
 
-    Jobs that were submitted after that moment are not here: their results stay at the provider.
+    Jobs that were submitted after the restored moment are not here: their results stay at the provider.
 
     Args:
         jobs: Ids of the jobs by line.
@@ -147,7 +148,7 @@ def take_in(batch_id: UUID, remote: Remote, jobs: Mapping[int, UUID], *, kind: s
         creations=1,
         submitted_at=remote.made_at or Now(),
     )
-    with connection.cursor() as cursor:  # after the locks: no claim of these jobs has a later one
+    with connection.cursor() as cursor:  # after the locks, so that no claim of these jobs has a later token
         cursor.execute("SELECT nextval('jobs_fencing_token')")
         token: int = cursor.fetchall()[0][0]
     ProviderBatchLine.objects.bulk_create(
@@ -170,7 +171,7 @@ def take_in(batch_id: UUID, remote: Remote, jobs: Mapping[int, UUID], *, kind: s
 
 
 def hand_over(batch: ProviderBatch, tokens: Mapping[UUID, int], *, message: str) -> None:
-    """Put jobs into the hands of a batch, in the caller's transaction: each with the token that its line shows."""
+    """Claim jobs for a batch, in the caller's transaction: each with the fencing token of its line."""
     move_jobs(
         "claim",
         [

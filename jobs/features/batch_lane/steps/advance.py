@@ -1,4 +1,4 @@
-"""One step of a provider's batch: handed over, looked at, called back, or its results read."""
+"""Takes one step of a provider batch: hands it over, polls it, cancels it, or reads its results."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ from .settle import LINES_OF_A_SLICE, OutcomeNotes, Read, close_batch, hand_back
 
 logger = logging.getLogger(__name__)
 
-BEGIN_CALL_SECONDS = 10.0  # how long after its note the call that makes a batch may begin
-LOOK_SHARE = 0.1  # of a batch's age, until the next look
+BEGIN_CALL_SECONDS = 10.0  # the longest time from the note of a create call in its row to the call itself
+LOOK_SHARE = 0.1  # the next look comes after this share of the batch's age
 MAX_FAULT_LENGTH = 2000
-GONE_AFTER_LOOKS = 5  # in a row, over so long: a batch just made, or just ended, may not be shown at once
+# Misses in a row, over so many seconds: a batch that was just made or has just ended may not be shown at once.
+GONE_AFTER_LOOKS = 5
 GONE_AFTER_SECONDS = 180.0
-TRIED_SECONDS = 3 * 86_400.0  # how long files left at the provider are tried to be deleted
-MAX_UPLOADS = 1_000  # counted
+TRIED_SECONDS = 3 * 86_400.0  # how long to retry deleting files left at the provider
+MAX_UPLOADS = 1_000  # `uploads` and `missing` are counted up to here
 NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 501})
 NO_SUCH_CALL = frozenset({404, 405, 501})
 NO_BATCHES_HERE = re.compile(
@@ -95,14 +96,14 @@ class Step:
         try:
             access = self._access(spoken)
         except (ProviderError, QueueOpsError) as error:
-            if batch.creations:  # the provider may have it
+            if batch.creations:  # the provider may have the batch: do not give it up
                 raise
             self._refuse(clean(str(error)))
             return
         if batch.creations and self._is_found(spoken, access):
             return
         if open_searches().filter(kind=batch.kind, service=batch.service, credential=batch.credential).exists():
-            # The database was put back: a batch that no row here knows may have these jobs, and is looked for first.
+            # After a restore, the provider may have a batch without a row here that has these jobs: find it first.
             hand_back_rest(batch, reason="its batch was not made before the restored moment")
             ProviderBatch.objects.filter(pk=batch.pk).update(ended_at=Now())
             close_batch(batch, State.CANCELLED)
@@ -118,11 +119,11 @@ class Step:
 
     def _is_found(self, spoken: Spoken, access: Access) -> bool:
         """
-        Whether there is nothing to make, after a call without an answer: its batch is there, may be, or is not wanted.
+        Whether no batch is to be made, after a call without an answer: its batch was found, may exist, or is unwanted.
         """
         batch, api = self.batch, spoken.api
-        # Wait until the batch that the last call made must be in the provider's list, however soon somebody wants a
-        # look.
+        # Wait until the provider must list the batch that the last call may have made, even if an operator asks for an
+        # earlier look.
         begun_by = batch.create_before.timestamp()
         wait = begun_by + longest_call(batch) + api.appears_seconds - database_now()
         if wait > 0:
@@ -140,7 +141,7 @@ class Step:
                     code="unclear_batch",
                     outcome="unknown",
                 )
-            if by_count and found.id in known_ids(batch):  # another batch's step has made it meanwhile
+            if by_count and found.id in known_ids(batch):  # another row adopted it meanwhile
                 raise ProviderError(None, f"{found.id} is of another batch", code="unclear_batch", outcome="unknown")
             if not adopt(batch, found, by_count=by_count) and api.names_batches:
                 self._cancel_second(found, spoken, access)
@@ -157,7 +158,7 @@ class Step:
         if batch.files and batch.lines_digest != digest:
             self._drop_files(spoken, access)
         if not batch.files:
-            # Noted first: otherwise nobody would know of a file whose upload is not answered.
+            # Count the upload before it begins: otherwise a file whose upload is not answered is never deleted.
             noted = ProviderBatch.objects.filter(pk=batch.pk)
             noted.update(uploads=Least(F("uploads") + 1, MAX_UPLOADS), is_kept=True)
             try:
@@ -171,7 +172,7 @@ class Step:
         self._create(spoken, access, intent)
 
     def _drop_files(self, spoken: Spoken, access: Access) -> None:
-        """Delete files made of other lines: a job that has left the batch since would be paid for twice."""
+        """Delete files whose lines are out of date: a job that has left the batch since would be paid for twice."""
         batch = self.batch
         try:
             self.calls.run(spoken.api.forget(self.calls.send, access, "", batch.files))
@@ -180,7 +181,7 @@ class Step:
         batch.files = {}
 
     def _create(self, spoken: Spoken, access: Access, intent: Intent) -> None:
-        """Note that the provider is asked, and only then ask. Only the process that noted it first asks."""
+        """Note the call in the row, then make it. Only the process that noted it first makes the call."""
         batch, api = self.batch, spoken.api
         looked_for = BEGIN_CALL_SECONDS + longest_call(batch) + api.appears_seconds
         begun = time.monotonic()
@@ -196,17 +197,17 @@ class Step:
             remote = self.calls.run(api.create(self.calls.send, access, intent, batch.files))
         except ProviderError as error:
             if error.outcome == "not_sent" or error.status == HTTPStatus.TOO_MANY_REQUESTS:
-                # Certainly not made: the provider is asked again without a look for the batch.
+                # This call certainly made no batch. A counted call would make the next step look for its batch first.
                 ProviderBatch.objects.filter(pk=batch.pk).update(creations=F("creations") - 1)
                 raise
             if _is_never_taken(error):
-                # Where files were uploaded, a 404 may mean one of them.
+                # If files were uploaded, a 404 may concern one of them and not the call.
                 has_no_call = error.status in NO_SUCH_CALL and not (
                     batch.files and error.status == HTTPStatus.NOT_FOUND
                 )
                 self._refuse(clean(str(error)), has_no_call=has_no_call)
                 return
-            # The batch may have been made: it is looked for once it must be in the provider's list.
+            # The batch may have been made: the next step looks for it, once the provider must list it.
             logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
             ProviderBatch.objects.filter(pk=batch.pk, state=State.CREATING).update(
                 error=clean(str(error)),
@@ -219,7 +220,7 @@ class Step:
             self._cancel_second(remote, spoken, access)
 
     def _cancel_second(self, remote: Remote, spoken: Spoken, access: Access) -> None:
-        """Cancel a batch that the row has gone on without: nobody would read it, and it would be paid for."""
+        """Cancel a batch at the provider that the row does not name: it would be paid for, and never read."""
         batch = self.batch
         kept = ProviderBatch.objects.filter(pk=batch.pk).values_list("provider_id", flat=True).first()
         if kept == remote.id:
@@ -234,7 +235,7 @@ class Step:
         try:
             self.calls.run(spoken.api.cancel(self.calls.send, access, remote_id))
         except ProviderError as error:
-            if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.BAD_REQUEST}:  # it has just ended
+            if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.BAD_REQUEST}:  # the batch has just ended
                 raise
 
     def _look(self, spoken: Spoken) -> None:
@@ -275,9 +276,9 @@ class Step:
 
     def _is_gone(self) -> bool:
         """
-        Note a look that did not find the batch or its results; returns whether to believe that they are gone.
+        Note a look that did not find the batch or its results; return whether to believe that they are gone.
 
-        A look that finds them begins the count anew. A look that fails otherwise does not count.
+        A look that finds the batch resets the count. A look that fails for another reason does not count.
         """
         rows = ProviderBatch.objects.filter(pk=self.batch.pk)
         rows.update(missing=Least(F("missing") + 1, MAX_UPLOADS), missing_since=Coalesce("missing_since", Now()))
@@ -287,7 +288,7 @@ class Step:
         return self.batch.missing >= GONE_AFTER_LOOKS and over >= GONE_AFTER_SECONDS
 
     def _is_listed(self, spoken: Spoken, access: Access) -> bool:
-        """Whether the provider's list has the batch; the list proves more than the answer of one address."""
+        """Whether the provider's list has the batch; the list proves more than a 404 for the batch itself."""
 
         async def find() -> bool:
             listed = spoken.api.listed(self.calls.send, access, since=self.batch.created_at)
@@ -338,7 +339,7 @@ class Step:
         try:
             self._read_results(spoken, access, remote)
         except ProviderError as error:
-            # The results were read and deleted before the database was put back: the outcome log tells what they were.
+            # A 404 may mean that the results were read and deleted before a restore: the outcome log has them then.
             if error.status != HTTPStatus.NOT_FOUND or not self._is_gone():
                 raise
             self._end("its results are not at the provider any more", State.FAILED, may_be_billed=True)
@@ -369,8 +370,8 @@ class Step:
             unknown_lines=unknown, malformed_lines=read.malformed, done=remote.done, provider_state=remote.state
         )
         close_batch(batch, ENDS[remote.ending or "completed"])
-        # Otherwise somebody may still read the results: their true owner, or the installation that has the missing
-        # jobs. A person may also ask for lines that the provider says it carried out.
+        # Keep results with unknown lines for the batch that owns them, or the installation that has the missing jobs.
+        # Keep results with unread lines, too: an operator may ask the provider for lines that it says it carried out.
         if not unknown and not unread:
             self._forget(spoken, access, remote)
         else:
@@ -378,12 +379,12 @@ class Step:
 
     def _close_rest(self, remote: Remote, read: Read) -> bool:
         """
-        Hand back the lines that have no answer. Returns whether some of them may be billed all the same.
+        Hand back the lines that have no answer. Return whether some of them may be billed all the same.
 
-        Lines that the provider says it did not carry out are free. Its counts tell whether any other line was done.
+        Lines that the provider says it did not carry out are free. Its counts tell whether it did any other line.
 
         Raises:
-            ProviderError: Its counts say that more lines were done than could be read; the others may still come.
+            ProviderError: The provider counts more done lines than it shows; the missing results may still come.
         """
         batch, ending = self.batch, remote.ending or "completed"
         open_lines = batch.all_lines.filter(state__in=[LineState.WAITING, LineState.UNANSWERED])
@@ -405,7 +406,7 @@ class Step:
         """
         Give back the jobs of a batch that the provider will not carry out as it is.
 
-        If the server has no call for batches, or says that the model takes none, later jobs go live.
+        If the server has no call for batches, or says that the model takes no batches, later jobs go live.
         """
         batch = self.batch
         if has_no_call or NO_BATCHES_HERE.search(error):
@@ -422,7 +423,7 @@ class Step:
         close_batch(batch, State.FAILED)
 
     def _tidy(self, spoken: Spoken) -> None:
-        """Delete a batch's files at the provider, if its end was cut off before that."""
+        """Delete the files that a closed batch still has at the provider; after TRIED_SECONDS, give up."""
         if database_now() - (self.batch.closed_at or self.batch.created_at).timestamp() < TRIED_SECONDS:
             self._forget(spoken, self._access(spoken))
         else:
@@ -452,7 +453,7 @@ class Step:
 
 
 def look_later(batch: ProviderBatch, seconds: float) -> None:
-    """Look at the batch again after so many seconds, or sooner, in time for the last call."""
+    """Look at the batch again after so many seconds, or sooner: at the moment when its late lines go live."""
     to_last_call = seconds_left(batch) + (1 - LAST_CALL_SHARE) * settings.QUEUEOPS.batch_margin_seconds
     pause = max(FIRST_LOOK_SECONDS, min(seconds, to_last_call)) if to_last_call > 0 else seconds
     ProviderBatch.objects.filter(pk=batch.pk).update(look_at=Now() + timedelta(seconds=pause))
@@ -468,7 +469,7 @@ def _is_wanted(batch: ProviderBatch) -> bool:
 
 
 def _numbers_of(batch: ProviderBatch, remote: Remote) -> frozenset[int]:
-    """The lines that a refusal names by their places among the lines that were sent."""
+    """Return the numbers of the lines that a refusal names by their position among the sent lines."""
     if not remote.bad_lines:
         return frozenset()
     sent = batch.all_lines.filter(state=LineState.WAITING).order_by("number")
@@ -478,6 +479,6 @@ def _numbers_of(batch: ProviderBatch, remote: Remote) -> frozenset[int]:
 
 
 def _sent(batch: ProviderBatch, remote: Remote) -> Sequence[int]:
-    """The lines that the provider was sent, in their order; lines whose jobs were gone by then are left out."""
+    """Return the numbers of the lines that were sent, in order; without lines whose jobs had left the batch by then."""
     kept = list(batch.all_lines.exclude(state=LineState.DROPPED).order_by("number").values_list("number", flat=True))
     return kept if len(kept) == remote.lines else range(batch.lines)

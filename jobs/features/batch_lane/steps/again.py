@@ -16,7 +16,8 @@ from jobs.models import BatchPace, Job, ProviderBatch, ProviderBatchLine, Way
 from jobs.services.finish.outcomes import Failed, GivenBack
 from queueops.core.clock import database_now
 
-MAX_FREE_LINES = 3  # of a job, not carried out by its provider: one more spends an attempt, so the job ends one day
+# Lines of a job that its provider may leave undone. The next such line costs an attempt, so that the job ends one day.
+MAX_FREE_LINES = 3
 
 
 def seconds_to_next(batch: ProviderBatch, job_ids: Collection[UUID]) -> dict[UUID, float]:
@@ -31,7 +32,7 @@ def seconds_to_next(batch: ProviderBatch, job_ids: Collection[UUID]) -> dict[UUI
 
 
 def went_unanswered(job_ids: Collection[UUID]) -> frozenset[UUID]:
-    """Return the jobs that had a line without an answer before: they have gone by batch once more."""
+    """Return the jobs that had a line without an answer before: they already had a second try by batch."""
     before = ProviderBatchLine.objects.filter(job_id__in=job_ids, state=ProviderBatchLine.State.UNANSWERED)
     return frozenset(before.values_list("job_id", flat=True))
 
@@ -40,8 +41,8 @@ def not_carried_out(batch: ProviderBatch, failed: Sequence[Failed]) -> Mapping[U
     """
     Return, by job, which failures go again without an attempt: the provider was out, or took no more at that moment.
 
-    Such a line is not billed. Failures are left out that go another way or must not be repeated, and jobs with
-    MAX_FREE_LINES such lines.
+    Such a line is not billed. The result lacks failures that go on by a fallback or must not be repeated, and jobs that
+    had MAX_FREE_LINES such lines already.
     """
     found = {o.job.id: o for o in failed if _is_providers_fault(o)}
     ways = ways_on([(o.job, o.failure, o.repeatable) for o in found.values() if NAMED in o.job.payload])

@@ -1,4 +1,4 @@
-"""Calls to batch APIs: by an event loop of their own, from a thread that may wait for them."""
+"""Calls to batch APIs: an event loop of their own makes them, and the calling thread may wait for it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from queueops.core.outbound.policy import OutboundRefused
 T = TypeVar("T")
 
 FETCH_SECONDS = 1800.0
-MAX_KEPT_BYTES = 50_000_000  # of an answer that is kept
+MAX_KEPT_BYTES = 50_000_000  # of an answer that is kept in memory
 MAX_FETCHED_BYTES = 2_000_000_000
 MAX_LINE_BYTES_SENT = 25_000_000
 ITEMS_AHEAD = 500
 QUEUE_LOOK_SECONDS = 0.2
 ROOM_LOOK_SECONDS = 0.05
 CLOSE_SECONDS = 3.0
-UPLOADED_A_SECOND = 200_000  # bytes, at least; gives a call that sends much more time
+UPLOADED_A_SECOND = 200_000  # bytes, at least: extends the time limit of a call by the size of its body
 SPEED_SECONDS = 60.0  # of waiting for results, in which at least MIN_BYTES must come
 MIN_BYTES = 60_000
 
-# Waits until the received part of this context's call has been taken. None: nobody takes it as it comes.
+# Waits until the reader has at most ITEMS_AHEAD items of this context's call to take. None: the call has no reader.
 _room: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("_room", default=None)
 
 
@@ -45,10 +45,10 @@ def call_seconds(sent_bytes: int = 0) -> float:
 
 class CallLoop:
     """
-    The loop's thread lives until `close`, which cuts calls off. The other methods are for threads that may wait.
+    Makes calls on an event loop in a thread of its own, until `close` cuts them off. Its methods may block the caller.
 
     Raises:
-        CancelledError: In methods that wait for a call when the loop is closed, or make one later.
+        CancelledError: The loop was closed before or during the method's call.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class CallLoop:
         items: queue.SimpleQueue[T] = queue.SimpleQueue()
 
         async def room() -> None:
-            while items.qsize() > ITEMS_AHEAD:  # noqa: ASYNC110 - who takes them is in another thread
+            while items.qsize() > ITEMS_AHEAD:  # noqa: ASYNC110 - the reader is in another thread
                 await asyncio.sleep(ROOM_LOOK_SECONDS)
 
         async def flow() -> None:
@@ -156,9 +156,9 @@ def _until_done(items: queue.SimpleQueue[T], future: Future[None]) -> Iterator[T
 
 class _Lines:
     """
-    Cuts a body that comes in pieces into its lines. A line that is too long is given empty, and cannot be read.
+    Splits a streamed body into lines. A line that is too long is passed on empty, so that it counts as unreadable.
 
-    A body that comes too slowly is not waited for; time in which its lines are taken does not count.
+    A body that comes too slowly is a ProviderError; time in which the reader takes lines does not count.
     """
 
     def __init__(self, on_line: Callable[[bytes], None]) -> None:

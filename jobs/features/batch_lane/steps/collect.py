@@ -1,4 +1,4 @@
-"""Collecting: jobs that wait for a batch become the lines of one, before the provider is called."""
+"""Collects waiting jobs into a provider batch, one line a job, before the provider is called."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .adopt import BATCH_LEASE_SECONDS, LINES_AT_ONCE, hand_over
 
 logger = logging.getLogger(__name__)
 
-LINE_BYTES = 400  # what surrounds a payload in a line, at most
+LINE_BYTES = 400  # the most that a line has besides its payload
 NO_ROOM_SECONDS = 60.0  # how long a full queue at the provider, or a full limit, holds the next batch back
 
 
@@ -62,14 +62,14 @@ _put_off: dict[tuple[str, ...], float] = {}  # groups for which there was no roo
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """The API that a kind's batches go by."""
+    """A kind's batch form, and the batch API that makes the kind's batches."""
 
     form: BatchForm
     api: BatchApi
 
 
 def find_spoken(kind: str, provider: str) -> Spoken | None:
-    """Find how a kind's handler speaks this API. None: no handler here does; another worker's may."""
+    """Find a kind's batch form and this API. None: no handler of this process has both; another worker's may."""
     try:
         form = find_handler(kind).batch
     except UnknownKind:
@@ -79,7 +79,7 @@ def find_spoken(kind: str, provider: str) -> Spoken | None:
 
 def collect_waiting(kinds: Collection[str]) -> list[UUID]:
     """
-    Make batches of waiting jobs of these kinds, where enough jobs wait or one has waited long enough.
+    Make batches of waiting jobs of these kinds, where enough jobs wait or one job has waited long enough.
 
     Returns:
         The batches, each committed with its lines and its jobs in progress. No provider was called.
@@ -99,7 +99,7 @@ def collect_waiting(kinds: Collection[str]) -> list[UUID]:
             batch = _collect(group)
         except (OperationalError, InterfaceError):
             raise
-        except Exception:  # or one bad group would keep all others, and every open batch, waiting
+        except Exception:  # otherwise one bad group would block all others and every open batch
             logger.exception("what waits for a batch of %s (%s) was not collected", group.service, group.model)
             continue
         if batch is not None:
@@ -113,15 +113,15 @@ def open_searches() -> QuerySet[BatchSearch]:
 
 
 def room_was_made() -> None:
-    """Look again for groups that were put off: a batch has ended that held tokens or money."""
+    """Let groups that were put off be tried again: a batch that held tokens or money has ended."""
     _put_off.clear()
 
 
 def _put_off_group(group: Group) -> None:
-    """Look for the group again later: each look locks, reads and measures as many jobs as a batch has."""
+    """Try the group again later: each try locks, reads and measures as many jobs as a batch has."""
     now = time.monotonic()
     for key in [key for key, until in list(_put_off.items()) if until <= now]:
-        _put_off.pop(key, None)  # a step of another thread may have made room
+        _put_off.pop(key, None)  # another thread's `room_was_made` may have emptied it
     _put_off[group[:5]] = now + NO_ROOM_SECONDS
 
 
@@ -207,7 +207,7 @@ def _affordable(chosen: Sequence[Chosen], group: Group) -> Affordable[ChosenLine
 
 
 def _spoken_by(group: Group) -> tuple[Spoken | None, str]:
-    """Find the API by the group's first payload. Jobs for another API go live when they are composed."""
+    """Find the API by the group's first payload. Jobs for another API go live when the batch is composed."""
     names = {name: getattr(group, name) for name in ("project_id", "kind", "service", "credential", "model")}
     waiting = Job.objects.filter(
         **names, via="batch", status__in=["queued", "retried"], scheduled_at__isnull=False, held=False

@@ -1,4 +1,4 @@
-"""The lines of a batch, made from the payloads of its jobs at the moment when it is handed over."""
+"""Makes the lines of a batch from the payloads of its jobs, at the moment when the batch is handed over."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def compose_lines(batch: ProviderBatch, spoken: Spoken, *, log: OutcomeNotes | N
     """
     Make the lines of the jobs that the batch still owns, in the order of their numbers.
 
-    The lines of other jobs are dropped. Jobs whose payload does not fit any more go live and report it there.
+    Lines of jobs that the batch does not own any more are dropped. Jobs whose payload does not fit any more go live,
+    where the error is reported.
 
     Args:
-        log: Told of the jobs whose lines are about to be sent.
+        log: Notes the jobs whose lines are about to be sent.
     """
     waiting = batch.all_lines.filter(state=ProviderBatchLine.State.WAITING).order_by("number")
     numbers = list(waiting.values_list("number", flat=True))

@@ -17,8 +17,9 @@ from .settle import close_batch, hand_back_rest
 
 logger = logging.getLogger(__name__)
 
-LAST_CALL_SHARE = 0.25  # of the margin: lines that the provider has not given up by then go live all the same
-GIVEN_UP_SECONDS = 86_400.0  # after the last call: batches that could not be asked for by then are closed
+# Share of the margin that is left before the deadline when lines go live that the provider has not given up.
+LAST_CALL_SHARE = 0.25
+GIVEN_UP_SECONDS = 86_400.0  # after late lines went live, a batch that nobody could ask about is closed
 State = ProviderBatch.State
 
 
@@ -38,19 +39,19 @@ def hand_back_late(*, since: float) -> None:
             _hand_back(batch, since)
         except (OperationalError, InterfaceError):
             raise
-        except Exception:  # or one faulty batch would keep all others waiting
+        except Exception:  # otherwise one faulty batch would block all others
             logger.exception("provider batch %s: its late lines were not handed back", batch.pk)
 
 
 def _hand_back(batch: ProviderBatch, since: float) -> None:
     now = database_now()
-    # A batch that has ended there is paid for, and its results are a download away. Results that are not shown may
-    # never come.
+    # A batch that has ended at the provider is paid for and only has to be downloaded: wait the whole margin for it.
+    # Results that the provider does not show may never come.
     share = 0.0 if batch.state == State.COLLECTING and not batch.missing else LAST_CALL_SHARE
     late = now - batch.live_at.timestamp() - (1 - share) * settings.QUEUEOPS.batch_margin_seconds
     if late <= 0 or not _had_its_chance(batch, now=now, late=late, since=since):
         return
-    asked = batch.creations > 0  # the provider may be at it
+    asked = batch.creations > 0  # the provider may be carrying it out
     reason = "its batch was not given up before the deadline"
     count = hand_back_rest(batch, reason=reason, live=None, unanswered=asked, billed=asked)
     if count:
@@ -63,10 +64,10 @@ def _hand_back(batch: ProviderBatch, since: float) -> None:
 
 def _had_its_chance(batch: ProviderBatch, *, now: float, late: float, since: float) -> bool:
     """
-    Whether the provider was asked about the batch since it is late, or could not be asked.
+    Whether the provider was asked about the batch since the batch is late, or could not be asked.
 
-    A batch that ended while nobody looked is read first: it has been paid for. A due step that brings nothing for
-    longer than a call may take is not waited for.
+    A batch that ended while nobody looked is read first: it has been paid for. If a due step makes no progress for
+    longer than a call may take, do not wait for it.
     """
     if batch.faults or (batch.looked_at is not None and batch.looked_at.timestamp() > now - late):
         return True
@@ -75,6 +76,6 @@ def _had_its_chance(batch: ProviderBatch, *, now: float, late: float, since: flo
 
 
 def longest_call(batch: ProviderBatch) -> float:
-    """The seconds that the longest call about a batch may take: some APIs are sent all lines when it is made."""
+    """The seconds that the longest call about a batch may take: some APIs get all lines in the call that makes it."""
     is_sent = batch.state == State.CREATING
     return call_seconds(batch.size_bytes + LINE_BYTES * batch.lines if is_sent else 0)

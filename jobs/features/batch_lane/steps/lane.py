@@ -1,4 +1,4 @@
-"""The batch lane's threads: calls to batch APIs take up to minutes, for which the pump cannot wait."""
+"""The batch lane's threads: a call to a batch API may take minutes, and the pump cannot wait for it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from jobs.services.upkeep.executors import take_duty
 
 logger = logging.getLogger(__name__)
 
-LANE_TERM_SECONDS = 10.0  # for which the duty is taken; not called again, the thread ends, and its connection with it
+LANE_TERM_SECONDS = 10.0  # a duty's term; unless `wake` renews it, the thread ends and closes its connection
 LANE_SECONDS = 2.0  # between two looks for duties
 LANE_STEP_SECONDS = 0.5  # between two looks at what is due
-LAST_STEPS_SECONDS = 3.0  # for which the steps that are under way at the end are waited for
+LAST_STEPS_SECONDS = 3.0  # how long the thread waits at its end for steps that are under way
 
 
 class BatchLane:
@@ -54,7 +54,7 @@ class BatchLane:
             self._thread.start()
 
     def stop(self, *, seconds: float = 5.0) -> None:
-        """Begin no further step. One that is under way is not waited for longer: whoever has the duty next goes on."""
+        """Begin no further step, and wait up to `seconds` for steps under way; the duty's next holder does the rest."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(timeout=seconds)
@@ -72,7 +72,7 @@ class BatchLane:
                 except Exception:
                     logger.exception("batch lane: unexpected error")
                 self._stopping.wait(LANE_STEP_SECONDS)
-            with suppress(Exception):  # it was logged
+            with suppress(Exception):  # the step has logged it
                 rounds.wait(LAST_STEPS_SECONDS)
         finally:
             with suppress(DatabaseError, psycopg.Error):

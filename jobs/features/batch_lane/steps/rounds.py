@@ -1,9 +1,9 @@
 """
-The work of the batch lane's duties: rounds, in which the steps of different credentials go side by side.
+Rounds of the batch lane's duties, in which the steps of different credentials run side by side.
 
-Every step is found in the rows, so the next holder of a duty goes on where the last was cut off. No provider keeps
-another's batches waiting: each credential's calls run in a thread of their own, and may take all the time that they are
-allowed.
+A round finds in the rows which steps are due, so the next holder of a duty goes on where the last was cut off. A slow
+provider delays no other provider's batches: each credential's calls run in a thread of their own, and may take all the
+time that they are allowed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FIRST_FAULT_SECONDS = 2.0
 LAST_FAULT_DOUBLING = 8
 COLLECT_SHARE = 0.05  # the largest share of the time for looks that collect nothing
 STEPS_AT_ONCE = 8  # steps side by side, each with a connection to the database
-PLACES_OF_FAULTY = 4  # of them, at most, for credentials whose last call failed, so that these never fill all
+PLACES_OF_FAULTY = 4  # at most, for credentials whose last call failed; the other steps stay free for the rest
 LATE = ""  # in place of a kind: the duty to hand back late lines of every kind
 DUTY = "batch lane"
 MAX_DUTY_LENGTH = 40
@@ -51,7 +51,7 @@ Due = BatchSearch | ProviderBatch
 
 
 def is_needed() -> bool:
-    """Whether a job waits for a batch, or a batch is to be worked on."""
+    """Whether a job waits for a batch, a batch needs a step, or a search after a restore is open."""
     waiting = Job.objects.filter(via="batch", status__in=["queued", "retried"], scheduled_at__isnull=False, held=False)
     return _to_work_on().exists() or waiting.exists() or open_searches().exists()
 
@@ -63,7 +63,8 @@ def kinds_with_batches() -> list[str]:
 
 def duty_of(kind: str) -> str:
     """
-    The duty of a kind. Each kind has its own, so that a process that does not know a kind blocks nobody who does.
+    Return the name of a kind's duty. Each kind has a duty of its own, so that a process without the kind's handler
+    cannot keep its batches from a process that has it.
 
     LATE has a duty of its own.
     """
@@ -86,11 +87,11 @@ class _Place:
 
 class Rounds:
     """
-    One process's rounds of the lane. `make` and `wait` are for one thread, outside transactions.
+    One process's rounds of the batch lane. Call `make` and `wait` from one thread, outside transactions.
 
     Args:
-        is_over: Asked before each step of a kind: this process ends, or another has the duty.
-        log: Told which lines are sent, and how they end.
+        is_over: Called before each step of a kind; True if this process ends or another has the duty.
+        log: Notes which lines are sent, and how they end.
     """
 
     def __init__(self, calls: CallLoop, *, is_over: Callable[[str], bool], log: OutcomeNotes | None = None) -> None:
@@ -180,20 +181,20 @@ class Rounds:
             raise
         except (ProviderError, QueueOpsError) as error:
             _note_fault(row, clean(str(error)), at_least=getattr(error, "retry_after", None) or 0.0)
-        except Exception as error:  # or one faulty row would keep all others waiting
+        except Exception as error:  # otherwise one faulty row would block all others
             logger.exception("%s %s: the step failed", type(row).__name__, row.pk)
             _note_fault(row, clean(f"{type(error).__name__}: {error}"))
 
 
 def _to_work_on() -> QuerySet[ProviderBatch]:
-    """Batches that go on, and ended batches that have left files at their providers."""
+    """Batches that have not ended, and closed batches that still have files at their providers."""
     kept = Q(closed_at__isnull=False, is_kept=True, found_by_count=False)
     return ProviderBatch.objects.filter(Q(state__in=ProviderBatch.UNFINISHED) | kept)
 
 
 def _due() -> tuple[QuerySet[BatchSearch], QuerySet[ProviderBatch]]:
     """
-    Due searches and batches. Searches come first: a batch that one of them takes in is looked at in the same round.
+    Return due searches, and due batches. A credential's searches come before its batches.
     """
     return open_searches().filter(look_at__lte=Now()), _to_work_on().filter(look_at__lte=Now())
 
@@ -204,7 +205,7 @@ def _note_fault(row: Due, error: str, *, at_least: float = 0.0) -> None:
     pause = max(at_least, min(settings.QUEUEOPS.batch_poll_seconds, FIRST_FAULT_SECONDS * 2**doublings))
     noted: dict[str, Any] = {"faults": F("faults") + 1, "looked_at": Now()}
     if isinstance(row, BatchSearch) or row.closed_at is None or not row.error:
-        noted["error"] = error  # why a batch ended is not written over by what its tidying meets
+        noted["error"] = error  # a closed batch keeps the reason of its end, whatever fails later
     type(row).objects.filter(pk=row.pk).update(**noted)
     if isinstance(row, BatchSearch):
         look_through_later(row, pause, error=error)

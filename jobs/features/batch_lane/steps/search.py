@@ -1,4 +1,4 @@
-"""After a restore, looks at the provider for batches that were made after the restored moment; they go on here."""
+"""After a restore, finds batches at the provider that were made after the restored moment, and takes them in."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Search:
         try:
             credential = open_named(row.credential)
         except UnknownCredential as error:
-            self._close(error.message)  # without it nobody can make a second batch
+            self._close(error.message)  # without the credential nobody can make a second batch
             return
         access = spoken.api.access(credential, spoken.form.key_of(row.service, credential))
         waits: list[str] = []
@@ -104,14 +104,14 @@ class Search:
             and (remote.made_at is None or remote.made_at < row.made_before + CLOCK_IS_WRONG)
         ]
         ids, marks = [remote.id for remote in found], [remote.intent for remote in found if remote.intent]
-        # A batch that a row has by its count of lines alone may belong to a batch without a row.
+        # A match by the count of lines alone proves nothing: the provider's batch may belong to a row that was lost.
         rows = ProviderBatch.objects.filter(provider=provider, provider_id__in=ids, found_by_count=False)
         mine = set(rows.values_list("provider_id", flat=True))
         looked_for = set(ProviderBatch.objects.filter(pk__in=marks).values_list("pk", flat=True))
         return [remote for remote in found if remote.id not in mine and remote.intent not in looked_for]
 
     def _judge(self, remote: Remote, api: BatchApi, access: Access, provider: str) -> Stray | None:
-        """Take a batch in if it is ours; None: nobody can tell yet."""
+        """Take a batch in if it is ours; None: the provider does not show its lines yet."""
         sent = self._names_of_lines(remote, api, access)
         batch_id = batch_of(sent[0]) if sent else None
         if not sent or batch_id is None:
@@ -130,7 +130,7 @@ class Search:
         return found
 
     def _names_of_lines(self, remote: Remote, api: BatchApi, access: Access) -> list[str] | None:
-        """As `custom_ids`; empty for a batch whose results were deleted: only the outcome log may know them."""
+        """As `custom_ids`; empty if the batch's results were deleted: only the outcome log may have them then."""
         try:
             return self.calls.run(custom_ids(api, self.calls.send, access, remote))
         except ProviderError as error:

@@ -1,4 +1,4 @@
-"""Lines of a provider's batch, checked off: each once, by its job's fencing token."""
+"""Settles the lines of a provider batch, each line once: its job's fencing token must match."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _COUNTED = {
 
 
 class OutcomeNotes(Protocol):
-    """The notes on calls and their ends that are kept beside the database: executor/outcome_log.py."""
+    """The outcome log, which notes calls and their ends beside the database: executor/outcome_log.py."""
 
     def begin(self, jobs: Sequence[ClaimedJob]) -> None: ...
     def end(self, outcomes: Iterable[Outcome]) -> None: ...
@@ -77,8 +77,8 @@ class Read:
     The results of a batch that have been read.
 
     Attributes:
-        sent: The lines that were sent, in their order: results without ids are told by their place among them.
-        answered: Lines that the provider carried out. `unsent`: lines that it says it did not.
+        sent: Numbers of the sent lines, in order: a result without an id belongs to the line at its position.
+        answered: Lines that the provider carried out. `unsent`: lines that it says it did not carry out.
         unknown: Results that belong to no line of the batch. `malformed`: results that could not be read.
     """
 
@@ -117,8 +117,8 @@ def settle_answers(
     transaction.
 
     Args:
-        read: Told of each answer.
-        log: Told how the lines ended, before the database is.
+        read: Collects which lines were answered or not carried out, and how many results are unknown.
+        log: Notes how the lines ended, before the database is written.
     """
     given: dict[int, LineResult] = {}
     for answer in answers:
@@ -155,7 +155,7 @@ def hand_back_rest(
 
     Args:
         live: Lines whose jobs go live at once; None: all. The others wait for the next batch, if there is time for one.
-        unanswered: The provider should have answered the lines: a job whose line goes unanswered again goes live.
+        unanswered: The provider should have answered the lines: a job whose second line goes unanswered goes live.
         billed: The lines may have been carried out: their possible cost is booked as unknown.
         only: These lines; None: all.
 
@@ -181,7 +181,7 @@ def hand_back_lines(
     unanswered: bool = False,
     billed: bool = False,
 ) -> None:
-    """As `hand_back_rest`, of these lines."""
+    """Give back the jobs of these lines, with the arguments of `hand_back_rest`."""
     outcomes: list[Outcome] = []
     states: dict[int, State] = dict.fromkeys(numbers, State.DROPPED)
     lines = lock_lines(batch.pk, numbers)
@@ -246,11 +246,11 @@ def drop_lines(batch: ProviderBatch, numbers: Sequence[int]) -> None:
 
 
 def lock_lines(batch_id: UUID, numbers: Sequence[int]) -> list[Line]:
-    """Lock lines and read their jobs, in the caller's transaction; those whose job is gone are left out."""
+    """Lock lines and read their jobs, in the caller's transaction; lines of deleted jobs are left out."""
     rows: list[dict[str, Any]] = run_sql_as(
         dict, "jobs", "read_batch_lines", {"batch": batch_id, "numbers": list(numbers)}
     )
-    # The retry window stands still while a job is in a batch: a batch takes longer than any window.
+    # No time of the retry window is used while a job is in a batch: a batch takes longer than any window.
     held = held_by_budgets([(row["id"], row["token"]) for row in rows])
     return [
         Line(
@@ -284,7 +284,7 @@ def _write(
     """
     Args:
         given: The numbers of all lines that were answered.
-        ready: By number, the outcomes of the lines that could be answered. The holder of each job is read again.
+        ready: By number, the outcomes of lines that were answerable. Whether the batch owns their jobs is read again.
     """
     outcomes: list[Outcome] = []
     wanted: dict[int, Outcome] = {}
@@ -305,13 +305,13 @@ def _write(
             wanted[number], states[number] = again[outcome.job.id], State.UNAVAILABLE
     outcomes += wanted.values()
     missing = set(given) - states.keys() - _settled(batch, given)
-    states |= dict.fromkeys(missing, State.DROPPED)  # their jobs are gone
+    states |= dict.fromkeys(missing, State.DROPPED)  # their jobs were deleted
     if log is not None:
         log.end(wanted.values())
     _record(outcomes)
     _restart_windows([outcome.job.id for outcome in outcomes if not isinstance(outcome, Succeeded)])
     _mark(batch, states)
-    add_figures(take_figures())  # last, and once: all executors write that row
+    add_figures(take_figures())  # last, in one write: all executors lock that row
 
 
 def _settled(batch: ProviderBatch, given: Collection[int]) -> set[int]:
@@ -337,7 +337,7 @@ def _record(outcomes: Sequence[Outcome]) -> None:
 def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tuple[str, ...]) -> Outcome:
     handler = find_handler(job.kind)
     if job.closed_by:
-        raise SealedAway(job.closed_by)  # the answer stays at the provider until somebody can read it
+        raise SealedAway(job.closed_by)  # the answer stays at the provider until its key is set here
     try:
         payload = handler.schema.validate_json(job.payload)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Money for lines that a provider may have billed and nobody has read: counted at its most until it is known."""
+"""Books the cost of lines that a provider may have billed without an answer: the highest cost, until it is known."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ratelimits.services.money.spend import MadeCall, Payer, write_ledger
 
 def book_unread(jobs: Sequence[ClaimedJob]) -> None:
     """
-    Count the most that these lines can have cost as unknown, in the caller's transaction that has locked the lines.
+    Book the most that these lines can have cost as unknown, in the caller's transaction that has locked the lines.
 
-    A late answer corrects it, and so does `settle_unread`.
+    A late answer or `settle_unread` corrects the amount.
     """
     losing_known([(job.id, job.token) for job in jobs if job.bound is not None])
     found = [(job, most_by_prices(job, Via.BATCH)) for job in jobs if job.bound is None]
@@ -31,7 +31,7 @@ def settle_unread(calls: Sequence[tuple[UUID, int]], *, billed: bool) -> int:
     Settle unknown costs, in the caller's transaction: as they were booked, or as never carried out.
 
     Args:
-        calls: By job and token; a call whose cost is known is left alone.
+        calls: The job and fencing token of each; a call whose cost is known is left alone.
 
     Returns:
         How many were settled.

@@ -1,10 +1,10 @@
--- Take everything a user gave or got out of jobs that have ended, and their log with it; what is left can be counted.
+-- Erase all that a user gave or got from jobs that have ended, and delete their log; the rows can still be counted.
 --
--- params  ids; project: whose they are; user: the name that the rows have from now on
+-- params  ids; project: whose they are; user: the pseudonym that the rows have from now on
 -- order   by id
 -- locks   the jobs and their dead letters
 -- clock   none
--- returns for each job its id, how many events went, and whether it had a dead letter
+-- returns for each job its id, how many events were deleted, and whether it had a dead letter
 WITH candidate AS MATERIALIZED (
     SELECT id FROM jobs_job
      WHERE id = ANY(%(ids)s::uuid[]) AND project_id = %(project)s::text AND finished_at IS NOT NULL

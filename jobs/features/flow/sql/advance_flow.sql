@@ -8,10 +8,10 @@
 --         sequence: what its ids are drawn from;
 --         most: ids in a part;
 --         settle: seconds from drawing an id until the horizon is read, far more than a transaction needs for its id
--- locks   the cursor, SKIP LOCKED: one counts at a time, and the next goes on where it ended
+-- locks   the cursor, SKIP LOCKED: one caller counts at a time, and the next caller goes on where it ended
 -- clock   clock_timestamp()
--- returns one row, or none when another counts: the part's ids lie above the first figure, and up to the second;
---         whether all up to the mark is counted now
+-- returns one row, or none when another caller counts. The part's ids lie above the first figure, and up to the second;
+--         the third says whether all up to the mark is counted now
 WITH held AS MATERIALIZED (
     SELECT log, counted, mark, marked_at, horizon, pg_sequence_last_value(%(sequence)s::text::regclass) AS drawn,
            -- A horizon above all transaction ids comes from another server, by a dump.

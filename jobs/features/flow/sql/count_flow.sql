@@ -28,7 +28,7 @@ WITH event AS MATERIALIZED (
     SELECT service FROM jobs_flowsample WHERE span_seconds = 0
 ), named AS MATERIALIZED (
     -- The name under which each service of these events is counted.
-    -- A service may be a host that a producer named: without a bound the sums would grow with their imagination.
+    -- A service may be a host that a producer named: without a bound, producers could add rows without end.
     SELECT service,
            CASE WHEN known.service IS NOT NULL
                      OR row_number() OVER (PARTITION BY known.service IS NULL ORDER BY service)
@@ -36,7 +36,7 @@ WITH event AS MATERIALIZED (
                 THEN service ELSE 'other' END AS name
       FROM (SELECT DISTINCT service FROM event) AS seen LEFT JOIN known USING (service)
 ), counted AS (
-    -- How many events and answers there are of each sort. `answer`: the class of its status, as in bins.py.
+    -- The number of events and answers of each sort. `answer`: the class of the answer's status, as in bins.py.
     SELECT at, service, what, crashes, NULL::int AS answer, NULL::int AS size_bin, NULL::bigint AS bytes,
            width_bucket(duration, %(duration_ms)s::float8[]) AS latency_bin,
            width_bucket(waited, %(duration_ms)s::float8[]) AS delay_bin,
@@ -81,7 +81,7 @@ WITH event AS MATERIALIZED (
       FROM counted JOIN named USING (service) CROSS JOIN (VALUES (0), (10), (300)) AS span (span_seconds)
      GROUP BY 1, 2, 3
 ), kept AS (
-    -- They are added to what is kept.
+    -- Add the sums to the rows that exist.
     INSERT INTO jobs_flowsample AS kept
            (span_seconds, at, service, submitted, completed, failed, retried, deferred, cancelled, crashed, leases_lost,
             answers, sizes, size_bytes, latencies, latency_ms, delays, delay_ms)

@@ -1,4 +1,4 @@
--- Read what flowed over all services, in points of equal length.
+-- Read the flow of all services or one, in points of equal length.
 --
 -- params  span_seconds: of the samples read; step_seconds: of a point, a multiple of it; origin: where
 --         one of the points begins; since: the first;

@@ -1,6 +1,6 @@
--- Note how many jobs stand in each state now, and how many dead letters are open.
+-- Note how many jobs are in each state now, and how many dead letters are open.
 --
--- params  most_letters: more dead letters than that are not counted
+-- params  most_letters: dead letters counted at most
 -- locks   the rows of the two spans
 -- clock   now(): the transaction's start
 -- returns nothing that matters

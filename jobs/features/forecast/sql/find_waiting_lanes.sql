@@ -1,8 +1,8 @@
 -- List lanes that have work waiting, and since when in each tier: who shares a limit with whom.
 --
--- A loose scan of the lanes' index: one probe a lane and three for its tiers, however many jobs stand in it.
+-- A loose scan of the lanes' index: one probe a lane and three for its tiers, however many jobs the lane has.
 --
--- params  from_lane: the first in question, in the order of the index; most: lanes to list
+-- params  from_lane: the first lane to list, in the order of the index; most: lanes to list
 -- locks   none
 -- clock   none
 -- returns one row a lane: its name, and the oldest eligible_since of its urgent, normal and low jobs (null: none)

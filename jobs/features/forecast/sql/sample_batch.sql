@@ -1,16 +1,16 @@
--- Read the first waiting jobs of a batch, a state, that stand in lanes, in the order in which lanes release them.
+-- Read the first waiting jobs of each state of a batch that are in lanes, in the order in which lanes release them.
 --
 -- params  batch; states: each of which is read; most: jobs a state; tiers: from the first to the last
 -- locks   nothing
 -- clock   none
--- returns how many jobs were read, those outside lanes included; beside each that stands in a lane that lane and the
---         values of LineJob, costs as JSON text. One row with nulls where none stands in a lane
+-- returns one row a job that is in a lane: how many jobs were read, in lanes or not; its lane; and the values of
+--         LineJob, costs as JSON text. If no job is in a lane, one row with that number and nulls
 WITH read AS (
     SELECT job.*
       FROM unnest(%(states)s::text[]) AS of (state)
      CROSS JOIN LATERAL (
            -- A range and an order make the planner walk the index: for `batch_id = x` it would read the whole batch.
-           -- Named columns: whole rows, with their payloads, would be copied.
+           -- List the columns: `SELECT *` would copy whole rows with their payloads.
            SELECT lane, priority, eligible_since, id, kind, coalesce_key,
                   coalesce(pg_column_size(payload_text), pg_column_size(payload)) AS size, cost, known_cost,
                   costs::text AS costs, model, project_id, service, progress

@@ -1,10 +1,11 @@
--- Read what the log has of jobs, as jobs/features/recovery/event_fold.py takes it.
+-- Read the events of jobs, in the form that jobs/features/recovery/event_fold.py takes.
 --
--- params  ids: of the jobs; projects: theirs; since: none of their events is older, so that older parts of the log are not looked at
+-- params  ids: of the jobs; projects: of the jobs;
+--         since: no event of the jobs is older, so that older parts of the log are not read
 -- order   by job, then by id: each event is written under its job's lock
 -- locks   none
 -- clock   none
--- returns an event a row; its data where something of it is folded, its message where it tells of progress
+-- returns one row an event: its data only if event_fold.py uses them, its message only if it reports progress
 SELECT job_id, event_type, from_status, to_status, progress_percent, created_at,
        CASE WHEN event_type = 'progress' THEN message ELSE '' END AS message,
        CASE WHEN data ?| ARRAY['has_part', 'scheduled_at', 'retry_count', 'crash_count', 'deferral_count', 'error_code',

@@ -1,10 +1,10 @@
--- Write rows of jobs as their log has them, and log that it was done. Counts follow the log and stay.
+-- Rewrite rows of jobs from their log, and log the repair. The counts of jobs stay: they follow the log already.
 --
 -- params  rows: JSON array, an object a job with every column below, and `differences`: what is changed;
 --         actor: what the event says
 -- locks   the rows, which the caller has locked in id order
 -- clock   now(): the transaction's start
--- returns the ids written; a missing one runs
+-- returns the ids written; the job of a missing id runs
 WITH given AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(rows)s::jsonb) AS t (
         id uuid, status text, retry_count int, crash_count int, deferral_count int, fallback_step int, scheduled_at timestamptz,
