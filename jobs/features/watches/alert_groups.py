@@ -21,7 +21,7 @@ from queueops.core.clock import Now, database_now
 from queueops.tenancy.moves import projects_away
 from ratelimits.models import QuotaAlert
 
-TOGETHER = timedelta(seconds=60)  # after the first of a cause opened
+TOGETHER = timedelta(seconds=60)  # after the first alert of a cause opened
 MAX_CAUSES_APART = 5  # messages about a project's dead letters in CAUSES_WAIT; later causes wait and share one message
 CAUSES_WAIT = timedelta(minutes=10)
 

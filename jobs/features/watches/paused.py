@@ -1,4 +1,4 @@
-"""Pauses as people know them, and those that were forgotten."""
+"""Describes pauses for people, and opens alerts about pauses that were forgotten."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ratelimits.services.alerts.alerts import Opening, reconcile
 
 from .by_project import count_by_project, jobs_wait
 
-MAX_WATCHED = 50  # the oldest
+MAX_WATCHED = 50  # the oldest pauses
 MAX_PROJECTS_OF_A_PAUSE = 100  # of one pause; those with the most waiting jobs
 
 Scope = PauseSwitch.Scope
@@ -48,8 +48,8 @@ class ShownPause:
 
     Attributes:
         name: `project acme`, `batch Nightly sync`.
-        project: Whose work it holds; empty: everybody's.
-        waiting: Jobs that wait under it; None: nobody keeps count of them.
+        project: The project whose work it holds; empty: work of all projects.
+        waiting: Jobs that wait because of it; None: jobs of its scope are not counted.
         by: The name of who paused.
     """
 
@@ -105,7 +105,7 @@ def _holds(switch: PauseSwitch, alert: QuotaAlert) -> bool:
     if switch.scope == Scope.KIND:
         return alert.kind == QuotaAlert.Kind.LONG_RUNNING and alert.figures.get("cause") == switch.key
     of_limit = alert.limit.service if alert.limit else ""
-    # An outage's subject is its service, and its address where it has several.
+    # An outage's subject is `ServiceBreaker.name`: the service, or `<service> at <address>`, or an address alone.
     return switch.key in (of_limit, alert.subject, alert.subject.partition(" ")[0])
 
 

@@ -1,4 +1,4 @@
-"""Making, changing and testing webhooks; tell.py tells them of events."""
+"""Makes, changes and tests webhooks; tell.py tells them of ended batches and jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, new_signing_se
 OF_JOBS = ("kinds", "tags", "any_tag", "outcomes", "user_id", "batch_id")
 FIGURES = ("url", "enabled", "hears_batches", "hears_jobs", *OF_JOBS, "most_jobs")
 MAX_KINDS = 50
-MAX_HEARERS = 50  # of a project, for jobs and for batches each: the transaction of an end reads or tells all
+MAX_HEARERS = 50  # of a project, for jobs and for batches each: the transaction that notes an end handles all
 HEARS = {"hears_batches": "batches", "hears_jobs": "jobs"}
 SCHEMES = ("http", "https")
 
@@ -49,7 +49,7 @@ def save_webhook(
     Args:
         webhook_id: None: a new one.
         figures: Of FIGURES; fields left out stay as they are.
-        project_id: Whose it is, before and after.
+        project_id: The project that the webhook belongs to; it cannot change.
 
     Returns:
         The webhook, and its signing secret if it is new: the secret is shown now or never.
