@@ -1,4 +1,4 @@
-"""The costs of the calls behind outcomes: for the ledger, and for the budgets that hold money for them."""
+"""Records the costs of the calls behind outcomes, in the ledger and in the budgets that hold money for the calls."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ WORDS: dict[Condition, str] = {
 
 
 class StoodAs(NamedTuple):
-    """Whose job it is and what it called. `waited`: seconds since it wanted to go."""
+    """Whose job it is and what it called before. `waited`: seconds since it became eligible to run."""
 
     project: str
     user: UUID | None

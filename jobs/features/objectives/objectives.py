@@ -37,7 +37,7 @@ class Reckoning:
 
     @property
     def share(self) -> float | None:
-        """Share of the jobs that met it, 0 to 1; None: there were no jobs."""
+        """Share of the jobs that met the objective, 0 to 1; None: there were no jobs."""
         return self.met / self.due if self.due else None
 
 
@@ -55,7 +55,7 @@ class ObjectiveStanding:
 
     @property
     def budget_left(self) -> float | None:
-        """Share of the misses allowed that is left, 1 to below 0; None: there were no jobs."""
+        """The share of the allowed misses that is left: 1, down to below 0; None: there were no jobs."""
         return None if self.whole.share is None else 1 - (1 - self.whole.share) / budget_of(self.objective)
 
     @property
@@ -70,7 +70,7 @@ class ObjectiveStanding:
 
 
 def budget_of(objective: Objective) -> float:
-    """The share of jobs that may miss it, 0 to 1."""
+    """Return the share of jobs that may miss the objective, 0 to 1."""
     return 1 - float(objective.percent) / 100
 
 

@@ -1,4 +1,4 @@
-"""The rows of services that do not answer."""
+"""The rows of outage breakers, for services that do not answer."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _fire_next(schedule_id: UUID, now: datetime) -> bool:
 
 
 def _try(schedule: Schedule, due_at: datetime, left_out: int) -> None:
-    """Submit one fire; a refusal is noted, and the next fire is another try."""
+    """Submit one fire. A refused fire is noted and not tried again; the next fire is a new try."""
     try:
         with transaction.atomic():
             submit_fire(schedule, due_at, left_out=left_out)

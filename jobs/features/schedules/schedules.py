@@ -50,7 +50,7 @@ def save_schedule(
     schedule = Schedule(project_id=project_id) if schedule_id is None else locked(schedule_id, project_id=project_id)
     before = {name: getattr(schedule, name) for name in FIGURES}
     if "jobs" not in figures:
-        schedule.jobs = jobs_now(schedule)  # else newer rules could refuse even a new name
+        schedule.jobs = jobs_now(schedule)  # else newer rules could refuse a mere new name
     for name, value in figures.items():
         setattr(schedule, name, value)
     following = check_schedule(schedule)

@@ -1,6 +1,6 @@
 """
-Holds jobs whose kind, or payload of a later version, no worker carries out: while a release is rolled out, or where an
-app is missing.
+Keeps jobs from workers that cannot carry out their kind, or their payload of a later version: while a release is rolled
+out, or where an app is missing.
 
 Such jobs spend no attempt, and claims do not read them again and again. A worker leaves out the kinds that it does not
 know; a kind that no worker carries out is held until a worker does. `unserved.py` buries jobs that wait too long.

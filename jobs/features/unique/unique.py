@@ -1,4 +1,4 @@
-"""Unique while pending, and debounce: settling a job whose unique key belongs to a job that has not ended."""
+"""Unique while pending, and debounce: settles new jobs whose unique key belongs to a job that has not ended."""
 
 from __future__ import annotations
 

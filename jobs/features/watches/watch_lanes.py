@@ -1,4 +1,4 @@
-"""Lanes whose work waits beyond a cap, and lanes with room whose work waits nevertheless."""
+"""Watches lanes whose work waits because a limit is full, and lanes with room whose work waits nevertheless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that no worker carries out: an alert for each missing thing and each project that waits for it."""
+"""Opens alerts about work that no worker carries out, one for each missing thing and project that waits for it."""
 
 from __future__ import annotations
 

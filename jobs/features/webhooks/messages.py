@@ -29,6 +29,6 @@ def make_message(webhook: Webhook, kind: str, *, actor: str, **fields: object) -
 def _address(webhook: Webhook) -> str:
     try:
         base = target_of(webhook.url)
-    except ValueError:  # stored before such addresses were refused: the call fails, this must not
+    except ValueError:  # an old address that would be refused now: an error here would be tried again for ever
         base = "unusable:"
     return f"{base}/{webhook.pk}"

@@ -73,7 +73,7 @@ class Webhook(Receiver):
 
 
 class WebhookDelivery(models.Model):
-    """One message to one webhook. The job carries it out, so it retries and dies like any other."""
+    """One message to one webhook. A job sends it, so it is retried and becomes a dead letter as other jobs do."""
 
     class Event(models.TextChoices):
         BATCH = "batch.finished", "a batch ended"

@@ -1,4 +1,4 @@
-"""Sending again what a receiver did not accept: the messages of a webhook, or of a route of alerts."""
+"""Sends again the messages that a receiver, a webhook or a route of alerts, did not accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receivers that accept no messages any more: pauses them, and tells of it."""
+"""Pauses receivers that accept no messages any more, and opens alerts about them."""
 
 from __future__ import annotations
 

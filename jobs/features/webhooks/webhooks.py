@@ -99,7 +99,7 @@ def check_webhook(webhook: Webhook) -> None:
         faults["url"] = ["Give an address that begins with https:// or http://."]
     elif "url" not in faults and "@" in urlsplit(webhook.url).netloc:
         faults["url"] = ["The address has no user and no password: it is shown and audited. Check the signature."]
-    elif "url" not in faults and webhook.enabled:  # one that was stored before can be switched off
+    elif "url" not in faults and webhook.enabled:  # an old one can be switched off
         try:
             parse_target(webhook.url, policy=outbound_policy())
         except OutboundRefused as refusal:
