@@ -1,4 +1,4 @@
-"""The queue's screens, a module or a folder each, and those of its features; importing them registers them."""
+"""The admin screens of the queue, a module or a folder each, and of its features; importing a screen registers it."""
 
 from jobs.features import FEATURES
 

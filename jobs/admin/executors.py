@@ -1,4 +1,4 @@
-"""The executors."""
+"""The admin screen of executors."""
 
 from __future__ import annotations
 

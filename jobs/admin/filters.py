@@ -62,7 +62,7 @@ class TagFilter(ExactText):
 
 
 def tags_shown(screen: str, names: Iterable[str]) -> SafeString | None:
-    """Tags as links to the list of rows that have them; None where there are none."""
+    """Return tags as links to the list of rows that have them; None: there are no tags."""
     href = reverse(f"admin:{screen}_changelist")
     links = ((href, urlencode({"tags": name}), name) for name in names)
     return format_html_join(" ", '<a class="qo-tag" href="{}?{}">{}</a>', links) or None

@@ -1,8 +1,8 @@
 """
 django-q2's schedules, queue and results: superusers only.
 
-A schedule names a function by its dotted path, and stored tasks are pickles. Therefore people choose the function from
-those that may run here and give no arguments. Nothing stored is unpickled to be shown.
+A schedule names a function by its dotted path, and stored tasks are pickles. Therefore people choose from the functions
+that may run here, and give no arguments. The screens show stored tasks without unpickling them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ QueuedTask = apps.get_model("django_q", "OrmQ")
 Success = apps.get_model("django_q", "Success")
 Failure = apps.get_model("django_q", "Failure")
 
-# A task of a bulk operation needs the operation's id: it is started with it, never by a schedule.
+# The task of a bulk operation needs the operation's id: a schedule, which gives no arguments, cannot start it.
 SCHEDULABLE = sorted(ALLOWED_TASKS - {"jobs.cluster.run_operation"})
 
 
 class SuperuserMixin:
-    """No permission that could be granted opens these screens."""
+    """Only superusers open these screens: no permission that can be granted is enough."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.is_active and request.user.is_superuser)

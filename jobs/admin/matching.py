@@ -1,7 +1,7 @@
 """
 Actions on all rows that a list's filters match, on this page or not: a page that asks, then a bulk operation.
 
-Like a verb (verbs.py) such an action is data. Its rows are fixed when it starts; its own page shows how far it is.
+Like a verb (verbs.py) such an action is data. Its rows are fixed when it starts; its own page shows its progress.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Matching:
         verb: Has the action's name, permission and words; its own form and service are for chosen rows.
         start: A service of jobs/services/operate/bulk.py; called with the filter, `actor` and the form's fields.
         initial: The form's first values, by the filter and the count.
-        done: What will be said of the rows, if not the verb's words.
+        done: Says what happened to the rows; empty: the verb's word does.
     """
 
     verb: Verb
@@ -87,7 +87,7 @@ class MatchingMixin(QueueAdmin):
         """The actions that this person may carry out on all matching rows, as buttons that keep the list's filters."""
         query = filters_of(request)
         if not query:
-            return []  # without a filter: nobody means all rows by a button above a list
+            return []  # without a filter, a button above a list would change all rows, which nobody means
         return [
             {
                 "label": f"{one.verb.label}…",
@@ -136,7 +136,7 @@ class MatchingMixin(QueueAdmin):
             " are left alone.",
             overrides=verb.overrides,
             button=f"Yes, {verb.label.lower()} all" if verb.overrides else f"{verb.label} all",
-            # If the count stopped at none, rows may still match: the operation will look at all of them.
+            # If the bounded count found no row, rows may still match: the operation will look at all of them.
             applying=words_of(counted.count, counted.is_least) if counted.count or counted.is_least else 0,
             left_alone=0,
             done=action.done or verb.done,

@@ -1,4 +1,4 @@
-"""Bulk operations: how far they are, and how to stop one."""
+"""The admin screen of bulk operations: their progress, and stopping or continuing an operation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from queueops.tenancy.people import name_of
 from .matching import words_of as words_of_count
 
 MAX_FOLLOWED = 20_000  # newest requeued jobs whose outcome the page tells
-MAX_FAILED_NAMED = 20  # the newest
+MAX_FAILED_NAMED = 20  # failed rows, the newest
 MAX_ERROR_LENGTH = 150
 SLOW = 10  # rows a minute; below it the time for one row says more
 COLOURS = {"running": "info", "done": "success", "cancelled": "warning", "failed": "danger"}
@@ -170,7 +170,7 @@ def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:
 
 
 def canary_of(operation: BulkOperation) -> str:
-    """How far the rows that go first are; empty: there are none."""
+    """Describe the progress of the canary, the rows that go first; empty: the operation has no canary."""
     if operation.canary is None:
         return ""
     found = canary_outcome(operation)

@@ -29,20 +29,20 @@ class JobStateFilter(Choice):
         if state in parts:
             return queryset.filter(parts[state])
         rows = super().queryset(request, queryset)
-        # As the badges and counts have it: a part of a state that is told apart is not in it.
+        # As in badges and counts, leave out the part of a state that people see as a state of its own.
         if state == JobState.RATE_LIMITED:
             return rows.exclude(parts[OUTAGE])
         return rows.exclude(parts[SCHEDULED]) if state == JobState.QUEUED else rows
 
 
 def state_badge(state: str) -> SafeString:
-    """The badge of a state, or of a part of one that is told apart."""
+    """Return the badge of a state, or of a part of a state that people see as a state of its own."""
     shown = SHOWN[state]
     return formatting.badge(shown.tone, shown.sign, shown.words)
 
 
 def until_when(part: Scheduled) -> SafeString | str:
-    """When the first and the last of what is scheduled begin; empty: nothing is."""
+    """Say when the first and the last scheduled job may begin; empty: no job is scheduled."""
     if not part.jobs:
         return ""
     if part.first == part.last:

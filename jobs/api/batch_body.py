@@ -30,7 +30,7 @@ from queueops.rest.parsers import (
 
 from . import inputs
 
-BEGIN = 1_000  # bytes in which a body shows what it is
+BEGIN = 1_000  # first bytes of a body, which show whether it is an array
 AN_ARRAY = 'The body is an array: send {"jobs": [...]}, or one job a line as application/x-ndjson.'
 
 

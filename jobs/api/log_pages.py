@@ -12,7 +12,7 @@ from queueops.rest.pagination import NewestFirst
 
 
 class LogPages(NewestFirst):
-    """A cursor names its epoch, because a restored database gives ids of events again."""
+    """Pages whose cursors name an epoch, because a restored database gives ids of events again."""
 
     def encode(self, last: object) -> str:
         return f"{current_epoch()}.{super().encode(last)}"

@@ -1,1 +1,1 @@
-"""The doors that official clients know: OpenAI's at /openai/v1/, Anthropic's at /anthropic/v1/."""
+"""The doors, providers' APIs for their official clients: OpenAI's at /openai/v1/, Anthropic's at /anthropic/v1/."""

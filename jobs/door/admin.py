@@ -1,4 +1,4 @@
-"""Model routes: where calls go that come in by a door."""
+"""The admin screen of model routes, which say where calls that come in by a door go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of a door: made of a file's lines, told in the words of its providers, cancelled."""
+"""Batches of a door: makes them of a file's lines or a body's requests, counts their jobs, and cancels them."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ MAX_FAULTS_TOLD = 20
 @dataclass(frozen=True, slots=True)
 class DoorCounts:
     """
-    How a door's batch stands.
+    The jobs of a door's batch, by how they ended.
 
     Attributes:
-        finished_at: When it ended, which house-keeping notes some seconds later. None: it goes on, or nothing was made.
+        finished_at: When the batch ended; house-keeping notes this some seconds later. None: it goes on, or its lines
+            were refused.
     """
 
     total: int = 0
@@ -107,9 +108,9 @@ def batch_of_file(
     file_id: UUID, *, project_id: str, endpoint: str, window: str, metadata: Mapping[str, str] | None, **by: str
 ) -> DoorBatch:
     """
-    Make a batch of a file's lines, or return the one that the same request has made.
+    Make a batch of a file's lines, or return the batch that the same request has made.
 
-    Lines that are not valid refuse the file as a whole: the batch has their errors, and nothing is carried out.
+    If any line is not valid, the whole file is refused: the batch has the errors, and no job is made.
 
     Args:
         by: `actor` and `key` of `_make_once`.
@@ -132,7 +133,7 @@ def batch_of_requests(
     lines: Callable[[LineReader], Iterable[Line]], raw: bytes, *, project_id: str, endpoint: str, window: str, **by: str
 ) -> DoorBatch:
     """
-    Make a batch of the requests that came in one body, or return the one that the same body has made.
+    Make a batch of the requests that came in one body, or return the batch that the same body has made.
 
     Args:
         lines: The requests as jobs.
@@ -140,7 +141,7 @@ def batch_of_requests(
         by: `actor` and `key` of `_make_once`.
 
     Raises:
-        RequestsRefused: Some are not valid. Nothing was stored, as by all that follow.
+        RequestsRefused: Some requests are not valid. Nothing was stored; this holds for the next errors, too.
         IdempotencyKeyReused, QueueFull, OutOfTime, ClientLeft
     """
     made = _new(Protocol.ANTHROPIC, project_id, endpoint, window)
@@ -157,10 +158,11 @@ def _make_once(
     batch: DoorBatch, store: Callable[[LineReader], None], *, asked: list[Any], actor: str, key: str
 ) -> DoorBatch:
     """
-    Store a batch, unless the same request has made one: that is returned.
+    Store a batch, or return the batch that the same request has made.
 
     Args:
-        key: The request's Idempotency-Key, which says for good that it is the same. Empty: that within SAME_FOR does.
+        key: The request's Idempotency-Key: requests with one key are the same for ever. Empty: equal requests are the
+            same within SAME_FOR.
     """
     batch.asked = digest_of(asked)
     batch.digest = digest_of([key]) if key else batch.asked
@@ -173,7 +175,7 @@ def _make_once(
 
 
 def refused_requests(batch: DoorBatch) -> RequestsRefused:
-    """The error that tells of the first faults, each with its place."""
+    """Return the error that names the first faults, each with its place."""
     told = []
     for error in batch.errors[:MAX_FAULTS_TOLD]:
         place = f"requests.{error['line'] - 1}" if error["line"] else "requests"
@@ -185,8 +187,10 @@ def refused_requests(batch: DoorBatch) -> RequestsRefused:
 
 def same_again(batch: DoorBatch, *, key: str) -> DoorBatch | None:
     """
-    The batch that the same request has made: lately, and it goes on or has ended; or whenever it was, where a key says
-    that it is the same. A refused request is made again: nothing of it was stored.
+    Return the batch that the same request has made; None: none has.
+
+    With a key, the batch may be of any age, and cancelled. Without a key, it was made within SAME_FOR and was not
+    cancelled. A request whose lines were refused is carried out again: it made no jobs.
 
     Raises:
         IdempotencyKeyReused: The key was used for another request.
@@ -213,8 +217,10 @@ def _reader_for(batch: DoorBatch) -> LineReader:
 
 def _deadline_of(batch: DoorBatch) -> datetime:
     """
-    By when its jobs are wanted. The providers' own batches take up to a day: what is asked for within a day may take as
-    long there, and what is left then goes live. Else all of it would go live at once, at the full price.
+    Return by when the batch's jobs are wanted.
+
+    Providers' own batches take up to a day. Jobs with a window of a day may take a day there, and the jobs that are
+    left then go live. Without the added margin all of them would go live at once, at the full price.
     """
     margin = timedelta(seconds=settings.QUEUEOPS.batch_margin_seconds)
     is_whole_day = window_of(batch.window) == PROVIDERS_WINDOW
@@ -252,14 +258,14 @@ def find_batch(batch_id: UUID, *, project_id: str, door: Protocol) -> DoorBatch:
 
 
 def counts_of(batches: Sequence[DoorBatch]) -> dict[UUID, DoorCounts]:
-    """How each of these batches stands."""
+    """Return the counts of each of these batches."""
     ids = [batch.batch_id for batch in batches if batch.batch_id is not None]
     rows = {row.pk: row for row in Batch.objects.filter(pk__in=ids).only("id", "total", "finished_at")}
     counts = batch_counts(ids)
     found = {}
     for batch in batches:
         row = rows.get(batch.batch_id) if batch.batch_id is not None else None
-        if row is None:  # refused; or its time is over, and house-keeping has been there
+        if row is None:  # the lines were refused, or house-keeping has deleted the batch after its time
             found[batch.pk] = DoorCounts(finished_at=batch.complete_by if batch.batch_id else None)
             continue
         by_state = counts[row.pk]
@@ -276,13 +282,13 @@ def counts_of(batches: Sequence[DoorBatch]) -> dict[UUID, DoorCounts]:
 
 
 def batches_naming(project_id: str, text: str) -> list[UUID]:
-    """A project's batches of doors that have a text in what is kept of their request."""
+    """Return a project's door batches that have a text in their file name, metadata or errors."""
     rows = DoorBatch.objects.filter(project_id=project_id).iterator(chunk_size=100)
     return [batch.pk for batch in rows if text in f"{batch.file_name} {batch.metadata} {batch.errors}"]
 
 
 def custom_id_of(job: Job) -> str:
-    """The name that its producer gave a job that came by a door; empty: it did not, or was tried again by a new job."""
+    """Return the `custom_id` of a job that came by a door; empty: it did not, or it is a requeue of such a job."""
     key = job.idempotency_key or ""
     if job.batch_id is None or not KEY.match(key):
         return ""
@@ -291,7 +297,7 @@ def custom_id_of(job: Job) -> str:
 
 
 def own_id_of(text: str) -> str:
-    """Return our own id of a batch or job whose id at a door this is; empty: it is none."""
+    """Return our own id of the batch or job that has this id at a door; empty: the text is no such id."""
     found = DOOR_ID.fullmatch(text)
     if found is None:
         return ""
@@ -302,20 +308,20 @@ def own_id_of(text: str) -> str:
 
 
 def told_of_door(batch_id: UUID) -> str:
-    """Tell people of a batch that came by a door: its id there, file and metadata; empty: it did not."""
+    """Describe a batch that came by a door: its id there, file and metadata; empty: it came another way."""
     batch = DoorBatch.objects.filter(batch_id=batch_id).first()
     if batch is None:
         return ""
     name = f"{batch.get_door_display().partition(',')[0]}: {PREFIXES[Protocol(batch.door)]}{batch.pk.hex}"
     file = f", file {batch.file_name}" if batch.file_name else ""
-    known = batch.metadata if isinstance(batch.metadata, dict) else {}  # a text where it may not be read
+    known = batch.metadata if isinstance(batch.metadata, dict) else {}  # a text, if it may not be read
     pairs = "".join(f", {name}={value}" for name, value in known.items())
     return f"{name}{file}, {batch.endpoint} within {batch.window}{pairs}"
 
 
 def ensure_whole(batch: DoorBatch, lines: int, *, answered: bool | None) -> None:
     """
-    Make sure that a file which was just written has all that the batch counts.
+    Check that a file which was just written has a line for each job that the batch counts.
 
     Raises:
         ResultsGone
@@ -328,7 +334,7 @@ def ensure_whole(batch: DoorBatch, lines: int, *, answered: bool | None) -> None
 
 
 def forget_batches() -> int:
-    """Delete what was kept of batches that are gone, and of refused ones; for house-keeping. Returns how many."""
+    """Delete old rows whose batch was deleted or never made; for house-keeping. Returns how many."""
     old = DoorBatch.objects.filter(created_at__lt=Now() - REFUSED_KEPT)
     return old.filter(~Exists(Batch.objects.filter(pk=OuterRef("batch_id")))).delete()[0]
 

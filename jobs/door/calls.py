@@ -22,7 +22,7 @@ from .repeats import digest_of, lock_request
 from .routes import routes_of
 
 REPEATED_FOR = timedelta(minutes=30)  # official clients wait for ten minutes, and try three times
-KEY_PREFIX = "door/"  # before the keys of requests, which are not those of jobs
+KEY_PREFIX = "door/"  # keeps idempotency keys of requests apart from keys of jobs
 
 
 def submit_call(
@@ -41,13 +41,13 @@ def submit_call(
 
     Args:
         text: The body as it was written.
-        key: Of the request: another one with it is the same.
-        is_repeated: Its client sends it again, because no answer came: the job that it made lately stands for it.
+        key: The request's idempotency key: another request with this key is the same request.
+        is_repeated: The client sends it again, because no answer came: the job that it made lately is returned.
 
     Raises:
         BadDoorRequest, NoModelRoute, QueueFull, IdempotencyKeyReused: Nothing was stored.
     """
-    if body.get("background") is not None:  # the queue waits for the provider
+    if body.get("background") is not None:  # the queue does the waiting: the provider is to answer the call itself
         body, text = {**body, "background": False}, with_members(text, {"background": False})
     digest = digest_of([actor, endpoint, text])
     with transaction.atomic():
@@ -78,7 +78,7 @@ def _made_lately(project_id: str, digest: str) -> UUID | None:
 
 
 def forget_calls() -> int:
-    """Delete what no client repeats any more; for house-keeping. Returns how many."""
+    """Delete the rows of calls that no client repeats any more; for house-keeping. Returns how many."""
     return DoorCall.objects.filter(created_at__lt=Now() - REPEATED_FOR).delete()[0]
 
 

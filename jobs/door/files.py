@@ -1,4 +1,4 @@
-"""Files of a door: stored and read part by part, so that a file of 200 MB never is in memory."""
+"""Files of a door, stored and read part by part, so that a file of 200 MB is never in memory as a whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .errors import BadDoorRequest, NoSuchObject
 from .models import DoorFile, DoorFilePart
 
 FILE = "file-"  # before an id
-PURPOSES = ("batch", "user_data")  # a batch's lines; a text that payloads name
+PURPOSES = ("batch", "user_data")  # lines of a batch, and texts that payloads name
 FILE_PART_BYTES = 1_000_000
 KEPT_DAYS = 30  # as OpenAI keeps files of batches; docs/reference/wire-facts.md
 MIN_KEPT = timedelta(hours=1)  # OpenAI's bounds of expires_after
@@ -45,7 +45,7 @@ def store_file(
 
     Args:
         blocks: Its content, in pieces of any size.
-        kept: How long.
+        kept: How long the file is kept.
 
     Raises:
         BadDoorRequest: Its purpose is not known, or it is empty. Nothing was stored.
@@ -112,7 +112,7 @@ def id_in(text: str, prefix: str) -> UUID:
 def find_file(file_id: UUID, *, project_id: str, field: str = "id") -> DoorFile:
     """
     Args:
-        field: Where the request names it.
+        field: The field of the request that names the file.
 
     Raises:
         NoSuchObject
@@ -151,7 +151,7 @@ def read_file(name: str, *, project_id: str, most_bytes: int) -> bytes:
 
 def copy_file(file: DoorFile) -> IO[bytes]:
     """
-    Copy a file's content to one on this machine's disk that nobody else sees, ready to be read.
+    Copy a file's content to a temporary file on this machine's disk that no other process sees, ready to be read.
 
     Raises:
         NoSuchObject: It was deleted meanwhile.
@@ -164,7 +164,7 @@ def copy_file(file: DoorFile) -> IO[bytes]:
             ensure_wanted()
             copy.write(zlib.decompress(open_bytes(bytes(part.content))))
             number += 1
-        if copy.tell() != file.size_bytes:  # somebody has deleted it meanwhile
+        if copy.tell() != file.size_bytes:  # the file was deleted meanwhile
             raise _no_file(file.pk)
         copy.seek(0)
         stack.pop_all()
@@ -172,7 +172,7 @@ def copy_file(file: DoorFile) -> IO[bytes]:
 
 
 def files_naming(project_id: str, text: str) -> list[UUID]:
-    """A project's files that have a text in their name or content; they are read part by part, one after the other."""
+    """Return a project's files that have a text in their name or content; reads one part of one file at a time."""
     needle, found = text.encode(), []
     for file in DoorFile.objects.filter(project_id=project_id).iterator(chunk_size=100):
         before = file.file_name.encode() + b"\n"
@@ -181,7 +181,7 @@ def files_naming(project_id: str, text: str) -> list[UUID]:
             if needle in block:
                 found.append(file.pk)
                 break
-            before = block[1 - len(needle) :]  # it may begin in one part and end in the next
+            before = block[1 - len(needle) :]  # the text may begin in one part and end in the next
     return found
 
 

@@ -20,8 +20,8 @@ from .routes import route_for
 
 LINE_READ_BYTES = 262_144
 MAX_SHOWN_LENGTH = 80
-MAX_CUSTOM_ID_LENGTH = 160  # with what stands before it, it has to fit an idempotency key
-IN_BODY = "body."  # before the places that llm.call names
+MAX_CUSTOM_ID_LENGTH = 160  # with `key_prefix` before it, it has to fit into an idempotency key
+IN_BODY = "body."  # the beginning of the places that errors of llm.call name
 MEMBERS = ("custom_id", "method", "url", "body")
 
 
@@ -31,10 +31,10 @@ class LineReader:
     Turns the lines of one batch into jobs.
 
     Attributes:
-        endpoint: Where all of them go, such as /v1/chat/completions.
+        endpoint: The provider's endpoint that all jobs call, such as /v1/chat/completions.
         key_prefix: What stands before the `custom_id` in a job's idempotency key.
-        complete_by: By when they are wanted.
-        most_bytes: Of a line; of a longer one only the beginning is read.
+        complete_by: By when the jobs are wanted.
+        most_bytes: The length of a line; only the beginning of a longer line is read.
     """
 
     routes: Sequence[ModelRoute]
@@ -62,7 +62,7 @@ class LineReader:
 
         Args:
             text: The body as it was written.
-            where: What a line calls its body.
+            where: The name of the body in a line.
 
         Raises:
             BadDoorRequest, NoModelRoute
@@ -132,7 +132,7 @@ def call_payload(
 
 
 def shown(name: str) -> str:
-    """A name of a stranger's as errors tell it: a file may have a thousand of any length."""
+    """Return a client's name as errors show it, shortened: a file may have a thousand names of any length."""
     return name[:MAX_SHOWN_LENGTH].replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -142,10 +142,10 @@ def _bad(param: str, message: str) -> BadDoorRequest:
 
 def fault_of(fields: Mapping[str, Sequence[str]], message: str) -> tuple[str, str]:
     """
-    Return where a request has its first fault, in the words of the provider's own body, and what it is.
+    Return the place of a request's first fault, as the provider's own body names it, and the fault.
 
     Args:
-        fields, message: Of an error about the job that was made of it.
+        fields, message: The error about the job that was made of the request.
     """
     for name, said in fields.items():
         place, _, rest = said[0].partition(" ")
@@ -168,7 +168,7 @@ def refuse_unknown_members(given: dict[str, Any], known: Sequence[str]) -> None:
 
 
 def _lines(file: IO[bytes], limit: int) -> Iterator[bytes]:
-    """The lines of a file, one after the other; of a long one the beginning, `limit` bytes of it."""
+    """Yield the lines of a file; of a line that is longer than `limit` bytes, only so many."""
     is_first = True
     while line := file.readline(limit):
         if len(line) == limit and not line.endswith(b"\n"):

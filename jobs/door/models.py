@@ -1,4 +1,4 @@
-"""Routes of models, and what came in by a door: files and batches."""
+"""Routes of models, and the files, calls and batches that came in by a door."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Protocol(models.TextChoices):
 
 
 class ModelRoute(models.Model):
-    """Where calls for a model go that come in by a door."""
+    """Says where calls for a model go that come in by a door: to which provider, with which credential."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
@@ -60,7 +60,7 @@ class ModelRoute(models.Model):
 
 
 class DoorFile(models.Model):
-    """A file that came in by a door. Its content is in parts, so that nobody ever holds all of it."""
+    """A file that came in by a door. Its content is in parts, so that no process ever has all of it in memory."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
@@ -82,7 +82,7 @@ class DoorFile(models.Model):
 
 
 class DoorFilePart(models.Model):
-    """A part of a file's content, compressed by zlib; then sealed, where its project is."""
+    """A part of a file's content, compressed by zlib, and then encrypted if its project encrypts payloads."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
     file = models.ForeignKey(DoorFile, models.CASCADE, related_name="parts", db_index=False)
@@ -97,7 +97,7 @@ class DoorFilePart(models.Model):
 
 
 class DoorCall(models.Model):
-    """A single call, for some minutes: a client that sends it again is told of the same job."""
+    """A single call, kept for some minutes: a client that sends it again gets the same job."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
     digest = models.CharField(max_length=64)
@@ -115,7 +115,7 @@ class DoorCall(models.Model):
 
 
 class DoorBatch(models.Model):
-    """A batch in the words of the door by which it came."""
+    """A batch as the API of its door describes it."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)

@@ -1,4 +1,4 @@
-"""How a door's jobs ended: the provider's own answers, or why there is none."""
+"""Outcomes of a door's jobs: the provider's own answers, or why there is no answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from queueops.core.web.asking import ensure_wanted
 from .models import DoorBatch
 
 JOBS_AT_ONCE = 500
-RESULTS_AT_ONCE = 20  # in memory; one may have megabytes
+RESULTS_AT_ONCE = 20  # results in memory; a single one may have megabytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class DoorOutcome:
     How a job ended.
 
     Attributes:
-        custom_id: What its producer calls it.
-        body: The provider's whole answer; None: there is none.
-        code, message: Why there is none.
-        status: What the provider answered, as an HTTP status; None: nothing that came to us.
+        custom_id: The producer's name for it.
+        body: The provider's whole answer; None: there is no answer.
+        code, message: Why there is no answer.
+        status: The HTTP status of the provider's answer; None: no answer reached us.
     """
 
     job: UUID
@@ -54,7 +54,7 @@ class DoorOutcome:
 
 def outcome_of(job: Job, custom_id: str = "") -> DoorOutcome:
     """
-    How an ended job ended.
+    Return the outcome of an ended job.
 
     Raises:
         ResultMissing, StoreError: Of a result in the result store.
@@ -82,7 +82,8 @@ def _without_answer(job: Job, custom_id: str, status: int | None) -> DoorOutcome
 
 def outcomes_of(batch: DoorBatch, *, answered: bool | None) -> Iterator[DoorOutcome]:
     """
-    The ended requests of a batch in the order of its lines; one that was tried again later comes at its last place.
+    Yield the outcomes of a batch's ended requests in the order of its lines. A requeued request comes at the place of
+    its last job.
 
     Args:
         answered: Those with an answer, or those without; None: all.
@@ -101,7 +102,7 @@ def outcomes_of(batch: DoorBatch, *, answered: bool | None) -> Iterator[DoorOutc
         rows = (rows if answered is not False else rows.defer("result")).defer("payload").order_by("pk")
         keys = _keys_of(rows)
         letters = dict(DeadLetter.objects.filter(job_id__in=list(keys)).values_list("job_id", "http_status"))
-        # Not those that have ended since: nothing else is known of them yet.
+        # Leave out jobs that have ended since: their keys and dead letters were not read.
         for job in rows.filter(pk__in=list(keys)).iterator(chunk_size=RESULTS_AT_ONCE):
             ensure_wanted()
             custom_id = (keys.get(job.pk) or "").removeprefix(batch.key_prefix)
@@ -113,7 +114,7 @@ def outcomes_of(batch: DoorBatch, *, answered: bool | None) -> Iterator[DoorOutc
 
 
 def _keys_of(jobs: QuerySet[Job]) -> Mapping[UUID, str | None]:
-    """The idempotency keys of jobs; of one that was tried again, that of the first."""
+    """Return the idempotency keys of jobs; a requeued job has the key of its first job."""
     named = list(jobs.values_list("pk", "idempotency_key", "origin_id"))
     found = {pk: key for pk, key, _ in named}
     open_ends = {pk: origin for pk, key, origin in named if key is None and origin is not None}
@@ -132,7 +133,7 @@ def _keys_of(jobs: QuerySet[Job]) -> Mapping[UUID, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class WrittenLines:
-    """`file` is ready to be read, and nobody else sees it."""
+    """`file` is ready to be read, and no other process sees it."""
 
     file: IO[bytes]
     lines: int
@@ -140,7 +141,7 @@ class WrittenLines:
 
 def write_lines(outcomes: Iterable[DoorOutcome], line_of: Callable[[DoorOutcome], dict[str, Any]]) -> WrittenLines:
     """
-    Write a line for each.
+    Write a line for each outcome into a temporary file.
 
     Raises:
         TableTooLarge

@@ -1,4 +1,4 @@
-"""Requests that come again: official clients repeat a POST whose answer did not come."""
+"""Recognises requests that come again: official clients repeat a POST whose answer did not come."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from django.db import connection
 
 
 def digest_of(asked: Any) -> str:
-    """By what a request is known when it comes again."""
+    """Return the digest by which a repeated request is recognised."""
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 def lock_request(project_id: str, digest: str) -> None:
-    """Let the repetition of a request wait for the transaction of the first one: it must find what that has made."""
+    """Let a repeated request wait for the transaction of the first one, so that it finds the job or batch of that."""
     with connection.cursor() as cursor:
         name = f"queueops door {project_id} {digest}"
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])

@@ -1,4 +1,4 @@
-"""Routes of models: making, changing and deleting them, and finding the one by which a call goes."""
+"""Makes, changes and deletes routes of models, and finds the route of a call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .models import REST, ModelRoute, Protocol
 
 FIGURES = ("place", "pattern", "provider", "credential", "service")
 MAX_ROUTES = 200  # of a project
-MAX_MODELS = 1_000  # that are listed
+MAX_MODELS = 1_000  # models in a list
 TAKEN = {"pattern": ["Another route of the project is for it, by the same provider's protocol."]}
 
 
@@ -85,8 +85,8 @@ def delete_route(route_id: UUID, *, project_id: str, actor: str, reason: str = "
 
 def routes_of(project_id: str) -> list[ModelRoute]:
     """
-    A project's routes in the order in which they are tried: by place; a name before a beginning, a longer one before a
-    shorter one.
+    Return a project's routes in the order in which they are tried: by place, then whole names before beginnings (`*`),
+    then longer patterns before shorter ones.
     """
     rows = ModelRoute.objects.filter(project_id=project_id)
     return sorted(rows, key=lambda row: (row.place, row.pattern.endswith(REST), -len(row.pattern), row.pattern))
@@ -117,7 +117,7 @@ def route_for(routes: Sequence[ModelRoute], model: str, provider: Protocol) -> M
 
 
 def known_models(project_id: str) -> list[tuple[str, str]]:
-    """The models that a project's routes name, or take and have prices: (name, service), sorted."""
+    """Return (name, service), sorted, of models that routes of a project name, or that fit a route and have a price."""
     routes = routes_of(project_id)
     found = {route.pattern: route.service_name for route in routes if not route.pattern.endswith(REST)}
     services = {route.service_name for route in routes}

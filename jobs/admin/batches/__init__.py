@@ -1,1 +1,1 @@
-"""Batches: their list and pages, and what a person may do with a whole one."""
+"""Batches: their list and pages, and what a person may do with a whole batch."""

@@ -177,7 +177,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
         return [path("<uuid:pk>/results.<str:form>", table, name="jobs_batch_results"), *super().get_urls()]
 
     def table(self, request: HttpRequest, pk: UUID, form: str) -> HttpResponseBase:
-        """All jobs of a batch as a file, what went in beside what came out, with secrets masked."""
+        """Answer with all jobs of a batch as a file: payloads beside results, with secrets masked."""
         batch = Batch.objects.filter(pk=pk).only("project_id").first()
         if batch is None or form not in CONTENT_TYPES:
             raise Http404
@@ -222,7 +222,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, PageAdmin):
             fitting |= {"cancel", "priority"}
         if batch.guard_state == GuardState.TRIAL or Dependency.objects.filter(owner_id=batch.pk, let_go=False).exists():
             fitting.add("go-on")
-        # By the index on (batch, status): dead letters have none on the batch.
+        # Read jobs, by their index on (batch, status): dead letters have no index on the batch.
         failed = Job.objects.filter(batch_id=batch.pk, status=JobState.FAILED)
         if failed.filter(dead_letter__isnull=False, dead_letter__resolution=None).exists():
             fitting.add("retry-failed")
@@ -321,7 +321,7 @@ def _after(batch: Batch) -> SafeString | str:
 
 
 def _guard(batch: Batch) -> str:
-    """When the batch stops itself, and whether it has; empty: never."""
+    """Say when the batch stops itself, and whether it has stopped; empty: it never stops itself."""
     if batch.guard is None:
         return ""
     words = {
@@ -335,7 +335,7 @@ def _guard(batch: Batch) -> str:
 
 
 def _callback(batch: Batch) -> SafeString | str:
-    """The job that the batch names in on_finish, with its state while that is kept; empty: none."""
+    """The job that the batch names in on_finish, with its state while the job is kept; empty: it names no job."""
     if batch.on_finish_job is None:
         return ""
     job = Job.objects.filter(pk=batch.on_finish_job).only("kind", "status").first()

@@ -31,7 +31,7 @@ from . import verbs
 MAX_LETTERS_MATCHED = 100_000  # of a preview; beyond it the page says "at least"
 QUOTA_SHARE = 0.5  # of a service's slowest limit, proposed for a replay: the rest is for new work
 
-# the list's parameters, and the filter's
+# parameters of the list's address, each with the field of the filter
 PARAMETERS = {
     "project": "project_id",
     "batch_id": "batch_id",

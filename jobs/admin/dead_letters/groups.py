@@ -17,7 +17,7 @@ from queueops.core.web.read_your_writes import may_lag
 from queueops.screens import formatting
 from queueops.screens.paging import as_uuid
 
-NARROWED_BY = {"project": "project_id", "batch_id": "batch_id"}  # the address's parameters, and what they narrow
+NARROWED_BY = {"project": "project_id", "batch_id": "batch_id"}  # parameters of the address, and filter fields
 
 
 @may_lag
@@ -47,7 +47,7 @@ def shown_causes(narrowed: Mapping[str, str], *, most: int = MAX_CAUSES) -> list
     The causes of open dead letters, as pages show them.
 
     Args:
-        narrowed: By NARROWED_BY, of a project or a batch alone.
+        narrowed: Names of NARROWED_BY with values; empty: dead letters of all projects.
     """
     causes = causes_of({NARROWED_BY[name]: value for name, value in narrowed.items()}, most=most)
     return [

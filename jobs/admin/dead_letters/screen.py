@@ -197,7 +197,7 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
 
 
 def _shown(identifier: UUID | None, names: Mapping[UUID, str]) -> str:
-    """A name, or the end of the id where it has none."""
+    """Return the name of an id, or the end of the id if it has no name."""
     return (names.get(identifier) or f"…{str(identifier)[-8:]}") if identifier else NOTHING
 
 

@@ -1,1 +1,1 @@
-"""Jobs: their list, the page of one with its timeline, and what a person may do with them."""
+"""Jobs: their list, each job's page with its timeline, and what a person may do with jobs."""

@@ -13,7 +13,7 @@ from jobs.services.operate.job_filter import STATES_OF, JobFilter
 
 from . import verbs
 
-# the list's parameters, and the filter's
+# parameters of the list's address, each with the field of the filter
 PARAMETERS = {
     "project": "project_id",
     "batch_id": "batch_id",
@@ -44,5 +44,5 @@ ACTION_OF = {
 
 
 def states_of(action: Matching) -> frozenset[Any]:
-    """The states of the jobs that an action does something to."""
+    """Return the states of the jobs that an action changes."""
     return STATES_OF[ACTION_OF[action.verb.name]]

@@ -1,7 +1,7 @@
 """
 Fields of a form, drawn from a JSON Schema.
 
-They only read what is typed as JSON; whether it is right the handler's own schema decides, as for every submission.
+The fields only turn typed text into JSON. The handler's own schema validates the JSON, as for every submission.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BOUNDS = {
 
 
 def inlined(schema: Any, defs: Schema, within: frozenset[str] = frozenset()) -> Any:
-    """Return a schema with what it refers to in place; what refers to itself ends as anything."""
+    """Return a schema with its definitions in place of each `$ref`; one that refers to itself ends as any value."""
     if isinstance(schema, list):
         return [inlined(one, defs, within) for one in schema]
     if not isinstance(schema, dict):
@@ -62,9 +62,9 @@ def draw(
 
     Args:
         schema: Inlined.
-        is_asked: It is marked as required.
-        choices: Texts to choose from, and how each is shown, where the schema does not name them.
-        value: What it will show; what has no place in a field of its own is shown as JSON.
+        is_asked: The field is marked as required.
+        choices: Texts to choose from, and how each is shown, if the schema does not name them.
+        value: The value that the field will show; a value that does not fit the field is shown as JSON.
     """
     branches = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     if len(branches) == 1:
@@ -91,7 +91,7 @@ def _told(schema: Schema, *facts: str) -> SafeString:
 
 
 def with_code(text: str) -> SafeString:
-    """A docstring or description with what stands in backticks as code."""
+    """Return a docstring or description in which text in backticks is code."""
     return mark_safe(_CODE.sub(r"<code>\1</code>", conditional_escape(text)))  # noqa: S308 - escaped first
 
 
@@ -100,8 +100,8 @@ class DrawnField(forms.CharField):
     A field whose clean value is JSON text; None: it is left out.
 
     Attributes:
-        is_asked: It is marked as required. That it is given the schema checks, with all else.
-        schema_text: What a JSON field may hold; empty: the others say it themselves.
+        is_asked: The field is marked as required. The schema checks that a value is given.
+        schema_text: The schema of a JSON field, for people; empty for fields that need no such text.
     """
 
     schema_text = ""
@@ -115,7 +115,7 @@ class DrawnField(forms.CharField):
         return True
 
     def shows(self, value: Any) -> bool:
-        """Whether a value can be shown, and read again as what it was."""
+        """Whether the field can show a value, and read the same value back."""
         return True
 
     def shown(self, value: Any) -> Any:
@@ -154,7 +154,7 @@ class _Text(DrawnField):
 
 class _Figure(DrawnField):
     def __init__(self, name: str, schema: Schema, *, is_asked: bool) -> None:
-        # Not type=number: a browser throws away what it takes for no number, before anybody can say what is wrong.
+        # Not type=number: a browser drops text that is not a number, and the form could not say what is wrong.
         mode = "numeric" if schema["type"] == "integer" else "decimal"
         widget = UnfoldAdminTextInputWidget(attrs={"inputmode": mode, "autocomplete": "off"})
         super().__init__(name, schema, is_asked=is_asked, widget=widget)
@@ -202,7 +202,7 @@ class _Choice(DrawnField):
         return "" if value is None else self.NAMES[value] if isinstance(value, bool) else str(value)
 
     def prepare_value(self, value: Any) -> Any:
-        # The default is the empty choice.
+        # The empty choice stands for the default.
         return "" if not self.is_asked and value == self.shown(self.schema.get("default")) else value
 
     def read(self, typed: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A job from a form: its fields are drawn from what its kind takes, and its price is shown before it is submitted."""
+"""Makes a job from a form: the kind's schema gives the fields, and the price is shown before the job is submitted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from queueops.tenancy.secrets.credentials import usable_by
 from .drawn import DrawnField, JsonObjectField, MomentField, Schema, draw, inlined, with_code
 
 SUBMIT, AGAIN, REQUEUE = "jobs.add_upload", "jobs.run_again", "jobs.requeue_deadletter"
-MAX_UNFOLDED = 8  # fields of a payload that are shown without being asked for, where its kind does not say which
+MAX_UNFOLDED = 8  # a payload with more fields folds those that are neither required nor shown first by its kind
 MOMENTS = ("scheduled_at", "complete_by", "expires_at")
 SHOWN_FIRST = ("priority", "scheduled_at")
 FOLDED = (
@@ -60,10 +60,10 @@ class Opened:
     The values that a form opens with.
 
     Attributes:
-        payload: Of the job whose work is done again; None: of none, or of one that the person may not read.
+        payload: The payload of the job whose work is done again; None: no job's, or the person may not read it.
         job: Fields of JobSpec.
         fixed: Fields of JobSpec that the form does not show.
-        shows: The fields of JobSpec that it does.
+        shows: Fields of JobSpec that the form shows.
     """
 
     payload: Mapping[str, Any] | None = None
@@ -87,7 +87,7 @@ class JobForm(forms.Form):
     """
     The fields of one job. Errors of the services name fields of its payload `payload.<name>`, and so does the form.
 
-    `payload` is for what has no field of its own.
+    The field `payload` takes the members of the payload that have no field of their own.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class JobForm(forms.Form):
         properties: Mapping[str, Any] = schema.get("properties", {})
         payload = self.opened.payload or {}
         names = {name: value for name, value in payload.items() if self._is_credential(name)}
-        shown = {**masked(payload), **names}  # a credential's name is no secret, though the word is one of the mask's
+        shown = {**masked(payload), **names}  # a credential's name is no secret, though the mask takes it for one
         required = schema.get("required", ())
         for name in sorted(properties, key=lambda name: name not in required):  # stable: else in the schema's order
             choices = _credentials(self, payload.get(name)) if self._is_credential(name) else None
@@ -151,7 +151,7 @@ class JobForm(forms.Form):
         return given
 
     def _whole(self, name: str, drawn: DrawnField, text: str | None) -> str | None:
-        """The value with what was masked or shown without its last digit filled in again."""
+        """Return the typed value, with masked secrets and digits that were not shown filled in from the original."""
         payload = self.opened.payload
         if payload is None:
             return text
@@ -190,7 +190,7 @@ class JobForm(forms.Form):
         return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in own.items())}}}"
 
     def tell(self, error: QueueOpsError | LineError) -> None:
-        """Put what is wrong at the fields where it is."""
+        """Show each fault of an error at its field."""
         self.add_error(None, error.message)
         is_key = error.code == IdempotencyKeyReused.code
         fields = {"idempotency_key": ["Choose another, or leave it empty."]} if is_key else error.fields
@@ -207,7 +207,7 @@ class JobForm(forms.Form):
 
     @property
     def sections(self) -> Iterator[dict[str, Any]]:
-        """The parts of the page: what is shown, what is folded, and whether that has to be seen."""
+        """The parts of the page: shown fields, folded fields, and whether the folded fields have to be seen."""
         payload = [one for one in self if one.name.partition(".")[0] == "payload"]
         own = [self[name] for name in (*self.opened.shows, "reason") if name in self.fields]
         shown = (*SHOWN_FIRST, "reason")
@@ -277,7 +277,7 @@ def new_job(model_admin: Any, request: HttpRequest) -> HttpResponse:
 
 
 def with_changes(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
-    """An ended job's work once more, as a new job: the form opens with its payload."""
+    """Do an ended job's work once more, as a new job: the form opens with the ended job's payload."""
     _ensure_may(request, AGAIN)
     job = _row(model_admin, request, object_id)
     page = reverse("admin:jobs_job_change", args=[job.pk])
@@ -299,7 +299,7 @@ def with_changes(model_admin: Any, request: HttpRequest, object_id: str) -> Http
 
 
 def requeue_with_changes(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
-    """A dead letter's work with another payload: the letter is requeued."""
+    """Requeue a dead letter with another payload."""
     _ensure_may(request, REQUEUE)
     letter = _row(model_admin, request, object_id)
     page = reverse("admin:jobs_deadletter_change", args=[letter.pk])
@@ -386,7 +386,7 @@ def _fill_in(
     **shown: Any,
 ) -> HttpResponse:
     """
-    Show the form; then the same with its price and forecast; and submit what was seen so.
+    Show the form, then the same form with the job's price and forecast; then submit the job that was shown so.
 
     A job that was changed after its forecast is forecast anew: nobody pays a price that they have not seen.
     """
@@ -436,7 +436,7 @@ def _row(model_admin: Any, request: HttpRequest, object_id: str) -> Any:
 
 
 def _readable(payload: Any) -> Mapping[str, Any] | None:
-    """None: it is encrypted, and the person may not read it; a text stands in its place."""
+    """Return a payload; None: a text stands in its place, because it is encrypted and the person may not read it."""
     return payload if isinstance(payload, dict) else None
 
 

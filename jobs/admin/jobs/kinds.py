@@ -1,4 +1,4 @@
-"""The kinds of jobs: which there are, and how each has gone lately."""
+"""The kinds of jobs: their list, and for each kind the figures of its recent jobs."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ MAX_CODES = 20
 @dataclass(frozen=True, slots=True)
 class KindSums:
     """
-    As sum_up_kind.sql returns them, of jobs that were submitted in the span.
+    The figures that sum_up_kind.sql returns for jobs that were submitted in the span.
 
-    `waited`, `ran`: seconds, within which 50 and 95 % of the jobs did; None: no job has yet.
+    `waited`, `ran`: the seconds that 50 and 95 % of the jobs waited or ran at most; None: no job has done so yet.
     """
 
     jobs: int

@@ -199,7 +199,7 @@ def _times(job: Job) -> list[tuple[str, Any]]:
     times = (
         ("Created", job.created_at),
         ("Age counts from", job.eligible_since if job.status in WAITING else None),
-        # In a lane the time is only the forecast of when the job was parked; "What it waits for" has today's.
+        # For a job in a lane the time is only a forecast from when it was parked; "What it waits for" has a new one.
         ("Goes live", job.scheduled_at if job.via == "batch" and job.status in WAITING else None),
         (
             "Scheduled for",

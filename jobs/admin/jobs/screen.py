@@ -1,4 +1,4 @@
-"""Jobs: the list that opens on millions, and the page that says what happened to one of them."""
+"""Jobs: a list that opens quickly on millions of jobs, and the page that says what happened to one job."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             return None if part.more else part.jobs if state == SCHEDULED else max(0, queued - part.jobs)
         sums = counters.aggregate(**{f"sum_{name}": Sum(name, default=0) for name in JobState})
         if state == JobState.RATE_LIMITED and ServiceBreaker.objects.exclude(opened_at=None).exists():
-            return None  # no counter knows the jobs that an outage holds
+            return None  # no counter counts apart the jobs that an outage holds
         return int(sums[f"sum_{state}"]) if state else sum(sums.values())
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Job]:

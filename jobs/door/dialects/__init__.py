@@ -1,1 +1,1 @@
-"""The addresses that official clients know."""
+"""The views at the addresses that official clients call, a module for each provider's API."""

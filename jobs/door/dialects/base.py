@@ -35,7 +35,7 @@ _PLAIN_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 
 @extend_schema(exclude=True)  # its form is the provider's, and described there
 class DoorView(ApiView):
-    """Answers in the words of a provider's API. Files and answers are told as they are, so it is for keys alone."""
+    """Answers in the form of a provider's API. Files and answers are not masked, so only keys may use it."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -82,7 +82,7 @@ class SingleCall(DoorView):
     A call whose caller waits. The web process holds the answer: dashboards/live/long_polls.py.
 
     Attributes:
-        root: Of the door's addresses.
+        root: The beginning of the door's addresses.
     """
 
     needs: ClassVar = {"POST": SUBMIT}
@@ -91,7 +91,7 @@ class SingleCall(DoorView):
     root: ClassVar[str]
 
     def post(self, request: Request) -> Response:
-        ensure(self.caller, READ)  # or the answer could not be told, and the call would be paid for
+        ensure(self.caller, READ)  # otherwise the call would be paid for, and the caller could not read the answer
         body, text = self.document()
         wait = wanted_seconds(request)
         job = calls.submit_call(
@@ -107,7 +107,7 @@ class SingleCall(DoorView):
         return self.answered_now(body, job) or waiting_answer(job, self.root, wait=wait)
 
     def answered_now(self, body: dict[str, Any], job: UUID) -> Response | None:
-        """The answer of a call for which nobody wants to wait."""
+        """Return the answer to a call whose caller does not want to wait; None: callers always wait."""
         return None
 
 
@@ -150,7 +150,7 @@ def names_of(job: UUID) -> dict[str, str]:
 
 
 def refused_status(outcome: DoorOutcome) -> int:
-    """The provider's own where it is one of a refusal; else that of a gateway."""
+    """Return the provider's status if it is one of an error, else that of a gateway; 409 for cancelled jobs."""
     if outcome.state == JobState.CANCELLED:
         return HTTPStatus.CONFLICT
     status = outcome.status or 0
@@ -163,7 +163,7 @@ def refused_body(outcome: DoorOutcome, root: str) -> dict[str, Any]:
 
 def wanted_seconds(request: Request) -> float:
     """
-    How long a caller waits: the header X-QueueOps-Wait, in seconds; else less than an official client's own time-out.
+    How long a caller waits: the header X-QueueOps-Wait, in seconds; else a second less than the client's own time-out.
 
     Raises:
         BadDoorRequest
@@ -181,7 +181,7 @@ def wanted_seconds(request: Request) -> float:
 
 
 def is_repeated(request: Request) -> bool:
-    """Whether an official client says that it sends this again, because no answer came."""
+    """Whether an official client says that it sends the request again, because no answer came."""
     return request.headers.get(CLIENTS_TRIES, "0").strip("0") != ""
 
 

@@ -44,7 +44,7 @@ MAX_FILES_LISTED = 10_000
 MAX_BATCHES_LISTED = 100
 LINES = "application/jsonl"
 _SECONDS = re.compile(r"[0-9]{1,9}")
-ERRORS_IN_A_LIST = 20  # of a batch; all that are kept are told where it is looked at
+ERRORS_IN_A_LIST = 20  # errors of a batch in a list of batches; the batch's own answer has all errors kept
 
 
 class Files(DoorView):
@@ -242,7 +242,7 @@ def _made_file_answer(batch: DoorBatch, answered: bool) -> dict[str, Any]:  # no
     return {
         "id": (OUTPUT if answered else ERRORS) + batch.pk.hex,
         "object": "file",
-        "bytes": 0,  # it is made when it is read
+        "bytes": 0,  # the file is made when it is read: its size is not known before
         "created_at": _seconds(batch.created_at),
         "filename": f"{BATCH}{batch.pk.hex}_{'output' if answered else 'error'}.jsonl",
         "purpose": "batch_output",
@@ -296,7 +296,7 @@ def _status(batch: DoorBatch, counts: batches.DoorCounts) -> str:
 
 
 def _errors(batch: DoorBatch, most: int) -> dict[str, Any] | None:
-    if not isinstance(batch.errors, list):  # none, or a text where they may not be read
+    if not isinstance(batch.errors, list):  # no errors, or a text if they may not be read
         return None
     told = []
     for error in batch.errors[:most]:
@@ -338,7 +338,7 @@ def output_line(outcome: DoorOutcome) -> dict[str, Any]:
 
 
 def response_answer(job: Job) -> dict[str, Any]:
-    """A background response: the provider's own once there is one, under our id."""
+    """Return a background response: the provider's own, once there is one, with our id instead of the provider's."""
     name = RESPONSE + job.pk.hex
     if job.status in TERMINAL:
         outcome = outcome_of(job)
@@ -395,7 +395,7 @@ def _batch(view: DoorView, name: str) -> DoorBatch:
 
 
 def _made_file(view: DoorView, name: str) -> tuple[DoorBatch, bool] | None:
-    """The batch whose output or error file this is, and whether it has the answers; None: it was uploaded."""
+    """The batch whose output or error file this is, and whether the file has answers; None: the file was uploaded."""
     for prefix, answered in ((OUTPUT, True), (ERRORS, False)):
         if name.startswith(prefix):
             pk = id_in(name, prefix)
@@ -405,7 +405,7 @@ def _made_file(view: DoorView, name: str) -> tuple[DoorBatch, bool] | None:
 
 
 class NamelessHandler(TemporaryFileUploadHandler):
-    """Puts a file on the disk under a name of its own: the given one may be longer than a disk takes, see `given`."""
+    """Stores a file on the disk under a fixed name: the client's name, kept in `given`, may be too long for a disk."""
 
     given = ""
 
@@ -431,7 +431,7 @@ def _form_of(request: Request) -> tuple[dict[str, str], Any, str]:
     handler = NamelessHandler(request._request)  # noqa: SLF001
     try:
         given, found = MultiPartParser(meta, source, [handler], "utf-8").parse()
-    except (MultiPartParserError, SuspiciousOperation) as error:  # the second: too many parts, or too large ones
+    except (MultiPartParserError, SuspiciousOperation) as error:  # the second: too many parts, or too large parts
         raise BadDoorRequest(f"Send multipart/form-data with purpose and file: {error}.") from None
     if list(found) != ["file"] or len(found.getlist("file")) != 1:
         raise BadDoorRequest("Send one file, as the part `file`.", fields={"file": ["Send one file"]})

@@ -1,4 +1,4 @@
-"""A batch's guard at its submission: how much of the batch goes at once, and when it is to stop itself."""
+"""Begins a batch's guard at its submission: how many of its jobs go at once, and when the batch is to stop itself."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from jobs.services.submit.prepare import PreparedJob
 from jobs.states import GuardState
 from queueops.tenancy.models import Project
 
-OUT = 2  # this many times as many jobs as decide may go until the deciding ones have ended
+OUT = 2  # until the deciding jobs have ended, at most so many times their number may go
 
 
 class BatchTrial:
     """
     The division of a batch into jobs that go at once and jobs that are held until the first have ended.
 
-    A job that has a time of its own, waits for others or goes by a batch of its provider is neither held nor counted.
-    It does not run at once, and a day's wait would come twice.
+    A scheduled job, a job that waits for others, and a job that goes by its provider's batch are neither held nor
+    counted.
+    Such a job does not run at once: held jobs would wait a day for the first jobs, and then a day themselves.
 
     Args:
         first, percent: As the producer gives them; None: as the project says.

@@ -1,8 +1,9 @@
 """
 Batches that stop themselves when too many of their first jobs have failed for good with one code.
 
-At most twice as many jobs as decide are let go; the others are held from their submission on. Claims do not look at
-held jobs, so a guard costs them nothing. Once enough jobs have ended, the batch is paused, or the rest is let go.
+At first, at most twice as many jobs go as decide about the batch; the others are held from their submission on. Claims
+do not look at held jobs, so a guard costs them nothing. Once enough jobs have ended, the batch is paused, or the rest
+is let go.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SYSTEM = "system"
 
 
 class GuardFinding(NamedTuple):
-    """`ended`: how many first jobs have. `failed`: how many failed for good with `code`, the most frequent code."""
+    """`ended`: first jobs that have ended. `failed`: those that failed for good with `code`, the most frequent code."""
 
     ended: int
     failed: int
@@ -36,7 +37,7 @@ class GuardFinding(NamedTuple):
 
 def tend_guards() -> None:
     """
-    Pause batches whose first jobs fail; of batches that passed, let the rest go.
+    Pause batches whose first jobs fail, and let the other jobs of batches that passed go.
 
     House-keeping calls it each second, outside transactions. It is one short statement where no batch is on trial.
     """
@@ -65,7 +66,7 @@ def _judge(batch: Batch) -> None:
 def _look(batch_id: UUID, first: int, *, since: str | None = None) -> GuardFinding:
     # While a batch is on trial, few of its jobs have ended, so the index on (batch, status) finds few.
     ended = Job.objects.filter(batch_id=batch_id, status__in=sorted(TERMINAL)).order_by("finished_at", "pk")
-    if since is not None:  # it was resumed: earlier endings say nothing of now
+    if since is not None:  # the batch was resumed: jobs that ended before do not count
         ended = ended.filter(finished_at__gte=since)
     rows = list(ended.values_list("status", "last_error_code")[:first])
     codes = Counter(code for status, code in rows if status == JobState.FAILED)
@@ -98,7 +99,7 @@ def _stop(batch: Batch, found: GuardFinding) -> None:
 
 
 def _let_go(batch: Batch) -> None:
-    """Put back the next of its held jobs; another pause that holds them goes on holding them."""
+    """Put back the next of the batch's held jobs; jobs that another pause holds stay held."""
     after = batch.trial_until
     for _ in range(LET_GO_CHUNKS):
         if after is None:

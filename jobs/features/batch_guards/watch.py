@@ -1,4 +1,4 @@
-"""Telling of batches that have stopped themselves, until somebody goes on or cancels the rest."""
+"""Opens alerts about batches that have stopped themselves, until somebody resumes them or cancels the rest."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
-MAX_STOPPED = 100  # told of at once
+MAX_STOPPED = 100  # batches with an open alert
 
 
 def watch_guards() -> None:
-    """An alert a batch."""
+    """Open an alert for each batch that has stopped itself, and end the alerts of other batches."""
     stopped = Batch.objects.filter(finished_at=None, paused=True, guard_state=GuardState.STOPPED)
     stopped = stopped.order_by("pk")[:MAX_STOPPED]
     counts = batch_counts(batch.pk for batch in stopped)

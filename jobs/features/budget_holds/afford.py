@@ -1,4 +1,4 @@
-"""Between choosing and asking the limits: whether budgets can pay for chosen jobs. No query where no budget counts."""
+"""Checks whether budgets can pay for chosen jobs, before the limits are asked. Without a budget no query runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ J = TypeVar("J", ClaimedJob, ChosenLine)
 @dataclass(slots=True)
 class Affordable(Generic[J]):
     """
-    Chosen jobs that budgets can pay for, whether or not any counts them.
+    Chosen jobs that budgets can pay for, and jobs that no budget counts.
 
     Attributes:
         jobs: Each with `bound` where a budget counts it.
@@ -101,7 +101,7 @@ class Affordable(Generic[J]):
         return self.asked[job.id].most if self.weighed.places.get(job.id) else None
 
     def hold(self, admitted: Sequence[J]) -> None:
-        """Reserve money for jobs that the limits admit, too, one a call; in the transaction of the claim."""
+        """Reserve money for the jobs that the limits admit as well, once a call, in the transaction of the claim."""
         hold_money([self.asked[job.id] for job in admitted if job.id in self.asked], self.weighed)
 
 
@@ -109,8 +109,8 @@ def afford(chosen: Sequence[J], *, lease_seconds: float, via: Via = Via.LIVE) ->
     """
     Ask the budgets, in the caller's transaction that has locked the jobs; locks the budgets' periods.
 
-    Jobs that a budget has no room for are held until there is, or fail, as the budget says. A job without a price or
-    without a bound on its use is held too: no budget could be kept.
+    Jobs that a budget has no room for are held until it has room, or fail, as the budget says. A job without a price or
+    without a bound on its use is held too: otherwise no budget could be kept.
     """
     paying = {project for project in {job.project for job in chosen} if budgets_of(project)}
     asked = [call for job in chosen if job.project in paying and (call := _ask(job, lease_seconds, via))]
@@ -130,7 +130,7 @@ def afford(chosen: Sequence[J], *, lease_seconds: float, via: Via = Via.LIVE) ->
 
 def _ask(job: J, lease_seconds: float, via: Via, *, alone: bool = True) -> AskedMoney | None:
     """
-    Return what a job asks of budgets; None: no budget counts it, or it calls nobody who bills.
+    Return what a job asks of budgets; None: no budget counts it, or it calls no provider that bills.
 
     Args:
         alone: False: it leaves in another's call, and makes no request of its own.

@@ -10,9 +10,9 @@ from django.db.models.functions import Now
 
 class BudgetWait(models.Model):
     """
-    A job that is held because a budget has no room for it, or because nobody knows what it can cost.
+    A job that is held because a budget has no room for it, or because the most that it can cost is not known.
 
-    Put back, and the row deleted, once that may have changed.
+    The job is put back, and the row deleted, once either may have changed.
     """
 
     job_id = models.UUIDField(primary_key=True)

@@ -1,4 +1,4 @@
-"""The costs of the calls behind outcomes: for the ledger, and for the budgets that hold money for them."""
+"""Records the costs of the calls behind outcomes, in the ledger and in the budgets that hold money for the calls."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None
     These are calls whose handler knows what they used, that hold money of budgets, or that may be billed.
 
     A call is paid for whether its outcome was written or came too late: the ledger counts it once, by its token. A call
-    that may have been made, and whose use nobody tells, counts at the most that it can have cost. For jobs that left as
+    that may have been made, but whose use is not known, counts at the most that it can have cost. For jobs that left as
     one call, one outcome tells what they used, see `told_once`.
 
     Args:
-        lost: Jobs whose outcome was refused; one that was erased or has moved away is left out.
+        lost: Jobs whose outcome was refused; the costs of erased jobs, and of jobs that moved away, are left out.
     """
     free = {of for of in {(one.job.kind, one.job.service) for one in outcomes} if not may_be_billed(*of)}
     may_cost = (
@@ -45,7 +45,7 @@ def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None
         # An erased job still has a row, with another user.
         there = set(Job.objects.filter(pk__in=late).values_list("pk", "user_id"))
         ended = [one for one in ended if one.job.id not in late or (one.job.id, one.job.user_id) in there]
-    # A call that was taken from its executor, and whose use it does not know, counts by its hold when that runs out.
+    # A call that was taken from its executor, and whose use is not known, counts by its hold when the hold ends.
     untold = {one.job.id for one in ended if one.job.id in late and one.usage is None and may_have_cost(one)}
     ended = [outcome for outcome in ended if outcome.job.id not in untold]
     held = [_call_of(one) for one in ended if one.job.bound is not None]
@@ -70,14 +70,14 @@ def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None
 
 def _with_bound(outcome: Outcome) -> Outcome | None:
     """
-    Add the most that the call can have cost, where no budget holds that and the provider did not say what it used.
+    Add the most that the call can have cost, if no budget holds money for it and the provider did not state its use.
 
-    None where the call costs nothing.
+    Returns None if the call costs nothing.
     """
     used, job = outcome.usage, outcome.job
     if job.bound is not None or (used is not None and None not in (used.input_tokens, used.output_tokens)):
         return outcome
-    if job.group not in (None, job.id):  # it left in another's call, which tells for all
+    if job.group not in (None, job.id):  # it left in another job's call, whose outcome tells for all
         return outcome if used is not None else None
     is_billed, most = most_by_prices(job, Via(outcome.via)) if may_have_cost(outcome) else (False, None)
     if most is not None:
@@ -124,7 +124,7 @@ def told_once(outcomes: Sequence[Outcome | None], *, bound: int | None) -> list[
 
 
 def _with(outcome: Outcome, usage: Usage | None, bound: int | None) -> Outcome:
-    # A cost that was not stated by itself follows from the tokens used. Another outcome tells them where this does not.
+    # A cost that was not stated by itself follows from the tokens used: another outcome of the call may tell these.
     follows = outcome.usage is not None and outcome.cost == outcome.usage.tokens
     cost = outcome.cost if not follows else 0 if usage is None else usage.tokens
     return replace(outcome, usage=usage, cost=cost, job=outcome.job._replace(bound=bound))

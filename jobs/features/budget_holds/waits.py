@@ -87,8 +87,7 @@ def _is_known_now(wait: BudgetWait, kind: str, now: datetime) -> bool:
 
 def _states_most(kind: str) -> bool:
     """
-    Whether the kind's handler states the most that a call can use, as this process knows it: a deploy may bring
-    another.
+    Whether the kind's handler in this process states the most that a call can use: a deploy may bring another handler.
     """
     try:
         return find_handler(kind).most is not None
@@ -101,7 +100,7 @@ def _put_back(waits: Sequence[BudgetWait] | QuerySet[BudgetWait]) -> int:
     ids = [wait.job_id for wait in waits]
     if not ids:
         return 0
-    # In the order in which every statement locks jobs.
+    # Every statement locks jobs in this order; another order could deadlock.
     locked = list(
         Job.objects.filter(pk__in=ids, held=True, status__in=WAITING)
         .order_by("pk")

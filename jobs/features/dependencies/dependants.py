@@ -1,4 +1,4 @@
-"""Jobs and batches that wait for others: what becomes of them when those have ended."""
+"""Ends the waiting of jobs and batches once the jobs and batches that they wait for have ended."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from queueops.core.values.reasons import clean_reason
 
 from .take_values import take_values
 
-DEPENDANTS_AT_ONCE = 1_000  # owners of one statement
-DEPENDANTS_A_TURN = 5_000  # in one turn, about 70 ms, of a process that has other duties besides
+DEPENDANTS_AT_ONCE = 1_000  # owners (jobs and batches that wait) looked at by one statement
+DEPENDANTS_A_TURN = 5_000  # owners of one turn: about 70 ms of a process that has other duties, too
 RELEASED_IN_ONE = 2_000  # jobs of one transaction
-TAKING_IN_ONE = 20  # likewise, of jobs that take values: each reads results and is checked anew
+TAKING_IN_ONE = 20  # jobs that take values, of one transaction: each reads results and is validated again
 TAKING_A_TURN = 200  # such jobs in one turn, at 4 ms of CPU each
 ACTOR = "system"
 NO_ID = UUID(int=0)
@@ -45,8 +45,8 @@ class DependantsDuty:
     """
     Ends the waiting of jobs and batches whose time has come. Each turn looks at the next DEPENDANTS_A_TURN by id.
 
-    Every verdict is read from the rows of the jobs waited for, so missed or half-done work is made up for. Two
-    processes that do it at once do no harm.
+    The duty reads every verdict from the rows of the jobs waited for, so it makes up for missed or half-done work. Two
+    processes may do it at once without harm.
 
     Args:
         take: Gives jobs the values that they take from others, and returns those that must wait on.
@@ -75,7 +75,7 @@ class DependantsDuty:
         return done
 
     def _for_this_turn(self, portions: Iterable[Sequence[Verdict]]) -> list[Sequence[Verdict]]:
-        """Leave jobs that take values for the next turn, where this one has no time for more."""
+        """Leave jobs that take values for the next turn if this turn has no time for more of them."""
         chosen = []
         for portion in portions:
             if portion[0].takes:
@@ -91,9 +91,9 @@ def go_on(owner_ids: Iterable[UUID], *, of_batch: bool, actor: str, reason: str 
     """
     Say that jobs or batches that wait for others go on all the same; the duty lets them go at its next turn.
 
-    A batch whose first jobs are still tried goes on as well.
+    A batch that still tries its first jobs goes on with the others as well.
 
-    Their own times, pauses and budgets count as before. A job whose batch waits goes on with its batch.
+    Scheduled times, pauses and budgets count as before. A job whose batch waits goes on with its batch.
 
     Raises:
         TooManyJobs: Nothing was changed.

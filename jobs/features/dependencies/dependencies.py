@@ -71,7 +71,7 @@ class Named:
             )
 
     def know(self, names: Mapping[str, UUID]) -> None:
-        """Take these names for jobs that were looked up before, also where they are gone."""
+        """Accept these names of jobs that were looked up before, even if the jobs were deleted since."""
         self._of_keys |= names
 
     def id_of(self, name: UUID | str) -> UUID:
@@ -79,7 +79,7 @@ class Named:
         return name if isinstance(name, UUID) else self._of_keys[name]
 
     def waits(self, after: Sequence[UUID | str], on_failure: OnFailure) -> Waits:
-        """Return what checked names come to, each job or batch once."""
+        """Return the dependencies that checked names stand for, each job or batch once."""
         return Waits(tuple(dict.fromkeys(map(self.id_of, after))), on_failure)
 
     def store(self, owners: Mapping[UUID, Waits], *, of_batch: bool = False) -> None:
@@ -90,7 +90,7 @@ class Named:
                     owner_id=owner,
                     on_id=one,
                     of_batch=of_batch,
-                    on_batch=self._is_batch.get(one, False),  # a job's requeue names one that may be gone
+                    on_batch=self._is_batch.get(one, False),  # a requeued job may wait for a deleted one
                     on_failure=waits.on_failure,
                     project_id=self.project_id,
                 )
@@ -109,12 +109,12 @@ def waits_as_json(waits: Waits) -> dict[str, Any] | None:
 
 
 def told_of(waits: Waits) -> str | None:
-    """Return the dependencies that a job's first event tells, as JSON text; None: there are none."""
+    """Return the dependencies as JSON text for a job's first event; None: there are none."""
     told = waits_as_json(waits)
     return None if told is None else json.dumps(told)
 
 
 def batch_waits(batch_id: UUID) -> str | None:
-    """Return the same for a job whose batch waits; None: the batch does not."""
+    """Return the batch as JSON text for the first event of its jobs; None: the batch waits for nothing."""
     waits = Dependency.objects.filter(owner_id=batch_id).exists()
     return json.dumps({"batch": str(batch_id)}) if waits else None

@@ -10,7 +10,7 @@ from queueops.tenancy.models import Project
 
 
 class OnFailure(models.TextChoices):
-    """How a waiting job goes on if the one that it waits for does not succeed."""
+    """How a waiting job or batch goes on if a job or batch that it waits for does not succeed."""
 
     CANCEL = "cancel", "it is cancelled"
     RUN = "run", "it runs all the same"
@@ -19,10 +19,10 @@ class OnFailure(models.TextChoices):
 
 class Dependency(models.Model):
     """
-    One job or batch that another one waits for, which is held meanwhile. The row goes when the waiting is over.
+    One job or batch that another one waits for. The waiting one is held, and the row is deleted when the wait is over.
 
-    The end of the waiting is read from the rows of the jobs waited for, each time anew: nothing is counted. The jobs of
-    a waiting batch have no rows of their own.
+    No counter says when the wait is over: each look reads the rows of the jobs waited for. The jobs of a waiting batch
+    have no rows of their own.
     """
 
     pk = models.CompositePrimaryKey("owner_id", "on_id")

@@ -1,4 +1,4 @@
-"""Putting values from the results of ended jobs into the payload of a job that has waited for these."""
+"""Puts values from the results of ended jobs into the payload of a job that has waited for these jobs."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from queueops.core.sql import run_sql
 from queueops.core.stores.store import StoreError
 
 MAX_SOURCE_BYTES = 16_000_000  # a result of so many bytes takes ten times as much memory once it is parsed
-STORE_SECONDS = 5.0  # the caller renews leases, and must not stand still as long as a store may take
+STORE_SECONDS = 5.0  # the caller also renews leases: it must not block for as long as a store may take
 
-# Nobody can say now: the job waits on, and is looked at again.
+# The values cannot be read now: the job waits on, and a later turn tries again.
 NOT_NOW = (StoreError, SealedAway, PayloadKeysMissing)
 
 
@@ -43,8 +43,8 @@ def take_values(job_ids: Sequence[UUID]) -> set[UUID]:
     """
     Give jobs whose waiting ends the values that they take from others, in the caller's transaction.
 
-    A job takes its values once: its attempts and requeues have the same. Where there is no such value, or the payload
-    does not fit its kind with it, the job fails for good and makes no call.
+    A job takes its values once: all its attempts and requeues use the same values. If a value does not exist, or the
+    payload with the values does not fit the job's kind, the job fails for good and makes no call.
 
     Returns:
         The jobs that must wait on: the result store does not answer, or a key is not set here.
@@ -55,7 +55,7 @@ def take_values(job_ids: Sequence[UUID]) -> set[UUID]:
     for pk in taking.order_by("pk").values_list("pk", flat=True):
         with left_sealed():
             job = Job.objects.select_for_update().get(pk=pk)
-        if job.takes is None or "taken" in job.takes or job.status not in WAITING:  # until the lock it was not ours
+        if job.takes is None or "taken" in job.takes or job.status not in WAITING:  # changed before the lock
             continue
         try:
             _store(job, _with_its_values(job, sources, rules_of(job.project_id)))
@@ -67,11 +67,11 @@ def take_values(job_ids: Sequence[UUID]) -> set[UUID]:
 
 
 class _CannotTake(Exception):
-    """The job can never begin; the message says which value lacks."""
+    """The job can never begin; the message says which value is missing."""
 
 
 class _Sources:
-    """The results that values come from. The last one is kept: many jobs may take from the same."""
+    """Reads the results that values come from. It keeps the last result: many jobs may take from the same one."""
 
     def __init__(self) -> None:
         self._last: tuple[UUID, Any] | None = None
@@ -108,12 +108,12 @@ class _Sources:
         except ResultMissing as error:
             raise _CannotTake(f"job {job.pk}: {error.message}") from error
         except StoreError as error:
-            self._silent = error  # the others would wait for it, one after another
+            self._silent = error  # otherwise each further job would wait for the store, too
             raise
 
 
 def _latest(source: UUID, project_id: str) -> Job | None:
-    """A job, or the latest requeue of one that did not succeed."""
+    """Return the job, or its latest requeue if the job did not succeed."""
     with left_sealed():
         job = Job.objects.filter(pk=source, project_id=project_id).first()
         while job is not None and job.status != JobState.COMPLETED:
@@ -147,7 +147,7 @@ def _read_within(stored: StoredResult, seconds: float) -> bytes:
 
 
 def _opened(value: Any) -> Any:
-    """A value that was read as it is stored."""
+    """Decrypt a value if it was read sealed."""
     return json.loads(open_json(json.dumps(value))) if isinstance(value, str) and value.startswith(MARK) else value
 
 
@@ -215,6 +215,6 @@ def _store(job: Job, prepared: PreparedJob) -> None:
 
 def _fail(job: Job, failure: Failure) -> None:
     is_sealed = isinstance(job.payload, str)
-    message = seal_text(failure.message) if is_sealed else failure.message  # it may quote a value
+    message = seal_text(failure.message) if is_sealed else failure.message  # the message may quote a value
     told = Failure(failure.code, failure.error_class, message)
     bury("reject", {job.pk: (job.kind, told)}, [Move(job.pk, error_code=told.code, message=message)])

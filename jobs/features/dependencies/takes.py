@@ -1,7 +1,7 @@
 """
 Values that a job takes from the results of jobs that it waits for.
 
-In its payload stands `{"$from": {"job": ..., "path": ...}}` in the place of a value, until its waiting is over.
+Until the job's waiting is over, its payload has `{"$from": {"job": ..., "path": ...}}` in the place of each value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IN_JSON = b'{"$from":'  # in JSON without spaces
 MAX_TAKES = 100
 MAX_STEPS = 32
 MAX_PATH_LENGTH = 500
-# A schema is tried with each in turn in the place of a value that is not known yet.
+# Validation puts these in the place of a value that is not known yet, one after another, until the schema accepts one.
 STAND_INS: tuple[Any, ...] = (
     "text",
     "https://example.com/text",
@@ -71,12 +71,12 @@ class Take(NamedTuple):
 
 
 class NoSuchValue(Exception):
-    """A result has no value at a path; the message says from where on: has no 'data.total'."""
+    """A result has no value at a path; the message ends the path at the first missing step: `has no 'data.total'`."""
 
 
 def takes_of(payload: Any, after: Sequence[UUID | str]) -> tuple[Take, ...]:
     """
-    Find and check what a payload takes.
+    Find and check the values that a payload takes from other jobs.
 
     Raises:
         InvalidJob: With the place of each fault.
@@ -102,7 +102,8 @@ def validate_with_stand_ins(handler: Handler, payload: Any, takes: Sequence[Take
     Validate a payload, as far as that can be done before its values are known.
 
     Returns:
-        The payload by the handler's schema, with a value that fits in each place: what limits go by until then.
+        The payload by the handler's schema, with a fitting stand-in for each value. Limits count this payload until the
+        values are known.
 
     Raises:
         InvalidJob
@@ -126,7 +127,7 @@ def validate_with_stand_ins(handler: Handler, payload: Any, takes: Sequence[Take
 
 
 def with_values(payload: Any, values: Iterable[tuple[Sequence[Step], Any]]) -> Any:
-    """Return a copy of a payload with these values in their places; a place that is not there is left out."""
+    """Return a copy of a payload with these values in their places; an empty place stands for the whole payload."""
     made = json.loads(json.dumps(payload))
     for place, value in values:
         if not place:
@@ -159,7 +160,7 @@ def note_takes(
     jobs: Mapping[UUID, tuple[JobSpec, Sequence[Take]]], project_id: str, id_of: Callable[[UUID | str], UUID]
 ) -> None:
     """
-    Keep with jobs, just inserted in the caller's transaction, what they take. An ordinary job pays nothing for it.
+    Store which values jobs take, in the transaction that has just inserted them. Without such jobs no statement runs.
 
     Args:
         id_of: Gives the job of a name in `after`.
@@ -177,7 +178,7 @@ def note_takes(
 
 
 def read_takes(told: Mapping[str, Any]) -> list[tuple[UUID, Take]]:
-    """Read the column of a job: what it takes, and the job of each."""
+    """Read a job's column `takes`: the values that it takes, and the id of the job that each comes from."""
     return [
         (UUID(one["job"]), Take(tuple(one["place"]), one.get("as", one["job"]), one["path"])) for one in told["values"]
     ]
@@ -185,7 +186,7 @@ def read_takes(told: Mapping[str, Any]) -> list[tuple[UUID, Take]]:
 
 def as_submitted(payload: Any, told: Mapping[str, Any] | None) -> Any:
     """Return a stored payload as its producer gave it: with `$from` where values were taken."""
-    if told is None or not isinstance(payload, dict):  # what stands in its place, where a key is not set here
+    if told is None or not isinstance(payload, dict):  # a stand-in, if a payload key is not set here
         return payload
     return with_values(payload, ((take.place, take.given) for _, take in read_takes(told)))
 

@@ -1,8 +1,8 @@
 """
-Sending jobs another way: to the next model or provider that their payload names.
+Sends jobs another way: to the next model or provider that their payload names.
 
-A waiting job is moved by one guarded statement; what is under way is given back first. Its payload stays: at `step`
-the handler takes the way of that number.
+One guarded statement moves waiting jobs; a job that is under way is given back first. The payload does not change:
+`fallback_step` tells the handler which of the payload's ways to take.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WORDS: dict[Condition, str] = {
 
 
 class StoodAs(NamedTuple):
-    """Whose job it is and what it called. `waited`: seconds since it wanted to go."""
+    """Whose job it is and what it called before. `waited`: seconds since it became eligible to run."""
 
     project: str
     user: UUID | None
@@ -76,7 +76,7 @@ class WaitsForWay(NamedTuple):
 
 def reroute_waiting() -> int:
     """
-    Send on what has waited too long for a limit, or whose target is out; a bounded number a transaction.
+    Send jobs another way that have waited too long for a limit, or whose target is out; a bounded number a transaction.
 
     Returns:
         How many went on.
@@ -88,7 +88,7 @@ def reroute_waiting() -> int:
             found = len(rows)
             going, moved = reroute(rows)
             stuck = {row.id for row in rows} - going
-            if stuck:  # nobody here can read its payload, and it would be found for ever
+            if stuck:  # this process finds no way in their payloads; each look would choose them again, for ever
                 Job.objects.filter(pk__in=stuck).update(fallback_at=None, fallback_on_outage=False)
             total += moved
     return total
@@ -99,7 +99,7 @@ def reroute(rows: Sequence[WaitsForWay]) -> tuple[set[UUID], int]:
     Send waiting jobs on another way, in the caller's transaction.
 
     Returns:
-        Those that have one for their reason, and how many went on.
+        The jobs that have another way for their reason, and how many went on.
     """
     going = [one for one in map(_way_of, rows) if one is not None]
     moved = move_another_way(going)

@@ -1,4 +1,4 @@
-"""Fallback: a job goes to another model or service than it was sent to."""
+"""Fallback: a job goes to another model or service than the one that it was submitted for."""
 
 from jobs.feature import Feature
 

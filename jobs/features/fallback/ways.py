@@ -40,7 +40,7 @@ def ways_of(kind: str, payload: str) -> tuple[Handler, Sequence[Fallback]] | Non
 def watch_ways(jobs: Sequence[PreparedJob], project_id: str) -> None:
     """Store the conditions under which jobs, just inserted in the caller's transaction, go another way."""
     found = [(job.id, job.details.watched) for job in jobs if job.details.watched is not None]
-    if found:  # an ordinary job pays nothing for it
+    if found:  # jobs without other ways need no statement
         run_sql(
             "jobs",
             "watch_fallbacks",

@@ -1,4 +1,4 @@
-"""Objectives: the share of some jobs that is to start, end or succeed, and how that goes."""
+"""The admin screen of objectives: the share of some jobs that is to start, end or succeed, and the share that did."""
 
 from __future__ import annotations
 

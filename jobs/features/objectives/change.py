@@ -1,4 +1,4 @@
-"""Making, changing and deleting objectives."""
+"""Makes, changes and deletes objectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objectives: how many jobs are to be done in time, and how much of what may go wrong is used up."""
+"""Objectives: how many jobs are to be done in time, and how much of the allowed misses is used up."""
 
 from jobs.feature import Feature, Tab
 from queueops.core.moved_rows import NUMBERED, Sort
@@ -12,6 +12,6 @@ OBJECTIVES = Feature(
     viewer=("view_objective",),
     administrator=("add_objective", "change_objective", "delete_objective"),
     watches=("watch.watch_objectives",),
-    # Counted anew there, from the jobs that come with it.
+    # The other installation counts an objective anew, from the jobs that move with it.
     moves=(Sort("objectives", "jobs_objective", leaves=NUMBERED | {"counts_from"}, is_watched=True),),
 )

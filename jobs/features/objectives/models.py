@@ -90,7 +90,7 @@ class ObjectiveSample(models.Model):
     """Jobs of one objective whose deadlines lie in one span of time: how many, and how many of them met it."""
 
     pk = models.CompositePrimaryKey("objective", "span_seconds", "at")
-    # Without a constraint: an objective that is deleted while it is counted would take the whole count with it.
+    # No constraint: with one, deleting an objective while it is counted would fail the count of all objectives.
     objective = models.ForeignKey(
         Objective, models.CASCADE, db_constraint=False, db_index=False, related_name="samples"
     )

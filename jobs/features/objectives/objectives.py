@@ -1,5 +1,5 @@
 """
-The standing of objectives: counted from the log as the flow is, and summed up over windows that end now.
+Counts objectives from the job log, as the flow is counted, and sums up their counts over windows that end now.
 
 A job counts when its deadline has passed. An objective's figures thus lag behind no more than the counting of the log
 does. A stall shows as soon as the first deadline passes during it. Nothing is written while jobs run.
@@ -37,7 +37,7 @@ class Reckoning:
 
     @property
     def share(self) -> float | None:
-        """Share of the jobs that met it, 0 to 1; None: there were no jobs."""
+        """Share of the jobs that met the objective, 0 to 1; None: there were no jobs."""
         return self.met / self.due if self.due else None
 
 
@@ -46,7 +46,7 @@ class ObjectiveStanding:
     """
     Attributes:
         whole: Over the objective's own window.
-        recent: By the seconds of a window, those of WINDOWS.
+        recent: Over each of WINDOWS, by its seconds.
     """
 
     objective: Objective
@@ -55,22 +55,22 @@ class ObjectiveStanding:
 
     @property
     def budget_left(self) -> float | None:
-        """Share of the misses allowed that is left, 1 to below 0; None: there were no jobs."""
+        """The share of the allowed misses that is left: 1, down to below 0; None: there were no jobs."""
         return None if self.whole.share is None else 1 - (1 - self.whole.share) / budget_of(self.objective)
 
     @property
     def is_broken(self) -> bool:
-        """More jobs have missed it than may."""
+        """Whether more jobs have missed the objective than may."""
         return self.budget_left is not None and self.budget_left < 0
 
     def burn(self, seconds: int) -> float:
-        """Return how many times as fast as allowed the budget is used up; 1: it lasts exactly as long as the window."""
+        """Return how many times as fast as allowed jobs miss it; 1: the budget lasts exactly as long as the window."""
         share = self.recent[seconds].share
         return 0.0 if share is None else (1 - share) / budget_of(self.objective)
 
 
 def budget_of(objective: Objective) -> float:
-    """The share of jobs that may miss it, 0 to 1."""
+    """Return the share of jobs that may miss the objective, 0 to 1."""
     return 1 - float(objective.percent) / 100
 
 
@@ -132,7 +132,7 @@ def standings_of(objectives: Iterable[Objective], *, at: float | None = None) ->
 
 
 def standing_objectives(*, at: float | None = None) -> Sequence[ObjectiveStanding]:
-    """All of them, by name; at most MAX_OBJECTIVES."""
+    """Return the standings of all objectives, by name; at most MAX_OBJECTIVES."""
     rows = list(Objective.objects.order_by("name")[:MAX_OBJECTIVES])
     found = standings_of(rows, at=at) if rows else {}
     return [found[row.pk] for row in rows]

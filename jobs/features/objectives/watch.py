@@ -1,4 +1,4 @@
-"""Objectives whose budget is gone or goes too fast: told while there is something to save."""
+"""Opens alerts about objectives whose budget is used up, or is used up too fast while some of it can be saved."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from ratelimits.services.alerts.alerts import Opening, reconcile
 
 Severity = QuotaAlert.Severity
 
-MAX_RECALLED = 200_000  # jobs that were there before an objective was
+MAX_RECALLED = 200_000  # jobs from before an objective was made
 RECALL_SETTLES_SECONDS = 5.0
 MIN_MISSED = 5  # in the longer window: among few jobs a single miss shows no pace
-KEPT_BURN = 0.5  # of a pace that opens an alert; it stays open down to it
-KEPT_BUDGET = 0.05  # an alert of a budget that is gone stays open until as much is left
+KEPT_BURN = 0.5  # an open alert ends below this share of the pace that opens alerts
+KEPT_BUDGET = 0.05  # an alert of a used-up budget stays open until this share of the budget is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ BURN_RULES = (
 
 def watch_objectives(*, at: float | None = None) -> None:
     """
-    Tell of objectives that are broken, or whose budget goes too fast; one alert each, which rises.
+    Tell of objectives that are broken, or whose budget is used up too fast; one alert each, whose severity may rise.
 
     Args:
         at: Seconds since 1970; None: now.
@@ -83,9 +83,9 @@ def watch_objectives(*, at: float | None = None) -> None:
 @transaction.atomic
 def begin_objectives() -> int:
     """
-    Begin to count new objectives, with the newest MAX_RECALLED jobs that were there before them.
+    Begin to count new objectives, and count the newest MAX_RECALLED jobs from before.
 
-    Nobody counts the log meanwhile, so that no job submitted from then on is counted before the objective is seen.
+    No process counts the log meanwhile: otherwise jobs submitted from then on could be counted without the objective.
 
     Returns:
         How many began; 0 also while the log is being counted.

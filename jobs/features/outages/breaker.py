@@ -3,8 +3,8 @@ The outage breaker: a target that does not answer gets one probe at a time, and 
 
 A closed breaker counts failures, by target and project. THRESHOLD failures in a row, of several calls, open it. The
 project's ready jobs for that target are then parked (rate_limited without a time), and one of them at a time is let
-through as a probe. A job that was under way spends no attempt; a probe does. Any answer from there, to whichever
-project, closes it for all. docs/adr/0032 says why a breaker is one project's.
+through as a probe. A job that was under way then spends no attempt; a probe does. Any answer of the target, to
+whichever project, closes its breakers for all projects. docs/adr/0032 says why each project has its own breaker.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from queueops.core.sql import run_sql
 
 THRESHOLD = 10
 SECONDING = 3  # failures that are enough where the target is out for another project
-MIN_CALLS = 3  # with fewer, one bad job, tried again and again, would open it
+MIN_CALLS = 3  # with fewer, one bad job, tried again and again, would open the breaker
 OUTWEIGHED = 9  # failures that one answer makes up for: more than nine in ten must fail
 MOVED_AT_ONCE = 2000  # jobs parked or released in one statement
 FIRST_PROBE_SECONDS = 2.0
 MAX_PROBE_SECONDS = 60.0
-LAST_DOUBLING = 5  # 2 s doubled five times is past the longest; an outage of days would overflow
+LAST_DOUBLING = 5  # 2 s doubled five times is past the longest pause; without a bound, an outage of days would overflow
 MAX_PATHS = 500  # paths remembered for a breaker
 MAX_PROBED = 100  # probed jobs that are not sent again before others
 MAX_HELD_COUNTED = 10_000  # jobs that wait for a breaker
-# Otherwise each part would begin with a bitmap of all parked jobs, where the planner expects few.
+# Without this setting, each part would begin with a bitmap of all parked jobs if the planner expects few of them.
 PART_BY_PART = "SET LOCAL enable_bitmapscan = off"
 CLOSED_KEPT_SECONDS = 600  # how long a closed breaker is remembered, while there are jobs
 
@@ -48,7 +48,7 @@ class Answered(NamedTuple):
 
 
 class Unanswered(NamedTuple):
-    """A job that failed by its target's fault. `call`: the same for jobs that left together."""
+    """A job that failed by its target's fault. Jobs that left together have the same `call`."""
 
     service: str
     target: str
@@ -110,7 +110,7 @@ def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered
 
 
 def _begin(failing: Collection[tuple[str, str, str]]) -> None:
-    """Insert missing rows before any is locked: else two flushes that find none would each count only their own."""
+    """Insert missing rows before any row is locked: else two flushes that find no row count only their own failures."""
     if not failing:
         return
     new = [ServiceBreaker(service=service, target=target, project_id=name) for service, target, name in sorted(failing)]
@@ -154,7 +154,7 @@ def _move_all(statement: str, edge: str, message: str) -> None:
 
 @transaction.atomic
 def _probe() -> None:
-    """Let a probe through where one is due: the longer the outage, the rarer."""
+    """Send a probe to each target where one is due; the longer the outage, the longer the pause between probes."""
     rows = run_sql(
         "jobs",
         "choose_probes",

@@ -1,4 +1,4 @@
-"""Outages: calls to a service that does not answer wait, and single calls ask whether it does again."""
+"""Outages: calls to a service that does not answer wait, and single probes find out when it answers again."""
 
 from jobs.feature import Feature, Tab
 

@@ -1,4 +1,4 @@
-"""The rows of services that do not answer."""
+"""The rows of outage breakers, for services that do not answer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from jobs.lanes import name_of
 
 class ServiceBreaker(models.Model):
     """
-    The outage breaker of one project's calls to one target; see docs/adr/0032. No row: they have not failed lately.
+    The outage breaker of one project's calls to one target; see docs/adr/0032. Without a row, no call failed lately.
 
-    A closed breaker is kept while there are jobs, so that it is known what opens it again.
+    A closed breaker is kept for a while if it has jobs: a job whose failure opens it again spends an attempt.
     """
 
     service = models.CharField(max_length=64)
@@ -53,5 +53,9 @@ class ServiceBreaker(models.Model):
 
     @property
     def name(self) -> str:
-        """The target: the service, and its address where it has several."""
+        """
+        The target's name for people: the service, and its address if the service has several.
+
+        For `http:` services it may be the address alone.
+        """
         return name_of(self.service, self.target)

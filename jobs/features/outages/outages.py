@@ -1,4 +1,4 @@
-"""Outages as people see and steer them: who waits for which, closing a breaker, and asking at once."""
+"""Outages as people see and steer them: which jobs wait, closing a breaker, and sending a probe at once."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Key = tuple[str, str, str]
 
 
 def open_breakers(most: int) -> list[ServiceBreaker]:
-    """The open ones of projects that live here, the oldest first."""
+    """Return the open breakers of projects that live in this installation, the oldest first."""
     here = ServiceBreaker.objects.exclude(opened_at=None).exclude(project_id__in=projects_away())
     return list(here.order_by("opened_at", "pk")[:most])
 
 
 def grouped(breakers: Iterable[ServiceBreaker]) -> dict[str, list[ServiceBreaker]]:
-    """By what does not answer, as people know it."""
+    """Group breakers by their target's name for people: each project has its own breaker."""
     by_name: dict[str, list[ServiceBreaker]] = {}
     for one in breakers:
         by_name.setdefault(one.name, []).append(one)
@@ -35,7 +35,7 @@ def grouped(breakers: Iterable[ServiceBreaker]) -> dict[str, list[ServiceBreaker
 
 
 def count_held(project_id: str | None = None) -> int:
-    """How many jobs, of a project or of all, wait for an outage; counted each second, at most MAX_HELD_COUNTED."""
+    """How many jobs, of a project or of all, wait for an outage; counted each second, MAX_HELD_COUNTED a breaker."""
     out = ServiceBreaker.objects.exclude(opened_at=None)
     held: int = (out.filter(project_id=project_id) if project_id else out).aggregate(held=Sum("holds", default=0))[
         "held"
@@ -85,9 +85,9 @@ def shown_state(job: Job, out: set[Key]) -> str:
 @transaction.atomic
 def close_breakers(breaker_ids: Sequence[int], *, actor: str, reason: str = "") -> int:
     """
-    Close breakers on a person's word, and forget what was counted; their jobs go on within seconds.
+    Close breakers because a person says so, and forget their counted failures; their jobs go on within seconds.
 
-    Where the target still does not answer, the breaker opens again after as many failures as the first time.
+    If the target still does not answer, the breaker opens again after as many failures as the first time.
 
     Returns:
         How many were open.

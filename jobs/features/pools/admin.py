@@ -1,4 +1,4 @@
-"""Pools: the jobs that clusters may be set aside for, who serves them, and how many jobs wait."""
+"""The admin screen of pools: which jobs a pool takes, which clusters serve it, and how many of its jobs wait."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class PoolAdmin(ServiceFormAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Pool | None = None) -> tuple[str, ...]:
-        return ("name",) if obj else ()  # clusters are started with the name
+        return ("name",) if obj else ()  # a cluster is started with its pool's name
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changelist = super().get_changelist_instance(request)

@@ -1,5 +1,5 @@
 """
-Unfinished jobs follow the rules of the pools when these change.
+Moves unfinished jobs to the right pools after the rules of the pools have changed.
 
 A job gets its pool when it is inserted. After a change all unfinished jobs are looked through twice, part by part. The
 second pass begins once every transaction has ended that may have inserted jobs by the old rules.
@@ -20,7 +20,7 @@ from queueops.core.sql import run_sql
 LOOKED_AT_ONCE = 5000  # jobs of one statement, which locks those that it moves
 SWEEP_SECONDS = 0.3  # of each second of house-keeping
 PASSES = 2
-# A statement that reads the old rules has no transaction id before it writes its first row.
+# A statement that has read the old rules gets its transaction id with its first write: the second pass waits so long.
 UNDER_WAY_SECONDS = 5.0
 
 SETTLED = """

@@ -1,4 +1,4 @@
-"""Refusals of what cannot be done with pools."""
+"""Errors of refused changes of pools."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class PoolDepth:
         name: Empty: the jobs that no pool names.
         ready: Jobs that could go at once; counted up to MAX_OF_A_POOL in lanes and outside of them.
         parked: Jobs that a limit keeps in their lanes, likewise.
-        since: When the oldest that waits became eligible; None: none waits.
+        since: When the oldest waiting job became eligible; None: no job waits.
         clusters, executors: Live ones that serve this pool alone; under the empty name, those that serve all jobs.
         is_served: Whether any live executor serves it.
     """

@@ -35,9 +35,9 @@ class Pool(models.Model):
     """
     Jobs that clusters may be set aside for.
 
-    A job belongs to the first pool, by place and name, that names it in each of its lists (sql/fragments/pool_of.sql);
-    Job.pool says to which. Where there are pools and none names it, that is empty, and not null: what nobody is set
-    aside for is found by the same indexes.
+    A job belongs to the first pool, by place and name, that names it in each list that is not empty
+    (sql/fragments/pool_of.sql). `Job.pool` is that pool's name. If there are pools and no pool names the job,
+    `Job.pool` is empty and not null, so that the same indexes find such jobs.
     """
 
     name = models.CharField(primary_key=True, max_length=40, validators=[NAME])
@@ -61,7 +61,7 @@ class PoolSweep(models.Model):
     How far unfinished jobs have followed the rules since these changed; one row. See assign.py.
 
     Attributes:
-        xid: Of the transaction that changed them: jobs inserted by older ones may still go by the old rules.
+        xid: Of the transaction that changed the rules: older transactions may still insert jobs by the old rules.
         passes: How often all jobs have been looked through since.
     """
 

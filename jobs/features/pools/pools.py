@@ -1,4 +1,4 @@
-"""Pools: which jobs clusters may be set aside for. Rules are rows, so that every process goes by the same."""
+"""Pools: which jobs clusters may be set aside for. Rules are rows, so that all processes use the same rules."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def save_pool(
 
 def check_lists(pool: Pool) -> None:
     """
-    Check what no field can check by itself.
+    Check a pool's lists together and against the projects, which no field can do by itself.
 
     Raises:
         ValidationError: All lists are empty, or a project does not exist.
@@ -78,7 +78,7 @@ def check_lists(pool: Pool) -> None:
 
 def unheard_of(services: Sequence[str]) -> list[str]:
     """
-    Return the pool's services that nothing here has: no handler, no enabled limit, and no job so far.
+    Return the pool's services that nothing here uses: no handler, no enabled limit, and no job so far.
 
     That is normal before the first job. Otherwise the name is misspelt, and the pool stays empty.
 
@@ -113,7 +113,7 @@ def delete_pool(name: str, *, actor: str) -> None:
 
 def ensure_pool(name: str) -> None:
     """
-    Check what pool a cluster is to serve; empty: all jobs.
+    Check the name of the pool that a cluster is to serve. An empty name stands for all jobs.
 
     Raises:
         UnsuitableDatabase: There is no such pool.
@@ -128,13 +128,13 @@ def ensure_pool(name: str) -> None:
 
 
 def pools_served() -> frozenset[str] | None:
-    """The pools that executors serve; None: one of them serves all jobs, or no executor is known to claim."""
+    """The pools that live executors serve; None: one of them serves all jobs, or no executor is live."""
     served = frozenset(Executor.objects.filter(alive()).values_list("pool", flat=True).distinct())
     return None if "" in served or not served else served
 
 
 def alive() -> Q:
-    """Executors that claim, and were heard of within a lease."""
+    """Executors that do not drain, and that sent a heartbeat within a lease."""
     return Q(draining=False, heartbeat_at__gt=Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds))
 
 
@@ -144,7 +144,7 @@ def rules_of(pool: Pool) -> dict[str, Any]:
 
 
 def _begin_sweep() -> None:
-    """In the transaction that changed the rules; see assign.py."""
+    """Begin the passes over all jobs anew, in the transaction that changed the rules; see assign.py."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_xact_id()::text::bigint")
         [xid] = cursor.fetchone() or [0]

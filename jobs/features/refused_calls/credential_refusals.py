@@ -1,9 +1,9 @@
 """
-Pool credentials that their provider refuses: which jobs met it, whose fault it is, and how the job goes on.
+Pool credentials that their provider refuses: whose fault a refusal is, and how the refused jobs go on.
 
-A job goes on with the other members, once with each. Where none is left, it fails if the refusals are its own fault: a
-member was accepted since, or each forbids what it asks for (403). Otherwise nobody knows yet, and it waits.
-queueops/tenancy/credential_pools/refusals.py says when a member is taken out.
+A refused job goes on with the pool's other members, once with each. If no member is left, the job fails if the refusals
+are its own fault: a member was accepted since, or the last refusal forbids the request (403). Otherwise the fault is
+not known yet, and the job waits. queueops/tenancy/credential_pools/refusals.py says when a member is taken out.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def note_refused(failed: Sequence[Failed]) -> Rerouted:
             one.job.id,
             one.job.group or one.job.id,
             outward(one.job, one.failure.code, one.failure.message),
-            # A statement about the account needs no second call to be believed by its own project.
+            # A provider's statement about the account is enough for its own project, without a second call.
             refusals.CALLS_OF_EVIDENCE if one.failure.code in ACCOUNT_CLOSED else 1,
         )
         for one in refused

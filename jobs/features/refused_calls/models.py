@@ -14,7 +14,8 @@ class RefusedCalls(models.Model):
     """
     The calls of one project with one credential and model that were refused in a row; see stops.py.
 
-    No row: none has been lately. Once they have stopped, a pause switch of the scope `refused` has `name` for its key.
+    Without a row, no call was refused lately. Once the calls have stopped, a pause switch of the scope `refused` has
+    `name` as its key.
     """
 
     name = models.CharField(

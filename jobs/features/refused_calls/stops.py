@@ -4,7 +4,7 @@ Calls that stop because their provider refuses all of them: by the fault of the 
 Where a provider states that an account has no credit or is switched off, calls with its credential stop at once. A
 refusal that concerns every job of a credential or model stops them once STOPS_AFTER jobs in a row have met it. These
 jobs are dead letters; the rest wait under a pause switch of the platform's own. One job a minute tries; the first
-success opens. For faults of the account, credentials of pools have rules of their own: see credential_refusals.py.
+success ends the stop. For faults of the account, credentials of pools have other rules: see credential_refusals.py.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _known: TTLCache[object, list[RefusedCalls]] = TTLCache(1, COUNTS_KEPT_SECONDS)
 
 
 class SharedRefusal(NamedTuple):
-    """The calls that a failure concerns. `model` empty: all of the credential. `stated`: one failure is enough."""
+    """The calls that a failure concerns; an empty `model`: all calls of the credential. `stated`: one is enough."""
 
     project: str
     service: str
@@ -65,7 +65,7 @@ class SharedRefusal(NamedTuple):
 
 def note_stops(failed: Sequence[Failed]) -> set[UUID]:
     """
-    Count refusals that are no job's own, in the caller's transaction.
+    Count refusals that are the fault of an account or model and not of a job, in the caller's transaction.
 
     Returns:
         The jobs that wait, held, and spend no attempt: their calls have stopped.
@@ -89,7 +89,7 @@ def keep_stopped(jobs: set[UUID]) -> None:
 
 
 def note_answered(answered: Sequence[Succeeded | GivenBack]) -> None:
-    """End the counts and stops of calls like these, which were accepted. No statement where nothing is counted."""
+    """End the counts and stops that concern these accepted calls. No statement runs if nothing is counted."""
     known = _counted() if answered else []
     over = [row.pk for row in known if any(_concerns(row, one.job) for one in answered)]
     if over and RefusedCalls.objects.filter(pk__in=over).delete()[0]:
@@ -97,7 +97,7 @@ def note_answered(answered: Sequence[Succeeded | GivenBack]) -> None:
 
 
 def tend_stops() -> None:
-    """Hold the jobs of stopped calls, let one of each stop try a minute, and put back the jobs of stops that ended."""
+    """Hold the jobs of stopped calls, let one job a minute of each stop try, and put back jobs of stops that ended."""
     opened = False
     for switch in PauseSwitch.objects.filter(scope=PauseSwitch.Scope.REFUSED).order_by("pk"):
         row = RefusedCalls.objects.filter(name=switch.key, stopped_at__isnull=False).first()
@@ -127,7 +127,7 @@ def try_now(switches: Sequence[PauseSwitch], *, actor: str) -> int:
 
 
 def forget() -> None:
-    """Forget what is counted; the next call reads it again."""
+    """Drop the cached counts; the next call reads them again."""
     with _lock:
         _known.clear()
 
@@ -179,7 +179,7 @@ def _count(refusal: SharedRefusal, failed: Sequence[Failed]) -> set[UUID]:
     row.updated_at = Now()
     if row.stopped_at is None and (refusal.stated or row.failures >= STOPS_AFTER):
         row.stopped_at = Now()
-    if row.stopped_at:  # each time: the switch of an earlier stop may just be taken away
+    if row.stopped_at:  # each time: another process may just be deleting the switch of an earlier stop
         PauseSwitch.objects.get_or_create(
             scope=PauseSwitch.Scope.REFUSED,
             key=row.name,
@@ -212,7 +212,7 @@ def _concerns(row: RefusedCalls, job: ClaimedJob) -> bool:
 
 
 def _hold(row: RefusedCalls) -> bool:
-    """Take some of its waiting jobs out of the ready index. Returns whether some went another way instead."""
+    """Take some of the row's waiting jobs out of the ready index. Returns whether some went another way instead."""
     waiting = Job.objects.filter(jobs_of(row), held=False).exclude(pk=row.probe_job_id or UUID(int=0))
     ready = waiting.filter(status=JobState.QUEUED, scheduled_at=None)
     parked = waiting.filter(status=JobState.RATE_LIMITED)
@@ -243,9 +243,9 @@ def _send_another_way(ids: Sequence[UUID]) -> int:
 
 
 def _let_one_try(row: RefusedCalls) -> None:
-    """Let go the first of its jobs that nothing else holds; where none waits, delete the row."""
+    """Put back the first of the row's held jobs that nothing else holds; if no job waits, delete the row."""
     waiting = Job.objects.filter(jobs_of(row), held=True, status__in=WAITING)
-    # In the order of the index of held jobs: otherwise all of them would be sorted.
+    # The order of the index of held jobs: any other order would sort all of them.
     due = waiting.filter(Q(scheduled_at=None) | Q(scheduled_at__lte=Now())).order_by("pk")
     for pk in list(due.values_list("pk", flat=True)[:CANDIDATES]):
         with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Saved filters above a list: one click narrows it, and its present filters can be saved."""
+"""Saved filters above a list: one click narrows the list, and the list's present filters can be saved."""
 
 from __future__ import annotations
 

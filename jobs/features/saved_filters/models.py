@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 
 class SavedFilter(models.Model):
-    """A list's address under a name. Its owner's alone unless it is shared."""
+    """A list's address under a name. Only its owner sees it unless it is shared."""
 
     class Screen(models.TextChoices):
         JOBS = "job", "jobs"

@@ -23,7 +23,7 @@ class InvalidSavedFilter(QueueOpsError):
 
 
 def visible_filters(user_id: int, screen: str) -> QuerySet[SavedFilter]:
-    """The person's own and the shared ones, by name."""
+    """Return the person's own filters and the shared filters of a screen, by name."""
     mine_or_shared = Q(owner_id=user_id) | Q(shared=True)
     return SavedFilter.objects.filter(mine_or_shared, screen=screen).select_related("owner").order_by("name", "pk")
 
@@ -65,7 +65,7 @@ def forget_filter(filter_id: int, *, user_id: int, others_too: bool = False) -> 
     Delete a saved filter.
 
     Args:
-        others_too: The person may delete shared ones that are not theirs.
+        others_too: The person may also delete shared filters of other people.
 
     Returns:
         Whether there was a filter that they may delete.

@@ -1,4 +1,4 @@
-"""Schedules: jobs that are submitted again and again, when next, and with what outcome."""
+"""The admin screen of schedules: jobs submitted again and again, their next fires, and the last outcomes."""
 
 from __future__ import annotations
 

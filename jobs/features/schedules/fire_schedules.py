@@ -36,7 +36,7 @@ FIRES = RetentionRule(
 
 
 class ScheduleRounds:
-    """Fires what is due, under a duty of its own: it may take FIRING_SECONDS."""
+    """Fires due schedules, under a duty of its own because this may take FIRING_SECONDS."""
 
     def __init__(self, executor: UUID, _: object = None) -> None:
         self._executor = executor
@@ -83,8 +83,8 @@ def fire_schedules(*, at: datetime | None = None) -> int:
 
 def submit_fire(schedule: Schedule, due_at: datetime, *, asked_by: str = "", left_out: int = 0) -> ScheduleFire:
     """
-    Submit a schedule's jobs and note it, in the caller's transaction. Each job's idempotency key belongs to this fire
-    alone.
+    Submit a schedule's jobs and note the fire, in the caller's transaction. Each job's idempotency key belongs to this
+    fire alone.
 
     Raises:
         QueueOpsError: An error of submitting.
@@ -132,7 +132,7 @@ def _fire_next(schedule_id: UUID, now: datetime) -> bool:
 
 
 def _try(schedule: Schedule, due_at: datetime, left_out: int) -> None:
-    """Submit one fire; a refusal is noted, and the next fire is another try."""
+    """Submit one fire. A refused fire is noted and not tried again; the next fire is a new try."""
     try:
         with transaction.atomic():
             submit_fire(schedule, due_at, left_out=left_out)

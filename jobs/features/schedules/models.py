@@ -18,7 +18,7 @@ class Schedule(models.Model):
     """
     Submits the same job or batch whenever its cron text says so.
 
-    `next_due_at` and `next_fire_at`, with jitter, are null together: while it is paused, and once it has ended.
+    `next_due_at`, and `next_fire_at` with its jitter, are both null while the schedule is paused and once it has ended.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -98,7 +98,7 @@ class Schedule(models.Model):
 
 
 class ScheduleFire(models.Model):
-    """The result of one fire; unique, so that none is made twice."""
+    """The result of one fire. A unique constraint keeps any fire from being made twice."""
 
     class Outcome(models.TextChoices):
         SUBMITTED = "submitted"

@@ -1,4 +1,4 @@
-"""Making, changing, pausing, running and deleting schedules; fire_schedules.py submits their due jobs."""
+"""Makes, changes, pauses, runs and deletes schedules; fire_schedules.py submits their due jobs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def save_schedule(
     Args:
         schedule_id: None: a new one.
         figures: Of FIGURES; fields left out stay as they are.
-        project_id: Whose it is, before and after.
+        project_id: The project that the schedule belongs to; it cannot change.
 
     Raises:
         BadSchedule: With the path of each bad field. Nothing was changed.
@@ -50,7 +50,7 @@ def save_schedule(
     schedule = Schedule(project_id=project_id) if schedule_id is None else locked(schedule_id, project_id=project_id)
     before = {name: getattr(schedule, name) for name in FIGURES}
     if "jobs" not in figures:
-        schedule.jobs = jobs_now(schedule)  # or rules that came since would refuse another name
+        schedule.jobs = jobs_now(schedule)  # else newer rules could refuse a mere new name
     for name, value in figures.items():
         setattr(schedule, name, value)
     following = check_schedule(schedule)

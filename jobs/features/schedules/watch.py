@@ -1,4 +1,4 @@
-"""Schedules that submit nothing, because their jobs are refused."""
+"""Opens alerts about schedules that submit nothing, because their jobs are refused."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """
-Kinds, and payloads of a later version, that not every worker carries out, as while a release is rolled out or where an
-app is missing.
+Keeps jobs from workers that cannot carry out their kind, or their payload of a later version: while a release is rolled
+out, or where an app is missing.
 
-Such jobs spend no attempt, and claims do not walk over them again and again. A worker leaves out the kinds that it does
-not know; a kind that no worker carries out is held until one does. `unserved.py` buries jobs that wait too long.
+Such jobs spend no attempt, and claims do not read them again and again. A worker leaves out the kinds that it does not
+know; a kind that no worker carries out is held until a worker does. `unserved.py` buries jobs that wait too long.
 
-The workers of a job are those that serve its pool, and those that serve all. A kind is therefore held, left out and
-taken up in each pool by itself. Without pools, all jobs are in the pool without a name.
+The workers of a job are the workers that serve its pool, and the workers that serve all jobs. A kind is therefore held,
+left out and taken up in each pool by itself. Without pools, all jobs are in the pool without a name.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ STORED_AS = "text"
 
 @cache
 def version_of(handler: Handler) -> str:
-    """A digest of its payload's schema, and of how payloads are stored."""
+    """Return a digest of the handler's payload schema, and of how payloads are stored."""
     try:
         text = json.dumps(handler.schema.json_schema(), sort_keys=True)
     except Exception:  # noqa: BLE001 - a type that has no JSON Schema; its versions cannot be told apart
@@ -88,7 +88,7 @@ def version_of(handler: Handler) -> str:
 
 class ServedKinds:
     """
-    The kinds that one executor carries out, and those that it leaves to others. Used in its pump's thread.
+    The kinds that one executor carries out, and the kinds that it leaves to others. Used in its pump's thread.
 
     Args:
         pool: The one pool whose jobs it claims; empty: all jobs.
@@ -109,7 +109,7 @@ class ServedKinds:
         self._look_at = 0.0
 
     def known_of(self, chosen: Sequence[ClaimedJob]) -> list[ClaimedJob]:
-        """Return the jobs that it can carry out; before the next claim, `tend` leaves out the kinds of the others."""
+        """Return the jobs that it can carry out; before the next claim, `tend` leaves out the kinds of other jobs."""
         served = served_names()
         unknown = {job.id for job in chosen if job.kind not in served}
         if unknown:
@@ -134,7 +134,7 @@ class ServedKinds:
 
     def tend(self) -> None:
         """
-        Hold kinds that nobody carries out, and take up those of this executor; cheap, and mostly does nothing.
+        Hold kinds that no executor carries out, and take up held kinds of this executor; most calls do nothing.
 
         Not to be called inside a transaction.
         """
@@ -149,11 +149,11 @@ class ServedKinds:
             unknown = {one for one in self._unknown | met if any(other.knows(*one) for other in others)}
             for kind, pool in met - unknown:
                 _withhold(kind, pool)
-            # A kind that nobody knows is kept off claims by its switch. Left out here too, its next job would not be
-            # noticed.
+            # The switch of a kind that no executor knows keeps it from claims. If claims left it out as well, its next
+            # job would not be noticed.
             self._unknown = unknown
-            # A refused kind is left only to executors that began later: two that gave way to each other would leave it
-            # to nobody.
+            # A refused kind is left only to executors that began later: if two gave way to each other, no executor
+            # would carry it out.
             self._refused = {
                 (kind, pool)
                 for kind, pool in refused
@@ -174,7 +174,7 @@ def take_up(served: Mapping[str, str], *, pool: str = "", strange: Collection[Ki
 
     Args:
         served: Each kind with its payload's version.
-        pool: The one pool whose jobs it claims. It takes up no others, as their workers would only hold them again.
+        pool: The one pool whose jobs it claims. Jobs of other pools stay held: their workers would hold them again.
         strange: The kinds that it leaves to others.
     """
     _take_up_closed(pool)

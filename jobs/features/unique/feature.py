@@ -1,4 +1,4 @@
-"""Unique keys: of the waiting jobs of one key there is one."""
+"""Unique keys: only one job with the same key waits at a time."""
 
 from jobs.feature import Feature
 

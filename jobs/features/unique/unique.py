@@ -1,4 +1,4 @@
-"""Unique while pending, and debounce: settling a job whose unique key belongs to a job that has not ended."""
+"""Unique while pending, and debounce: settles new jobs whose unique key belongs to a job that has not ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from queueops.core.sql import nullable, plain_array, run_sql
 
 Insert = Callable[[list[PreparedJob]], set[UUID]]
 
-MAX_ROUNDS = 20  # each but the first because a job of the key ended or began between two statements
+MAX_ROUNDS = 20  # a further round follows if a job of the key ended or began between two statements
 
 
 class UniqueKeyTaken(QueueOpsError):
@@ -56,7 +56,7 @@ class SettledKeys:
 
 
 def stored_key(job: PreparedJob) -> str | None:
-    """Return the key that the index compares in a project, after its kind, or after nothing if all kinds share it."""
+    """Return the key as the index of a project compares it: after `<kind>/`, or after `/` if all kinds share it."""
     spec = job.spec
     if spec.unique_key is None:
         return None
@@ -73,14 +73,14 @@ def settle_keys(jobs: Sequence[PreparedJob], done: SettledKeys, *, project_id: s
     """
     Settle jobs that were not inserted because a job with their unique key has not ended, in the caller's transaction.
 
-    Jobs that replace its work are kept for `replace_work`. An insertion waits for the transaction that ends the job of
-    its key, and a transaction that ends several jobs waits for rows. If a row were locked before the last insertion,
-    the two would deadlock.
+    Jobs that replace that job's work are kept for `replace_work`. An insertion waits for the transaction that ends the
+    job with its key, and a transaction that ends several jobs waits for rows. If a row were locked before the last
+    insertion, the two would deadlock.
 
     Args:
         jobs: In the order of their submission.
         done: The results of the whole batch; this call adds to them.
-        insert: Tries to insert some once more; returns the ids inserted.
+        insert: Tries to insert jobs once more; returns the ids inserted.
     """
     left = list(jobs)
     for _ in range(MAX_ROUNDS):
@@ -90,11 +90,11 @@ def settle_keys(jobs: Sequence[PreparedJob], done: SettledKeys, *, project_id: s
         for some in in_chunks(left, size_of):
             added = insert(some)
             left = [job for job in left if job.id not in added]
-    _refuse(left, done)  # the key's job is one that an end user cannot see
+    _refuse(left, done)  # the end user cannot see the job that has the key
 
 
 def replace_work(done: SettledKeys, *, project_id: str, actor: str, insert: Insert) -> None:
-    """Give waiting jobs the work of the last job that replaces it, after all insertions of the batch."""
+    """Give each waiting job the work of the last job that replaces its work, after all insertions of the batch."""
     for _ in range(MAX_ROUNDS):
         replacing, done.replacing = done.replacing, {}
         if not replacing:

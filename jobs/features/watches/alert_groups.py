@@ -1,5 +1,5 @@
 """
-Which alerts are sent as one message: those of one cause that open within a minute, in however many projects.
+Groups alerts that are sent as one message: alerts of one cause that open within a minute, in any number of projects.
 
 Alerts say in their figures what their cause is. The first alert of a cause waits for more while any other project has
 unfinished work, which could meet the same cause. Without such work it is sent at once. When a project has more than a
@@ -21,7 +21,7 @@ from queueops.core.clock import Now, database_now
 from queueops.tenancy.moves import projects_away
 from ratelimits.models import QuotaAlert
 
-TOGETHER = timedelta(seconds=60)  # after the first of a cause opened
+TOGETHER = timedelta(seconds=60)  # after the first alert of a cause opened
 MAX_CAUSES_APART = 5  # messages about a project's dead letters in CAUSES_WAIT; later causes wait and share one message
 CAUSES_WAIT = timedelta(minutes=10)
 

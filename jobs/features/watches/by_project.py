@@ -1,4 +1,4 @@
-"""Counts by project the jobs that wait for one thing: each project is told of its own."""
+"""Counts, by project, the jobs that wait for one cause, so that each project is told of its own jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jobs.models import Job
 from jobs.services.operate.job_filter import Counted
 from queueops.core.values.numbers import numbered
 
-MAX_HELD_READ = 5000  # jobs of one look
+MAX_HELD_READ = 5000  # jobs that one look reads
 MAX_LOOKS = 10  # each leaves out the projects that are known already
 
 
@@ -16,8 +16,8 @@ def count_by_project(jobs: QuerySet[Job]) -> dict[str, Counted]:
     """
     Count jobs by project, in bounded statements; the largest first.
 
-    A project whose jobs come after MAX_HELD_READ of others is found by the next look. Projects that MAX_LOOKS do not
-    reach are left out; they are found once others have gone.
+    A project whose jobs come after MAX_HELD_READ jobs of others is found by the next look. Projects that MAX_LOOKS
+    looks do not reach are left out until fewer projects have such jobs.
     """
     found: dict[str, Counted] = {}
     for _ in range(MAX_LOOKS):

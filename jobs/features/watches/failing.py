@@ -1,4 +1,4 @@
-"""Services most of whose attempts fail, whatever the cause: read from counts of attempts, in bounded reads."""
+"""Finds services most of whose attempts fail, whatever the cause, from counts of attempts and in bounded reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ratelimits.services.alerts.alerts import lasting
 SECONDS = 60  # looked back
 MIN_ATTEMPTS = 20  # in that time
 MAX_SHARE, SERIOUS_SHARE = 0.5, 0.9  # of the attempts
-KEPT_SHARE = 0.25  # an alert stays open down to it
+KEPT_SHARE = 0.25  # an open alert ends below this share
 FAILURES_LOOKED_AT = 2000  # newest events, for the commonest error
 NO_JOB_THROUGH = timedelta(minutes=15)  # until then a provider's refusals are the limits' business alone
 REFUSALS = (QuotaAlert.Kind.EXCEEDED, QuotaAlert.Kind.UNLIMITED)
@@ -31,8 +31,8 @@ MAX_REFUSALS = 500  # alerts looked at, the oldest
 class Failing:
     """
     Attributes:
-        share: Of the attempts that ended in the last minute, 0 to 1.
-        code: The commonest error lately; empty: none is among the newest events.
+        share: Failed attempts among the attempts that ended in the last minute, 0 to 1.
+        code: The commonest error lately; empty: the newest events have no error.
     """
 
     service: str
@@ -55,7 +55,7 @@ class Failing:
 @dataclass(frozen=True, slots=True)
 class Refusing:
     """
-    A service whose provider refuses everything: no limit alone makes calls wait so long that none gets through.
+    A service whose provider refuses every call: a limit alone would let some call through in NO_JOB_THROUGH.
 
     Attributes:
         seconds: Time since its first refusal; no job of it has succeeded since.

@@ -1,4 +1,4 @@
-"""Watches: looks for trouble that operators must hear of, and tells of it."""
+"""Watches: find trouble that operators must know of, and open alerts about it."""
 
 from jobs.feature import Feature
 

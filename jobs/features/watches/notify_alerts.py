@@ -1,13 +1,13 @@
 """
-Hands alerts over to the routes that want them: a job each, so that delivery is retried and can be looked at.
+Hands alerts over to the routes that want them. Each message is a job, so that it is retried and can be looked at.
 
 Alerts about the use of a limit, and about work that waits for it, are told once they have lasted for a minute. Each is
 told once for all whom the limit counts, and not again when it comes back. Waiting work is not told while an alert says
 that the provider refuses.
 
-A route is told once that an alert opened that it wants, again when its severity rises, and when a critical alert is
-over. PagerDuty, whose incidents would stay open, is also told when any alert that it knows is over, and when somebody
-looks after it. The job's idempotency key names alert, route, event and severity, so that nobody is told twice. A later
+A route is told once when an alert that it wants opens, again when the alert's severity rises, and when a critical alert
+is over. PagerDuty, whose incidents would stay open, is also told when any alert that it was told of is over or
+acknowledged. The job's idempotency key names alert, route, event and severity, so that nobody is told twice. A later
 message to a route about an alert waits until the earlier ones have arrived: otherwise the first could arrive last.
 
 A silenced alert, or one about work that a maintenance window holds, waits until the silence or window ends. It is told
@@ -48,17 +48,17 @@ from .alert_groups import CAUSES_WAIT, Group, told_now
 from .paused import is_quiet
 
 KIND = "queueops.alert"
-PROJECT = PauseSwitch.EXEMPT  # whose jobs deliveries are; made at the first
+PROJECT = PauseSwitch.EXEMPT  # the project of the delivery jobs; the first delivery makes the project
 SEVERITIES: list[str] = [QuotaAlert.Severity.NOTICE, QuotaAlert.Severity.WARNING, QuotaAlert.Severity.CRITICAL]
 CRITICAL = QuotaAlert.Severity.CRITICAL
 DIGEST_EVERY = timedelta(minutes=10)  # at least so long between two digests of a group; critical ones do not wait
 MAX_IN_DIGEST = 10_000
 PASSING = timedelta(seconds=60)  # how long alerts that come and go must last before they are told
-MAX_SILENCED = 1_000  # silenced alerts, which wait here, that are looked past
+MAX_SILENCED = 1_000  # silenced alerts stay unsent: one look skips at most so many of them
 EXAMPLES = 5  # alerts that a digest shows
 ACKNOWLEDGED_LATELY = timedelta(days=1)  # earlier acknowledgements are not looked at any more
 MAX_ACKNOWLEDGED = 100  # the newest
-MAX_BEFORE = 20  # messages that a later one waits for
+MAX_BEFORE = 20  # earlier messages that a later message waits for
 
 Event = Literal["opened", "acknowledged", "resolved", "test"]
 
@@ -146,10 +146,10 @@ def _tell_end(routes: Sequence[AlertRoute], alert: QuotaAlert) -> int:
 
 def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
     """
-    Leave out alerts of use and queues if an alert of the same limit was told that is as grave and still open or recent.
+    Leave out alerts of use and queues if an alert of the same limit, as grave and still open or recent, was told.
 
-    A limit for each user may be full for as many counters as there are users. An alert that is still open once the told
-    one has been over for a while is told then.
+    A limit for each user may be full for as many counters as there are users. An alert that was left out is told later,
+    if it is still open when the told alert has been over for a while.
     """
     of_limits = QuotaAlert.objects.filter(kind__in=COMING_AND_GOING, limit__in={one.limit_id for one in alerts})
     # An alert's end clears its `notified_at`, but one that lasted for PASSING had been told.
@@ -224,7 +224,7 @@ def _send_acknowledged(routes: Sequence[AlertRoute]) -> int:
 
 
 def service_of(route: AlertRoute) -> str:
-    """Each route is a service of its own: one whose receiver is out must not hold up the others."""
+    """Each route is a service of its own: a receiver that does not answer must not hold up other routes."""
     return f"alerts-{route.pk}"
 
 
@@ -260,7 +260,7 @@ def _send_digests(routes: Sequence[AlertRoute]) -> int:
 
 
 def _lock_digests() -> bool:
-    """Keep other leaders from sending digests until this one's are committed; False: another is at it."""
+    """Keep other leaders from sending digests until this one's are committed; False: another leader sends them now."""
     _make_project()
     return bool(Project.objects.filter(pk=PROJECT).select_for_update(skip_locked=True, no_key=True))
 

@@ -1,4 +1,4 @@
-"""Pauses as people know them, and those that were forgotten."""
+"""Describes pauses for people, and opens alerts about pauses that were forgotten."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ratelimits.services.alerts.alerts import Opening, reconcile
 
 from .by_project import count_by_project, jobs_wait
 
-MAX_WATCHED = 50  # the oldest
+MAX_WATCHED = 50  # the oldest pauses
 MAX_PROJECTS_OF_A_PAUSE = 100  # of one pause; those with the most waiting jobs
 
 Scope = PauseSwitch.Scope
@@ -49,8 +49,8 @@ class ShownPause:
 
     Attributes:
         name: `project acme`, `batch Nightly sync`.
-        project: Whose work it holds; empty: everybody's.
-        waiting: Jobs that wait under it; None: nobody keeps count of them.
+        project: The project whose work it holds; empty: work of all projects.
+        waiting: Jobs that wait because of it; None: jobs of its scope are not counted.
         by: The name of who paused.
     """
 

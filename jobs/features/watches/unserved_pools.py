@@ -1,4 +1,4 @@
-"""Jobs that wait although clusters run, because all of these serve other pools."""
+"""Finds jobs that wait although clusters run, because every live cluster serves other pools."""
 
 from __future__ import annotations
 

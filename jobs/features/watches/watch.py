@@ -1,4 +1,4 @@
-"""Looks for trouble that operators must hear of and no decision notices: every few seconds, in bounded reads."""
+"""Looks every few seconds, in bounded reads, for trouble that operators must know of and that no decision notices."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ from .watch_runs import watch_runs
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
 EVERYWHERE = "*"
-MAX_PROJECTS_WATCHED = 200  # asked for their oldest ready job, those with the most queued first
+MAX_PROJECTS_WATCHED = 200  # projects whose oldest ready job is looked at, those with the most queued jobs first
 LATE_LOOP_MS = 10_000  # a loop that is late by three times as much gets its process killed
 MAX_BREAKERS = 1000
 MAX_PROJECTS_NAMED = 20  # projects of an outage
 CALM = timedelta(seconds=60)  # how long a target must have answered
-HELD_TOLD_FOR = timedelta(minutes=1)  # after the last job that held its loop, or after its end
+HELD_TOLD_FOR = timedelta(minutes=1)  # after the last job that held an executor's loop, or after the executor's end
 LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
 MAX_LEAKS = 1000
 SENT_AT_ONCE = 50
 TRANSACTION, DEAD_ROWS = "transaction", "dead rows"  # subjects of the alerts about what the database cannot clear
-MAX_DEAD_ROWS = 1_000_000  # of one table, and more than live in it
+MAX_DEAD_ROWS = 1_000_000  # dead rows of one table: more open an alert, if its live rows are fewer
 
 
 def tend_alerts() -> None:
@@ -80,7 +80,7 @@ def tend_alerts() -> None:
         watch_runs,
         watch_executors,
         watch_worker_deaths,
-        lambda: reconcile(Kind.NO_EXECUTOR, []),  # who looks is one
+        lambda: reconcile(Kind.NO_EXECUTOR, []),  # an executor runs this watch
         watch_outages,
         watch_failing,
         watch_credentials,
@@ -125,7 +125,8 @@ def watch_ready(stale_lanes: list[StaleLane]) -> None:
 
 def watch_executors() -> None:
     """
-    Tell of executors that went silent or whose handlers block the event loop. It ends when they answer or are gone.
+    Tell of executors that went silent or whose handlers block the event loop. The alert ends when the executor answers
+    or its row is deleted.
 
     The alert about an executor that its cluster killed stays for a while.
     """
@@ -138,7 +139,7 @@ def watch_executors() -> None:
 
 
 def watch_outages() -> None:
-    """Tell of targets that do not answer, once for all projects. It ends when they have answered for a while."""
+    """Tell of targets that do not answer, once for all projects. The alert ends when they have answered for a while."""
     found = []
     for name, out in grouped(open_breakers(MAX_BREAKERS)).items():
         projects, held = {one.project_id for one in out}, sum(one.holds for one in out)
@@ -165,7 +166,7 @@ def watch_outages() -> None:
 def watch_failing() -> None:
     """
     Tell of services most of whose attempts fail, unless an outage or an alert of dead letters says so already. Tell
-    also of services that refuse everything for long: they are asked on and on, and nothing fails.
+    also of services that refuse every call for long: their jobs are put back again and again, and no attempt fails.
     """
     out = set(
         ServiceBreaker.objects.filter(Q(opened_at__isnull=False) | Q(closed_at__gt=Now() - CALM)).values_list(
@@ -200,7 +201,7 @@ def watch_failing() -> None:
 
 
 def _is_told_by_letters(failing: Failing) -> bool:
-    """Whether an open alert tells of dead letters with the error that a service's attempts fail with, or of a stop."""
+    """Whether the error of a service's attempts has an open alert of dead letters, or has stopped a batch or calls."""
     stops = RefusedCalls.objects.filter(service=failing.service, code=failing.code, stopped_at__isnull=False)
     guards = Batch.objects.filter(finished_at=None, guard_state=GuardState.STOPPED, guard__code=failing.code)
     if stops.exists() or guards.exists():
@@ -220,7 +221,7 @@ def watch_charges() -> None:
 
 
 def watch_horizon() -> None:
-    """Tell of a transaction that stays open, behind which deleted rows pile up, and of a pile."""
+    """Tell of a transaction that stays open, so that deleted rows pile up, and of tables with many dead rows."""
     found, oldest = [], oldest_transaction()
     if oldest and oldest.seconds > settings.QUEUEOPS.alert_transaction_minutes * 60:
         of = f"process {oldest.pid}, {oldest.state}" if oldest.pid else f"prepared as {oldest.query}"

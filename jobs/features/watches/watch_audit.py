@@ -1,4 +1,4 @@
-"""The audit trail, where it goes to a collector."""
+"""Watches whether the collector of the audit trail takes entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNSETTLED = "it was not refused: a transaction stays open, or nobody sends"
 
 
 def watch_audit() -> None:
-    """Tell of a collector that takes nothing though entries wait, until it takes some or no collector is set."""
+    """Tell of a collector that takes nothing though entries wait, until it takes an entry or no collector is set."""
     target, found = settings.QUEUEOPS.audit_stream, []
     stands = standstill(target) if target else None
     if stands is not None and stands.seconds > settings.QUEUEOPS.alert_audit_minutes * 60:

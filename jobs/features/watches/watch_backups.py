@@ -9,7 +9,7 @@ from queueops.core.postgres.archiver import archiver_standing
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
-FAILING_SECONDS = 300.0  # PostgreSQL tries again, so a repository that just restarts is no news
+FAILING_SECONDS = 300.0  # PostgreSQL tries again: a repository that just restarts needs no alert
 BACKUP, ARCHIVE = "backup", "archive"  # subjects
 
 

@@ -1,4 +1,4 @@
-"""Credentials that their providers refuse: who looks for them, and who is told."""
+"""Watches credentials that their providers refuse, and calls that have stopped because of that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queueops.tenancy.models import CredentialPool, CredentialPoolMember
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
-MAX_CREDENTIALS_WATCHED = 200  # credentials that are out
+MAX_CREDENTIALS_WATCHED = 200  # credentials that are out of pools, and as many stops of calls
 COUNTED_FOR = timedelta(days=1)  # after the last refusal; then counts of calls that have not stopped are dropped
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
@@ -25,7 +25,8 @@ def watch_credentials() -> None:
     The alert about a credential ends when it is accepted, renewed, put back or removed. The alert about calls ends when
     one is accepted.
 
-    The alert about a credential is critical while a project has no other that works, and otherwise a warning.
+    The alert about a credential is critical while a project has no other credential that works; otherwise it is a
+    warning.
     """
     found: dict[str, list[Absence]] = defaultdict(list)
     for absence in absences():

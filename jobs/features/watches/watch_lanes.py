@@ -1,4 +1,4 @@
-"""Lanes whose work waits beyond a cap, and lanes with room whose work waits nevertheless."""
+"""Watches lanes whose work waits because a limit is full, and lanes with room whose work waits nevertheless."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ratelimits.subjects import counter_id
 
 MAX_LANES_WATCHED = 1000
 MAX_COSTS_WATCHED = 5000  # jobs of which costs are looked at
-SATURATED_SECONDS = 10  # a queue that clears sooner is no news
+SATURATED_SECONDS = 10  # a queue that clears sooner needs no alert
 
 
 @dataclass(frozen=True, slots=True)
 class StaleLane:
     """
-    A project's lane that has room for all its waiting work, and where a job that no limit has put back waits `since`.
+    A project's lane that has room for all its waiting work, but where a job that no limit has put back waits `since`.
     """
 
     project: str
@@ -53,7 +53,7 @@ def watch_lanes() -> list[StaleLane]:
     Open, update and resolve the alerts of saturated counters.
 
     An alert is opened where work waits behind a full counter and will take more than SATURATED_SECONDS to clear. It
-    stays until no lane of that counter has more work than room: between two calls there often is room for one.
+    stays until no lane of that counter has more work than room: there often is room for one call between two calls.
 
     Returns:
         The lanes where work waits though it could go.
@@ -66,7 +66,7 @@ def watch_lanes() -> list[StaleLane]:
         return []
     read = {lane: read_lane(lane) for lane in lanes}
     open_rooms = read_headroom(lane.subject for lane in read.values())
-    ramp = rule_of_ramp()  # what no limit counts waits for it
+    ramp = rule_of_ramp()  # work that no limit counts waits for the ramp
     by_id = {rule.id: rule for rule in rules()}
     shadows = {rule.id for rule in rules() if rule.shadow}
     behind: dict[str, _Behind] = {}
@@ -111,13 +111,13 @@ def _end_usage(subjects: set[str]) -> None:
 
 
 def _binding(room: Headroom, by_id: dict[int, Rule]) -> Binding | None:
-    """The limit that takes longest to have room; None where there is some."""
+    """Return the limit that takes longest to have room; None: there is room now."""
     return next((binding for binding in room.blocking if binding.limit_id in by_id), None)
 
 
 def _opening(one: _Behind, counter: Counter | None, now: float) -> Opening | None:
     clears_at = passed_at(counter_of(one.rule, one.key, counter, now), one.calls)
-    # Where nobody knows how long calls take, it is news if more work waits than the counter's capacity.
+    # If it is not known how long calls take, open an alert if as much work waits as the counter's capacity.
     is_news = one.waiting >= one.capacity if clears_at is None else clears_at - now >= SATURATED_SECONDS
     if not is_news:
         return None

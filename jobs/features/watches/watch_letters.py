@@ -1,4 +1,4 @@
-"""Causes of dead letters, by project: a new cause is told, whatever else is open or looked after."""
+"""Watches causes of dead letters, by project: each new cause is told, even if other alerts are open or acknowledged."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .failing import SERIOUS_SHARE, failing_services
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
-# Subjects, each followed by what it is of: `cause:<fingerprint>/<project>`, `grows:<fingerprint>/<project>`,
-# `size:<project>`, `more:<project>`.
+# How the alerts' subjects begin: `cause:<fingerprint>/<project>`, `grows:<fingerprint>/<project>`, `size:<project>`,
+# `more:<project>`.
 CAUSE, GROWTH, SIZE, MORE = "cause:", "grows:", "size:", "more:"
 FINGERPRINT = 32  # characters
 GROWTH_MINUTES = 15
@@ -35,8 +35,8 @@ GROWTH_MINUTES = 15
 MAX_LETTERS_LOOKED_AT = 5_000
 MAX_OPEN_READ = 5_000  # open letters counted by project
 MAX_CAUSES_TOLD = 50  # of a project, open at once, each an alert of its own; the others share one
-DECIDED_IN = timedelta(minutes=1)  # whether a cause stops its batch or its credential
-SIZE_RESTS_FOR = timedelta(days=1)  # how long a told cause does not count for a project's size
+DECIDED_IN = timedelta(minutes=1)  # by then a cause has stopped its batch or its credential's calls, or does not
+SIZE_RESTS_FOR = timedelta(days=1)  # so long letters of a told cause do not count for the alert `size:<project>`
 
 
 class CauseOf(NamedTuple):
@@ -53,13 +53,13 @@ class CauseOf(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class _Recent:
     """
-    Letters of a cause, and what the newest says.
+    The letters of a cause, with the figures of the newest letter.
 
     Attributes:
         count, before: How many came in the last GROWTH_MINUTES, and in the GROWTH_MINUTES before.
-        is_open: Whether one of them is open.
-        seconds: Since the oldest of these was made.
-        batch: Of the newest; None: it was a single job.
+        is_open: Whether any of these letters is open.
+        seconds: Since the oldest of these letters was made.
+        batch: The newest letter's batch; None: its job has no batch.
     """
 
     cause: CauseOf
@@ -171,7 +171,7 @@ def _told_by_a_stop(recent: Mapping[CauseOf, _Recent]) -> set[CauseOf]:
 
 
 def _grown(recent: Mapping[CauseOf, _Recent], fast: int) -> list[CauseOf]:
-    """Causes that come fast now and did not before, and were told of before that."""
+    """Causes that come fast now, did not in the GROWTH_MINUTES before, and were told before that; or still grow."""
     fast_now = [cause for cause, one in recent.items() if one.count >= fast]
     if not fast_now:
         return []
@@ -199,7 +199,7 @@ def _within_bounds(fresh: Iterable[CauseOf], told: Collection[CauseOf]) -> list[
 
 def _left_open(many: int, fresh: Collection[CauseOf]) -> dict[str, int]:
     """
-    Count open letters by project, but for causes told within SIZE_RESTS_FOR; reads at most MAX_OPEN_READ letters.
+    Count open letters by project, without causes told within SIZE_RESTS_FOR; reads at most MAX_OPEN_READ letters.
     """
     counted = run_sql("jobs", "count_open_causes", {"most": MAX_OPEN_READ})
     if sum(count for _, _, count in counted) * 2 <= many:

@@ -1,4 +1,4 @@
-"""Jobs that have been running for long: told of by kind and project, with the oldest."""
+"""Watches jobs that have been running for long: one alert for each kind and project, which names the oldest job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def running_here() -> QuerySet[Job]:
 
 
 def watch_runs() -> None:
-    """Tell of kinds of which jobs of a project have been running for longer than QUEUEOPS_ALERT_RUNNING_MINUTES."""
+    """Tell, by kind and project, of jobs that have been running for longer than QUEUEOPS_ALERT_RUNNING_MINUTES."""
     late = Now() - timedelta(minutes=settings.QUEUEOPS.alert_running_minutes)
     running = running_here().filter(started_at__lt=late)
     by_kind: dict[tuple[str, str], list[Job]] = {}

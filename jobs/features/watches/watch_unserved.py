@@ -1,4 +1,4 @@
-"""Work that no worker carries out: an alert for each missing thing and each project that waits for it."""
+"""Opens alerts about work that no worker carries out, one for each missing thing and project that waits for it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 from ratelimits.subjects import MAX_ID_LENGTH
 
-MAX_MISSING = 200  # things that are missing
+MAX_MISSING = 200  # pause switches read, one for each missing kind or key
 
 
 def watch_unserved() -> None:
     """
     Tell of kinds that no worker knows, of payloads that no worker takes, and of jobs whose pool no cluster serves.
 
-    The alert ends when a worker does, or when no such job is left.
+    The alert ends when a worker takes such jobs, or when no such job is left.
     """
     switches = PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MAX_MISSING]
     reconcile(QuotaAlert.Kind.UNSERVED, unserved_pools() + [opening for one in switches for opening in _openings(one)])

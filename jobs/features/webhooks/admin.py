@@ -1,4 +1,4 @@
-"""Webhooks: the addresses where projects are told that batches and jobs ended."""
+"""The admin screen of webhooks: the addresses where projects are told that batches and jobs ended."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class WebhookForm(CheckedForm):
         given: dict[str, Any] = super().clean() or self.cleaned_data
         if self.instance._state.adding:  # noqa: SLF001 - the id is made before it is stored
             try:
-                new_signing_secret()  # told here, before what was entered is lost
+                new_signing_secret()  # fails here, before the entered values are lost
             except QueueOpsError as error:
                 raise forms.ValidationError(error.message, code=error.code) from None
         return given

@@ -23,7 +23,7 @@ WEBHOOKS = Feature(
     administrator=("add_webhook", "change_webhook"),
     duties=("tell.WebhooksDuty",),
     watches=("watch.watch_receivers",),
-    # From the webhooks on: the many jobs of a webhook that is switched off, paused or moved away may wait for long.
+    # Begin with the webhooks: one that is switched off, paused or moved away may have many jobs that wait for long.
     due=(
         """
         EXISTS (SELECT FROM jobs_webhook AS hook
@@ -36,7 +36,7 @@ WEBHOOKS = Feature(
     goes_with_jobs=("jobs_webhookdelivery", "jobs_webhookjob"),
     keeps_batches=("jobs_webhookdelivery",),
     moves=(
-        # No copied part of the log is told again there: messages that were still to be told come as rows.
+        # The other installation tells no copied part of the log again: jobs that are still to be told come as rows.
         Sort(
             "webhooks",
             "jobs_webhook",

@@ -9,7 +9,7 @@ from jobs.services.submit.spec import JobSpec
 from jobs.services.submit.submit import insert_prepared
 
 KIND = "queueops.webhook"
-KIND_OF_JOBS = "queueops.webhook_jobs"  # of its own: earlier releases do not know such messages, and leave them alone
+KIND_OF_JOBS = "queueops.webhook_jobs"  # its own kind: earlier releases have no handler, and leave its jobs alone
 
 
 def make_message(webhook: Webhook, kind: str, *, actor: str, **fields: object) -> WebhookDelivery:
@@ -29,6 +29,6 @@ def make_message(webhook: Webhook, kind: str, *, actor: str, **fields: object) -
 def _address(webhook: Webhook) -> str:
     try:
         base = target_of(webhook.url)
-    except ValueError:  # stored before such were refused: the call is, or what ended would be announced for ever
+    except ValueError:  # an old address that would be refused now: an error here would be tried again for ever
         base = "unusable:"
     return f"{base}/{webhook.pk}"

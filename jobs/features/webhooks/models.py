@@ -73,7 +73,7 @@ class Webhook(Receiver):
 
 
 class WebhookDelivery(models.Model):
-    """One message to one webhook. The job carries it out, so it retries and dies like any other."""
+    """One message to one webhook. A job sends it, so it is retried and becomes a dead letter as other jobs do."""
 
     class Event(models.TextChoices):
         BATCH = "batch.finished", "a batch ended"
@@ -108,10 +108,11 @@ class WebhookDelivery(models.Model):
 
 class WebhookJob(models.Model):
     """
-    One ended job that one webhook hears of: written once, whatever is killed or repeated, and kept as long as the job.
+    One ended job that one webhook is told of. The row is inserted once, even if a process is killed or repeats its
+    work, and is kept as long as the job.
 
-    `delivery_id` is the message that tells of the job, which may be deleted earlier; null while none does. Written by
-    jobs/features/webhooks/sql/note_ended_jobs.sql alone.
+    `delivery_id` is the message that tells of the job; null: no message does yet. The message may be deleted before
+    this row. Only jobs/features/webhooks/sql/note_ended_jobs.sql inserts rows.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -1,4 +1,4 @@
-"""Sending again what a receiver did not accept: the messages of a webhook, or of a route of alerts."""
+"""Sends again the messages that a receiver, a webhook or a route of alerts, did not accept."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FailedMessages:
 
 @dataclass(frozen=True, slots=True)
 class SentAgain:
-    """`left`: messages that failed and are for the next call."""
+    """`left`: failed messages that are left for the next call."""
 
     sent: int
     left: int
@@ -94,7 +94,7 @@ def send_webhook_again(
 @transaction.atomic
 def send_route_again(route_id: int, *, actor: str, since: datetime | None = None, reason: str = "") -> SentAgain:
     """
-    Do the same for a route of alerts.
+    End the pause of a route of alerts, and requeue its messages that failed, as `send_webhook_again` does.
 
     Raises:
         AlertRoute.DoesNotExist

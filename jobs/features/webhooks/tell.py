@@ -1,5 +1,5 @@
 """
-Telling a project that its batch has ended, and which of its jobs have.
+Tells projects that their batches and jobs have ended.
 
 Webhooks hear of jobs in two steps. The executor that sums up the log notes which webhooks hear of which ended jobs. It
 writes one row for each, in the transaction that moves the log's cursor. Messages are then made of the waiting rows,
@@ -69,10 +69,10 @@ def note_ended_jobs(after: int, upto: int) -> int:
 
 class WebhooksDuty:
     """
-    Serves webhooks in turns: first those whose last turn is longest ago; without a turn yet, whose jobs wait longest.
+    Serves webhooks in turns: first webhooks that had no turn yet, then those whose last turn is longest ago.
 
-    By the age of waiting jobs alone, one project's fifty webhooks that hear of much, or that do not answer, would have
-    every turn.
+    Between equals, the webhook whose jobs wait longest comes first. If the age of jobs alone decided, one project's
+    fifty busy or silent webhooks would have every turn.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ def _ready_webhooks() -> list[UUID]:
 
 @transaction.atomic(durable=True)
 def _send_waiting(webhook_id: UUID) -> None:
-    # Other makers of messages of these rows wait here. Noting jobs does not wait, as it locks the key alone.
+    # Another process that makes messages of these rows waits here. Noting jobs does not wait: it locks the key alone.
     rows = Webhook.objects.select_for_update(no_key=True).defer("secret", "rotated_at")
     webhook = rows.filter(pk=webhook_id, enabled=True, paused_at=None).first()
     if webhook is None:

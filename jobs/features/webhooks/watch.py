@@ -1,4 +1,4 @@
-"""Receivers that accept no messages any more: pauses them, and tells of it."""
+"""Pauses receivers that accept no messages any more, and opens alerts about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ SILENT = Receiver.Pause.SILENT
 
 def watch_receivers() -> None:
     """
-    Pause webhooks and alert routes that accepted nothing for three days, and tell of those that are paused or gone.
+    Pause webhooks and alert routes that accepted nothing for three days. Tell of paused ones, and of ones that were
+    switched off because they answered 410 Gone.
 
     The alert ends when somebody sends again or saves the receiver, or when one of its messages is accepted.
     """

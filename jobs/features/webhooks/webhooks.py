@@ -1,4 +1,4 @@
-"""Making, changing and testing webhooks; tell.py tells them of events."""
+"""Makes, changes and tests webhooks; tell.py tells them of ended batches and jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from queueops.tenancy.secrets.signing import WRITTEN_BY_ROTATION, new_signing_se
 OF_JOBS = ("kinds", "tags", "any_tag", "outcomes", "user_id", "batch_id")
 FIGURES = ("url", "enabled", "hears_batches", "hears_jobs", *OF_JOBS, "most_jobs")
 MAX_KINDS = 50
-MAX_HEARERS = 50  # of a project, for jobs and for batches each: the transaction of an end reads or tells all
+MAX_HEARERS = 50  # of a project, for jobs and for batches each: the transaction that notes an end handles all
 HEARS = {"hears_batches": "batches", "hears_jobs": "jobs"}
 SCHEMES = ("http", "https")
 
@@ -49,7 +49,7 @@ def save_webhook(
     Args:
         webhook_id: None: a new one.
         figures: Of FIGURES; fields left out stay as they are.
-        project_id: Whose it is, before and after.
+        project_id: The project that the webhook belongs to; it cannot change.
 
     Returns:
         The webhook, and its signing secret if it is new: the secret is shown now or never.
@@ -99,7 +99,7 @@ def check_webhook(webhook: Webhook) -> None:
         faults["url"] = ["Give an address that begins with https:// or http://."]
     elif "url" not in faults and "@" in urlsplit(webhook.url).netloc:
         faults["url"] = ["The address has no user and no password: it is shown and audited. Check the signature."]
-    elif "url" not in faults and webhook.enabled:  # one that was stored before can be switched off
+    elif "url" not in faults and webhook.enabled:  # an old one can be switched off
         try:
             parse_target(webhook.url, policy=outbound_policy())
         except OutboundRefused as refusal:

@@ -1,4 +1,4 @@
-"""Maintenance windows: pauses by calendar."""
+"""The admin screen of maintenance windows, which are pauses by calendar."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from jobs.times.calendar import Calendar, Span
 
 class MaintenanceWindow(models.Model):
     """
-    Work that nobody may claim from a time to another, once or on weekdays.
+    A time, once or on weekdays, in which no executor may claim certain work.
 
-    While it is open, a pause switch of its own holds the work. `next_change_at` is when that switch comes or goes, null
-    once the window is over.
+    While the window is open, its own pause switch holds the work. `next_change_at` is when that switch is next made or
+    deleted; null once the window is over.
     """
 
     class Scope(models.TextChoices):
@@ -74,7 +74,7 @@ class MaintenanceWindow(models.Model):
 
     @property
     def actor(self) -> str:
-        """The actor that pauses and resumes at its times."""
+        """The actor in the audit trail of the pauses and resumes that the window makes."""
         return f"window:{self.pk}"
 
     def spans(self, after: datetime) -> Iterator[Span]:

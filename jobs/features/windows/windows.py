@@ -1,7 +1,8 @@
 """
 Maintenance windows: pauses by calendar.
 
-An open window has its own pause switch beside those of people, so that ending one does not release the other's work.
+An open window has its own pause switch beside people's switches. The end of one switch does not release the work that
+another one holds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from queueops.tenancy.models import Project, ProjectMove
 
 FIGURES = ("scope", "key", "reason", "begins_at", "ends_at", "weekdays", "since", "until", "time_zone")
 CHANGED_AT_ONCE = 50
-MAX_WINDOWS = 200  # that are looked at for coming times
+MAX_WINDOWS = 200  # windows read to find coming times
 FORESEEN = timedelta(days=31)
 FORESEEN_SPANS = 5
 Scope = MaintenanceWindow.Scope
@@ -70,9 +71,9 @@ def save_window(
     window.next_change_at = check_window(window).begins_at
     window.save(force_insert=new)
     if before is not None and (before["scope"], before["key"]) != (window.scope, window.key):
-        _take_off(window)  # it held something else
+        _take_off(window)  # its switch holds the work of the old scope
     elif not new:
-        window.next_change_at = database_moment()  # its switch may have to go
+        window.next_change_at = database_moment()  # by its new times, its switch may have to be deleted
         window.save(update_fields=["next_change_at"])
     _record(f"{'create' if new else 'change'}_window", window, before, _told(window), actor=actor, reason=reason)
     return window
@@ -153,8 +154,7 @@ def tend_windows(*, at: datetime | None = None) -> int:
     """
     Open and close the windows that are due.
 
-    The next call does what a process that died has left undone. A window that came and went while nobody worked is
-    skipped.
+    The next call does what a dead process left undone. A window that began and ended while no process ran is skipped.
 
     For house-keeping; not to be called inside a transaction.
 
@@ -167,8 +167,8 @@ def tend_windows(*, at: datetime | None = None) -> int:
     if not MaintenanceWindow.objects.filter(next_change_at__isnull=False).exists():
         return 0
     now = at or database_moment()
-    # Windows of a project that moves or has moved are left out: nothing may change here, and they would be tried for
-    # ever.
+    # Leave out windows of a project that moves or has moved: its rows may not change here, and the windows would be
+    # tried for ever.
     away = Q(scope=Scope.PROJECT, key__in=Project.objects.exclude(move=ProjectMove.NONE).values("pk"))
     due = MaintenanceWindow.objects.filter(next_change_at__lte=now).exclude(away).order_by("next_change_at")
     ids = list(due.values_list("pk", flat=True)[:CHANGED_AT_ONCE])
@@ -199,7 +199,8 @@ def _tend(window_id: UUID, now: datetime) -> None:
                     "until": first.ends_at,
                 },
             )
-            # If one day's window ends as the next begins, no job is let go in between.
+            # `_tend` runs again when this span ends. If the next span begins at that moment, the switch stays, and no
+            # job starts in between.
             window.next_change_at = first.ends_at
         else:
             PauseSwitch.objects.filter(window=window).delete()

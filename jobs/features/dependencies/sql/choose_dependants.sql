@@ -4,9 +4,9 @@
 -- order   by owner
 -- locks   none
 -- clock   none
--- returns those looked at: the owner, its project, whether it is a batch, the verdict (go, let_go: somebody said so,
---         cancel, wait, over: it has ended), and one that it waited for and that did not succeed (null: none). Those of projects that move, or have
---         moved, wait
+-- returns one row an owner looked at: its id, its project, whether it is a batch, and the verdict (go, let_go: somebody
+--         said so, cancel, wait, over: it has ended). Then one job or batch that it waited for and that failed (null:
+--         none). Owners of projects that move, or have moved, wait
 WITH owner AS MATERIALIZED (
     SELECT DISTINCT owner_id FROM jobs_dependency
      WHERE owner_id > %(after)s::uuid
@@ -15,11 +15,11 @@ WITH owner AS MATERIALIZED (
 ), wait AS MATERIALIZED (
     SELECT * FROM jobs_dependency WHERE owner_id = ANY(ARRAY(SELECT owner_id FROM owner))
 ), known AS MATERIALIZED (
-    -- Each once: thousands may wait for the same batch.
+    -- DISTINCT: thousands of owners may wait for the same batch, whose outcome is read once.
     SELECT named.on_id, {{outcome_of named}} AS outcome FROM (SELECT DISTINCT on_id, on_batch FROM wait) AS named
 ), told AS MATERIALIZED (
     SELECT wait.*, known.outcome,
-           -- Apart, or each would read all jobs.
+           -- Two subqueries, each by its own index: one with OR would read all jobs for each owner.
            CASE WHEN of_batch
                 THEN (SELECT true FROM jobs_job AS own
                        WHERE own.batch_id = owner_id AND own.status IN {{unfinished}} ORDER BY own.status LIMIT 1)

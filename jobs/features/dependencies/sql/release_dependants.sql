@@ -1,20 +1,20 @@
 -- Put back jobs whose waiting for others is over, and log it. They begin to wait for their turn now.
 --
--- A batch's callback is told the batch's counts. It waits on if a requeue has opened the batch again meanwhile: where
--- the failed job is queued again, the counts would name no failure.
+-- A batch's callback gets the batch's counts. The callback waits on if a requeue has opened the batch again meanwhile:
+-- with the failed job queued again, the counts would name no failure.
 --
 -- params  ids;
 --         project: of the jobs;
---         batch: whose waiting is over (null: that of each job by itself);
+--         batch: the batch whose waiting is over (null: each job waited by itself);
 --         message: what the events say;
---         open_too: whether callbacks go though their batch is open
+--         open_too: whether callbacks are put back even if their batch is open
 -- locks   the rows, in id order
 -- clock   now(): the transaction's start
 -- returns the ids of the callbacks that wait on. All other jobs are put back. A job that a pause or a budget holds
 --         stays held, and a job that still waits for others, by itself or with its batch, is left alone
 WITH candidate AS MATERIALIZED (
     SELECT id, CASE WHEN ended_batch IS NOT NULL AND NOT %(open_too)s::boolean
-                    -- By the index, or all jobs are read for it.
+                    -- ORDER BY and LIMIT make the planner use the index. Without them it would read all jobs.
                     THEN (SELECT true FROM jobs_job AS part
                            WHERE part.batch_id = (job.ended_batch ->> 'batch')::uuid AND part.status IN {{unfinished}}
                            ORDER BY part.status LIMIT 1) END AS waits_on
@@ -33,7 +33,7 @@ WITH candidate AS MATERIALIZED (
                                          FROM (SELECT {{sum_counts}} FROM jobs_jobcount
                                                 WHERE batch_id = (job.ended_batch ->> 'batch')::uuid) AS total)) END,
            eligible_since = greatest(job.eligible_since, {{now}}),
-           -- The time that it may wait for a limit counts from now, too.
+           -- The time until the job's fallback counts from now, too.
            fallback_at = job.fallback_at + (greatest(job.eligible_since, {{now}}) - job.eligible_since),
            updated_at = {{now}}
       FROM candidate

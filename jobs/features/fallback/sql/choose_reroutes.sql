@@ -6,7 +6,7 @@
 -- params  most: bound of each part
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   now(): the transaction's start
--- returns why, and what its way is made of
+-- returns for each job the reason, and the columns from which its other way is made
 WITH waited AS MATERIALIZED (
     SELECT id, 'rate_limited' AS reason FROM jobs_job
      WHERE fallback_at <= {{now}} AND status = 'rate_limited' AND scheduled_at IS NOT NULL AND NOT held

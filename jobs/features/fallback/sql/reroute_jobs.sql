@@ -1,6 +1,6 @@
--- Let waiting jobs go another way, with new addressees, payloads, lanes and costs; log each. They go live.
+-- Let waiting jobs go another way, with new services, credentials, lanes and costs; log each. Their delivery is live.
 --
--- Jobs that are under way stay as they are, and so do jobs that have gone on meanwhile: each names its present step.
+-- Running jobs stay as they are, and so do jobs that have gone on meanwhile: they are no longer at their `at_steps`.
 --
 -- params  ids, projects, reasons, services, models, credentials, targets, paths, lanes, costs, known_costs, on_outages,
 --         messages: parallel arrays, an entry a job, as all others are;

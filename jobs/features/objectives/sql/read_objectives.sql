@@ -1,4 +1,5 @@
--- Sum up objectives over windows that end now: of up to an hour to ten seconds, of longer ones from a whole hour on.
+-- Sum up objectives over windows that end now. Windows of up to an hour are exact to ten seconds; longer windows begin
+-- at a whole hour.
 --
 -- params  ids, windows (seconds): parallel arrays, an objective and a window each; at: the windows' end (what of its
 --         ten seconds has not passed is left out)

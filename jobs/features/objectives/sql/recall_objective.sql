@@ -1,8 +1,8 @@
--- Count the jobs that were there before an objective was, as count_objectives.sql would have: of the newest, those whose
--- deadlines have passed.
+-- Count jobs from before an objective was made, as count_objectives.sql would have counted them: of the newest jobs,
+-- those whose deadlines have passed.
 --
 -- params  objective: its id; most: jobs looked at, the newest; settle (seconds): jobs whose deadlines passed in that time
---         are left out, for what met them may not be committed
+--         are left out, as events that met them may be uncommitted
 -- locks   the samples added to, in the order of their keys
 -- clock   none: up to the objective's counts_from
 -- returns one row: how many samples were added to

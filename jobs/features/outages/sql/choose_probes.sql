@@ -4,7 +4,7 @@
 -- that have not failed, then jobs that have not been probes lately, and of these first jobs that have not failed. A
 -- target gets one probe at a time for a project, and not two within `first`.
 --
--- params  first, longest: seconds to the second probe, and at most between two;
+-- params  first, longest: seconds from the first probe to the second, and at most between two probes;
 --         last_doubling: the number of the pause's last doubling;
 --         most_probed: jobs remembered;
 --         most: jobs of a project looked at;
@@ -17,12 +17,12 @@ WITH due AS MATERIALIZED (
      WHERE opened_at IS NOT NULL AND next_probe_at <= {{now}}
        AND NOT EXISTS (SELECT FROM jobs_job AS job
                         WHERE job.id = probe_job_id
-                          -- A late probe that is still ready, though parked by choose_stranded, is just being claimed.
+                          -- choose_stranded has parked late probes. One that is still ready is just being claimed.
                           AND (status IN {{running}} OR {{ready job}}))
        AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS other
                         WHERE other.service = breaker.service AND other.target = breaker.target
                           AND other.probed_at > {{now}} - %(first)s::float8 * interval '1 second')
-       -- Paused work would never be claimed, and the target never asked.
+       -- A paused job would never be claimed, and so its probe would never reach the target.
        AND NOT EXISTS (SELECT FROM jobs_pauseswitch
                         WHERE {{stands_still breaker}})
      ORDER BY service, target, probed_at NULLS FIRST, next_probe_at

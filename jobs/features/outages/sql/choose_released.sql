@@ -23,7 +23,7 @@ SELECT job.id, job.service, job.target
        SELECT id, service, target FROM jobs_job
         WHERE service = parked.service AND project_id = parked.project_id AND target = parked.target
           AND status = 'rate_limited' AND scheduled_at IS NULL AND NOT held
-        -- In no order: each part would sort all that is left, and the claim puts them in theirs.
+        -- No ORDER BY: each part would sort all the jobs that are left, and the claim orders them anyway.
         LIMIT %(most)s::int
           FOR UPDATE SKIP LOCKED) AS job
  WHERE NOT EXISTS (SELECT FROM jobs_servicebreaker AS breaker

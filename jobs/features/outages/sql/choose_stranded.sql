@@ -1,5 +1,5 @@
--- Choose and lock ready jobs of targets that are out, to park them: probes apart, which are on their way, until the next
--- is due. A claim that has chosen such a late one meanwhile finds it changed, or it would go beside the next.
+-- Choose and lock ready jobs of targets that are out, to park them. A probe is on its way, and is left out until the
+-- next probe is due. A claim that has chosen such a late probe finds its row changed: otherwise both probes would run.
 --
 -- params  most: bound of the statement
 -- locks   the chosen rows, SKIP LOCKED

@@ -1,8 +1,9 @@
--- Close the breakers of targets that have just answered, everybody's, and forget what had failed there.
+-- Close the breakers of targets that have just answered, for all projects, and forget their counted failures.
 --
--- A path that had failed where another one answers is spared from then on: its failures are its own, until it answers.
+-- If another path of the target answers, the failed paths of an open breaker are spared: until they answer, their
+-- failures do not count against the target.
 --
--- params  services, targets, paths: parallel arrays, what answered; most_paths: bound of what is spared
+-- params  services, targets, paths: parallel arrays, one entry a path that answered; most_paths: bound of spared paths
 -- locks   the breakers' rows, in order of their keys; none where there has been no failure
 -- clock   now(): the transaction's start
 -- returns the ids of the breakers changed

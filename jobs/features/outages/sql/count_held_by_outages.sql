@@ -1,7 +1,7 @@
 -- Note how many jobs wait for each open breaker to close: those parked for it, and those that a limit had parked before.
 --
 -- params  most: jobs of a breaker that are counted
--- locks   the rows changed, SKIP LOCKED: who records answers does not wait for the counting
+-- locks   the rows changed, SKIP LOCKED: recording answers does not wait for the counting
 -- clock   none
 -- returns the ids of the rows changed
 WITH counted AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- Count failures that speak against targets, and open the breakers of the projects that have seen enough of them.
+-- Count failures that are the fault of targets, and open the breakers of the projects with enough such failures.
 --
 -- A project's breaker opens by its own failures alone: by many in a row, or by fewer where the target is out for
 -- another project, too. They must be of several calls: otherwise one bad job would be enough.
@@ -57,7 +57,7 @@ WITH failure AS MATERIALIZED (
            last_error = excluded.last_error,
            opened_at = coalesce(breaker.opened_at, excluded.opened_at),
            next_probe_at = coalesce(breaker.next_probe_at, excluded.next_probe_at),
-           -- Otherwise the failed probe would be claimed again at once, and for ever.
+           -- Forget a failed probe: choose_stranded leaves out `probe_job_id`, so the same job would go again at once.
            probe_job_id = CASE WHEN (SELECT probed FROM evidence
                                       WHERE evidence.service = breaker.service AND evidence.target = breaker.target
                                         AND evidence.project_id = breaker.project_id)

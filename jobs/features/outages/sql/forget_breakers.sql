@@ -8,7 +8,8 @@ DELETE FROM jobs_servicebreaker
  WHERE id = ANY(ARRAY(
     SELECT id FROM jobs_servicebreaker AS breaker
      WHERE (opened_at IS NULL AND updated_at < {{now}} - %(kept)s::float8 * interval '1 second')
-        -- In the order of an index: where many jobs wait, the planner would read the whole table for each breaker.
+        -- ORDER BY the columns of an index: otherwise the planner reads the whole table for each breaker if many jobs
+        -- wait.
         OR ((SELECT 1 FROM unnest('{read,write}'::text[]) AS one (call_type)
               CROSS JOIN LATERAL (
                     SELECT FROM jobs_job AS job
@@ -29,7 +30,7 @@ DELETE FROM jobs_servicebreaker
                              WHERE job.status IN {{running}} AND job.lease_expires_at IS NOT NULL
                                AND job.service = breaker.service AND job.project_id = breaker.project_id
                                AND job.target = breaker.target)
-            -- A failed job comes back within its retry's delay.
+            -- Keep the breaker for failed jobs whose retry comes soon.
             AND NOT EXISTS (SELECT FROM jobs_job AS job
                              WHERE job.status = 'retried' AND job.scheduled_at < {{now}} + interval '2 minutes'
                                AND (NOT job.status = 'rate_limited' OR job.lane IS NULL)

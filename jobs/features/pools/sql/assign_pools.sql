@@ -1,4 +1,4 @@
--- Put unfinished jobs into the pools that the rules name now: of some jobs by id those that are in another.
+-- Look at the next jobs by id, and put unfinished ones into the pools that the rules name now.
 --
 -- params  after: the last id looked at before; most: jobs to look at
 -- locks   the changed rows, in id order; waits

@@ -49,7 +49,7 @@ SELECT pool.name, outside.jobs + inside.ready AS ready, inside.parked, coalesce(
        SELECT count(*) AS jobs
          FROM (SELECT FROM jobs_job
                 WHERE jobs_job.pool = pool.name AND {{claimable}}
-                ORDER BY project_id, priority, eligible_since, id  -- by the index, or all are read for a small pool
+                ORDER BY project_id, priority, eligible_since, id  -- else all jobs are read for a small pool
                 LIMIT %(most)s::int) AS job) AS outside
  CROSS JOIN LATERAL (
        SELECT count(*) FILTER (WHERE status = 'queued') AS ready,

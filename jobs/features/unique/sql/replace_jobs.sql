@@ -1,6 +1,6 @@
 -- Give waiting jobs the work of later submissions with their unique keys, and log it. Their age is kept.
 --
--- Arrays are parallel: one entry a job, or null where every entry is.
+-- Arrays are parallel: one entry a job; an array may be null if each of its entries is null.
 --
 -- params  project;
 --         actor: what the event says;
@@ -11,7 +11,7 @@
 --         payloads: one JSON array, an element a job, kept as it is written there
 -- locks   the rows, in id order; waits rather than skips
 -- clock   now(): the transaction's start
--- returns the ids; a missing one was claimed or has ended meanwhile
+-- returns the ids of the jobs changed; a job whose id is missing was claimed or has ended meanwhile
 WITH given AS MATERIALIZED (
     SELECT t.*, CASE WHEN coalesce(at, {{now}} + delay * interval '1 second') > {{now}}
                      THEN coalesce(at, {{now}} + delay * interval '1 second') END AS due

@@ -1,12 +1,13 @@
 -- The causes of the newest dead letters by project, with the newest letter of each.
 --
--- params  seconds: of two windows, one before the other, that reach back from now;
+-- params  seconds: the length of each of two windows (the last ends now, the other where the last begins);
 --         most: letters read
--- order   those that came last first
+-- order   the causes with the newest letters first
 -- locks   none
 -- clock   now()
--- returns fingerprint, project, how many in the last window, in both, and open in both. Then how many seconds ago the
---         oldest was made, and service, kind, error code, remediation and batch of the newest
+-- returns fingerprint, project, and how many letters in the last window, in both windows, and open in both. Then how
+--         many seconds ago the oldest letter was made, and service, kind, error code, remediation and batch of the
+--         newest
 SELECT found.fingerprint, found.project_id, found.last, found.both, found.open_ones,
        extract(epoch FROM {{now}} - found.oldest_at)::float8,
        letter.service, letter.kind, letter.error_code, letter.remediation, letter.batch_id

@@ -1,11 +1,11 @@
--- Note which webhooks are to hear of which jobs that ended in a part of the log, by their filters.
+-- For each job that ended in a part of the log, note the webhooks that are to be told of it, by their filters.
 --
--- A job ends once, and its end is in one part. If that part is counted twice, as after a restore, the row of the first
--- time is met.
+-- A job ends once, and its end is in one part. If that part is read twice, as after a restore, the insert finds the
+-- first row and adds none.
 --
 -- params  after, upto: the ids of the part, which the caller has taken with advance_flow.sql;
 --         internal: kinds that nobody hears of, such as the messages themselves;
---         names, others: each kind or former name with each other name of the same handler, one pair an entry
+--         names, others: parallel arrays, one pair an entry (a kind or former name, another name of its handler)
 -- order   by the ids of the events
 -- locks   the webhooks named, for their key; the caller holds the cursor's row already
 -- clock   statement_timestamp(), by the column's default; an event's own time says when its job ended
