@@ -124,7 +124,7 @@ class AlertSilenceQuerySet(models.QuerySet["AlertSilence"]):
 
 
 class AlertSilence(models.Model):
-    """Until a time nobody is told of the alerts that fit everything a silence names: a limit, a kind, a project."""
+    """Until a time, alerts that match everything a silence names (a limit, a kind, a project) are not sent."""
 
     limit = models.ForeignKey(Limit, models.CASCADE, null=True, blank=True, related_name="silences")
     kind = models.CharField(max_length=32, choices=QuotaAlert.Kind, blank=True)

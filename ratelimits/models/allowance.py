@@ -16,7 +16,7 @@ MAX_QUOTA = 10**15
 MAX_RESERVATION_SECONDS = 86_400
 MAX_SERVICE_LENGTH = 64
 MAX_IDEMPOTENCY_KEY_LENGTH = 200
-LEVELS = (60, 80, 100)  # percent of a quota at which people are told
+LEVELS = (60, 80, 100)  # percent of a quota at which an alert opens or its severity rises
 NEAR = 80  # the level from which a user is called near the quota
 PASSED = 101  # the level once more than the whole quota was used
 
@@ -29,7 +29,7 @@ def new_reservation_id() -> uuid.UUID:
 
 
 def level_reached() -> models.Case:
-    """The highest of LEVELS that `used` has reached, or PASSED. Whole numbers: rounding decides nothing."""
+    """The highest of LEVELS that `used` has reached, or PASSED. Computed in whole numbers, so rounding does no harm."""
     quota = models.F("quota")
     reached = [
         models.When(used__gte=quota - quota * (100 - percent) / 100, then=models.Value(percent))

@@ -1,4 +1,4 @@
-"""Silences: until a time nobody is sent some alerts and no headline names them, though they are opened and listed."""
+"""Silences: until a time, some alerts are not sent and named in no headline, but they are still opened and listed."""
 
 from __future__ import annotations
 
