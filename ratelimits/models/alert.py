@@ -75,7 +75,7 @@ class QuotaAlert(models.Model):
     acknowledged_by = models.CharField(max_length=100, default="", db_default="")
     resolved_at = models.DateTimeField(null=True)
     notified_at = models.DateTimeField(null=True)
-    # The alert whose message named this one, for people who are told of every project.
+    # The alert whose message to the routes of all projects named this alert, too.
     told_with = models.BigIntegerField(null=True, editable=False)
 
     class Meta:

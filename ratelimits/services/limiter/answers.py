@@ -122,7 +122,7 @@ Outcome = Reply | QueueOpsError
 
 
 def _carry_out(group: Sequence[Asking]) -> list[Outcome]:
-    """Answer a group in one transaction. Locks idempotency keys, then charges, then counters, each sorted."""
+    """Answer a group in one transaction. Locks idempotency keys, then charges, then counters, each in sorted order."""
     with transaction.atomic(durable=True):
         away = _begin(group)
         here = iter(_answer([one for one in group if one.project_id not in away]))

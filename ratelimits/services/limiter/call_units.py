@@ -34,7 +34,7 @@ def needed(rule: Rule, key: str, call: Costly) -> float:
         whole = reserved_whole(rule.unit, call.cost, call.known_cost, call.amounts)
         if whole is not None:
             cost_units(whole)
-            # If the possible output exceeds the whole limit, the call goes alone. Only its input can make it never fit.
+            # A call that may take more than the whole limit goes alone. It never fits only if its input is too large.
             return max(call.known_cost or 0.0 if rule.unit == TOKENS else 0.0, min(whole, rule.algorithm(key).capacity))
     amount, known = estimate(rule.unit, call.cost, call.known_cost, call.amounts, counts_cached=rule.counts_cached)
     cost_units(amount)  # raises for a malformed cost, which `clamped` could replace by its known part

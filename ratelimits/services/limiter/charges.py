@@ -55,7 +55,7 @@ def take_charges(holders: Sequence[str], *, expired: int = 0) -> list[Charged]:
 
     Args:
         holders: Holders whose calls have ended or crashed; the result leaves out holders without a charge.
-        expired: The most charges of other holders to take, if nobody settled them in time.
+        expired: How many charges of other holders to take at most that nobody settled in time.
     """
     if not holders and not expired:
         return []

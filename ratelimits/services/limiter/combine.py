@@ -2,7 +2,7 @@
 Requests of one process that come together are carried out together, in one transaction.
 
 On a hot counter transactions queue at its lock, and each pays for its own commit. Here the requests queue in memory
-instead. A request that finds no other at work becomes the leader: it takes all waiting requests along, and carries out
+instead. A request that finds no leader at work becomes the leader: it takes all waiting requests along, and carries out
 one transaction for the group. Requests that come meanwhile form the next group.
 """
 
@@ -31,7 +31,7 @@ class _Entry(Generic[Asked, Answer]):
     def __init__(self, asked: Asked, size: int) -> None:
         self.asked = asked
         self.size = size
-        self.woken = threading.Lock()  # held until it has an outcome or must lead; cheaper than an Event
+        self.woken = threading.Lock()  # held until the entry has an outcome or must lead; cheaper than an Event
         self.woken.acquire()
         self.answer: list[Answer] = []
         self.error: BaseException | None = None

@@ -31,7 +31,7 @@ _MAX_CACHED = 10_000
 
 class Alike(NamedTuple):
     """
-    The names that calls share which are expected to cost alike.
+    The names shared by calls that are expected to cost alike.
 
     Nothing is learned from other projects: their long answers would raise this project's estimates, and so reveal the
     length of those answers.

@@ -55,9 +55,9 @@ class Decision:
         kind: `proceed`: every limit had room and was charged. `defer`: room will come. `retry`: the provider pushed
             back lately. `reject`: waiting does not help.
         retry_at: Earliest time for `defer` and `retry`, seconds since 1970 by the database's clock.
-        binding: The limit that takes longest to have room; None for `proceed`, and where no limit was asked.
+        binding: The limit that takes longest to have room; None for `proceed`, and if no limit is the reason.
         blocking: All limits without room, the binding one first.
-        met: All limits that count a deferred call: `blocking`, then the limits that have room.
+        met: For `defer` and `retry`, all limits that count the call: `blocking`, then the limits that have room.
         credential: The pool's member against which a call that goes was counted; empty for any other call.
         now: The database's clock after the locks.
         holds: A Charge was written for the call's holder.

@@ -1,4 +1,4 @@
-"""Reserving a part of a user's quota of a month before a call."""
+"""Reserving a part of a user's monthly quota before a call."""
 
 from __future__ import annotations
 
