@@ -36,7 +36,7 @@ MAX_OF_A_USER = 1_000  # months that a search shows
 
 
 class UsageChangeList(BoundedChangeList):
-    about = None  # a summary would cover every month, but the list shows one
+    about = None  # it would be of every month, and the list shows one
 
 
 @admin.register(UsageTracking)

@@ -1,4 +1,4 @@
-"""Silences: until a time, some alerts are not sent and named in no headline, but they are still opened and listed."""
+"""Silences: until a time, some alerts are neither sent nor named in a headline, but are still opened and listed."""
 
 from __future__ import annotations
 

@@ -215,9 +215,10 @@ def overrides_of(limit_ids: Collection[int]) -> dict[int, dict[str, Override]]:
 
 def overrides_in_force(rows: QuerySet[LimitOverride]) -> list[LimitOverride]:
     """
-    Return overrides with the figures that hold now; do not save them. An override that is over has its later figures.
+    Return overrides with the figures that hold now; do not save them.
 
-    The database compares the end at each reading, so an override ends on time even while house-keeping does not run.
+    An override that is over has the figures that hold after its end. The database compares the end at each reading, so
+    an override ends on time even while house-keeping does not run.
     """
     is_over = ExpressionWrapper(Q(ends_at__lte=Now()), output_field=BooleanField())
     read = rows.annotate(is_over=Coalesce(is_over, Value(value=False)))

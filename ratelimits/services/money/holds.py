@@ -93,7 +93,7 @@ def lose_expired() -> int:
 
 
 def held_by_budgets(calls: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], dict[str, float]]:
-    """Read what budgets hold for each call, `bound`, and since when, `claimed_at`. For calls that no process keeps."""
+    """Read what budgets hold for each call, `bound`, and since when, `claimed_at`. For calls that are not in memory."""
     rows = BudgetHold.objects.filter(job_id__in=[job for job, _ in calls]).order_by()
     wanted = set(calls)
     return {

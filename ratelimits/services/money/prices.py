@@ -22,7 +22,7 @@ MAX_MODELS_KEPT = 5_000
 
 
 class DatedPrice(NamedTuple):
-    """The price of a million units, for calls from a time on that have more input than `above_tokens`; 0: for all."""
+    """The price of a million units, for calls from `valid_from` on with more input than `above_tokens`; 0: for all."""
 
     valid_from: datetime
     above_tokens: int

@@ -119,7 +119,7 @@ def change_allowance(project_id: str, figures: dict[str, Any], **by: Any) -> Sav
 @transaction.atomic
 def delete_allowance(project_id: str, *, actor: str, reason: str = "", by_operator: bool = True) -> None:
     """
-    Delete a project's allowance. Earlier months stay. Single users' quotas stay, too, and apply to its next allowance.
+    Delete a project's allowance. Earlier months stay, and also single users' quotas, which its next allowance uses.
 
     Raises:
         NoAllowance, OperatorsAllowance, AllowanceInUse, ProjectMoving, ProjectMoved: Nothing was deleted.

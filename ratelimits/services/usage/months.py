@@ -1,4 +1,4 @@
-"""Changing users' months: all use and all releases are counted through `change_months`."""
+"""Changing users' months: reported use and all releases are counted through `change_months`."""
 
 from __future__ import annotations
 

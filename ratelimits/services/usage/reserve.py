@@ -71,7 +71,7 @@ def reserve(
                 after={"user_id": user_id, "month": month, "amount": amount},
                 project_id=project_id,
             )
-    # Outside the transaction above, so that the refusal is committed to the count before it is raised.
+    # Outside the transaction above, so that the refusal's count is committed before the refusal is raised.
     if reservation_id is None:
         raise _refusal(project_id, user_id, amount, month=month, zone=zone, quota=quota)
     if (owner, held) != (user_id, amount):
