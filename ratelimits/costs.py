@@ -10,20 +10,20 @@ from types import MappingProxyType
 REQUESTS, IN_FLIGHT, TOKENS = "requests", "in_flight", "tokens"
 INPUT_TOKENS, CACHED_TOKENS, OUTPUT_TOKENS = "input_tokens", "cached_tokens", "output_tokens"
 WRITTEN_TOKENS = "written_tokens"
-TOLD_OUTPUT = "max_output_tokens"  # the most that a call tells its provider to bring, where less is expected
+TOLD_OUTPUT = "max_output_tokens"  # the most output that a call allows its provider, where less is expected
 ENQUEUED_TOKENS = "enqueued_tokens"
-# No units. A job has them if it takes several calls, one after the other; its other amounts are its largest call's.
+# Not units of limits. A job of several calls in sequence has these two amounts; its others are its largest call's.
 CALLS, INPUT_OF_CALLS = "calls", "input_of_calls"
 
 PER_CALL = frozenset({REQUESTS, IN_FLIGHT})  # every call takes one, whatever it costs
 UNTIL_THE_END = frozenset({IN_FLIGHT, ENQUEUED_TOKENS})  # all of it comes back when a call ends
 
 Amounts = Mapping[str, float]
-"""By unit; one that is left out follows from the cost."""
+"""Amounts by unit; an amount that is left out follows from the cost."""
 
 NO_AMOUNTS: Amounts = MappingProxyType({})
 
-MAX_TOKENS_OF_A_CALL = 1_000_000_000  # of one call: a larger number is no count, and its cost could not be stored
+MAX_TOKENS_OF_A_CALL = 1_000_000_000  # a larger number cannot be a real count, and its cost could not be stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ def estimate(
     """
     Return how much a call is expected to need of a unit that is not per call, and the part that is no guess; None: all.
 
-    An amount that is not stated follows from the cost: the known part of it is input, the rest output. If the cost is a
-    single figure, nobody knows which of them it is, so it counts as both. Stated output is a bound, and so a guess.
+    An amount that is not stated follows from the cost: its known part is input, the rest output. A cost without a
+    `known_cost` may be input or output, so it counts as both. Stated output is an upper bound, and so a guess.
     """
     stated = amounts.get(unit)
     if unit == INPUT_TOKENS:
@@ -90,7 +90,7 @@ def reserved_whole(unit: str, cost: float, known_cost: float | None, amounts: Am
     """
     Return how much a call takes of a limit whose provider counts all the output that it may bring.
 
-    None: as much as of any other limit.
+    None: the call takes as much as of any other limit.
     """
     told = amounts.get(TOLD_OUTPUT, amounts.get(OUTPUT_TOKENS))
     if told is None or unit not in {TOKENS, OUTPUT_TOKENS} or (unit == TOKENS and known_cost is None):
@@ -107,7 +107,7 @@ def taken(cost: float, known_cost: float | None, amounts: Amounts) -> dict[str, 
 
 def counted(unit: str, actual: float | None, amounts: Amounts, *, counts_cached: bool = True) -> float | None:
     """
-    Return how much a call that has ended took of a unit; None: nobody knows, its estimate stands.
+    Return how much a call that has ended took of a unit; None: unknown, so its estimate stays charged.
 
     Args:
         actual: Its cost in tokens as its limits count them; 0 and no amounts: it took nothing.

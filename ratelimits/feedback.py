@@ -20,7 +20,7 @@ from ratelimits.rate_headers import StatedQuota, parse_span, read_rate_headers
 
 MAX_ERROR_BYTES = 1_000_000
 MAX_DETAILS = 50
-MAX_VIOLATIONS = 20  # of one detail, and of all
+MAX_VIOLATIONS = 20  # in one detail, and in all details together
 MAX_QUOTA_NAME = 200
 MAX_CAP = 1e12
 
@@ -100,7 +100,7 @@ class PushBack:
 
 
 def refusal_in_headers(headers: Mapping[str, str], retry_after: float | None) -> PushBack:
-    """The quotas with nothing left were exceeded. If none is empty and only one is stated, that one was."""
+    """The quotas with nothing left were exceeded. If no quota is empty and only one is stated, that quota was."""
     stated = read_rate_headers(headers)
     empty = [quota for quota in stated if quota.remaining == 0] or stated * (len(stated) == 1)
     resets = [bounded_delay(quota.reset_seconds) for quota in empty if quota.reset_seconds is not None]

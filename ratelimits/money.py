@@ -11,12 +11,12 @@ MICRO = 1_000_000  # micro-units in the currency's unit; a price is also for a m
 MONEY_PLACES = 6  # decimals of an amount in the currency
 
 Rates = Mapping[str, int]
-"""The price of a million of each unit, in micro-units; a unit that is left out has none."""
+"""The price of a million of each unit, in micro-units; a unit that is left out has no price."""
 
 
 def cost_of(usage: Usage, rates: Rates) -> int | None:
     """
-    Return the cost of a call in micro-units; None: a price that it needs is missing, or its use is not known.
+    Return the cost of a call in micro-units; None: a price that the call needs is missing, or its use is unknown.
 
     Input that came from a cache or was put into one costs as much as other input, unless it has a price of its own. The
     call itself costs nothing, unless requests have a price. Most providers bill neither.
@@ -33,7 +33,7 @@ def cost_of(usage: Usage, rates: Rates) -> int | None:
 
 
 def lacks_usage(usage: Usage, rates: Rates) -> bool:
-    """Whether a unit has a price, and nobody said how much of it was used."""
+    """Whether a unit has a price, but the provider did not say how much of the unit was used."""
     counted = {OUTPUT_TOKENS: usage.output_tokens, **_input(usage, rates)}
     return any(count is None for unit, count in counted.items() if unit in rates)
 
@@ -55,7 +55,7 @@ def rounded(product: int) -> int:
 
 
 def per_million(per_one: Decimal) -> int:
-    """Turn a price for one unit, in the currency, into the stored one: for a million, in micro-units, half up."""
+    """Turn a price of one unit, in the currency, into the price of a million, in micro-units, rounded half up."""
     return int((per_one * MICRO * MICRO + Decimal("0.5")).to_integral_value("ROUND_FLOOR"))
 
 

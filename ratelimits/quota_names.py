@@ -63,7 +63,7 @@ def read_quota_name(name: str) -> QuotaName:
 
 def read_unit(message: str, codes: Iterable[str] = ()) -> CountedUnit:
     """
-    Return the unit that a refusal says is used up, where it names no quota. Empty: it names no unit, or several.
+    Return the unit that a refusal without a quota's name says is used up; empty: it names no unit, or several.
 
     Such words are `exceeded the token rate limit`, `TPM`, a code `token_limit_exceeded`, a type `tokens`.
     """

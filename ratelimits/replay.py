@@ -1,4 +1,4 @@
-"""One queue before one limit, played again: who would have left when. Pure."""
+"""Replaying one queue before one limit: when each call would have left. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Replay:
     rejected: int
 
     def after(self, end: float) -> int:
-        """How many calls left later than that."""
+        """How many calls left later than `end`."""
         return sum(calls for at, calls in self.departures if at > end)
 
 
@@ -48,7 +48,7 @@ def replay(algorithm: Algorithm, asks: Sequence[Ask]) -> Replay:
     Play calls through one limit, first come first served, from an unused counter.
 
     A call leaves at the first instant at which the limit admits it and all calls before it. A higher capacity or rate
-    therefore never delays a call: every departure is a rising function of those before.
+    therefore never delays a call: every departure is a rising function of the departures before.
 
     Args:
         asks: In the order of asking.
@@ -56,7 +56,7 @@ def replay(algorithm: Algorithm, asks: Sequence[Ask]) -> Replay:
     played = Replay([], [], 0.0, 0)
     state: State = {}
     if isinstance(algorithm, LeakyBucket) and algorithm.capacity:
-        # It tells each call in its queue when to leave. Here all waiting calls are its queue.
+        # A leaky bucket tells each call in its queue when to leave. In a replay all waiting calls are in that queue.
         algorithm = replace(algorithm, capacity=ENDLESS_QUEUE)
     place, clock, cost, rejected = 0, float("-inf"), 0, 0
     while place < len(asks):

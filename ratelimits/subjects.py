@@ -20,7 +20,7 @@ class Subject(NamedTuple):
         project: The provider's project; by default the job's own.
         user: The provider's user, such as a service account; by default the job's own; empty: none.
         model: Empty where the service has none.
-        owner: The project whose call it is, whatever project its provider counts.
+        owner: The project that owns the call; `project` may be another one.
         kind: Of its job, where some limit counts jobs of that kind; else empty, so that kinds add no lanes.
     """
 

@@ -92,7 +92,7 @@ def safe_figures(limit: Limit, quota: float) -> dict[str, Any]:
     Return the figures that use a provider's quota and keep it in every window, by the limit's algorithm.
 
     Raises:
-        ValueError: A bucket has no room in so small a quota; such a limit takes a sliding window.
+        ValueError: The quota is too small for a bucket; use a sliding window for such a limit.
     """
     return KINDS[limit.algorithm].safe(limit, quota)
 
@@ -148,7 +148,7 @@ def _check_whose(limit: Limit, found: Findings) -> None:
 
 
 def _check_whole_calls(limit: Limit, capacity: float, found: Findings) -> None:
-    """Refuse a cap between none and one call: every call would end as one that can never fit."""
+    """Refuse a cap above 0 and below one call, as it would reject every call. Warn of what other caps reject."""
     left = capacity * (100 - limit.headroom_percent) / 100
     if not capacity:
         found.warnings.append("A cap of 0 rejects every call for good: each of its jobs fails at once.")

@@ -24,7 +24,7 @@ _LEVELS: dict[str, tuple[int, ...]] = {
     "project": (1, 2, 0),
     "global": (2, 1, 0),
 }
-# By a violation's unit, the units to look for limits of, in order: its own, then one that includes it or is a part.
+# By a violation's unit, the units of limits to look for, in order: its own, then units that include it or are parts.
 _UNITS: dict[str, tuple[str, ...]] = {
     "": (Unit.REQUESTS,),
     "requests": (Unit.REQUESTS,),
@@ -40,7 +40,7 @@ class Violated(NamedTuple):
     A limit to slow down.
 
     Attributes:
-        exact: It counts exactly what the provider named, so that a stated cap is its own.
+        exact: The limit counts exactly what the provider named, so that a stated cap is this limit's cap.
     """
 
     rule: Rule
@@ -62,7 +62,7 @@ def violated_rules(rules: Sequence[Rule], found: PushBack) -> list[Violated]:
         for rule in _meant(rules, violation):
             candidate = Violated(rule, violation, _is_exact(rule, violation))
             before = chosen.get(rule.id)
-            # A day's violation says more about a limit than a minute's. One that names the limit says more than any.
+            # A violation that names exactly this limit outranks all others; then a day's violation outranks a minute's.
             if before is None or (_weight(candidate) > _weight(before)):
                 chosen[rule.id] = candidate
     return list(chosen.values())
@@ -70,9 +70,9 @@ def violated_rules(rules: Sequence[Rule], found: PushBack) -> list[Violated]:
 
 def possible_rules(rules: Sequence[Rule], found: PushBack) -> list[Violated]:
     """
-    Return the limits, of any unit, that a refusal may mean if it names no unit at all; none if it names one.
+    Return the limits, of any unit, that a refusal may mean if it names no unit; an empty list if it names a unit.
 
-    If one of these limits shows no room by our own count, it is the one that was exceeded.
+    If one of these limits shows no room by our own count, that limit is taken to be exceeded.
     """
     chosen: dict[int, Violated] = {}
     for violation in found.violations or (Violation(),):

@@ -273,7 +273,7 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
 
 
 def _apart(alert: QuotaAlert) -> str:
-    """The projects of an alert, or its number: words that tell it from the others in the same message."""
+    """The projects of an alert, or its number, to tell it apart from other alerts in the same message."""
     return ", ".join(sorted(alert.projects)) or f"alert {alert.pk}"
 
 

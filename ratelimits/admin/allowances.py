@@ -82,7 +82,7 @@ class AllowanceAdmin(ServiceFormAdmin):
         return [path("repair-ledger/", repair, name="ratelimits_allowance_repair"), *super().get_urls()]
 
     def has_delete_permission(self, request: HttpRequest, obj: Allowance | None = None) -> bool:
-        return False  # without it the months of its users would count nothing; a quota of 0 ends it
+        return False  # without an allowance its users' months would count nothing; a quota of 0 ends it
 
     def get_readonly_fields(self, request: HttpRequest, obj: Allowance | None = None) -> tuple[str, ...]:
         return ("project",) if obj else ()

@@ -69,7 +69,7 @@ class Meter(Protocol):
 
 class Algorithm(ABC):
     """
-    The figures of one limit, and all that the program says and asks of such a limit.
+    The figures of one limit, and all behaviour and wording that depend on the kind of algorithm.
 
     `capacity` is what the limit admits (after headroom and pressure). A cost above `ceiling` (default:
     the capacity) can never fit. A cost between the two passes when nothing else is counted. A limit that
@@ -79,8 +79,8 @@ class Algorithm(ABC):
         kind: Its name in limits and in the states of counters.
         reads: The figures that it reads, or against which its other figures are checked.
         optional: The figures among `reads` that may be left out.
-        is_bucket: It has no window: only its pace tells what it lets through.
-        counts_in_flight: It counts calls that run, and not calls by time.
+        is_bucket: It has no window, so only its pace tells what it lets through.
+        counts_in_flight: It counts the calls that run, instead of calls by time.
     """
 
     __slots__ = ()
@@ -98,7 +98,7 @@ class Algorithm(ABC):
     @abstractmethod
     def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
         """
-        Make one of a limit's figures.
+        Make the algorithm from a limit's figures.
 
         Args:
             capacity: What one key may have, after headroom.
@@ -194,7 +194,7 @@ def require_sizes(algorithm: Algorithm) -> None:
     Check the figures that every algorithm has.
 
     Raises:
-        ValueError: Names the figure.
+        ValueError: A figure is not a sound number; the message names it.
     """
     require_amount("capacity", algorithm.capacity, above_zero=False)
     if algorithm.ceiling is not None:

@@ -12,7 +12,7 @@ from ratelimits.algorithms.spans import SpanMeter
 from ratelimits.costs import ENQUEUED_TOKENS
 
 BUCKETS = 60
-MAX_BUCKETS = 3600  # longer leases get wider buckets: the state would grow without end
+MAX_BUCKETS = 3600  # longer leases get wider buckets; otherwise the state would grow without end
 MAX_BATCH_SECONDS = 90 * 86_400.0
 
 
@@ -26,8 +26,8 @@ class Concurrency(Algorithm):
     as sums per sub-bucket, so the state doesn't grow with the capacity.
 
     Args:
-        capacity: Calls, or what a call's cost is measured in.
-        lease_seconds: Longer than any call takes, or a call stops counting while it runs.
+        capacity: In calls, or in the unit of a call's cost.
+        lease_seconds: Longer than any call takes; otherwise a call stops counting while it runs.
         ceiling: See `Algorithm`.
     """
 
@@ -58,7 +58,7 @@ class Concurrency(Algorithm):
     @classmethod
     def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
         lease = figures.lease_seconds
-        if figures.unit == ENQUEUED_TOKENS:  # a batch holds it until it ends or its charge expires
+        if figures.unit == ENQUEUED_TOKENS:  # a batch holds its tokens until it ends or its charge expires
             lease = max(lease, MAX_BATCH_SECONDS)
         return cls(max(capacity * pressure, min(1.0, capacity)), lease, ceiling=capacity)
 

@@ -14,8 +14,8 @@ def clamped(cost: float, known_cost: float | None, capacity: float) -> float:
     """
     Return the cost to reserve: a guess adds only up to half the capacity; the known part is never cut.
 
-    The answer lies between the known cost and `cost`. A known cost above the capacity stays above it,
-    so that the call is rejected rather than let through too small.
+    The result lies between the known cost and `cost`. A known cost above the capacity stays above it,
+    so that the call is rejected rather than let through at too small a cost.
 
     Args:
         cost: Known and guessed together.

@@ -12,22 +12,22 @@ from ratelimits.algorithms.figures import NOUNS, WHOLE_DAY_SECONDS, Figures, Fin
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, require_amount
 
 MIN_DAY_SECONDS = 23 * 3600.0  # a zone's day when its clocks go forward
-# The number of windows remembered for a clock that goes back; nothing is granted before the oldest.
+# The number of windows remembered for a clock that goes back; earlier windows grant nothing.
 KEPT_WINDOWS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class FixedWindow(Algorithm):
     """
-    Between two resets the admitted cost is at most the capacity, by what the clock said at each grant.
+    Between two resets the admitted cost is at most the capacity, by the clock's time at each grant.
 
-    Exactly one of `window_seconds` (windows aligned to 1970-01-01T00:00Z) and `zone` (windows are the
-    zone's days, of 23 or 25 hours where its clocks change). A call counts in every window within
-    `guard_seconds` of it: the provider's clock may differ, or the call may reach it after the reset. A
-    denial then lasts until `guard_seconds` after the reset.
+    Needs exactly one of `window_seconds` (windows aligned to 1970-01-01T00:00Z) and `zone` (windows are
+    the zone's days, of 23 or 25 hours where its clocks change). A call counts in every window within
+    `guard_seconds` of its time: the provider's clock may differ, or the call may arrive after the reset.
+    A denial then lasts until `guard_seconds` after the reset.
 
     Args:
-        capacity: In the limit's unit, a window.
+        capacity: In the limit's unit, for each window.
         zone: IANA name, such as "America/Los_Angeles".
         ceiling: See `Algorithm`.
 
@@ -92,7 +92,7 @@ class FixedWindow(Algorithm):
             length: float = MIN_DAY_SECONDS
             try:
                 ZoneInfo(figures.reset_zone)
-            except (ZoneInfoNotFoundError, ValueError, OSError):  # it is no name at all, or it names a directory
+            except (ZoneInfoNotFoundError, ValueError, OSError):  # the value is not a name, or it names a directory
                 found.refuse("reset_zone", "No such time zone; write it as America/Los_Angeles.")
         elif figures.window_seconds is None:
             found.refuse("reset_zone", "A fixed window needs a reset zone, for days, or the seconds of a window.")
@@ -115,16 +115,16 @@ class FixedWindow(Algorithm):
             return (time // window + 1) * window
         zone = ZoneInfo(self.zone or "UTC")
         local = datetime.fromtimestamp(time // MICRO, zone)
-        # If the zone skips midnight, it is read with the offset before: that is the instant at which the day begins.
+        # If the zone skips midnight, Python reads it with the offset before the skip: the instant when the day begins.
         midnight = datetime(local.year, local.month, local.day, tzinfo=zone) + timedelta(days=1)
         return int(midnight.timestamp()) * MICRO
 
 
 class FixedMeter:
     """
-    State: `windows`, the last used, as [reset, used]; `rule`, which made them; `forgotten`, the latest reset dropped.
+    State: `windows`, the last used, as [reset, used]; `rule`, their length or zone; `forgotten`, the latest dropped.
 
-    A window is known by its reset, so a clock that went back finds the counts it left.
+    A window is identified by its reset, so a clock that went back finds the earlier counts.
     """
 
     __slots__ = ("_capacity", "_forgotten", "_guard", "_line", "_line_at", "_window", "_windows", "moved", "now")
@@ -141,7 +141,8 @@ class FixedMeter:
             self._forgotten = kept["forgotten"]
             same_rule = kept["rule"] == self._rule()
             for reset, used in kept["windows"]:
-                # After a change of rule an amount counts in the new window in which its old one ends: never too short.
+                # After a change of rule an amount counts in the new window in which its old window ends, so never for
+                # too short a time.
                 key = reset if same_rule else window.reset_after(reset - 1)
                 self._windows[key] = self._windows.get(key, 0) + used
 

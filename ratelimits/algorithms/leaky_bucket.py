@@ -23,7 +23,7 @@ class LeakyBucket(Algorithm):
     given out cannot be moved. Changed figures hold from the last call that was given its time.
 
     Args:
-        capacity: Cost in the queue, the call about to leave included; 1 with costs of 1 is no queue.
+        capacity: The most cost in the queue, including the call about to leave; 1 with costs of 1 means no queue.
         rate: Cost a second.
         ceiling: See `Algorithm`.
     """
@@ -46,7 +46,7 @@ class LeakyBucket(Algorithm):
 
     @classmethod
     def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
-        # It has no queue of its own: a call that cannot leave now waits in its lane, where its turn is kept.
+        # A limit's bucket has no queue of its own: a call that cannot leave now waits in its lane, in its turn.
         return cls(min(1.0, math.ceil(capacity)), rate * pressure)
 
     @property
@@ -82,7 +82,7 @@ class LeakyBucket(Algorithm):
 
 
 class LeakyMeter:
-    """State: `last`, when the last call leaves; `owed`, its cost, which the next waits out; `at`, the last write."""
+    """State: `last`, when the last call leaves; `owed`, its cost, for which the next waits; `at`, the last write."""
 
     __slots__ = ("_capacity", "_last", "_line", "_owed", "_per_den", "_per_num", "moved", "now")
 

@@ -3,7 +3,7 @@ Units of the limiter: everything inside is counted in whole millionths, so sums 
 
 Times cross the boundary as seconds since 1970 in a float, as `extract(epoch FROM clock_timestamp())`
 gives them: a float holds microseconds, PostgreSQL's own resolution, without loss until the year 2112.
-Costs cross it as the limit's unit (requests, tokens, calls in flight) and are kept to a millionth of it.
+Costs cross the boundary in the limit's unit (requests, tokens, calls in flight) and are kept to a millionth of it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from queueops.core.errors import QueueOpsError
 
 MICRO = 1_000_000
 
-# If the clock goes back by at most this much, time stands still until it has caught up. If it goes back further, it was
-# wrong before.
+# If the clock goes back by at most this much, time stands still until the clock has caught up. If it goes back further,
+# its earlier time was wrong.
 PATIENCE_SECONDS = 60
 
 
@@ -29,7 +29,7 @@ class MalformedCost(QueueOpsError):
 
 def cost_units(cost: Any) -> int:
     """
-    Return a cost in millionths; a cost above zero is never rounded to none.
+    Return a cost in millionths; a cost above zero is never rounded to zero.
 
     Raises:
         MalformedCost: Negative, infinite, not a number, or not an int or a float (a bool is neither).
@@ -56,8 +56,8 @@ def steady(seen: int, now: int) -> tuple[int, bool]:
     Return the time to count with, and whether history must be moved to it.
 
     Within PATIENCE_SECONDS of the latest time seen, time stands still until the clock has caught up.
-    A clock that swings therefore earns nothing. After a longer step the clock counts from where it is
-    now, and no time counts as passed: a wrong clock, once set right, doesn't stop a limit for days.
+    A clock that swings therefore earns no extra room. After a longer step, counting goes on from the new
+    time, and no time counts as passed. Otherwise a wrong clock, once set right, would stop a limit for days.
 
     Args:
         seen: The latest time on record, microseconds.

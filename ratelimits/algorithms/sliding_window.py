@@ -21,10 +21,10 @@ class SlidingWindow(Algorithm):
     Costs are counted in 60 sub-buckets (of one second for a minute). A sub-bucket counts until its end is a window and
     the slack in the past. Two calls that cannot share the capacity therefore leave more than window + slack apart. The
     promise holds at the provider, too, if calls take up to `slack_seconds` longer or shorter to arrive than others.
-    In steady use a lane gets 60/61 of its capacity a window (98.4 %): a slack below one bucket costs nothing more.
+    In steady use the limit admits 60/61 of its capacity a window (98.4 %): a slack below one bucket costs nothing more.
 
     Args:
-        capacity: In the limit's unit, a window.
+        capacity: In the limit's unit, for each window.
         slack_seconds: Default half a bucket, 0.5 s for a minute.
         ceiling: See `Algorithm`.
     """

@@ -12,13 +12,13 @@ class SpanMeter:
     """
     A counter whose amounts free themselves `hold` after the end of their sub-bucket.
 
-    Counting from the bucket's end is what makes it conservative: an amount counts for at least `hold`
-    and at most `hold + width`.
+    Counting from the bucket's end is the safe side: an amount counts for at least `hold` and at most
+    `hold + width`.
 
     State:
 
     - `at`: the time of the last write;
-    - `width`: of a bucket;
+    - `width`: the width of a bucket;
     - `first`: the number of the oldest bucket kept; bucket n covers [n * width, (n + 1) * width);
     - `costs`: one amount a bucket, from `first` on;
     - `blurred`: after a step back of the clock or an edit of the window, the time up to which a call's time no longer
@@ -129,7 +129,7 @@ class SpanMeter:
 
 
 def _rewidened(first: int, costs: list[int], old: int, new: int) -> tuple[int, list[int]]:
-    """Sort amounts into buckets of another width, each where its old bucket ends: it never counts too short."""
+    """Sort amounts into buckets of another width, each where its old bucket ends: never for too short a time."""
     places = [((first + n + 1) * old - 1) // new for n in range(len(costs))]
     if not places:
         return first, costs

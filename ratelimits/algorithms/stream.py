@@ -12,13 +12,13 @@ from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 # in time.
 MIN_UNITS = 20
 MAX_WINDOW_SECONDS = 300
-# In sub-buckets: how much a stream that was kept waiting catches up at once. Then how long it may rest before it starts
-# anew, and how long it waits at most after a large call.
+# In sub-buckets: how far a delayed stream catches up at once, how long a stream may rest before it starts anew, and the
+# longest wait after a large call.
 LATE_BUCKETS = 3
 REST_BUCKETS = 20
 MAX_WAIT_BUCKETS = 5
-# A little faster than the window, so that the window stays what binds. If it were much faster, each window would end
-# with a long gap.
+# The stream is a little faster than the window, so that the window stays the binding limit. If the stream were much
+# faster, each window would end with a long gap.
 EXCESS_PERCENT = 102
 
 
@@ -68,7 +68,7 @@ class Stream:
 
 
 def stream_of(algorithm: Algorithm, state: State, now: int) -> Stream | None:
-    """Return a counter's stream at `now`, microseconds; None: its bursts do no harm, or it lets none through."""
+    """Return a counter's stream at `now`, microseconds; None: its bursts do no harm, or it admits nothing."""
     if not isinstance(algorithm, SlidingWindow) or algorithm.capacity < MIN_UNITS:
         return None
     if algorithm.window_seconds > MAX_WINDOW_SECONDS:

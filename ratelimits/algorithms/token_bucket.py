@@ -30,8 +30,8 @@ class TokenBucket(Algorithm):
     in one minute. `safe_bucket` chooses figures that fit a quota.
 
     In an interval that spans a change of figures, the larger capacity and the larger rate set the bound. A raised rate
-    counts at once. A raised capacity fills at the rate: given at once, caps moved to and fro would mint tokens. A
-    lowered capacity spills what is above it.
+    counts at once. A raised capacity fills at the rate: if it were full at once, moving a cap up and down would create
+    tokens. A lowered capacity drops the tokens above it.
 
     Args:
         capacity: The largest burst, in the limit's unit; an unused counter is full.
@@ -75,7 +75,7 @@ class TokenBucket(Algorithm):
         passes = cls.bound_in_words(figures, figures.capacity, rate)
         if quota is None:
             found.warnings.append(f"{passes} State the provider's quota to have the figures held against it.")
-        # Exact to a billionth, as 4.85 is no binary fraction. Headroom shrinks both sides alike.
+        # Compared to a billionth, as floats do not hold 4.85 exactly. Headroom shrinks both sides alike.
         elif figures.capacity + window_of(figures) * rate > quota * (1 + 1e-9):
             found.refuse("capacity", f"{passes} The provider allows {figure(quota)}. {_safer(figures, quota)}")
 
@@ -108,7 +108,7 @@ class TokenMeter:
     State: `level`, tokens at the time `at`; below zero after a late charge.
 
     A rate in units a second is the same number in millionths a microsecond. Refills are rounded down,
-    waits up. Both count from the last write and not from the last look, so that looking costs no tokens.
+    waits up. Both count from the last write and not from the last read, so that reading costs no tokens.
 
     `brims` as [time, room]: how near the bucket was to running over just before calls were granted. After a refund the
     level is as if the smaller cost had been charged at once: tokens that would have run over since are not given back.
@@ -192,15 +192,15 @@ def safe_bucket(
     Return a bucket that keeps a provider's quota in every window: capacity + window * rate <= quota.
 
     300 a minute gives 9 + 4.83/s. Calls that are granted in `60 + d` seconds may arrive within 60 seconds: `d` is the
-    slack. As calls are whole, 1/rate (0.2 s here) beyond it does no harm either.
+    slack. As calls are whole, 1/rate (0.2 s here) beyond the slack does no harm either.
 
     Args:
-        largest_cost: The burst must at least hold one such call.
+        largest_cost: The cost of the largest call; the burst holds at least one such call.
         slack_seconds: How much later after its grant than others a call may reach its provider. By default a quarter
             of a second, and at most an eighth of the window.
 
     Raises:
-        ValueError: Nothing would be left for the rate; such a limit takes a sliding window.
+        ValueError: Nothing would be left for the rate; use a sliding window for such a limit.
     """
     require_amount("quota", quota)
     capacity = max(math.floor(quota * BURST_SHARE), largest_cost)

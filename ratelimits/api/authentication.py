@@ -1,4 +1,4 @@
-"""Knowing a caller of the limiter while the database is out of reach."""
+"""Authenticating callers of the limiter while the database is out of reach."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MAX_REMEMBERED = 10_000
 
 class RememberingKeyAuthentication(ProducerKeyAuthentication):
     """
-    Works as for every address. In an outage it also accepts keys, by their digest, that this process has seen valid.
+    Authenticates as other addresses do. In an outage it also accepts keys, by digest, that this process has seen valid.
 
-    Without it no limit could fail open. It opens nothing else: such a caller is answered without the database, so
-    nothing is read or changed. A key that is revoked during an outage is accepted until the database is back.
+    Otherwise no limit could fail open. It gives access to nothing else: such a caller is answered without the database,
+    so nothing is read or changed. A key that is revoked during an outage is accepted until the database is back.
     """
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:

@@ -1,4 +1,4 @@
-"""Reading reported events, each by itself, so that a bad event makes no other fail."""
+"""Reading reported events, each by itself, so that a bad event does not make the others fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .inputs import MAX_EVENTS, MAX_USE, UsedUnits
 
 MAX_ECHO_LENGTH = 64
 A_UUID = "must be a UUID"
-# We word the messages ourselves, because the parser's quote what was sent.
+# We word the messages ourselves, because the parser's messages quote what was sent.
 RULES = {
     "event_id": A_UUID,
     "user_id": A_UUID,
@@ -44,7 +44,7 @@ class Malformed:
 class Reading:
     """
     Attributes:
-        given_id: The event's id as it was sent, for the answer; None if it was no text of reasonable length.
+        given_id: The event's id as it was sent, for the answer; None if it was not a text of reasonable length.
     """
 
     given_id: str | None
@@ -60,7 +60,7 @@ def read_events(raw: bytes, *, user_id: UUID | None) -> list[Reading]:
 
     Raises:
         MalformedJSON, TooDeep
-        InvalidInput: It is none of these, or does not hold 1 to MAX_EVENTS events.
+        InvalidInput: The body has another form, or does not hold 1 to MAX_EVENTS events.
     """
     given = parse_document(raw) if raw else None
     if isinstance(given, dict):

@@ -343,7 +343,7 @@ class SpendAsked(Input):
     @field_validator("last")
     @classmethod
     def _is_a_span(cls, last: date, given: ValidationInfo) -> date:
-        first = given.data.get("first")  # absent: its own fault is told already
+        first = given.data.get("first")  # absent if invalid, which is reported already
         if first is not None and not 0 <= (last - first).days <= MAX_REPORT_DAYS:
             raise ValueError(f"must not be before from, nor more than {MAX_REPORT_DAYS} days after")
         return last

@@ -16,7 +16,7 @@ MAX_QUOTA = 10**15
 MAX_RESERVATION_SECONDS = 86_400
 MAX_SERVICE_LENGTH = 64
 MAX_IDEMPOTENCY_KEY_LENGTH = 200
-LEVELS = (60, 80, 100)  # percent of a quota at which people are told
+LEVELS = (60, 80, 100)  # percent of a quota at which an alert opens or its severity rises
 NEAR = 80  # the level from which a user is called near the quota
 PASSED = 101  # the level once more than the whole quota was used
 
@@ -29,7 +29,7 @@ def new_reservation_id() -> uuid.UUID:
 
 
 def level_reached() -> models.Case:
-    """The highest of LEVELS that `used` has reached, or PASSED. Whole numbers: rounding decides nothing."""
+    """The highest of LEVELS that `used` has reached, or PASSED. Computed in whole numbers, so rounding does no harm."""
     quota = models.F("quota")
     reached = [
         models.When(used__gte=quota - quota * (100 - percent) / 100, then=models.Value(percent))
@@ -93,7 +93,7 @@ class AllowanceOverride(models.Model):
     user_id = models.UUIDField()
     quota = models.BigIntegerField(validators=QUOTA_RANGE, help_text="In the allowance's unit, for each month.")
     note = models.TextField(blank=True)
-    unit: str  # its project's, filled by tell_units
+    unit: str  # the unit of the project's allowance, set by `tell_units`
 
     class Meta:
         ordering = ("project_id", "user_id")
@@ -138,8 +138,8 @@ class UsageTracking(models.Model):
     refused = models.IntegerField(default=0, db_default=0, help_text="Reservations refused for want of room.")
     expired = models.IntegerField(default=0, db_default=0, help_text="Reservations that nobody confirmed in time.")
     alerted_level = models.SmallIntegerField(default=0, db_default=0, help_text="The level that people were told.")
-    unit: str  # its project's, filled by tell_units
-    label: str  # its user's, filled by the list of months
+    unit: str  # the unit of the project's allowance, set by `tell_units`
+    label: str  # the user's label, set by the list of months
 
     class Meta:
         verbose_name_plural = "usage tracking"
@@ -192,7 +192,7 @@ class UsageReservation(models.Model):
     idempotency_key = models.CharField(max_length=MAX_IDEMPOTENCY_KEY_LENGTH, null=True)
     remaining = models.BigIntegerField(help_text="What was left after it; below 0: it passed the quota.")
     created_at = models.DateTimeField(db_default=Now())
-    unit: str  # its project's, filled by tell_units
+    unit: str  # the unit of the project's allowance, set by `tell_units`
 
     class Meta:
         ordering = ("-id",)
@@ -233,7 +233,7 @@ class UsageEvent(models.Model):
     reservation = models.UUIDField(null=True, help_text="The reservation that it named, live or not.")
     over_limit = models.BooleanField(default=False, db_default=False)
     correction = models.BooleanField(default=False, db_default=False, help_text="Made by an operator.")
-    unit: str  # its project's, filled by tell_units
+    unit: str  # the unit of the project's allowance, set by `tell_units`
 
     class Meta:
         ordering = ("-id",)

@@ -105,8 +105,8 @@ class BudgetHold(models.Model):
     """
     The money that one call under way holds of one budget: the most that the call can cost.
 
-    A hold is lost if nobody heard of the call's end. The call is then in the ledger at that amount, until its answer
-    comes after all.
+    A hold is lost if no executor reported the call's end. The ledger then has the call at that amount, until the call's
+    answer comes after all.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -81,7 +81,7 @@ class Spend(models.Model):
     """
     One call and its cost: a row of the ledger. A price that is corrected later does not change it.
 
-    A call is known by its job and the fencing token of its claim. A call whose outcome is written twice counts once.
+    A call is identified by its job and its claim's fencing token. A call whose outcome is written twice counts once.
     """
 
     class Kind(models.TextChoices):

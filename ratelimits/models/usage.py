@@ -12,7 +12,7 @@ from ratelimits.subjects import MAX_NAME_LENGTH
 
 class Charge(models.Model):
     """
-    The holdings of one running call, still to be settled: estimated tokens of each unit, places in flight.
+    The amounts that one running call holds until it is settled: estimated tokens of each unit, calls in flight.
 
     Settling deletes the row, so it happens only once. `entries`: see `ratelimits.services.limiter.charges.Entry`.
     """
@@ -35,7 +35,7 @@ class CallTally(models.Model):
     """
     Calls granted in one decision to one lane and kind; append-only, kept for a day.
 
-    Lists of users and simulations are made from tallies. The calls asked at `at` less `waited_seconds / calls`.
+    Lists of users and simulations are made from tallies. The calls asked to go at `at` minus `waited_seconds / calls`.
     """
 
     at = models.DateTimeField(db_default=Now())

@@ -1,7 +1,7 @@
 -- Begin the missing periods of budgets, each with what the ledger says was spent in it already.
 --
 -- params  budgets, keys: parallel arrays, each pair once; at: a time in the period, seconds since 1970
--- locks   the budgets, so that none is deleted meanwhile, as no constraint keeps them; and those of the key
+-- locks   the budgets, so that none is deleted meanwhile, which no constraint prevents; and those of the key
 -- clock   none
 -- returns the ids of the added periods
 INSERT INTO ratelimits_budgetperiod (budget_id, project_id, key, starts_at, spent)
@@ -16,7 +16,7 @@ SELECT begun.id, begun.project_id, begun.key, begun.starts_at,
                 WHEN 'user' THEN (SELECT sum(money) FROM ratelimits_spend
                                    WHERE project_id = begun.project_id AND user_id = begun.user_id
                                      AND at >= begun.starts_at)
-                -- The subquery keeps PostgreSQL 15 from using the project's index besides: it would read all of it.
+                -- Without the subquery PostgreSQL 15 also uses the project's index, and reads all of that index.
                 WHEN 'batch' THEN (SELECT sum(money)
                                      FROM (SELECT project_id, at, money FROM ratelimits_spend
                                             WHERE batch_id = begun.batch_id

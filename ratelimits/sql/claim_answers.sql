@@ -3,7 +3,7 @@
 -- params  projects, keys, digests: parallel arrays, each (project, key) once
 -- locks   the keys, in their order; waits while another transaction has claimed one
 -- clock   now(): the transaction's start
--- returns project and key of each that was free
+-- returns project and key of each key that was free
 INSERT INTO ratelimits_decideanswer (project_id, idempotency_key, digest, answer, created_at)
 SELECT project, key, digest, 'null', {{now}}
   FROM unnest(%(projects)s::text[], %(keys)s::text[], %(digests)s::text[]) AS given (project, key, digest)

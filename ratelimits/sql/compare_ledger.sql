@@ -1,7 +1,7 @@
 -- Compare every month with the events and active reservations that it sums up.
 --
 -- params  project_id: null for all
--- locks   none; one snapshot, so that uses meanwhile make no difference
+-- locks   none; one snapshot, so that concurrent use makes no difference
 -- clock   none
 -- returns a row a month that differs: the number of all months, project_id, user_id, month_year, used, the sum of its
 --         events, reserved, the sum of its active reservations. If none differs, one row with the number and nulls

@@ -1,4 +1,4 @@
--- Count a reservation that was refused for want of room, and tell how much there was.
+-- Count a reservation that was refused for want of room, and return how much room there is.
 --
 -- params  project_id, user_id, month_year, quota: what reserve_usage.sql found
 -- locks   the user's month

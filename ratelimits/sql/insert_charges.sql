@@ -1,4 +1,4 @@
--- Note what calls hold until they are settled.
+-- Store what calls hold until they are settled.
 --
 -- params  holders, entries (JSON text), holds (seconds until a charge is reclaimed): parallel arrays
 -- locks   none but those of the key

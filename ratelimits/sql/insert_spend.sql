@@ -1,12 +1,12 @@
--- Write calls and what they cost into the ledger, each once, and add that to the budgets that pay for them.
+-- Write calls and their costs into the ledger, each once, and add the costs to the budgets that pay for them.
 --
 -- A call that was counted as unknown gets its true cost if its answer comes after all. Any other call that is in the
 -- ledger already stays as it is.
 --
 -- params  jobs, tokens (fencing), kinds, projects, users, batches, providers, models, vias, times (seconds since 1970),
 --         inputs, cached, written, outputs, sums (of tokens), requests, money (micro-units): parallel arrays;
---         periods: locked by the transaction. Only these are added to, and house-keeping sums up again what was begun
---         since. Null: it has locked none, and all are added to
+--         periods: those that the transaction has locked. Only these get the costs; house-keeping recounts periods
+--         that began since. Null: the transaction has locked no period, and all paying periods get the costs
 -- locks   none but those of the key; then the periods of budgets, in the order of their ids
 -- clock   none
 -- returns job and token of each row that was written

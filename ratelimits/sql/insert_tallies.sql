@@ -1,4 +1,4 @@
--- Note who was granted how many calls.
+-- Store who was granted how many calls.
 --
 -- params  services, call_types, models, projects, users, kinds, calls, tokens, waits (seconds, summed): parallel
 --         arrays; amounts (JSON, sums by unit): likewise, or null if every entry is null

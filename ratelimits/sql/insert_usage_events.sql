@@ -5,16 +5,16 @@
 -- order   by event id: transactions that report the same events wait for one another in one order
 -- locks   the events; waits for another transaction that is inserting the same
 -- clock   statement_timestamp()
--- returns no row: the project has no allowance, or moves to another installation; else one a place, in order: fault
+-- returns no row: the project has no allowance, or moves to another installation; else a row an event, in order: fault
 --         (too_old, from_future or null), is_new, month_year, amount
 --
--- An event that names a reservation of its own user counts in the reservation's month, whatever became of it. If an id
--- comes several times, its first event that is not refused is the new one.
+-- An event that names a reservation of its own user counts in the reservation's month, even if the reservation has
+-- ended. If an event id comes several times, the first of these events that is not refused is the new one.
 WITH rule AS MATERIALIZED (
     SELECT unit, time_zone, {{statement_now}} AS now
       FROM ratelimits_allowance
      WHERE project_id = %(project_id)s
-       -- Once a project is copied, nothing may be added. A request that was let in before finds out here.
+       -- Nothing may be added once the copy of a project has begun. This also stops requests that were let in before.
        AND EXISTS (SELECT FROM tenancy_project WHERE id = project_id AND move = '')
 ), reported AS (
     SELECT event.*,
@@ -31,7 +31,7 @@ WITH rule AS MATERIALIZED (
              FROM ratelimits_usagereservation
             WHERE id = event.reservation AND project_id = %(project_id)s AND user_id = event.user_id
               AND created_at > rule.now - %(max_age)s::interval
-            LIMIT 1  -- without it one batch may hash all reservations
+            LIMIT 1  -- without LIMIT, PostgreSQL may hash all reservations for one statement
            ) AS held ON true
 ), given AS MATERIALIZED (
     SELECT *, fault IS NULL

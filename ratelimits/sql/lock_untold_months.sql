@@ -1,7 +1,7 @@
--- Lock months whose level people were not told yet.
+-- Lock months whose level differs from the level that was last reported to people.
 --
 -- params  most: months at once
--- order   by id: none stays behind
+-- order   by id: no month is left behind
 -- locks   the months, SKIP LOCKED: the next sweep finds the months that a use has locked
 -- clock   statement_timestamp(), in the allowance's zone
 -- returns id, project_id, user_id, month_year, quota, used, overage, level, alerted_level, the allowance's unit and

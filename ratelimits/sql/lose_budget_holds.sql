@@ -1,4 +1,5 @@
--- Mark holds as lost if nobody hears of the end of their calls any more: what these may have cost goes into the ledger.
+-- Mark holds as lost if nobody will report the end of their calls. The caller then writes these calls into the ledger,
+-- each at the most that it may have cost.
 --
 -- params  jobs, tokens (fencing): parallel arrays of calls whose executors have crashed; expired: how many others at
 --         most whose time is over

@@ -1,4 +1,4 @@
--- Open alerts; one that is open already takes the new figures instead.
+-- Open alerts; an alert that is open already takes the new figures instead.
 --
 -- params  alerts: JSON array of objects with the columns' names, forecast_at in seconds since 1970 or null
 -- order   by kind, subject and threshold, so that two transactions insert in one order
@@ -6,8 +6,8 @@
 -- clock   statement_timestamp(), by the column's default
 -- returns id and whether it was opened; an open alert that stays as it is has no row
 --
--- An alert whose severity rises is news: it is sent again and must be acknowledged again. If an alert gains a project,
--- its sender looks at it again for the routes of that project; the other routes have been told.
+-- An alert whose severity rises is sent again and must be acknowledged again. If an alert gains a project, the sender
+-- processes it again for the routes of that project; the other routes have received it.
 INSERT INTO ratelimits_quotaalert AS alert
        (kind, severity, limit_id, subject, threshold, message, figures, forecast_at, acknowledged_by)
 SELECT kind, severity, limit_id, subject, threshold, message, figures, to_timestamp(forecast_at), ''

@@ -1,4 +1,4 @@
--- Price calls whose price was missing, and add it to the budgets that pay for them.
+-- Price calls whose price was missing, and add their costs to the budgets that pay for them.
 --
 -- params  ids, money (micro-units): parallel arrays
 -- locks   the periods of budgets, in the order of their ids, then the calls: as the ends of calls do

@@ -1,4 +1,4 @@
--- Open alerts again that were resolved a short while ago: a cause that comes and goes is one alert, and is told once.
+-- Open alerts again that were resolved a short while ago: a cause that comes and goes is one alert, sent once.
 --
 -- params  alerts: JSON array of objects with kind, subject and threshold; seconds: how long ago at the most
 -- order   by kind, subject and threshold, as open_alerts

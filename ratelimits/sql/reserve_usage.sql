@@ -1,15 +1,15 @@
--- Reserve an amount of a user's month, if there is room: count it, and add the reservation, or neither.
+-- Reserve an amount of a user's month: if there is room, count the amount and add the reservation, otherwise neither.
 --
 -- params  project_id, user_id; amount: in the allowance's unit; id: of the new reservation; idempotency_key: or null
 -- locks   the user's month
 -- clock   statement_timestamp(): the month is the database's, in the allowance's zone
 -- returns no row: the project has no allowance, or moves to another installation; else one row. Its id is null where
---         there was no room. replayed: the key was used before. The row is then what it got, with that user and amount
+--         there was no room. replayed: the key was used before; the row is its reservation, with that user and amount
 --
 -- The room is checked twice, because a month's first reservation finds no row whose WHERE could refuse it. A month's
 -- row takes the quota that holds now: a row that was inserted while the quota was changed has the old one.
--- If two statements have one new key, the later fails with a unique violation, and the caller sends it again. It must
--- not count, as the reservation turns out to exist and was counted.
+-- If two statements have the same new key, the later one fails with a unique violation, so its amount is not counted
+-- twice. The caller sends it again and gets the existing reservation.
 WITH rule AS MATERIALIZED (
     SELECT to_char({{statement_now}} AT TIME ZONE allowance.time_zone, 'YYYY-MM') AS month_year,
            allowance.time_zone, allowance.policy = 'record_overage' AS is_lenient,
@@ -19,7 +19,7 @@ WITH rule AS MATERIALIZED (
       LEFT JOIN ratelimits_allowanceoverride AS personal
              ON personal.project_id = allowance.project_id AND personal.user_id = %(user_id)s
      WHERE allowance.project_id = %(project_id)s
-       -- Once a project is copied, nothing may be added. A request that was let in before finds out here.
+       -- Nothing may be added once the copy of a project has begun. This also stops requests that were let in before.
        AND EXISTS (SELECT FROM tenancy_project WHERE id = allowance.project_id AND move = '')
 ), known AS MATERIALIZED (
     SELECT id, user_id, month_year, amount, expires_at, remaining

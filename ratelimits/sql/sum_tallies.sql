@@ -1,7 +1,7 @@
 -- Sum up the newest tallies of a service within an interval, by subject.
 --
 -- params  service; after, until: seconds since 1970, the first exclusive; most: tallies that are read; unit;
---         free: whether input that a cache had is left out, as in `amount_of` in services/limiter/tallies.py
+--         free: whether input from a cache is left out, as in `amount_of` in services/limiter/tallies.py
 -- order   at, the newest first, by the index: it runs while counters are locked, so its reads are bounded
 -- locks   none
 -- clock   none

@@ -201,7 +201,7 @@ class BudgetAdmin(ServiceFormAdmin):
 
 
 def _standing(row: Budget) -> BudgetStanding:
-    """How a budget stands. For a budget of each user: how it stands for the user who has spent the most."""
+    """How a budget stands. A budget of each user has the standing of the user who has spent the most."""
     if (found := _now.find(row)) is None:
         _now.set(row, found := standings_of([row])[row.pk])
     return found

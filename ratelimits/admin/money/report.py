@@ -147,7 +147,7 @@ def _lines(asked: _Asked) -> Iterator[str]:
 
 
 def _asked(request: HttpRequest) -> _Asked:
-    """Read the parameters of the address; a wrong one counts as left out."""
+    """Read the parameters of the address; a wrong parameter counts as left out."""
     last = _day(request.GET.get("to", "")) or timezone.now().date()
     first = _day(request.GET.get("from", "")) or last - timedelta(days=DAYS_AT_FIRST - 1)
     first = max(min(first, last), last - timedelta(days=MAX_REPORT_DAYS))

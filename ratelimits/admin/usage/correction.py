@@ -1,4 +1,4 @@
-"""Adding to what a user has used, or taking back: seen first, then done, with a reason."""
+"""Correcting a user's use up or down: a preview first, then the correction, with a reason."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _correct(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResp
     if form.is_bound and form.is_valid():
         given = form.cleaned_data
         seen = str(given["amount"])
-        # The preview holds for its amount alone. If another was typed since, the page previews that one first.
+        # A preview holds for its amount only. If another amount was typed since, the page first previews that amount.
         if request.POST.get("seen") == seen:
             try:
                 corrected = ledger.correct(

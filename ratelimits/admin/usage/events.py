@@ -61,8 +61,8 @@ class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
         event_id = as_uuid(search_term)
         if event_id is None:
             return queryset.none(), False
-        # The index begins with the project, and projects are few. The rows are read by id in a query of their own:
-        # in one query the planner might walk the whole table.
+        # Name all projects, which are few: the index begins with the project. A separate query finds the ids: in one
+        # query the planner might read the whole table.
         found = UsageEvent.objects.filter(project_id__in=Project.objects.values("pk"), event_id=event_id).order_by()
         return queryset.filter(pk__in=list(found.values_list("pk", flat=True))), False
 

@@ -110,7 +110,7 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, PageAdmin):
     ) -> tuple[QuerySet[Any], bool]:
         if not search_term.strip():
             return queryset, False
-        # The rows are read by id in a query of their own: with the page's order the planner might walk the table.
+        # A separate query finds the ids: in one query with the page's order the planner might read the whole table.
         ids = months_of(search_term).values_list("pk", flat=True)[:MAX_OF_A_USER]
         return queryset.filter(pk__in=list(ids)), False
 
@@ -161,9 +161,9 @@ def _month_chips(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def months_of(term: str) -> QuerySet[UsageTracking]:
-    """Every month of the user whose id was typed, in every project; nothing for anything else."""
+    """Every month, in every project, of the user whose id was typed; empty if the term is not an id."""
     user_id = as_uuid(term)
     if user_id is None:
         return UsageTracking.objects.none()
-    # The index begins with the project, and projects are few.
+    # Name all projects, which are few: the index begins with the project.
     return UsageTracking.objects.filter(project_id__in=Project.objects.values("pk"), user_id=user_id)

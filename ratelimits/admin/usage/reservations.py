@@ -51,7 +51,7 @@ class ReservationStateFilter(Choice):
 
 
 class FirstToExpire(OnePage):
-    """Reads active reservations by an index that holds no others: the others do not make a page dearer."""
+    """Reads active reservations by an index of active ones only, so that ended ones do not slow a page."""
 
     first_words, next_words = "First to expire", "Later"
 
@@ -70,7 +70,7 @@ class FirstToExpire(OnePage):
     def rows_beyond(self, start: tuple[datetime, UUID]) -> QuerySet[Any]:
         moment, identifier = start
         later = Q(expires_at__gt=moment) | Q(expires_at=moment, pk__gt=identifier)
-        # The second condition includes the first, but the first is where the index can begin.
+        # The second condition implies the first, but only the first tells PostgreSQL where to begin in the index.
         rows: QuerySet[Any] = self.queryset.filter(expires_at__gte=moment).filter(later)
         return rows
 

@@ -21,7 +21,7 @@ MAX_NOTE_LENGTH = 2000
 
 
 class QuotaForm(OptionalReasonForm):
-    """Asks for another quota for the user whose month is the one of `rows`."""
+    """Asks for another quota for one user, whose month is the only item of `rows`."""
 
     quota = forms.IntegerField(
         min_value=0,

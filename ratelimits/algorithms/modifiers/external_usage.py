@@ -1,9 +1,9 @@
 """
-Others: programs that use a quota besides us, and how much of it stays free for them before they take it.
+Others: programs that use a quota besides us, and how much of the quota we keep free for their next calls.
 
 The most that they held is kept for a window and a part of the next, as BBR keeps a path's bandwidth (Cardwell et al.
-2016). In a quota that resets, others show only towards its end, and a late answer shows less of them than there is.
-They never make us send more. We send less only once an answer allows no other reading.
+2016). In a quota that resets, use by others shows only towards the window's end, and a late answer shows less of it
+than there is. It never makes us send more. We send less only once an answer allows no other reading.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Others:
     The most that others held of a quota, in the limit's unit.
 
     Attributes:
-        since: Seconds since 1970.
-        latest: In a window's length from `since`.
-        before: In the window's length before that.
+        since: When `latest` began, seconds since 1970.
+        latest: The most in the window's length from `since` on.
+        before: The most in the window's length before `since`.
     """
 
     since: float = 0.0
@@ -39,7 +39,7 @@ class Others:
     def at(self, now: float, window_seconds: float) -> Others:
         """Return what is known of them now: kept for at least one window, forgotten after two."""
         windows = (now - self.since) // window_seconds
-        if windows < 0:  # the clock has gone back: it must not prolong the memory
+        if windows < 0:  # the clock has gone back: start `since` anew, or the amounts would be kept too long
             return Others(now, self.latest, self.before)
         if windows >= FORGOTTEN_AFTER_WINDOWS:
             return NO_OTHERS
@@ -71,11 +71,11 @@ def others_of(state: State, now: float, window_seconds: float) -> Others:
 
 def shown(missing: float, *, rounded: float = 0.0, freed: float = 0.0) -> float:
     """
-    Return what others hold by one answer, in the limit's unit.
+    Return what others hold according to one answer of the provider, in the limit's unit.
 
-    Rounding and delay may explain a part of what is missing. The rest is certain; if there is none, others hold
-    nothing. If there is some, others may as well hold `rounded` more than is missing. The answer is at most twice the
-    certain part, so that a small loss among our own calls doesn't keep much free.
+    Rounding and delay may explain a part of what is missing. The rest is certain; without a certain part others hold
+    nothing. With one, others may as well hold `rounded` more than is missing. The result is at most twice the certain
+    part, so that a small loss among our own calls doesn't keep much free.
 
     Args:
         missing: How much less the provider has left than our own calls explain.

@@ -21,7 +21,7 @@ class HeldDelay:
     Attributes:
         until: The end of the delay that was stated, seconds since 1970; 0: nothing is held.
         next_at: When the next call may try whether the hold is over.
-        is_probed: A call has gone and was not refused yet: unless it is, the hold is over at `next_at`.
+        is_probed: A probe call has gone and was not refused so far. If it stays so, the hold is over at `next_at`.
     """
 
     until: float = 0.0
@@ -52,5 +52,5 @@ def hold_of(state: Mapping[str, Any], now: float) -> HeldDelay:
 
 
 def obeyed(delay: float, window_seconds: float) -> float:
-    """Return how many seconds of a stated delay all calls wait before one tries whether the delay is meant."""
+    """Return how many seconds of a stated delay all calls wait, before a single call probes the provider."""
     return min(delay, max(window_seconds, MAX_UNPROVEN))

@@ -40,10 +40,10 @@ DEFAULT_RULES = PressureRules()
 @dataclass(frozen=True, slots=True)
 class Pressure:
     """
-    The factor in (0, 1] as of `changed_at`, seconds since 1970; None: never pushed back.
+    The factor in (0, 1] as of `changed_at`, seconds since 1970. `changed_at` None: the provider never pushed back.
 
     Attributes:
-        before: The factor before the refusals at one pace that have brought it here.
+        before: The factor before the latest refusals at one pace, which lowered it to `factor`.
     """
 
     factor: float = 1.0

@@ -48,17 +48,17 @@ class Ramp:
 
     def sooner(self, at: float, now: float) -> float:
         """
-        Return when a thing comes that would come at `at` if the share stayed as it is at `now`.
+        Return when room comes that would come at `at` if the share stayed as it is at `now`.
 
-        It is never later, as the share grows. The same amount has passed by then: the integral of the share from
-        `now` on, a parabola up to the ramp's end.
+        The result is never later than `at`, as the share grows. By then the same amount has passed: the integral of
+        the share from `now` on, a parabola up to the ramp's end.
         """
         ends_at, share = self.ends_at, self.share(now)
         if ends_at is None or at <= now or share >= 1:
             return at
         amount = (at - now) * share  # in seconds at the full share
         growth = (1 - FIRST_SHARE) / self.over_seconds
-        until_end = min(ends_at - now, self.over_seconds)  # no clock counts as being before the start
+        until_end = min(ends_at - now, self.over_seconds)  # a time before the start counts as the start
         by_end = until_end * (share + 1) / 2
         if amount >= by_end:
             return now + until_end + amount - by_end

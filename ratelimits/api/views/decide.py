@@ -80,7 +80,7 @@ class DecideCalls(LimiterView):
             self.caller.project_id,
             self._calls(given),
             key=self.idempotency_key(),
-            # One path for both spellings of the address, as they ask the same.
+            # Both spellings of the address share one path here, as their requests mean the same.
             digest=digest_of(request, self.raw, path="/ratelimits/decide/"),
         )
         answered = ask(asking)

@@ -1,4 +1,4 @@
-"""Telling people that a cap comes near, holds work back, or was passed; once, when it happens."""
+"""Alerts that a cap is nearly reached, holds work back, or was passed: each opened once, when it happens."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from .forecast import forecast
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
 HYSTERESIS_POINTS = 10  # percentage points below its threshold at which an alert is resolved
-COMES_BACK = timedelta(minutes=5)  # a cause that comes back sooner is the same alert, not told again
+COMES_BACK = timedelta(minutes=5)  # a cause that comes back sooner reopens its alert, which is not sent again
 WHOLE_CAP = 100  # the threshold of an exceeded cap
 HOUR, DAY = 3600, 86_400
-MINUTES_FROM, HOURS_FROM = 120, 7200  # seconds; longer spans are told in minutes, or in hours
+MINUTES_FROM, HOURS_FROM = 120, 7200  # seconds; longer spans are shown in minutes, or in hours
 COMING_AND_GOING = frozenset({Kind.USAGE, Kind.SATURATED})
 
 
@@ -86,7 +86,7 @@ def watch(usages: Sequence[Fullness]) -> dict[str, int]:
     """
     Open and resolve the alerts of the thresholds that these writes cross, in the transaction that writes the counters.
 
-    If nothing is crossed, no query is made, as every decision passes here. A jump over both thresholds opens both.
+    If nothing is crossed, no query is made, as every decision calls this. A jump over both thresholds opens two alerts.
 
     Returns:
         The new `alert_level` by counter id, where it changed.
@@ -112,7 +112,7 @@ def watch(usages: Sequence[Fullness]) -> dict[str, int]:
 
 
 def _without_saturated(openings: Sequence[Opening]) -> list[Opening]:
-    """Leave out alerts of use for counters for which an open alert says already that work waits."""
+    """Leave out usage alerts of counters that have an open alert about waiting work."""
     subjects = {one.subject for one in openings if one.kind == Kind.USAGE}
     saturated = QuotaAlert.objects.filter(kind=Kind.SATURATED, subject__in=subjects, resolved_at=None)
     known = set(saturated.values_list("subject", flat=True)) if subjects else set()
@@ -141,7 +141,7 @@ def open_alert(
     """
     Open an alert, or give the open one of this kind, subject and threshold the new figures.
 
-    A severity only rises while it is open; where it does, the alert is sent again. `forecast_at`: seconds since 1970.
+    While an alert is open, its severity only rises, and each rise sends it again. `forecast_at`: seconds since 1970.
 
     Returns:
         The alert; None when it was open already.
@@ -179,10 +179,10 @@ def resolve(alerts: QuerySet[QuotaAlert]) -> int:
 @transaction.atomic
 def acknowledge_alerts(ids: Collection[int], *, actor: str, reason: str = "") -> int:
     """
-    Note that somebody looks after these alerts. They stay open until their cause is gone.
+    Record that somebody looks after these alerts. They stay open until their cause has ended.
 
     Returns:
-        How many; alerts that were resolved or acknowledged before are left alone.
+        How many alerts it acknowledged; alerts that were resolved or acknowledged before are left alone.
     """
     rows = QuotaAlert.objects.filter(pk__in=ids, acknowledged_at=None, resolved_at=None)
     locked = dict(rows.order_by("pk").select_for_update().values_list("pk", "message"))
@@ -226,7 +226,7 @@ def saturation(
     rule: Rule, key: str, *, waiting: int, clears_at: float | None, now: float, more: bool = False
 ) -> Opening:
     """
-    Say that work waits beyond a cap, and when that clears; a warning if that takes longer than the limit allows.
+    Return the alert that work waits beyond a cap, and until when; a warning if that is longer than the limit allows.
 
     Args:
         waiting: Jobs.

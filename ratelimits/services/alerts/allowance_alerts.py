@@ -1,4 +1,4 @@
-"""Telling people that users come near their month's quota, or have passed a strict quota."""
+"""Alerts about users who are near their month's quota, or have passed a strict quota."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def tend_allowance_alerts() -> int:
     """
     Open, raise and resolve the alerts of months whose use has reached another level; at most MONTHS_AT_ONCE a call.
 
-    A user's month has one alert, whose severity rises with the level. Under the strict policy it has another once more
-    than the quota was used. Both are resolved when the level falls, because the quota was raised or usage corrected.
-    They are also resolved when the month is over: nobody is told of past months.
+    A user's month has one alert, whose severity rises with the level. Under the strict policy a second alert opens once
+    use exceeds the quota. Both are resolved when the level falls, because the quota was raised or usage corrected. They
+    are also resolved when the month is over: there are no alerts of past months.
 
     Returns:
         How many months were dealt with.

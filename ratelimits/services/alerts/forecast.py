@@ -17,7 +17,7 @@ MAX_TALLIES_FORECAST = 2000  # of a span; bounded, as counters are locked during
 
 
 class CounterFlow(NamedTuple):
-    """In the limit's unit a second: what comes in, and what leaves the window, having come a window ago."""
+    """In the limit's unit a second: the use that comes in, and the use of a window ago that leaves the window."""
 
     arriving: float
     leaving: float
@@ -44,10 +44,10 @@ def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, 
     """
     Return when a counter reaches its cap at the pace of its last calls; None: not at this pace, or nobody can tell.
 
-    A window never reaches its cap if all that comes in one window at this pace fits. Reads tallies of granted calls.
+    A window never reaches its cap if the use of a whole window at this pace fits. Reads tallies of granted calls.
 
     Args:
-        fresh: What was granted in this transaction, and is not in the tallies yet.
+        fresh: The use granted in this transaction, which the tallies do not have yet.
     """
     if rule.unit in UNTIL_THE_END:
         return None  # when it is full depends on how long calls take
@@ -63,7 +63,8 @@ def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, 
 
 def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: float | None) -> CounterFlow | None:
     """
-    Measure a counter's pace from its calls of the last quarter of a window; None: they began only a moment ago.
+    Measure a counter's pace from its calls of the last quarter of a window; None: the first came less than MIN_HISTORY
+    ago.
 
     If the service has more tallies than MAX_TALLIES_FORECAST in that time, only the newest count.
 

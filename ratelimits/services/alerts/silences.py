@@ -1,4 +1,4 @@
-"""Silences: until a time nobody is sent some alerts and no headline names them, though they are opened and listed."""
+"""Silences: until a time, some alerts are neither sent nor named in a headline, but are still opened and listed."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ from .combine import UNREACHABLE, Combiner
 from .decide import Call, Decision, Settlement, decide
 from .outage import LimiterUnavailable, outage, require_fail_open
 
-MAX_CALLS_ASKED = 1000  # of one request, and of a group of requests
+MAX_CALLS_ASKED = 1000  # in one request, and in a group of requests
 LOCK_TIMEOUT_SECONDS = 2
-SERVICES = 32  # combiners that share the services, as callers can make up any number of names
+SERVICES = 32  # combiners for all services together: callers can make up any number of service names
 
 Answer = dict[str, Any]
 Place = tuple[str, str]
@@ -41,7 +41,7 @@ class Asking:
 
     Attributes:
         key: Idempotency key, unique in the project; None: every repetition is decided anew.
-        digest: Of everything that determines what the request means.
+        digest: A hash of everything that determines what the request means.
         settlements: Calls that have ended.
     """
 
@@ -61,8 +61,8 @@ class Reply:
     """
     Attributes:
         answer: The API's answer, as JSON can hold it.
-        replayed: It is the stored answer to an earlier request.
-        settled: The holders whose calls this request settled; others were settled before, or held nothing.
+        replayed: The answer was stored for an earlier request with the same key.
+        settled: The holders whose calls this request settled; other holders were settled before, or held nothing.
     """
 
     answer: Answer
@@ -79,7 +79,7 @@ def ask(asking: Asking) -> Reply:
 
     Raises:
         IdempotencyKeyReused: The key was used for another request. Nothing was charged.
-        ProjectMoving, ProjectMoved: The project's counters go on elsewhere. Nothing was charged.
+        ProjectMoving, ProjectMoved: Another installation takes over the project's counters. Nothing was charged.
         LimiterUnavailable: The database is out of reach, or a counter was locked for LOCK_TIMEOUT_SECONDS. If the
             connection broke at the commit, nobody knows whether anything was charged.
     """
@@ -122,7 +122,7 @@ Outcome = Reply | QueueOpsError
 
 
 def _carry_out(group: Sequence[Asking]) -> list[Outcome]:
-    """Answer a group in one transaction. Locks idempotency keys, then charges, then counters, each in order."""
+    """Answer a group in one transaction. Locks idempotency keys, then charges, then counters, each in sorted order."""
     with transaction.atomic(durable=True):
         away = _begin(group)
         here = iter(_answer([one for one in group if one.project_id not in away]))
@@ -221,7 +221,7 @@ def _decided(askings: Sequence[Asking]) -> list[Answer]:
 def _refusals(calls: Sequence[Call]) -> list[Decision | None]:
     """Reject calls with malformed costs, and calls of services for which nobody has configured a limit."""
     unlimited = {call.subject.service for call in calls} - limited_services()
-    if unlimited:  # calls of a service whose limits are all switched off may go, as it is known
+    if unlimited:  # a service whose limits are all switched off counts as configured: its calls may go
         unlimited -= set(Limit.objects.filter(service__in=unlimited).values_list("service", flat=True))
     return [
         Decision("reject", 0.0, reason=f"No limit is configured for {call.subject.service!r}.")

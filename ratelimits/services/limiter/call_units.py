@@ -25,17 +25,17 @@ class Costly(Protocol):
 
 def needed(rule: Rule, key: str, call: Costly) -> float:
     """
-    Return what a call takes of a limit that is not per call, in its unit.
+    Return what a call takes of a limit that is not per call, in the limit's unit.
 
     Raises:
-        MalformedCost: A figure is no cost.
+        MalformedCost: An amount is not a finite number of zero or more.
     """
     if rule.reserves_whole:
         whole = reserved_whole(rule.unit, call.cost, call.known_cost, call.amounts)
         if whole is not None:
             cost_units(whole)
-            # A call that may bring more than the whole limit goes alone. Only its input decides whether it never fits.
+            # A call that may take more than the whole limit goes alone. It never fits only if its input is too large.
             return max(call.known_cost or 0.0 if rule.unit == TOKENS else 0.0, min(whole, rule.algorithm(key).capacity))
     amount, known = estimate(rule.unit, call.cost, call.known_cost, call.amounts, counts_cached=rule.counts_cached)
-    cost_units(amount)  # raises here, or a cost that is no number would pass as its known part
+    cost_units(amount)  # raises for a malformed cost, which `clamped` could replace by its known part
     return clamped(amount, known, rule.algorithm(key).capacity)

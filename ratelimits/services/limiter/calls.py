@@ -16,14 +16,14 @@ class Call(NamedTuple):
     Attributes:
         cost: Estimated tokens. Every call also takes one request and one place in flight.
         known_cost: The part of the cost that is no guess; None: all of it.
-        holder: The name under which it settles what it holds; empty: it never will.
+        holder: The name under which the call is settled when it ends; empty: it is never settled.
         kind: For the tally of who used a limit.
-        waited_seconds: Since it wanted to go.
-        hold_seconds: After this time its holder has crashed, and what it holds is reclaimed.
+        waited_seconds: How long the call has waited to go.
+        hold_seconds: After this time its holder counts as crashed, and its charge is reclaimed.
         paced: It comes from a queue: a window that has been full lets it go in a steady stream, not in a burst.
         amounts: Its estimated amounts by unit, where they say more than its cost; see `ratelimits.costs`.
-        crowded: More calls wait in that queue than a window admits: they go in a stream from the first on.
-        alternatives: A pool's call counts against one of these members instead, whichever has room.
+        crowded: More calls wait in that queue than a window admits: even the first ones leave in a stream.
+        alternatives: The members of a credential pool. The call counts against one that has room, not its `subject`.
     """
 
     subject: Subject

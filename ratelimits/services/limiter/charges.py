@@ -20,9 +20,9 @@ class Settlement(NamedTuple):
     The end of a call.
 
     Attributes:
-        actual: Its real cost in tokens; None: unknown, the estimate stands.
+        actual: Its real cost in tokens; None: unknown, the estimate stays charged.
         amounts: The real amounts by unit, as far as they are known.
-        statement: Its provider's statement about its quotas; None: nothing was said.
+        statement: Its provider's statement about its quotas; None: the provider made none.
     """
 
     holder: str
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 
 def is_held(unit: str) -> bool:
-    """Whether a call's end settles what it took of a unit. Requests are not: they were made, whatever came of them."""
+    """Whether the end of a call settles its charge in a unit. A request stays charged, however the call ends."""
     return unit != REQUESTS
 
 
@@ -51,11 +51,11 @@ Charged = tuple[str, list[Entry]]
 
 def take_charges(holders: Sequence[str], *, expired: int = 0) -> list[Charged]:
     """
-    Take charges out of the book in the caller's transaction: nobody else settles the returned ones.
+    Delete charges in the caller's transaction, so that nobody else can settle the returned charges.
 
     Args:
-        holders: Holders that have ended or crashed; a holder that holds nothing is left out.
-        expired: How many others to take at most that nobody has settled in time.
+        holders: Holders whose calls have ended or crashed; the result leaves out holders without a charge.
+        expired: How many charges of other holders to take at most that nobody settled in time.
     """
     if not holders and not expired:
         return []

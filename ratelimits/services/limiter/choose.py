@@ -26,9 +26,9 @@ def _used(counter: OpenCounter) -> float:
 
 class MemberTurns:
     """
-    Decides by weight which of several equally full members goes next, as projects' turns do; in each process's memory.
+    Decides by weight which of several equally full members takes the next call, as projects take turns.
 
-    If no limit counts a pool's calls, these turns alone spread them.
+    Each process keeps its own turns in memory. If no limit counts a pool's calls, these turns alone spread them.
     """
 
     def __init__(self) -> None:
@@ -45,8 +45,8 @@ class MemberTurns:
             if len(self._passes) > MAX_REMEMBERED:
                 self._passes.clear()
             self._passes[member] = start + 1 / weight
-            # `_now` never waits for the slowest pass: with many pools that one would hold it back for ever. A pass
-            # behind `_now` counts as if it stood there.
+            # `_now` does not wait for the lowest pass: with many pools an idle member would hold it back for ever. A
+            # pass below `_now` counts as `_now`.
             self._now = max(self._now, start - 1 / weight)
 
 

@@ -2,8 +2,8 @@
 Requests of one process that come together are carried out together, in one transaction.
 
 On a hot counter transactions queue at its lock, and each pays for its own commit. Here the requests queue in memory
-instead. A request that finds nobody at work leads: it takes along all that wait, and carries out one transaction for
-the group. Requests that come meanwhile are the next group.
+instead. A request that finds no leader at work becomes the leader: it takes all waiting requests along, and carries out
+one transaction for the group. Requests that come meanwhile form the next group.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
 UNREACHABLE = (OperationalError, InterfaceError)
-"""The database does not answer, or answers too late: nothing about the request itself."""
+"""The database does not answer, or answers too late; the request itself is not at fault."""
 
 
 class _Entry(Generic[Asked, Answer]):
@@ -31,7 +31,7 @@ class _Entry(Generic[Asked, Answer]):
     def __init__(self, asked: Asked, size: int) -> None:
         self.asked = asked
         self.size = size
-        self.woken = threading.Lock()  # held until there is an outcome, or the lead; cheaper than an Event
+        self.woken = threading.Lock()  # held until the entry has an outcome or must lead; cheaper than an Event
         self.woken.acquire()
         self.answer: list[Answer] = []
         self.error: BaseException | None = None
@@ -93,7 +93,7 @@ class Combiner(Generic[Asked, Answer]):
         return entry.outcome()
 
     def _lead(self) -> None:
-        """Serve the first in line, the leader itself, and those behind it; then pass the lead on."""
+        """Serve the first request in line, which is the leader's own, and those behind it; then pass the lead on."""
         group = self._next_group()
         try:
             self._serve(group)

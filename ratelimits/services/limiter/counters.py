@@ -31,17 +31,17 @@ Place = tuple[Rule, str]
 @dataclass(slots=True)
 class OpenCounter:
     """
-    One counter at an instant: locked, to be charged, or only looked at.
+    One counter at an instant: either locked, to be charged, or only read.
 
     Attributes:
         closed: It refused a call; smaller calls behind must not overtake that call.
         blocked_until: The end of a cool-down that still lasts, or the time of a hold's next probe, seconds since 1970.
         blocked_reason: Empty if it is not blocked.
         pressure: The part of the cap in use, recovered since the provider pushed back.
-        share: The part of that which a ramp leaves open; 1: all.
-        others: The use of the quota besides ours; `algorithm` has what it leaves.
+        share: The part of the remaining cap that a ramp leaves open; 1: all.
+        others: The use of the quota by others; `algorithm` has the capacity that they leave.
         whole: Its capacity if nobody else used the quota.
-        hold: A delay that may not be meant: while it lasts, one call a minute finds out.
+        hold: A stated delay that the provider may not mean: while it lasts, one call a minute probes the provider.
         stream: None: the calls that it admits may leave in a burst.
     """
 
@@ -75,7 +75,7 @@ class OpenCounter:
         return max(self.blocked_until or 0.0, self.hold.until) or None
 
     def sooner(self, at: float) -> float:
-        """Return when a thing comes that would come at `at` if the ramp stood still; both in seconds since 1970."""
+        """Return when room comes that would come at `at` if the ramp stood still; both in seconds since 1970."""
         return at if self.share == 1.0 or self.rule.ramp is None else self.rule.ramp.sooner(at, self.now)
 
     def room_for(self, units: int, *, paced: bool = False, crowded: bool = False) -> bool:
@@ -83,7 +83,7 @@ class OpenCounter:
         Say whether a call may be granted.
 
         Args:
-            paced: It comes from a queue: it may not go before the stream of a window in demand lets it.
+            paced: The call comes from a queue. While the window is in demand, the window's stream must admit it, too.
             crowded: More calls wait than a window admits.
         """
         return self.meter.room_for(units) and not (paced and self._is_ahead(crowded=crowded))
@@ -193,7 +193,7 @@ def usage(
 
 
 def _with_others(own: float, others: Others, capacity: float) -> float:
-    """The used part of a cap. Others count for at most what we leave free, as that is all that they may use."""
+    """The used part of a cap. Others count for at most what we leave free, because no more is left for them."""
     return max(own, min(own + others.held, capacity))
 
 
@@ -242,9 +242,9 @@ def open_counter(
     Read a counter at one instant, ready to be asked and charged.
 
     Args:
-        blocked: The end of its cool-down, seconds since 1970, and why.
-        pressure: Of its provider's refusals.
-        level: Of its alert.
+        blocked: The end of its cool-down, seconds since 1970, and the reason.
+        pressure: As stored after its provider's last refusal.
+        level: The highest threshold in percent whose alert is open.
     """
     factor, share = pressure_at(pressure, now), rule.share(now)
     algorithm = rule.algorithm(key, factor, share)
@@ -264,7 +264,7 @@ def open_counter(
 
 
 def counter_of(rule: Rule, key: str, row: Counter | None, now: float) -> OpenCounter:
-    """Return a counter as its row says, at `now`, seconds since 1970; None: nobody has used it."""
+    """Return a counter at `now`, seconds since 1970. `row`: None if nobody has used the counter."""
     if row is None:
         return open_counter(rule, key, {}, now)
     until = row.blocked_until.timestamp() if row.blocked_until else None

@@ -38,9 +38,9 @@ def decide(
     calls: Sequence[Call], *, settlements: Sequence[Settlement] = (), units: frozenset[str] | None = None
 ) -> list[Decision]:
     """
-    Decide which of these calls may go now, and charge them, in the order given; settle others in the same step.
+    Decide which of these calls may go now, and charge them, in the order given; settle ended calls in the same step.
 
-    Also heeds what the providers of settled calls said of their quotas; see `provider_sync`.
+    Also corrects counters by what the providers of settled calls state about their quotas; see `provider_sync`.
 
     Locks the charges to be settled, then the counters of all calls and settlements in the order of their ids.
 
@@ -84,7 +84,7 @@ def settle(settlements: Sequence[Settlement]) -> None:
 
 def reclaim_expired(most: int = 1000) -> int:
     """
-    Take back what crashed holders held: estimates from the window in which they count, places in flight at once.
+    Undo the charges of crashed holders: estimates in the windows in which they count, calls in flight immediately.
 
     Returns:
         How many charges were reclaimed.

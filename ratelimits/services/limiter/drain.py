@@ -14,7 +14,7 @@ LARGE_SHARE = 0.05  # of a limit: smaller calls fill it in any order
 MAX_LINED = 2000
 
 Calls = Sequence[tuple[float, float]]
-"""In order, what each takes, in the limit's unit, and how many like it there are."""
+"""In order: the amount that a call takes, in the limit's unit, and the number of such calls."""
 
 
 def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> float | None:
@@ -23,8 +23,8 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
 
     The calls are lined up as the limiter would admit them. Large calls are lined up one by one, because each leaves
     room into which the next does not fit; small calls in pieces of LARGE_SHARE. At most MAX_LINED are lined up, and
-    the rest go at the pace of these. In a stream (docs/adr/0018) a piece follows the one before it no sooner than the
-    stream allows. A cool-down comes before all.
+    the rest go at the pace of these. In a stream (docs/adr/0018) a piece follows the piece before it no sooner than
+    the stream allows. All calls wait until a cool-down has ended.
 
     Args:
         crowded: More calls wait in their lane than a window admits, even if `calls` are fewer.

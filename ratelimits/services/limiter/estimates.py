@@ -31,13 +31,13 @@ _MAX_CACHED = 10_000
 
 class Alike(NamedTuple):
     """
-    Calls that are taken to be like one another.
+    The names shared by calls that are expected to cost alike.
 
-    Nothing is learned from other projects: their answers would make these calls dear, and the length of their answers
-    would show.
+    Nothing is learned from other projects: their long answers would raise this project's estimates, and so reveal the
+    length of those answers.
 
     Attributes:
-        project: The project whose calls they are, whatever project their provider counts.
+        project: The project that owns the calls; the provider may count them against another.
     """
 
     project: str
@@ -72,7 +72,7 @@ def with_cached(amounts: Amounts, alike: Alike) -> Amounts:
     Add to a call's amounts the part of its input that a cache should have, if the call does not state it itself.
 
     That part is the p10 of recent calls, as `learned_unknown` is the p90. A limit that does not count cached input
-    reserves the rest. A cache outlives such a limit's window: when the cache has lapsed, the window is empty.
+    reserves the rest. A lapsed cache does no harm: a cache outlives such a limit's window, so the window is empty then.
     """
     entered = amounts.get(INPUT_TOKENS)
     if not entered or CACHED_TOKENS in amounts:
@@ -83,10 +83,10 @@ def with_cached(amounts: Amounts, alike: Alike) -> Amounts:
 
 def measured_ratio(alike: Alike) -> float | None:
     """
-    Return the ratio of the known part of a call to what was taken for it: the median of recent calls.
+    Return the real size of the known part of a call, divided by its estimate: the median of recent calls.
 
-    It differs from 1 where, for example, a tokenizer counts other tokens than the estimate. None while there are fewer
-    than MIN_SAMPLES.
+    The ratio differs from 1 where, for example, a tokenizer counts other tokens than the estimate. None while there are
+    fewer than MIN_SAMPLES.
     """
     ratios = CostEstimate.objects.filter(id=_id(alike)).values_list("ratios", flat=True).first()
     return median(ratios) if ratios and len(ratios) >= MIN_SAMPLES else None
@@ -99,9 +99,9 @@ class Typical:
 
     Attributes:
         unknown: The cost beyond what was known.
-        ratio: How many times as much the known part was.
+        ratio: The real size of the known part, divided by its estimate.
         output: Their output tokens.
-        cached: The part of their input that a cache had.
+        cached: The part of their input that came from a cache.
     """
 
     unknown: float | None = None
@@ -129,15 +129,16 @@ def record_actuals(
     """
     Add what calls really cost beyond what was known. The last MAX_SAMPLES are kept for calls alike.
 
-    Opens a transaction if there is none. Locks the rows of these calls, in id order, until it
-    ends. Call it with no other lock held or to come, and with a few seconds' samples at a time.
+    Opens a transaction if there is none. Locks the rows of these calls, in id order, until the transaction ends, which
+    must take no other lock before or after. Call this with a few seconds' samples at a time.
 
     Args:
         samples: (alike, cost of the unknown part) of each call, oldest first. A negative cost, of a call
             that turned out cheaper than what was known, counts as 0.
-        ratios: (alike, real part of what was known) of each call, oldest first; see `measured_ratio`.
+        ratios: (alike, real size of the known part divided by its estimate) of each call, oldest first; see
+            `measured_ratio`.
         outputs: (alike, output tokens) of each call, oldest first; see `learned_output`.
-        cached_shares: (alike, part of the input that a cache had) of each call, likewise; see `with_cached`.
+        cached_shares: (alike, part of the input that came from a cache) of each call, likewise; see `with_cached`.
     """
     fresh: dict[str, list[float]] = defaultdict(list)
     for alike, unknown in samples:
@@ -168,7 +169,7 @@ def record_actuals(
 
 
 def forget() -> None:
-    """Read again at the next call."""
+    """Clear the cache: the next call reads the database."""
     with _lock:
         _cache.clear()
 

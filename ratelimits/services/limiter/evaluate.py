@@ -1,4 +1,4 @@
-"""The decision in memory: which calls may go, and what each takes. The caller holds the counters."""
+"""The decision in memory: which calls may go, and what each takes. The caller has locked the counters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Binding:
 
     Attributes:
         retry_at: When the counter has room, seconds since 1970, if nothing else comes; None: never.
-        cooling: The provider pushed back, or an operator cooled it down.
+        cooling: The provider pushed back, or an operator cooled the counter down.
     """
 
     limit: str
@@ -53,12 +53,12 @@ class Decision:
 
     Attributes:
         kind: `proceed`: every limit had room and was charged. `defer`: room will come. `retry`: the provider pushed
-            back lately. `reject`: no wait helps.
+            back lately. `reject`: waiting does not help.
         retry_at: Earliest time for `defer` and `retry`, seconds since 1970 by the database's clock.
-        binding: The limit that takes longest to have room; None for `proceed`.
+        binding: The limit that takes longest to have room; None for `proceed`, and if no limit is the reason.
         blocking: All limits without room, the binding one first.
-        met: All limits that count a denied call: `blocking`, then the limits that have room.
-        credential: If a pool's call may go: the member against which it was counted.
+        met: For `defer` and `retry`, all limits that count the call: `blocking`, then the limits that have room.
+        credential: The pool's member against which a call that goes was counted; empty for any other call.
         now: The database's clock after the locks.
         holds: A Charge was written for the call's holder.
     """
@@ -94,8 +94,8 @@ def weigh(
     Decide which of these calls may go now, in the order given, and charge them.
 
     If a counter refuses a call, it is closed for the calls behind, so that small calls do not overtake a large one.
-    Calls that do not touch it may still go. Calls without any limit proceed. A pool's call goes with the member that
-    has the most room for its weight. The members' counters are closed only if no member takes it.
+    Calls that do not use that counter may still go. Calls without any limit proceed. A pool's call goes with the member
+    that has the most room for its weight. The members' counters are closed only if no member takes the call.
 
     Args:
         limits: The limits of each call, and of each member if it is a pool's call.
@@ -129,7 +129,7 @@ def _alike(
     call: Call, limits: Limits, counters: Mapping[str, OpenCounter], known: dict[tuple[Subject, bool], _Asked]
 ) -> _Asked:
     """
-    Return what `_asked` finds. If every limit counts one by one, it is found once for all calls of a subject.
+    Return what `_asked` returns. If every limit counts calls one by one, all calls of a subject share one result.
 
     Args:
         known: What was found before, by subject and pace; changed in place.
@@ -154,7 +154,7 @@ def _asked(call: Call, applicable: tuple[Rule, ...], counters: Mapping[str, Open
             one.malformed = error.message
             return one
         if not units and rule.unit != TOKENS:
-            continue  # it takes nothing of this limit's unit, so the limit's room and cool-down do not matter to it
+            continue  # the call takes nothing of this limit's unit, so the limit's room and cool-down do not matter
         if not rule.shadow and (reason := never_fits(counter.algorithm, units)):
             one.rejection = binding_of(counter, units, None, reason)
             return one
@@ -164,7 +164,7 @@ def _asked(call: Call, applicable: tuple[Rule, ...], counters: Mapping[str, Open
 
 def _chosen(call: Call, limits: Limits, counters: Mapping[str, OpenCounter], waiting: dict[str, float]) -> _Asked:
     """
-    Turn a pool's call into a call of the member with which it goes, or for which it waits.
+    Turn a pool's call into a call of the member that takes it, or for which it waits.
 
     Args:
         waiting: How many calls wait for each member, divided by its weight; changed in place.
@@ -228,7 +228,7 @@ def _may_go(one: _Asked) -> bool:
             refusing.append((counter, units))
     for counter, _ in refusing:
         counter.closed = True
-    for counter in against if not refusing else ():  # a waiting call asks again, and each time would count
+    for counter in against if not refusing else ():  # a waiting call asks again: each time would count as a denial
         counter.denials += 1
     one.denied_by = refusing
     return not refusing
@@ -245,7 +245,7 @@ def _charge(one: _Asked) -> list[Entry]:
 
 
 def _decision(one: _Asked, free: Decision) -> Decision:
-    """The decision about a call that was weighed; `free`: the one for calls that go and hold nothing."""
+    """The decision about a call that was weighed. `free`: the shared decision for calls that go and hold nothing."""
     now = free.now
     if one.malformed:
         return Decision("reject", now, reason=one.malformed)
@@ -267,7 +267,7 @@ def _decision(one: _Asked, free: Decision) -> Decision:
 def _refusal(counter: OpenCounter, units: int, call: Call) -> Binding:
     at = counter.sooner(seconds(counter.meter.line_up(units)))
     if call.paced and counter.stream and counter.is_streamed(crowded=call.crowded) and counter.meter.room_for(units):
-        at = max(at, seconds(counter.stream.opens_at))  # there is room, but its stream has run ahead
+        at = max(at, seconds(counter.stream.opens_at))  # the window has room, but its stream opens only later
     if counter.blocked_until is not None:
         return binding_of(counter, units, max(at, counter.blocked_until), counter.blocked_reason, cooling=True)
     return binding_of(counter, units, max(at, counter.now), no_room(counter))
@@ -281,7 +281,7 @@ def no_room(counter: OpenCounter) -> str:
 def binding_of(
     counter: OpenCounter, units: int, retry_at: float | None, reason: str, *, cooling: bool = False
 ) -> Binding:
-    """Return a counter's figures as the reason that binds a call of so many millionths."""
+    """Return a counter's figures as the binding of a call that takes so many millionths."""
     return Binding(
         limit=counter.rule.name,
         limit_id=counter.rule.id,

@@ -23,10 +23,10 @@ class LimiterUnavailable(QueueOpsError):
 
 class Outage:
     """
-    Knows whether the database was out of reach lately.
+    Remembers whether the database was out of reach at the last try.
 
-    While it is, one request in TRY_AGAIN_SECONDS tries whether it is back. The others do not wait for a connection that
-    takes seconds to fail.
+    During an outage one request in TRY_AGAIN_SECONDS tries whether the database is back. The other requests do not wait
+    for a connection that takes seconds to fail.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Outage:
         self._next_try_at = 0.0
 
     def may_ask(self) -> bool:
-        """Say whether the caller should use the database; during an outage one caller at a time may."""
+        """Say whether the caller should use the database; during an outage one caller in TRY_AGAIN_SECONDS should."""
         if not self._lasts:
             return True
         with self._lock:
@@ -61,9 +61,9 @@ outage = Outage()
 
 def require_fail_open(subjects: Iterable[Subject]) -> None:
     """
-    Return if these calls may go although nobody counts them.
+    Return if these calls may go uncounted; raise otherwise.
 
-    It goes by the limits that this process read last, however long ago. Shadow limits block nothing.
+    The limits that this process read last decide, however long ago that was. Shadow limits block nothing.
 
     Raises:
         LimiterUnavailable: A limit that applies is fail-closed, or this process knows no limit that applies.

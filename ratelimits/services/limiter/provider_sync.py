@@ -21,7 +21,7 @@ from .counters import OpenCounter, Place
 # Anthropic rounds the remaining tokens to the nearest thousand.
 ROUNDED_TO = 1000
 MINUTE = 60.0
-MORE_PERCENT = 110  # others go on using it before the next answer comes in
+MORE_PERCENT = 110  # others use more of the quota before the next answer comes in
 
 
 class Statement(NamedTuple):
@@ -33,12 +33,14 @@ class Statement(NamedTuple):
 
 def rules_stated(statement: Statement) -> list[tuple[Rule, StatedQuota]]:
     """
-    Return the limits that stand for the stated quotas: of the same unit and window, and counted where a key is.
+    Return the limits that stand for the stated quotas: at most one limit for each quota.
 
-    A quota stands for a single limit. If several limits have its unit, it is the limit with the shortest window, and of
-    those one that tells models apart. Otherwise a minute's remainder would close an hour's limit, and one model's
-    remainder the limit of all models. Shadow limits and limits of a day are left alone. Limits that count several
-    accounts together are left alone, too: the provider speaks of one account.
+    A limit must have the quota's unit, and also its window if the provider states one. Limits of a project are
+    preferred, then limits for everyone, then limits of users. Among these the shortest window wins, then a limit by
+    model. Otherwise a minute's remainder would close an hour's limit, and one model's remainder all models' limit.
+
+    Shadow limits, daily limits, and limits of calls in flight or of enqueued tokens are left out. Limits that count
+    several accounts together are left out, too: the provider's figure is about one account.
     """
     rules = [
         rule
@@ -63,12 +65,12 @@ def take_drift(statements: Iterable[Statement], counters: Mapping[str, OpenCount
     """
     Correct locked counters by what others have used, where the provider says that less is left than we think.
 
-    Our count has calls that the provider's lacks: those granted after it spoke, and perhaps some on their way to it.
-    They make our room smaller, and no call counts twice. Use that is missed this way shows in the next answer. If
-    several statements are about one counter, the last counts. Nothing is ever given back.
+    Our count includes calls that the provider's figure lacks: calls granted after its answer, perhaps also calls still
+    on their way. They hide use by others of up to that size, but no call counts twice. The next answer shows the hidden
+    use. If several statements are about one counter, the last counts. Nothing is ever given back.
 
-    A sliding window knows how much of its use is ours. It keeps the rest free ahead, see `external_usage`. Any other
-    counter is charged so much that it has no more room than the provider says.
+    A sliding window counts our own use, and keeps free from now on what others use, see `external_usage`. Any other
+    counter is charged the excess and a tenth more (MORE_PERCENT), so that it has no more room than the provider says.
     """
     last: dict[str, tuple[OpenCounter, StatedQuota]] = {}
     for statement in statements:
@@ -100,7 +102,7 @@ def _width(rule: Rule) -> tuple[float, bool]:
 
 
 def _freed(rule: Rule, quota: StatedQuota, counter: OpenCounter) -> float:
-    """Return what the provider may have freed since it spoke, which was as the call began."""
+    """Return how much room may have come free at the provider since it stated the quota, when the call began."""
     return counter.algorithm.capacity * quota.age_seconds / (rule.window_seconds or MINUTE)
 
 

@@ -23,7 +23,7 @@ def write_tallies(granted: Sequence[Call], *, as_requests: bool = True) -> None:
     Add one row for each subject and kind among the calls.
 
     Args:
-        as_requests: False: they only take amounts and are no calls, such as a batch that is enqueued.
+        as_requests: False: count their amounts only, not the calls, such as for a batch that is enqueued.
     """
     if not granted:
         return

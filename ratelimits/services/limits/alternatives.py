@@ -1,8 +1,8 @@
 """
 A pool's calls: each is counted against one of the members, and each member has counters of its own.
 
-A subject whose project is a pool's stands for all members that are in for the project behind it. For forecasts their
-room is added up, as if the pool were one large account. When a call goes, one member is chosen, see
+A subject whose project names a pool stands for all members that calls of the project named behind it may use. For
+forecasts their room is added up, as if the pool were one large account. When a call goes, one member is chosen, see
 ratelimits/services/limiter/choose.py.
 """
 

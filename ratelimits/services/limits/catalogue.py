@@ -27,12 +27,12 @@ from ratelimits.services.limits.alternatives import counted_as, is_pooled
 from ratelimits.subjects import OF_SERVICE, Subject, counter_id, counter_key
 
 LIMITS_KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
-MIN_SEND_SECONDS = 0.5  # no worker on a busy machine is sure to be quicker, however short the slack
+MIN_SEND_SECONDS = 0.5  # a worker on a busy machine may need this long, however short the slack
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Figures of one key instead of the limit's. `ends_at`: None: they stay."""
+    """The figures that one key has instead of the limit's. `ends_at` None: they stay."""
 
     capacity: float
     refill_per_second: float | None = None
@@ -78,7 +78,7 @@ class Rule:
     provider_quota: float | None = None
     overrides: Mapping[str, Override] = field(default_factory=dict)
     ramp: Ramp | None = None
-    # Algorithms made before, by the key of an override, or "" for all others. Making one anew would check its figures.
+    # Algorithms made before, by the key of an override, or "" for all other keys. Each new one would check its figures.
     _made: dict[str, Algorithm] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -125,11 +125,11 @@ class Rule:
 
     @property
     def paces(self) -> bool:
-        """Whether it spreads calls out: a shadow blocks nothing, and a day's quota may be used up at once."""
+        """Whether it spreads calls out: a shadow limit blocks nothing, and a daily quota may be used up at once."""
         return not (self.shadow or self.hard_reset)
 
     def share(self, now: float) -> float:
-        """The part of the cap that a ramp leaves open. It leaves a day's quota whole: less would only lose calls."""
+        """The part of the cap that a ramp leaves open: all of a daily quota, as a smaller one would only lose calls."""
         return self.ramp.share(now) if self.ramp is not None and self.paces else 1.0
 
     def algorithm(self, key: str, pressure: float = 1.0, share: float = 1.0) -> Algorithm:
@@ -215,9 +215,10 @@ def overrides_of(limit_ids: Collection[int]) -> dict[int, dict[str, Override]]:
 
 def overrides_in_force(rows: QuerySet[LimitOverride]) -> list[LimitOverride]:
     """
-    Return overrides as they hold now, not to be saved. One that is over has the figures that hold after its end.
+    Return overrides with the figures that hold now; do not save them.
 
-    The database compares the end at each reading, so an override ends on time even while house-keeping does not run.
+    An override that is over has the figures that hold after its end. The database compares the end at each reading, so
+    an override ends on time even while house-keeping does not run.
     """
     is_over = ExpressionWrapper(Q(ends_at__lte=Now()), output_field=BooleanField())
     read = rows.annotate(is_over=Coalesce(is_over, Value(value=False)))
@@ -265,7 +266,7 @@ def rules_for(subject: Subject, *, queued: bool = False) -> tuple[Rule, ...]:
     Return the limits that count a call, by id.
 
     Args:
-        queued: It comes from a queue: a ramp paces its executors where no limit does.
+        queued: The call comes from a queue. A ramp then paces the call's service if no limit does.
     """
     known = rules()
     if (applied := _kept.by_subject.get(subject)) is None:
@@ -289,7 +290,7 @@ def windows_of(subject: Subject, *, in_tokens: bool = False) -> list[tuple[str, 
     """
     Return the counters and capacities of the sliding windows that count a subject's calls.
 
-    A pool has one, the sum of its members' smallest windows; none if a member has no window.
+    A pool has one window, the sum of its members' smallest windows, or none if a member has no window.
 
     Args:
         in_tokens: False: windows that count calls one by one; True: windows that count by cost.
@@ -360,11 +361,11 @@ def last_known_rules() -> tuple[Rule, ...]:
 
 
 def forget() -> None:
-    """Read again at the next call; call it after changing a limit."""
+    """Make the next call read the limits again. Call this after changing a limit."""
     _kept.read_at = float("-inf")
 
 
-# One statement, as every submission over a slow line may wait for it. Without a limit its row has the ramp alone.
+# One statement, as every submission over a slow connection may wait for it. Without a limit, its row has only the ramp.
 LIMITS_AND_RAMP = with_clocks("""
     SELECT stored.*, ramp.id AS ramp_id, ramp.started_at AS ramp_started_at, ramp.over_seconds, ramp.held_share,
            ramp.slots, {{statement_now}} AS read_at

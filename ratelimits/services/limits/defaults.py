@@ -1,7 +1,7 @@
 """
 Limits to start with: the published defaults of some services, as files in ratelimits/fixtures/.
 
-A limit is known by its name. An operator's changes to it stay, unless its defaults are asked for again.
+A limit is identified by its name. An operator's changes to it stay, unless its defaults are loaded with `replace`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def load_limits(
     Create the limits of the named files that are missing; executors apply them at once.
 
     Args:
-        replace: Give those that exist their default figures again, too. Overrides and counters stay.
+        replace: Also give limits that exist their default figures again. Overrides and counters stay.
 
     Raises:
         UnknownDefaults: Nothing was loaded.
@@ -112,7 +112,7 @@ def default_fields(name: str) -> list[dict[str, Any]]:
 
 
 def unheeded_settings() -> list[str]:
-    """Return messages about caps in the environment that stored limits do not have: only loading limits reads them."""
+    """Return messages about caps in the environment that stored limits do not have: only loading applies them."""
     variables = {setting: declared_settings()[setting][0].variable for setting in CAPACITY_SETTINGS.values()}
     stored = dict(Limit.objects.filter(name__in=CAPACITY_SETTINGS).values_list("name", "capacity"))
     found = []
@@ -127,7 +127,7 @@ def unheeded_settings() -> list[str]:
 
 
 def tell_unheeded_settings() -> None:
-    """Log these messages. For the start of a process that serves or works."""
+    """Log the messages of `unheeded_settings`. For the start of a process that serves or works."""
     for line in unheeded_settings():
         logger.warning("%s", line)
 

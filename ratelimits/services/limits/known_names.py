@@ -38,7 +38,7 @@ _sources: dict[KnownName, list[Callable[[], Iterable[str]]]] = {
 
 
 def also_known(what: KnownName, names: Callable[[], Iterable[str]]) -> None:
-    """Register another part of the system as a source of names. It calls this when it starts."""
+    """Register another part of the system as a source of names. That part calls this when it starts."""
     _sources[what].append(names)
 
 
@@ -52,7 +52,7 @@ def suggested(*wanted: KnownName) -> list[str]:
 
 
 def unheard_of(what: KnownName, name: str) -> list[str]:
-    """Return a message about a name that nobody knows; none about a known or empty name."""
+    """Return a message about an unknown name; no message about a known or empty name."""
     if not name or name in (known := names_known(what)):
         return []
     return [_TOLD[what].format(name) + nearest(name, known)]

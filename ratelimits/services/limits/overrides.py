@@ -39,8 +39,8 @@ def set_override(
     Args:
         key: As its counter shows it, `project:acme`.
         refill_per_second: Of a bucket; None: the limit's.
-        ends_at: From then on the key has again what it had before. Setting the override again with another end does
-            not change that. None: it stays.
+        ends_at: From then on the key has its earlier figures again. Setting the override again with another end does
+            not change those figures. None: the override stays.
 
     Raises:
         UnknownLimit, InvalidLimit: Nothing was changed.

@@ -1,8 +1,8 @@
 """
 The ramp: after a resume only a share of every limit is used, and it grows to all of it.
 
-It is prepared while nothing may start, and begun in the transaction that lets work start. Processes read it with the
-limits, so each knows of it at most LIMITS_KEPT_SECONDS later. The clock is the database's.
+The ramp is prepared while nothing may start, and begun in the transaction that lets work start. Processes read it with
+the limits, so each applies it at most LIMITS_KEPT_SECONDS later. The clock is the database's.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def prepare_ramp(*, over_seconds: float, slots: int, actor: str) -> None:
         raise InvalidRamp(f"A ramp takes from a second to a week, not {over_seconds:g} seconds.")
     figures = {"started_at": None, "over_seconds": over_seconds, "held_share": None, "slots": max(1, slots)}
     ResumeRamp.objects.update_or_create(pk=ResumeRamp.ONLY, defaults={**figures, "started_by": actor})
-    Counter.objects.filter(limit_id=RAMP_ID).delete()  # of the last ramp: nobody settled the calls that outlived it
+    Counter.objects.filter(limit_id=RAMP_ID).delete()  # the last ramp's: calls that outlived that ramp were not settled
     announce_change()
 
 
@@ -87,7 +87,7 @@ def hold_ramp(*, actor: str, reason: str = "") -> ShownRamp:
     Keep the share where it is, until somebody continues or ends the ramp.
 
     Raises:
-        NoRamp: None is on.
+        NoRamp: No ramp has begun.
     """
     return _change("hold_ramp", lambda ramp, now: {"held_share": ramp.share(now)}, actor=actor, reason=reason)
 
@@ -97,7 +97,7 @@ def continue_ramp(*, actor: str, reason: str = "") -> ShownRamp:
     Let a held share grow on, at the pace it had. A ramp that grows is left as it is.
 
     Raises:
-        NoRamp: None is on.
+        NoRamp: No ramp has begun.
     """
 
     def growing(ramp: Ramp, now: float) -> dict[str, Any]:
@@ -110,10 +110,10 @@ def continue_ramp(*, actor: str, reason: str = "") -> ShownRamp:
 @transaction.atomic
 def end_ramp(*, actor: str, reason: str = "") -> None:
     """
-    Open every limit whole at once.
+    End the ramp: every limit is open in full at once.
 
     Raises:
-        NoRamp: None is on.
+        NoRamp: No ramp has begun.
     """
     ramp, now = _locked()
     before = {"share": round(ramp.share(now), 3)}
@@ -135,7 +135,7 @@ def is_prepared() -> bool:
 
 
 def set_slots(count: int) -> None:
-    """Say how many calls all executors together can have in flight. The ramp's share is a part of this number."""
+    """Set how many calls all executors together can have in flight. The ramp opens a share of this number."""
     ResumeRamp.objects.exclude(slots=max(1, count)).update(slots=max(1, count))
 
 

@@ -1,4 +1,4 @@
-"""The steps of every change of a limit: finding it, refusing unsound figures, telling every process."""
+"""The steps of every change of a limit: finding it, refusing unsound figures, notifying every process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SavedLimit:
     """
     Attributes:
         changed: The names of the fields that have another value now.
-        warnings: What the figures mean, if that may surprise.
+        warnings: Consequences of the figures that may surprise.
     """
 
     limit_id: int
@@ -37,7 +37,7 @@ def find_limit(limit_id: int, *, lock: bool = False) -> Limit:
     Raises:
         UnknownLimit.
     """
-    # Without locking its key: an alert that refers to the limit would wait for it, with counters locked.
+    # `no_key`: otherwise an alert that refers to the limit would wait for this lock while its counters are locked.
     rows = Limit.objects.select_for_update(no_key=True) if lock else Limit.objects.all()
     limit = rows.filter(pk=limit_id).first()
     if limit is None:
@@ -70,6 +70,6 @@ def announce_change() -> None:
 
 
 def project_of(key: str) -> str:
-    """The project that a counter's key is about, for the audit trail; empty: no single one, or only the provider's."""
+    """The project that a counter's key names, for the audit trail; empty: no single one, or only the provider's."""
     name = key.removeprefix("project:").partition("/")[0] if key.startswith("project:") else ""
     return name if PROJECT_ID.fullmatch(name) else ""

@@ -1,4 +1,4 @@
-"""Telling people that a budget comes near its end, or has reached it."""
+"""Alerts about budgets that are nearly spent, or spent."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .holds import end_of, recount_periods
 
 PERIODS_AT_ONCE = 1_000
 LONGEST = {Budget.Period.DAY: timedelta(days=1, hours=2), Budget.Period.MONTH: timedelta(days=32)}  # with clock changes
-YOUNG = timedelta(minutes=2)  # calls under way at its beginning may not have been counted in it
+YOUNG = timedelta(minutes=2)  # a young period's sum may lack calls that were under way when the period began
 
 
 @transaction.atomic
 def _tell(after: int, now: datetime) -> tuple[int, int | None]:
-    """Report some periods with ids above `after`. Return how many have another level now, and the last, if any."""
+    """Report some periods with ids above `after`. Return how many have another level now, and the last one's id."""
     untold = _untold(now).filter(pk__gt=after).select_related("budget").select_for_update(of=("self",))
     periods = list(untold.order_by("pk")[:PERIODS_AT_ONCE])
     openings, past, told = [], [], []
@@ -47,7 +47,7 @@ def _tell(after: int, now: datetime) -> tuple[int, int | None]:
 
 
 def _untold(now: datetime) -> QuerySet[BudgetPeriod]:
-    """Periods whose level differs from the one that people were told; the others are not read at all."""
+    """Periods whose level differs from the level that was last reported; the query does not return the others."""
     hundredfold = ExpressionWrapper(F("spent") * 100, output_field=BigIntegerField())
     reached = Case(
         *(When(spent__gt=0, hundredfold__gte=F("budget__amount") * level, then=level) for level in reversed(LEVELS)),
@@ -62,7 +62,7 @@ def _untold(now: datetime) -> QuerySet[BudgetPeriod]:
 
 def tend_budget_alerts() -> int:
     """
-    Open, raise and resolve the alerts of budgets; each period has one, whose severity rises at 60, 80 and 100 %.
+    Open, raise and resolve the alerts of budgets; each period has one alert, whose severity rises at 60, 80 and 100 %.
 
     Not to be called inside a transaction.
 
@@ -81,7 +81,7 @@ def tend_budget_alerts() -> int:
 
 
 def level_of(period: BudgetPeriod) -> int:
-    """The highest of 60, 80 and 100 percent that what was spent has reached; 0: none."""
+    """The highest of 60, 80 and 100 percent that the period's spend has reached; 0: none."""
     amount = period.budget.amount
     return max((level for level in LEVELS if period.spent and 100 * period.spent >= level * amount), default=0)
 

@@ -1,4 +1,4 @@
-"""Asking budgets for calls that are to go. Each reserves an upper bound: all of a call's budgets do, or none."""
+"""Asking budgets whether calls may go. A call reserves its upper bound in all budgets that pay for it, or in none."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ratelimits.models import Budget, Via
 
 from .spend import Payer
 
-BUDGETS_KEPT_SECONDS = 0.5  # a budget that another process made holds at most this late
+BUDGETS_KEPT_SECONDS = 0.5  # a budget that another process made takes effect at most this late
 EXHAUSTED = "budget_exhausted"
 COST_UNKNOWN = "cost_unknown"
 
 # Reasons why nobody knows what a call can cost at most.
 MISSING_PRICE = "missing_price"
 UNBOUNDED = "unbounded"  # nobody knows how much output it can bring
-UNCOUNTED = "uncounted"  # nobody knows how much its input is, such as of pictures
+UNCOUNTED = "uncounted"  # nobody knows how many tokens its input has, such as pictures
 UNSTATED = "unstated"  # its handler does not say how much a call can use
-FOR_GOOD = frozenset({UNCOUNTED, UNSTATED})  # no price changes that
+FOR_GOOD = frozenset({UNCOUNTED, UNSTATED})  # adding a price does not help
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class AskedMoney(NamedTuple):
 
     Attributes:
         most: What it can cost at most, in micro-units; None: nobody knows, see `why`.
-        hold_seconds: After this time its holder has crashed, and its hold is lost.
+        hold_seconds: After this time its executor counts as crashed, and its hold is lost.
     """
 
     job_id: UUID
@@ -149,7 +149,7 @@ def budgets_of(project_id: str) -> tuple[BudgetRule, ...]:
 
 
 def forget() -> None:
-    """Read again at the next call; call it after changing a budget."""
+    """Make the next call read the budgets again. Call this after changing a budget."""
     with _kept_lock:
         _kept.clear()
 
@@ -224,7 +224,7 @@ def places_of(payer: Payer) -> list[tuple[BudgetRule, str]]:
 
 
 def _lock(places: Sequence[tuple[int, str]], at: float) -> dict[tuple[int, str], Standing]:
-    """Lock the periods of budgets in which a time lies, and begin missing periods; a budget may be gone."""
+    """Lock the periods of budgets in which a time lies, and begin missing periods; deleted budgets are left out."""
     if not places:
         return {}
     wanted = {
@@ -234,7 +234,7 @@ def _lock(places: Sequence[tuple[int, str]], at: float) -> dict[tuple[int, str],
     }
     rows = run_sql("ratelimits", "lock_budget_periods", {**wanted, "all_or_none": True})
     if not rows:
-        # No period may be locked here. Beginning one locks its budget, and a deletion locks that before its periods.
+        # No period may be locked here: beginning one locks its budget, and a deletion locks that before the periods.
         run_sql("ratelimits", "add_budget_periods", wanted)
         rows = run_sql("ratelimits", "lock_budget_periods", {**wanted, "all_or_none": False})
     return {(row[1], row[2]): Standing(*row) for row in rows}

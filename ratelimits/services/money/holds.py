@@ -45,7 +45,7 @@ class _Lost(NamedTuple):
 
 def end_holds(calls: Sequence[tuple[UUID, int]], *, paid: Sequence[tuple[Payer, float]] = ()) -> Sequence[int] | None:
     """
-    Take back what these calls, by job and token, hold, in the transaction that writes what they cost.
+    Release what these calls, named by job and token, hold of budgets, in the transaction that writes their costs.
 
     Args:
         paid: The payer and time of the claim of each call that the transaction writes into the ledger next, also of
@@ -79,7 +79,7 @@ def lose_holds(calls: Sequence[tuple[UUID, int]], *, expired: int = 0) -> int:
 
     Args:
         calls: By job and token; a call that holds nothing is left out.
-        expired: How many other calls to count at most whose time is over.
+        expired: The most other calls to count whose time is over.
     """
     rows = [_Lost(*row) for row in run_sql("ratelimits", "lose_budget_holds", {**_pairs(calls), "expired": expired})]
     if rows:
@@ -93,7 +93,7 @@ def lose_expired() -> int:
 
 
 def held_by_budgets(calls: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], dict[str, float]]:
-    """Read, for calls that nobody has in memory, what budgets hold for each, `bound`, and since when, `claimed_at`."""
+    """Read what budgets hold for each call, `bound`, and since when, `claimed_at`. For calls that are not in memory."""
     rows = BudgetHold.objects.filter(job_id__in=[job for job, _ in calls]).order_by()
     wanted = set(calls)
     return {
@@ -137,7 +137,7 @@ def _recount(pk: int) -> LedgerDifference | None:
     period = BudgetPeriod.objects.select_for_update(of=("self",)).select_related("budget").filter(pk=pk).first()
     if period is None:
         return None
-    # A statement of its own, after the lock: by now the sum has everything that was written to the ledger before.
+    # This is a separate statement after the lock, so that its sum includes all that was written to the ledger before.
     ledger = int(spent_of(period).aggregate(sum=Sum("money", default=0))["sum"])
     if ledger == period.spent:
         return None

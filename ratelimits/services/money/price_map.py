@@ -35,8 +35,8 @@ FIELDS: Mapping[str, str] = {
     "cache_creation_input_token_cost": Price.Unit.WRITTEN_TOKENS,
     "input_cost_per_request": Price.Unit.REQUESTS,
 }
-# input_cost_per_token_above_200k_tokens_batches. Caches kept for an hour and faster or slower service have other
-# fields. No job asks for them.
+# For example input_cost_per_token_above_200k_tokens_batches. Caches kept for an hour, and faster or slower service,
+# have other fields, which no job needs.
 FIELD = re.compile(rf"(?P<base>{'|'.join(FIELDS)})(_above_(?P<length>[^_]+)_tokens)?(?P<batches>_batches)?")
 LENGTH = re.compile(r"(\d{1,9})(k?)")
 MAX_MAP_BYTES = 100_000_000
@@ -65,7 +65,7 @@ class Key(NamedTuple):
 
 
 class MapPrice(NamedTuple):
-    """A price for a million, in micro-units; and the most output tokens of one call, if the map states it."""
+    """The price of a million units, in micro-units; and the most output tokens of one call, if the map states them."""
 
     amount: int
     most_tokens: int | None = None
@@ -76,7 +76,7 @@ class ReadMap:
     """
     Attributes:
         left_out: By the map's name, why a model was not taken.
-        notes: By the map's name, what to look at where a model was taken but costs something else at times.
+        notes: By the map's name, what to look at for a model that was taken but sometimes has another price.
     """
 
     rates: dict[Key, MapPrice] = field(default_factory=dict)
@@ -88,9 +88,9 @@ class ReadMap:
 class LoadedPrices:
     """
     Attributes:
-        new: Prices of what had none.
-        changed: With the price before.
-        kept: Prices of the map, each with a different one that an operator set and that stays.
+        new: Prices for keys that had no price.
+        changed: Each with the price before and the new price.
+        kept: Each with an operator's price, which stays, and the map's different price.
         same: How many prices are as they were.
     """
 
@@ -120,7 +120,7 @@ def load_prices(
 
     Args:
         providers: Only these, as the map names them; none: all.
-        services: By the map's provider, the services whose calls cost this; a provider that is not named is its own.
+        services: By the map's provider, the services with its prices; a provider not named here is its own service.
         dollars: What a US dollar is worth in the currency.
         valid_from: The time from which they hold; None: now.
         replace: Also replace prices that were set by hand.

@@ -22,7 +22,7 @@ MAX_MODELS_KEPT = 5_000
 
 
 class DatedPrice(NamedTuple):
-    """A price for a million, for calls from a time on with more than so many input tokens; 0: for all."""
+    """The price of a million units, for calls from `valid_from` on with more input than `above_tokens`; 0: for all."""
 
     valid_from: datetime
     above_tokens: int
@@ -32,7 +32,7 @@ class DatedPrice(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PriceList:
     """
-    The past and present prices of one model by one way, by unit, the newest first.
+    The past and present prices of one model and way (live or batch), by unit, the newest first.
 
     Attributes:
         most_output: The most output tokens that one call can bring, as the newest price of output says.
@@ -75,10 +75,10 @@ def price_of(provider: str, model: str, usage: Usage, *, via: str = Via.LIVE, at
 
     Args:
         provider: The service of its job.
-        at: When it was made: the price that was valid then counts.
+        at: When the call was made; the price that was valid then counts.
 
     Returns:
-        None: a price is missing, or its provider did not say what it used. Callers must not take None for 0.
+        None: a price is missing, or the provider did not say what the call used. Callers must not take None for 0.
     """
     return cost_of(usage, price_list(provider, model, via=via).at(at, usage.input_tokens or 0))
 
@@ -94,7 +94,7 @@ def bills(provider: str) -> bool:
 
 
 def forget() -> None:
-    """Read again at the next call; call it after changing a price."""
+    """Make the next call read the prices again. Call this after changing a price."""
     with _lock:
         _kept.clear()
         _kept_billing.clear()

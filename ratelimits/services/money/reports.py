@@ -97,23 +97,23 @@ def spent_today_by_project() -> list[tuple[str, str, SpendSum]]:
 
 
 def spent_on_jobs(job_ids: Collection[UUID]) -> dict[UUID, SpendSum]:
-    """The cost of each of these jobs, all its calls together; a job that paid nothing is left out."""
+    """The cost of each of these jobs, all its calls together; a job without a call in the ledger is left out."""
     rows = Spend.objects.filter(job_id__in=job_ids).order_by().values("job_id").annotate(**_SUMS)
     return {row["job_id"]: _sum_of(row) for row in rows}
 
 
 def spent_on_batch(batch_id: UUID) -> SpendSum | None:
-    """The cost of a batch's jobs; None: nothing was paid for."""
+    """The cost of a batch's jobs; None: the ledger has no call of them."""
     found = total(Spend.objects.filter(batch_id=batch_id))
     return found if found.calls else None
 
 
 def saved_on_batch(batch_id: UUID) -> int:
     """
-    How much more the calls of a batch that went by batches of their provider would have cost live, in micro-units.
+    How much more a batch's calls that went by provider batches would have cost live, in micro-units.
 
-    By the live prices of an input of ordinary length when the last of them was made; a model without such a price saves
-    nothing that is known.
+    Computed with the live prices for input of ordinary length at the time of a model's last such call. A model without
+    such a price adds nothing.
     """
     went = Spend.objects.filter(batch_id=batch_id, via=Via.BATCH, kind=Spend.Kind.CALL, money__isnull=False)
     used = ("input_tokens", "cached_tokens", "written_tokens", "output_tokens", "requests")

@@ -39,7 +39,7 @@ def create_budget(
     project_id: str, figures: dict[str, Any], *, actor: str, reason: str = "", by_operator: bool = True
 ) -> SavedBudget:
     """
-    Give a project a budget. It counts what was spent in its period already. Half a second later it holds everywhere.
+    Give a project a budget. It counts what was already spent in its period. After half a second all processes apply it.
 
     Args:
         by_operator: An operator makes it, and no key of the project may change it.
@@ -98,7 +98,7 @@ def delete_budget(
     budget_id: int, *, actor: str, reason: str = "", project_id: str | None = None, by_operator: bool = True
 ) -> None:
     """
-    Delete a budget: jobs that wait for it go on, and its alerts are over. The ledger stays as it is.
+    Delete a budget: jobs that wait for it go on, and its alerts are resolved. The ledger stays as it is.
 
     Raises:
         UnknownBudget, OperatorsBudget, ProjectMoving, ProjectMoved: Nothing was deleted.

@@ -127,7 +127,7 @@ def write_ledger(rows: Sequence[tuple[MadeCall, str, int | None]], *, locked: Se
 
 
 def tell_missing(models: dict[tuple[str, str, str], str]) -> None:
-    """Open an alert for each model and way without a price. `models`: with the project that met it."""
+    """Open an alert for each provider, model and way in `models`, with the project whose call had no price."""
     open_all(
         [
             Opening(

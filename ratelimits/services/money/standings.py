@@ -23,7 +23,7 @@ class BudgetStanding:
     A budget, for one key, in the current period.
 
     Attributes:
-        unknown: The part of `spent` that nobody knows to have been billed.
+        unknown: The part of `spent` that may not have been billed: the most that calls of unknown cost can have cost.
         ends_at: None: it never ends.
     """
 
@@ -64,7 +64,7 @@ def standing_of(budget: Budget, key: str = "") -> BudgetStanding:
 
 
 def standings_of(budgets: Sequence[Budget]) -> dict[int, BudgetStanding]:
-    """How budgets stand now, by id. A budget of each user stands as it does for the user who has spent the most."""
+    """How budgets stand now, by id. A budget of each user has the standing of the user who has spent the most."""
     now = datetime.fromtimestamp(database_now(), UTC)
     begins = {budget.pk: begin_of(budget, now) for budget in budgets}
     rows = BudgetPeriod.objects.filter(budget__in=begins, starts_at__in=set(begins.values()))

@@ -25,10 +25,10 @@ LEASE_SECONDS = 86_400.0  # longer than any job runs; the job's own lease gives 
 @dataclass(frozen=True, slots=True)
 class AtOnce:
     """
-    One cap, as it stands.
+    One cap and its present use.
 
     Attributes:
-        kind, service: Empty: every one.
+        kind, service: Empty for every kind, or for every service.
         each_user: Each user of the project may have so many; otherwise all users together.
         used: Calls in flight now; if the cap is for each user, those of the user with the most.
     """

@@ -1,4 +1,4 @@
-"""Slowing down the counters that a provider refused, and no others."""
+"""Slowing down the counters whose quotas a provider says were exceeded, and no others."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from .stated_caps import known_cap, note_stated_cap
 MAX_WINDOWS_COOLED = 2  # the longest cool-down after a refusal without a stated delay
 MAX_DOUBLINGS = 5  # of the wait of a call that is refused again and again: from a minute to half an hour
 MUCH_ROOM = 0.1  # of a limit: if more was free, the provider counts otherwise, or somebody else uses it too
-# If a burst's later refusals prolong a block by less than this, it is no news for the log.
+# If a burst's later refusals prolong a block by less than this, the log gets no new line.
 NEWS_SECONDS = 1.0
-RESTATED_SECONDS = 5.0  # two answers about one moment differ by less
+RESTATED_SECONDS = 5.0  # two answers that state the same moment differ by less
 MAX_REASON = 200
 
 
@@ -47,8 +47,8 @@ class Refusal(NamedTuple):
         sent_at: When it was dispatched, seconds since 1970 by the database's clock.
         cost: Of the call, in tokens. `known_cost` is the part that was no guess, `amounts` are by unit; see
             `decide.Call`.
-        ratio: How many times as many tokens the known part has, as other calls have shown; None: nobody knows.
-        times_before: How often it was refused before: the call may be too large, and the pace right.
+        ratio: The real size of the known part divided by its estimate, as measured in other calls; None: unknown.
+        times_before: How often the call was refused before: the call may be too large, and the pace right.
         label: Its name in alerts, such as `job <id>`.
     """
 
@@ -70,7 +70,7 @@ class Cooling:
 
     Attributes:
         until: Seconds since 1970 by the database's clock; before it the call would be refused again.
-        seconds: Until then, from now on.
+        seconds: From now until `until`.
         counters: The ids of the counters that cool down. Empty if no limit counts such calls and none can be prepared,
             or if only the call itself has to wait.
         never: Why no wait will help; empty: a wait may help.
@@ -90,8 +90,8 @@ class _Cooled:
     A locked counter, with the changes to be stored.
 
     Attributes:
-        chance: Spreads its cool-down: other counters that cool down by the same hint do not open with it.
-        hold: Of a delay that is longer than the limiter waits without trying.
+        chance: A random number that spreads its cool-down: counters with the same stated delay do not open together.
+        hold: For a stated delay that is longer than the limiter waits without a probe.
         whole: How many refusals suggest that the provider counts calls whole, see `reserved_whole`.
     """
 
@@ -125,13 +125,13 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
     the delay. A cap that the provider states becomes a proposal or, if the limit learns caps, the cap. No block ever
     ends earlier than before.
 
-    A refusal that does not say what it counts slows the limits that show no room. If none shows that, it slows the
+    A refusal that does not say what it counts slows the limits that show no room. If all limits show room, it slows the
     limits of the narrowest scope that count requests.
 
-    If no limit counts a call, one is prepared in shadow, see `proposed_limits`. Counters of a shadow limit cool down
-    for as long as the provider says, or for a minute. Every cool-down is spread a little, upwards.
+    If no limit counts a call, a limit is prepared in shadow, see `proposed_limits`. Counters of a shadow limit cool
+    down for as long as the provider says, or for a minute. Every cool-down is spread a little, upwards.
 
-    Locks: the counters, in the order of their ids, all in one statement; then limits, where a cap is news.
+    Locks: the counters, in the order of their ids, all in one statement; then limits, where a stated cap is new.
     Events: a line of the counter's log and an alert for each counter that was slowed or blocked anew. The audit trail
         has none, as a provider that refuses for long would fill it.
 
@@ -164,7 +164,7 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
         for meant in found:
             counter_id = meant.rule.counter_id(one.subject)
             if one.times_before and not meant.rule.per_call:
-                continue  # this call may be too large: the others must not pay for it once more
+                continue  # this call may be too large: do not slow the other calls for it again
             _cool(cooled[counter_id], one, meant.violation)
             cooled[counter_id].subject, cooled[counter_id].label = one.subject, one.label
             ids.append(counter_id)
@@ -238,7 +238,7 @@ def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
 
 
 def _restates(cooled: _Cooled, found: PushBack) -> bool:
-    """Whether a refusal leaves a hold as it is; a refusal that asks for less ends it."""
+    """Whether a refusal confirms a hold; a refusal that states a shorter delay ends the hold."""
     return found.retry_after is None or cooled.counter.now + found.retry_after > cooled.hold.until - RESTATED_SECONDS
 
 
@@ -252,7 +252,7 @@ def _hold(counter: OpenCounter, found: PushBack, violation: Violation, blocked_u
 
 def _oversized(cooled: Mapping[str, _Cooled], refusal: Refusal, meant: Violated) -> Cooling | None:
     """
-    Say why a call's tokens can never fit, and tell operators; None: they may.
+    Return why a call's tokens can never fit, and open an alert; None: the tokens may fit.
 
     They cannot fit if the provider says so itself. Otherwise two things must hold: the call was refused when it was
     nearly alone in its window, and its known part times its measured ratio is above the cap.
@@ -298,7 +298,7 @@ def _was_alone(counter: OpenCounter, refusal: Refusal) -> bool:
 
 
 def _share(counter: OpenCounter, refusal: Refusal) -> float:
-    """The refused part of what was let through; 1 if our count showed much room, as it cannot be right then."""
+    """The refused part of what was let through; 1 if our count showed much room, as the count cannot be right then."""
     free = counter.meter.available() / MICRO
     if free > MUCH_ROOM * counter.algorithm.capacity:
         return 1.0
@@ -386,7 +386,7 @@ def _too_high(counter: OpenCounter, stated_cap: float | None) -> str | None:
 
 
 def _kept_state(cooled: _Cooled) -> dict[str, Any]:
-    """The counter's state, if refusals changed what they keep in it."""
+    """The field `state` to store, if refusals changed `held` or `whole` in it; empty otherwise."""
     counter = cooled.counter
     if cooled.hold == counter.hold and cooled.whole == counter.stored.get("whole", 0):
         return {}
@@ -422,7 +422,7 @@ def _figures(cooled: _Cooled, after: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_itself(refusal: Refusal) -> float:
-    """How long a call waits if no counter holds it: longer each time, for it may be too large for ever."""
+    """How many seconds a call waits if no counter holds it back: longer each time, as the call may never fit."""
     seconds = (refusal.push_back.retry_after or MINUTE) * 2 ** min(refusal.times_before, MAX_DOUBLINGS)
     return spread(seconds, random.random())  # noqa: S311 - protects nothing
 

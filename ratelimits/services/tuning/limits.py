@@ -25,10 +25,10 @@ def create_limit(figures: Mapping[str, Any], *, actor: str, reason: str = "") ->
     Create a limit.
 
     Args:
-        figures: By the names of `Limit`'s fields; fields that are left out have its defaults.
+        figures: By the names of `Limit`'s fields; fields that are left out take the model's defaults.
 
     Raises:
-        InvalidLimit: Its `fields` say what is wrong with each; nothing was created.
+        InvalidLimit: The error's `fields` say what is wrong with each field; nothing was created.
     """
     limit, found = propose_limit(None, figures)
     require_sound(found)

@@ -1,4 +1,4 @@
-"""Limits that refusals ask for: if none counts a refused call, one is prepared for an operator to look at."""
+"""Limits prepared after refusals: if no limit counts a refused call, one is prepared for an operator to look at."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ratelimits.subjects import Subject
 
 from .limits import delete_limit
 
-# For each project: services come from payloads, and prepared limits must not grow with names that producers make up.
+# For each project. Services come from payloads: prepared limits must not grow with names that producers make up.
 MAX_PROPOSED = 100
 KEEP_PROPOSED = timedelta(days=7)
 MAX_OF_A_NAME = 80
@@ -37,12 +37,12 @@ def propose_limits(refused: Iterable[tuple[Subject, PushBack]], *, accepted: Acc
     The limit belongs to the project whose calls were refused. It counts only this project, and only this project may
     see it: its service may be an address that nobody else may know. It lets everything go, but its counters cool down
     after a refusal as any others do. Calls then wait in lanes and spend no attempts. Its figures are those that the
-    provider stated, or else what the provider accepted in the minute before. An operator puts it in force. Until one
-    changes it, it is deleted after KEEP_PROPOSED without a refusal.
+    provider stated, or else what the provider accepted in the minute before. An operator puts it in force. Unless an
+    operator changes it, it is deleted after KEEP_PROPOSED without a refusal.
 
     Returns:
-        Whether there is a new limit. None is added beyond MAX_PROPOSED of a project, nor where an operator has
-        switched it off.
+        Whether there is a new limit. No limit is added beyond MAX_PROPOSED of a project, nor where an operator has
+        switched the prepared limit off.
     """
     wanted = {_name(subject): (subject, found) for subject, found in refused}
     known = set(Limit.objects.filter(name__in=wanted).values_list("name", flat=True))
@@ -54,9 +54,9 @@ def propose_limits(refused: Iterable[tuple[Subject, PushBack]], *, accepted: Acc
 
 
 def heed_accepted(rule: Rule, subject: Subject, accepted: Accepted) -> float:
-    """Note another refusal of a prepared limit: raise it to what was accepted before, and return its capacity."""
-    # The counters are locked already, and elsewhere a limit is locked before its counters. A locked limit is therefore
-    # skipped: another refusal will come.
+    """Renew a prepared limit after a refusal: raise it to what the provider accepted before; return its capacity."""
+    # The counters are locked already, but elsewhere a limit is locked before its counters. Waiting for a locked limit
+    # could deadlock, so it is skipped: another refusal will come.
     row = _prepared().select_for_update(skip_locked=True, no_key=True).filter(pk=rule.id).first()
     if row is None:
         return rule.capacity

@@ -1,7 +1,7 @@
 """
-Limits whose provider counts all the output that a call may bring, whatever it brings: found by refusals, and proposed.
+Finding and proposing limits whose provider counts all the output that a call may bring, whatever it brings.
 
-No header of such a provider says so. Its only sign is that it keeps refusing while our own count shows room.
+No header of such a provider says so. The only sign is that the provider keeps refusing while our count shows room.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ REFUSALS_THAT_TELL = 3  # each after a pause: the refusals of one burst count as
 
 def speaks_for_whole(counter: OpenCounter, call: Costly, *, much_room: float) -> bool:
     """
-    Whether a refusal would be right if its provider counted calls whole, and is wrong by our own count.
+    Whether a refusal contradicts our own count, but is right if its provider counts all that calls may bring.
 
-    The calls before it are taken to be like it, as only their use is known.
+    Earlier calls are assumed to be like the refused call, because only their use is known.
 
     Args:
-        much_room: The part of a limit; if more is free, our count cannot be right.
+        much_room: A part of the limit; if more is free, the refusal contradicts our count.
     """
     rule, key = counter.rule, counter.key
     if rule.shadow or rule.reserves_whole or rule.unit not in {TOKENS, OUTPUT_TOKENS}:
@@ -36,9 +36,9 @@ def speaks_for_whole(counter: OpenCounter, call: Costly, *, much_room: float) ->
 
 
 def propose_whole(rule: Rule, *, actor: str) -> bool:
-    """Propose to count calls whole, in the caller's transaction. Returns whether it is news."""
-    # The counters are locked already, and elsewhere a limit is locked before its counters. A locked limit is therefore
-    # skipped: another refusal will come.
+    """Propose to count calls whole, in the caller's transaction. Returns whether the proposal is new."""
+    # The counters are locked already, but elsewhere a limit is locked before its counters. Waiting for a locked limit
+    # could deadlock, so it is skipped: another refusal will come.
     wanted = Limit.objects.filter(pk=rule.id, reserves=Limit.Reserves.USED, proposed_reserves="")
     limit = wanted.select_for_update(skip_locked=True, no_key=True).first()
     if limit is None:

@@ -1,4 +1,4 @@
-"""Resolving alerts of counters that nobody uses any more, as no decision comes that would do so."""
+"""Resolving alerts of counters that nobody uses any more, because no decision comes that would resolve them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OF_COUNTERS = (Kind.USAGE, Kind.EXCEEDED, Kind.UNLIMITED)
 
 def resolve_quiet_alerts(most: int = 500) -> int:
     """
-    Resolve usage and exceeded alerts if their counter has fallen 10 points below the threshold, or is gone.
+    Resolve usage and exceeded alerts if their counter has fallen 10 points below the threshold, or was deleted.
 
     Also resolves alerts of calls that no limit in force counted, once a limit does.
 

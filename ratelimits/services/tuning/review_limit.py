@@ -1,4 +1,4 @@
-"""A limit as it would be: its figures are checked, and a change is compared with the use counted already."""
+"""Checking a limit before it is stored: its figures, and what a change means for the use counted already."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def put_changes(limit: Limit, before: Mapping[str, Any] | None, changes: Mapping
 
 def _fill_in(limit: Limit) -> None:
     stated = {name for name in EDITABLE if getattr(limit, name) is not None}
-    algorithm = KINDS.get(limit.algorithm)  # an unknown one is a fault of its field
+    algorithm = KINDS.get(limit.algorithm)  # `_field_faults` reports an unknown algorithm
     for name, value in algorithm.missing(limit, stated).items() if algorithm else ():
         setattr(limit, name, value)
 
@@ -80,7 +80,7 @@ def _field_faults(limit: Limit) -> Findings:
 
 
 def _warnings_of_names(limit: Limit, before: Mapping[str, Any]) -> list[str]:
-    """Warn of new names in the limit that nobody knows: it would count nothing."""
+    """Warn of new names in the limit that nobody knows: a limit with such a name counts nothing."""
     return [
         f"{told} Until then this limit counts nothing."
         for name in (KnownName.SERVICE, KnownName.KIND, KnownName.MODEL)

@@ -1,4 +1,4 @@
-"""Simulating a limit: its last hours are played again through other figures."""
+"""Simulating a limit: the calls of its last hours are replayed with other figures."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from ratelimits.subjects import Subject
 from .review_limit import propose_limit
 
 MAX_HOURS_PLAYED = 24  # tallies are kept no longer
-MAX_ROWS_READ = 50_000  # the newest sums of a second are read
+MAX_ROWS_READ = 50_000  # sums of calls by the second; the newest are read
 MAX_CALLS_PLAYED = 20_000  # one by one; more calls are played in groups of equal size
 MAX_GROUPS_PLAYED = 30_000  # in all, if the cap is too small for large groups: about 2 s for both sets of figures
-MIN_SHARE = 0.02  # of a cap: the largest group; a larger one would not fit as its calls do
+MIN_SHARE = 0.02  # the largest group, as a part of a cap; a larger one would wait where single calls would go
 
 
 class Measure(NamedTuple):
-    """The measure by which a limit counts a call: a unit, and whether it includes input that a cache had."""
+    """The measure by which a limit counts a call: a unit, and whether it includes input from a cache."""
 
     unit: str
     cached: bool
@@ -131,7 +131,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     if UNTIL_THE_END & {today.unit, proposed.unit}:
         raise NotSimulable
     since = timedelta(hours=min(max(hours, 0.01), MAX_HOURS_PLAYED))
-    # Read once for both: calls that only one of the two counts must not look like an effect of the other's figures.
+    # Read calls once for both: a call that only one of the two included would look like an effect of its figures.
     rows = _read(today, proposed, since)
     group = _group_size(rows, (today, proposed))
     kept = _newest(rows[:MAX_ROWS_READ], calls=MAX_GROUPS_PLAYED * group)
@@ -156,7 +156,7 @@ def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[st
     Return what each key of a limit was asked for, in whole seconds and in the order of asking.
 
     Args:
-        group: So many calls are asked for together; the rest of a second makes a smaller group.
+        group: How many calls are asked for together; the rest of a second makes a smaller group.
     """
     rule = rule_of(limit)
     seconds: dict[str, dict[tuple[int, float], int]] = defaultdict(lambda: defaultdict(int))
@@ -164,7 +164,7 @@ def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[st
         if rule.applies_to(row.subject):
             cost = 1.0 if rule.per_call else row.costs[_counted_by(limit)]
             if not cost and limit.unit != TOKENS:
-                continue  # the limiter does not count it either: it takes nothing of this unit
+                continue  # the limiter skips such a call, too: the call takes nothing of this unit
             seconds[rule.key(row.subject)][row.asked_at, cost] += row.calls
     return {
         key: [
@@ -177,7 +177,7 @@ def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[st
 
 
 def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
-    """Sum tallies up by the second of asking, the newest first. Calls that neither limit tells apart share a sum."""
+    """Sum tallies by the whole second in which the calls asked, newest first; together if no limit tells them apart."""
     both = (today, proposed)
     names = [name for name in ("project", "user") if any(name in limit.scope for limit in both)]
     if "project" not in names and any(limit.project for limit in both):

@@ -29,14 +29,15 @@ def note_stated_cap(rule: Rule, key: str, cap: float, *, actor: str) -> bool:
     """
     Keep a cap that a provider stated for one key, in the caller's transaction, which has locked the key's counter.
 
-    The cap becomes the counter's `proposed_capacity`. If the limit learns caps, the key gets it at once. A limit that
-    counts all together takes it as its own figures. Otherwise it becomes an override of the key alone, as other keys
-    may have other caps. A cap that the limit cannot keep, such as one too small for a bucket, stays a proposal.
+    The cap becomes the counter's `proposed_capacity`. If the limit learns caps, the key gets the cap at once. A limit
+    that counts everyone together takes the cap as its own figures. Otherwise the cap becomes an override of the key
+    alone, as other keys may have other caps. A cap that the limit cannot keep, such as one too small for a bucket,
+    stays a proposal.
 
     Locks: the limit, unless another transaction has locked it.
 
     Returns:
-        Whether it was news.
+        Whether the cap was new.
     """
     if is_known_cap(rule, key, cap):
         return False
@@ -69,8 +70,8 @@ def accept_proposal(counter_id: str, *, actor: str, reason: str = "") -> SavedLi
     """
     Take over the cap that the provider stated for a counter's key.
 
-    It becomes an override of the key, or the limit's own figures if the limit counts all together. A window takes it as
-    its cap; a bucket gets the figures that keep it.
+    The cap becomes an override of the key, or the limit's own figures if the limit counts everyone together. A window
+    takes it as its cap; a bucket gets the figures that keep it.
 
     Raises:
         UnknownLimit, NothingProposed.
@@ -89,7 +90,7 @@ def accept_proposal(counter_id: str, *, actor: str, reason: str = "") -> SavedLi
 @transaction.atomic
 def decline_proposal(counter_id: str, *, actor: str, reason: str) -> None:
     """
-    Keep the cap, and forget the cap that the provider stated for a counter's key, until it states one again.
+    Keep a counter's cap, and delete the cap that the provider stated for its key, until the provider states one again.
 
     Raises:
         UnknownLimit, NothingProposed, ReasonRequired: Nothing was changed.
@@ -156,8 +157,8 @@ def known_cap(rule: Rule, key: str) -> float:
 
 
 def _learn(rule: Rule, key: str, cap: float, *, actor: str) -> bool:
-    # The counter is locked already, and elsewhere a limit is locked before its counters. A locked limit is therefore
-    # skipped: the provider will state its cap again.
+    # The counter is locked already, but elsewhere a limit is locked before its counters. Waiting for a locked limit
+    # could deadlock, so it is skipped: the provider will state its cap again.
     limit = Limit.objects.select_for_update(skip_locked=True, no_key=True).filter(pk=rule.id, learns_caps=True).first()
     if limit is None:
         return False

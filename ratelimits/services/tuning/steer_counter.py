@@ -25,7 +25,7 @@ def clear_counter(counter_id: str, *, actor: str, reason: str) -> None:
     """
     Let a counter begin anew: nothing used, no cool-down, no pressure. Its alerts of use are resolved.
 
-    It also forgets what calls in flight hold, so that their end gives nothing back a second time.
+    The counter also forgets what calls in flight hold, so that their end gives nothing back a second time.
 
     Raises:
         UnknownCounter, ReasonRequired: Nothing was changed.
@@ -45,7 +45,7 @@ def clear_counter(counter_id: str, *, actor: str, reason: str) -> None:
 @transaction.atomic
 def cool_down_counter(counter_id: str, seconds: float, *, actor: str, reason: str) -> None:
     """
-    Stop the calls that this counter counts for so long; 0 ends a cool-down. Calls in flight go on.
+    Stop the calls that this counter counts, for `seconds`; 0 ends a cool-down. Calls in flight go on.
 
     Args:
         seconds: At most 31 days, by the database's clock from now on.

@@ -1,4 +1,4 @@
-"""Overrides that end: people are told beforehand if work needs one, and it is removed once it is over."""
+"""Overrides that end: an alert warns beforehand if work needs the override, which is removed once it is over."""
 
 from __future__ import annotations
 

@@ -57,9 +57,9 @@ def set_allowance(
 
     Args:
         quota: For each user and month, in the unit.
-        time_zone: IANA name: where the month begins.
-        reservation_seconds: Of reservations made from now on.
-        by_operator: An operator sets it, and no key of the project may change it from then on.
+        time_zone: IANA name of the zone in which months begin.
+        reservation_seconds: How long reservations made from now on last.
+        by_operator: An operator sets the allowance, and no key of the project may change it from then on.
 
     Raises:
         InvalidAllowance, OperatorsAllowance: Nothing was changed.
@@ -84,7 +84,7 @@ def set_allowance(
 @transaction.atomic
 def create_allowance(project_id: str, figures: dict[str, Any], *, actor: str, **by: Any) -> SavedAllowance:
     """
-    As `set_allowance` where the project has none; figures that are left out are the model's defaults.
+    Do what `set_allowance` does, for a project without an allowance; figures left out take the model's defaults.
 
     Args:
         by: `reason` and `by_operator`.
@@ -102,7 +102,7 @@ def create_allowance(project_id: str, figures: dict[str, Any], *, actor: str, **
 @transaction.atomic
 def change_allowance(project_id: str, figures: dict[str, Any], **by: Any) -> SavedAllowance:
     """
-    As `set_allowance` where the project has one; figures that are left out stay.
+    Do what `set_allowance` does, for a project with an allowance; figures left out stay as they are.
 
     Args:
         by: `actor`, `reason` and `by_operator`.
@@ -119,7 +119,7 @@ def change_allowance(project_id: str, figures: dict[str, Any], **by: Any) -> Sav
 @transaction.atomic
 def delete_allowance(project_id: str, *, actor: str, reason: str = "", by_operator: bool = True) -> None:
     """
-    Take a project's allowance away. Earlier months and quotas of single users stay; these hold again with the next one.
+    Delete a project's allowance. Earlier months stay, and also single users' quotas, which its next allowance uses.
 
     Raises:
         NoAllowance, OperatorsAllowance, AllowanceInUse, ProjectMoving, ProjectMoved: Nothing was deleted.
@@ -165,7 +165,7 @@ def set_override(
 
 @transaction.atomic
 def remove_override(project_id: str, user_id: UUID, *, actor: str, reason: str = "") -> bool:
-    """Let one user have the project's quota again, also in the current month. Returns whether they had another."""
+    """Let one user have the project's quota again, also in the current month. Returns whether they had their own."""
     _lock(project_id)
     override = AllowanceOverride.objects.filter(project_id=project_id, user_id=user_id).first()
     if override is None:
@@ -242,7 +242,7 @@ def _set_quotas(project_id: str) -> int:
 
 
 def _is_zone(name: str) -> bool:
-    """Whether a zone is known to the database, which decides the month, and to Python, which tells when it ends."""
+    """Whether the database, which decides the month, and Python, which computes the month's end, know a zone."""
     if name not in available_timezones():
         return False
     try:

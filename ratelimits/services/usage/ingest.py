@@ -88,10 +88,10 @@ class _Entry:
 
 def ingest(events: Sequence[Reported], *, project_id: str, only_user: UUID | None = None, actor: str = "") -> Ingested:
     """
-    Add the events that are new to the ledger, end the reservations that they name, and count them in their months.
+    Add new events to the ledger, end the reservations that they name, and count the events in their months.
 
-    All in one transaction, and in as many statements for a thousand events as for one. An event that cannot be
-    counted is rejected by itself.
+    This takes one transaction, with as many statements for a thousand events as for one. An event that cannot be
+    counted is rejected alone; the others count.
 
     Args:
         only_user: Events of other users are rejected; None: any user of the project may have events.
@@ -214,7 +214,7 @@ def _beyond_quota(
     }
     over = set()
     for one in new:
-        # Only its own user's: an event that names another user's reservation does not end it, and must not use it up.
+        # Only reservations of the event's own user: an event does not end another user's, and must not use its amount.
         held = unused.pop((one.event.reservation_id, one.event.user_id), None)
         if held:
             room[held.month] += held.amount

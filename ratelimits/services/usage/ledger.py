@@ -28,7 +28,7 @@ REPAIRED_AT_ONCE = 500
 @dataclass(frozen=True, slots=True)
 class Difference:
     """
-    One user's month that does not hold its sums.
+    One user's month that differs from the sums of its events and reservations.
 
     Attributes:
         used: As the month says; `events`: the sum of its events.

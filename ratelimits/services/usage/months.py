@@ -1,4 +1,4 @@
-"""Changing months: all use and all releases reach their months in this way."""
+"""Changing users' months: reported use and all releases are counted through `change_months`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending reservations: each ends once, and its month gives back what it held in the same transaction."""
+"""Ending reservations: each ends once, and the same transaction subtracts what it held from the user's month."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Ended(NamedTuple):
 class Cancelled:
     """
     Attributes:
-        status: Of the reservation now: cancelled, or as it had ended before.
-        released: Whether this call gave back what it held.
-        remaining, resets_at: Of its user's current month, afterwards; None: the project has no allowance any more.
+        status: The reservation's status now: cancelled, or the status with which it ended before.
+        released: Whether this call gave back what the reservation held.
+        remaining, resets_at: Of the user's current month, afterwards; None: the project has no allowance any more.
     """
 
     reservation_id: UUID
@@ -147,7 +147,7 @@ def end_reservations(
 
 
 def give_back(ended: Sequence[Ended], *, expired: bool = False) -> None:
-    """Take from the months what ended reservations held, in the transaction that ended them."""
+    """Subtract what ended reservations held from their users' months. Call this in the transaction that ended them."""
     changes: dict[MonthKey, MonthChange] = {}
     for one in ended:
         change = changes.setdefault(one.month, MonthChange())

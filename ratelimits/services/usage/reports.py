@@ -27,7 +27,7 @@ MAX_NEAR = 100_000  # users near their quota, of all projects
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """A user's use in one month, in the allowance's unit. `quota` None: nothing was used, so nothing is kept."""
+    """A user's use in one month, in the allowance's unit. `quota` None: the user used nothing, so there is no row."""
 
     month: str
     quota: int | None = None
@@ -63,7 +63,7 @@ class TopUsersOfMonth:
     """
     Attributes:
         users: The users with the most use, in order.
-        count, used: Of all users that were looked at.
+        count, used: The sums over all users that were read.
         partial: There were more than MAX_USERS_READ users; the latest are left out.
     """
 

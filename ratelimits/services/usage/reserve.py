@@ -1,4 +1,4 @@
-"""Setting a part of a user's month aside before a call."""
+"""Reserving a part of a user's monthly quota before a call."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def reserve(
     """
     Reserve an amount of the user's current month until it is confirmed by an event, cancelled, or expires.
 
-    Under the strict policy no reservation makes use and reservations exceed the quota. The same key gets the same
-    reservation again, whatever became of it.
+    Under the strict policy a reservation never makes use and reservations together exceed the quota. The same key
+    returns the same reservation again, even if the reservation has ended.
 
     Args:
         amount: At least 1, in the allowance's unit.
@@ -71,7 +71,7 @@ def reserve(
                 after={"user_id": user_id, "month": month, "amount": amount},
                 project_id=project_id,
             )
-    # Outside that transaction, so that the refusal is counted before it is raised.
+    # Outside the transaction above, so that the refusal's count is committed before the refusal is raised.
     if reservation_id is None:
         raise _refusal(project_id, user_id, amount, month=month, zone=zone, quota=quota)
     if (owner, held) != (user_id, amount):

@@ -41,7 +41,7 @@ class CounterGauge:
         proposed_capacity: The cap of this key as the provider states it; None: no proposal waits for an operator.
         per_second: The pace at which a queue behind it drains; None: calls in flight set it.
         override_ends_at: When the cap of this key returns to what it was; None: it has no override that ends.
-        opened: The counter from which all of this was read.
+        opened: The counter from which these figures were read.
     """
 
     counter_id: str
@@ -73,7 +73,7 @@ class CounterGauge:
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether it only watches: a shadow limit does, until its provider refuses."""
+        """Whether the limit only watches, as a shadow limit does until its provider refuses."""
         return self.shadow and self.blocked_until is None
 
 
@@ -91,7 +91,7 @@ class TopUsersOfLimit:
     """
     Attributes:
         users: `project / user` as the provider sees them, the most first.
-        kinds: Of handlers.
+        kinds: The kinds of job with the most use, likewise.
         partial: There were more than MAX_TALLIES_SUMMED tallies, and the oldest are left out.
     """
 
@@ -113,9 +113,9 @@ def gauges(
 
     Args:
         limit_ids, service: Only counters of these limits.
-        limit: Only counters of this limit, with the figures that it has here, stored or not.
+        limit: Only counters of this limit, with the figures of this object, even if they are not stored.
         counter_ids: Only these counters.
-        most: Counters of one limit; the ones that changed last are read.
+        most: How many counters of each limit to read at most: those that changed last.
     """
     limits = Limit.objects.all()
     if limit is not None:

@@ -103,7 +103,7 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, pace
         rate = rate / max(tokens, 1)
     seen = _Seen(counter, rate, WITHOUT_END, now)
     if rule.shadow or rule.unit == ENQUEUED_TOKENS:
-        pass  # only a cool-down holds calls back; a live call takes nothing of what is enqueued
+        pass  # only a cool-down holds calls back: a shadow limit admits all, and a live call enqueues no tokens
     elif never_fits(counter.algorithm, units):
         seen.calls, seen.opens_at = 0, math.inf
     elif not meter.room_for(units):
@@ -140,7 +140,7 @@ def _room(names: Sequence[str], seen: dict[str, _Seen], now: float, tokens: floa
 
 
 def _together(rooms: Sequence[Headroom], now: float) -> Headroom:
-    """The room of a pool: the sum of its members' room. A pool without a member that calls may show never opens."""
+    """The room of a pool: the sum of its members' room. A pool without a usable member never opens."""
     if not rooms:
         return Headroom(calls=0, opens_at=math.inf, now=now)
     first = min(rooms, key=lambda room: room.opens_at)

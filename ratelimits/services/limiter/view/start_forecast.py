@@ -40,7 +40,7 @@ class LimitForecast:
         why: Why the limit is cooled down, or why the call never fits.
         rate_per_second: The pace at which a queue behind it drains; None: the calls set the pace.
         pressure: Part of the cap that is used since the provider pushed back; 1: all of it.
-        share: Part of that which a ramp leaves open; 1: all of it.
+        share: Part of the remaining cap that a ramp leaves open; 1: all of it.
     """
 
     rule: Rule
