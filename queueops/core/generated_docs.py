@@ -17,7 +17,7 @@ PAGES: dict[str, Page] = {}
 
 
 def generated_page(path: str) -> Callable[[Page], Page]:
-    """Register a page by its path below docs/; the function returns its whole text."""
+    """Register the function that returns a page's whole text, by the page's path below docs/."""
 
     def register(page: Page) -> Page:
         PAGES[path] = page

@@ -1,4 +1,4 @@
-"""How much is taken, and what it is paid in."""
+"""Limits on what producers send and workers claim, and the currency of money."""
 
 from dataclasses import dataclass
 from typing import ClassVar
