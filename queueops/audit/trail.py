@@ -19,7 +19,7 @@ def _hold_nothing(_project_ids: Collection[str], _actor: str) -> None:
 
 
 hold_projects: Callable[[Collection[str], str], None] = _hold_nothing
-"""Keeps projects that are changed here until the transaction ends. Set by queueops/tenancy, which knows them."""
+"""Keeps changed projects in this installation until the transaction ends. Set by queueops/tenancy."""
 
 
 def record(
@@ -34,11 +34,11 @@ def record(
     project_id: str | Collection[str] = "",
 ) -> AuditEntry:
     """
-    Write one entry, with the caller's address, in the caller's transaction: it stays exactly when the change does.
+    Write one entry, with the caller's address, in the caller's transaction: both commit, or neither does.
 
     Args:
         action: Verb first, `cancel_jobs`.
-        target: `<model> <id>`, or how many of what.
+        target: `<model> <id>`, or a number of rows such as `3 jobs`.
         before, after: What DjangoJSONEncoder can write. Nothing secret.
         moved: Rows changed; 0 when the call found nothing to do.
         project_id: Empty when the change is of no project, or of several.

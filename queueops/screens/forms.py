@@ -17,7 +17,7 @@ MAX_MINUTES_AHEAD = 366 * 24 * 60
 
 
 class SuggestingWidget(UnfoldAdminTextInputWidget):
-    """Takes any text, and offers names that there are."""
+    """Takes any text, and suggests existing names."""
 
     def __init__(self, suggestions: Callable[[], Iterable[str]], attrs: dict[str, Any] | None = None) -> None:
         super().__init__({"autocomplete": "off", **(attrs or {})})
@@ -52,7 +52,7 @@ def set_queryset(form: forms.BaseForm, name: str, queryset: QuerySet[Any]) -> No
 
 
 class ConfirmForm(forms.Form):
-    """Nothing but yes. `rows` are what the action is about."""
+    """A form without fields, to confirm an action on `rows`."""
 
     required_css_class = "required"
 
