@@ -104,7 +104,7 @@ TEMPLATES: list[dict[str, Any]] = [
 DATABASES = {
     "default": database_settings(
         QUEUEOPS.database_url or EmbeddedServer(QUEUEOPS.data_dir).dsn(),
-        prepare=QUEUEOPS.listen,  # LISTEN and prepared statements both fail behind a pooler in transaction mode
+        prepare=QUEUEOPS.listen,  # one switch: LISTEN and prepared statements both fail behind a transaction pooler
     ),
 }
 if QUEUEOPS.replica_url:

@@ -91,7 +91,7 @@ class AppendedFile:
 
 @dataclass(frozen=True, slots=True)
 class Datagrams:
-    """Syslog over UDP (RFC 5426): nobody knows whether a message arrives."""
+    """Syslog over UDP (RFC 5426), which does not say whether a message has arrived."""
 
     host: str
     port: int

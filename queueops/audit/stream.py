@@ -118,7 +118,7 @@ def lag_seconds(target: str) -> float:
 
 
 def standstill(target: str) -> Standstill:
-    """Return since when a target takes nothing although entries wait; reads two rows, however many wait."""
+    """Return for how long a target has taken nothing although entries wait; reads two rows, however many wait."""
     row = AuditStream.objects.filter(target=target).first()
     if row is None:
         return Standstill(0.0, "")

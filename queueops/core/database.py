@@ -26,7 +26,7 @@ PATIENCE = {
 def database_settings(url: str, *, prepare: bool = False) -> dict[str, Any]:
     """
     Return Django's DATABASES entry for `postgresql://user:password@host:port,host:port/name?option=value`, as libpq
-    reads it. From several hosts libpq takes the first that answers and has the role that `target_session_attrs` asks.
+    reads it. From several hosts libpq takes the first that answers and has the role in `target_session_attrs`.
 
     CONN_MAX_AGE is 0, because Django refuses to pool connections that have another value; the web process pools.
 

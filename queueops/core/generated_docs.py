@@ -37,7 +37,7 @@ def write_pages(docs: Path) -> list[str]:
 
 
 def stale_pages(docs: Path) -> list[str]:
-    """Return the paths of the pages that are missing or differ from what the code says now."""
+    """Return the paths of the pages that are missing or differ from the text that the code produces now."""
     return [
         path
         for path, page in sorted(PAGES.items())

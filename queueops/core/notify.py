@@ -16,5 +16,5 @@ class Channel(StrEnum):
 
 def notify(channel: Channel) -> None:
     """Notify when the caller's transaction commits, in one message with COMMIT. Commits with NOTIFY run one by one."""
-    ours: Any = connection  # the stubs do not know our backend
+    ours: Any = connection  # the stubs lack our backend's methods
     ours.announce(channel.value)

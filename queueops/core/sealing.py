@@ -65,7 +65,7 @@ _may_open: ContextVar[Opening | None] = ContextVar("may_open", default=_always)
 
 @contextmanager
 def opened_if(allowed: Opening) -> Iterator[None]:
-    """In the block, models open a sealed value only if `allowed` returns True; it is called for each such value."""
+    """In the block, models open a sealed value only if `allowed`, called when one is met, returns True."""
     token = _may_open.set(allowed)
     try:
         yield

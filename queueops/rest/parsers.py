@@ -285,7 +285,7 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     A line longer than any job may be is cut to its beginning. The service refuses that beginning for its length: the
     error names the line, and memory stays bounded.
     """
-    limit = max_job_bytes() + 1  # one more than the service takes
+    limit = max_job_bytes() + 1  # one byte more than the service accepts
     rest, is_cut, is_first = b"", False, True
     while block := stream.read(LINES_READ_BYTES):
         ensure_wanted()

@@ -29,7 +29,7 @@ from .admin import QueueAdmin
 
 WINDOW = 50_000
 MAX_WINDOWS_OF_A_PAGE = 10  # looked through for one page; about 25 ms each from memory
-SEARCH_SECONDS = 0.25  # after which no further window is begun: from a cold disk one may take that long
+SEARCH_SECONDS = 0.25  # after this, no further window is begun: one window from a cold disk may take as long
 MAX_LISTED_COUNTED = 10_000  # rows of a list that nothing but its own default narrows: some milliseconds
 BEFORE = "before"
 MAX_NUMBER_LENGTH = 19  # a bigint's digits

@@ -195,7 +195,7 @@ def show_error(form: forms.Form, error: QueueOpsError) -> None:
 
 
 def report(request: HttpRequest, verb: Verb, outcome: VerbOutcome) -> None:
-    """Say what the service did, never what was selected."""
+    """Report what the service did, and not what was selected."""
     sentence = outcome.report or f"{outcome.moved:,} {verb.done}, {outcome.unmoved:,} left alone."
     all_went_well = outcome.moved and not outcome.unmoved
     messages.add_message(request, messages.SUCCESS if all_went_well or outcome.report else messages.WARNING, sentence)

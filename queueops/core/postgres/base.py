@@ -32,7 +32,7 @@ from .watched_line import SilentLine, WatchingDriver
 SILENCE_SECONDS = 1.0  # after a silent connection: new ones fail at once, so that no request waits twice
 DISTRUST_SECONDS = 1.0  # between two renewals of the pool: at a standby every write would renew it
 
-Djangos: Any = base.DatabaseWrapper  # its stubs know none of the methods that a backend overrides
+Djangos: Any = base.DatabaseWrapper  # the stubs lack the methods that a backend overrides
 
 
 class DatabaseWrapper(Djangos):

@@ -93,14 +93,14 @@ def standing_condition() -> type[ServerCondition] | None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('transaction_read_only')")
         if cursor.fetchone() == ("on",):
-            ours: Any = connection  # the stubs do not know our backend
+            ours: Any = connection  # the stubs lack our backend's methods
             ours.distrust_pool()  # another host may be the primary by now
             return ReadOnlyServer
     return try_to_write() if _full_since else None
 
 
 def try_to_write() -> type[ServerCondition] | None:
-    """Write a few pages that nobody keeps; return the condition that prevents this, or None if the write succeeds."""
+    """Write a few pages that nobody keeps; return the condition that prevents this; None: none of them does."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(TRIAL)
@@ -121,5 +121,5 @@ def is_not_migrated(error: BaseException) -> bool:
 
 
 def in_a_line(error: Exception) -> str:
-    """Return the database's words in one line; if it is not migrated, what to do."""
+    """Return the database's message in one line, or NOT_MIGRATED if that is the cause."""
     return NOT_MIGRATED if is_not_migrated(error) else " ".join(str(error).split())

@@ -87,7 +87,7 @@ def of_the_block(used: Any) -> AbstractContextManager[None]:
     Return the context in which one statement runs under its block's settings: an empty one, or its own transaction.
 
     Raises:
-        UnscopedStatement: The open transaction has other settings, such as one that was begun outside of the block.
+        UnscopedStatement: The open transaction has other settings: it began elsewhere, or the block's first has ended.
     """
     if used.applied == _wanted.get():
         return nullcontext()

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 REPLICA = "replica"  # a key of Django's DATABASES, which is missing if no replica is set
 AWAY_SECONDS = 5.0  # between attempts to reach a replica that does not answer: requests wait for each
 
-# Users who are no superusers may call these, too. Position and time are read before the standby is asked for its own.
+# Needs no superuser. The primary's position and time are read first, and then compared with the standby's.
 OF_PRIMARY = "SELECT pg_current_wal_lsn()::text, clock_timestamp(), (SELECT value FROM jobs_epoch)"
 OF_REPLICA = """
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() >= %s::pg_lsn,
@@ -108,7 +108,7 @@ def off_primary(read: Callable[[], Value]) -> Value:
 
 
 def on_primary(read: Callable[[], Value]) -> Value:
-    """Stands in for `off_primary` where a reader must see what was just written."""
+    """Read from the primary, in place of `off_primary`, if the reader must see the latest writes."""
     return read()
 
 

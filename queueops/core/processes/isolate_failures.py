@@ -1,4 +1,4 @@
-"""Goes through rows; a row that raises stops none of the others."""
+"""Acts on rows one by one; an error in one row does not stop the others."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def without_secrets(text: str) -> str:
 
 
 class OnceWhileItLasts(logging.Filter):
-    """Lets the first of equal warnings through, and the next one once none has come for a minute."""
+    """Lets the first of equal warnings through, and another only after a minute without any of them."""
 
     def __init__(self) -> None:
         super().__init__()

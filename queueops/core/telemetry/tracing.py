@@ -31,7 +31,7 @@ HEADERS = ("traceparent", "tracestate")
 SYSTEM = "queueops"
 # Per submission: a batch of 100,000 jobs would be half a million spans of one trace, which nobody can look at.
 MAX_TRACED = 100
-FLUSH_MS = 3_000  # what a process waits for its collector when it ends
+FLUSH_MS = 3_000  # how long an ending process waits for its collector
 
 Attributes = Mapping[str, str | int | float | bool]
 
@@ -77,7 +77,7 @@ def is_wanted() -> bool:
 
 
 def trouble() -> str:
-    """Return what keeps wanted spans from being sent; empty: nothing."""
+    """Return the reason why wanted spans cannot be sent; empty: they can, or none are wanted."""
     if not is_wanted():
         return ""
     protocol = next((os.environ[name] for name in PROTOCOLS if os.environ.get(name)), "http/protobuf")

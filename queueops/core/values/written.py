@@ -10,7 +10,7 @@ from typing import Any
 
 _IN_ONE_LINE = re.compile(r"[\r\n]+")
 _scan = json.JSONDecoder().raw_decode
-_decoder: Any = decoder  # the stubs do not know these names of it
+_decoder: Any = decoder  # the stubs lack these names
 _scan_string, _skip_space = _decoder.scanstring, _decoder.WHITESPACE.match
 
 

@@ -1,4 +1,4 @@
-"""People see what they have just written: for as long as a replica may lag, their pages are read from the primary."""
+"""People see their own writes at once: while a replica may lag, their pages are read from the primary."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reader_for(request: HttpRequest) -> RowReader:
 
 
 def may_lag(view: Callable[Concatenate[Any, HttpRequest, Given], HttpResponse]) -> Any:
-    """Decorate a view of a screen: what its page shows is read as `reader_for` says."""
+    """Decorate a view of a screen: its page's rows are read by the reader that `reader_for` returns."""
 
     @functools.wraps(view)
     def reading(screen: Any, request: HttpRequest, *args: Given.args, **kwargs: Given.kwargs) -> HttpResponse:

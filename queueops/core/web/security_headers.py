@@ -1,4 +1,4 @@
-"""Headers that tell browsers what never to do with our pages, by path."""
+"""Headers that forbid browsers to do certain things with our pages, by path."""
 
 from __future__ import annotations
 

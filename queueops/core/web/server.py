@@ -82,7 +82,7 @@ def serve(
             protocol.requestFactory = Request
             return protocol
 
-    # Server.run names its factory by this module global and takes no other.
+    # Server.run uses the factories in these globals of daphne's module, and takes them from nowhere else.
     daphne.server.HTTPFactory = GuardingFactory
     daphne.server.WebSocketFactory = SocketFactory
     interface = host.strip("[]").replace(":", "\\:")
@@ -128,8 +128,8 @@ class GuardedRequest(WebRequest):
     """
     A request that refuses its body as early as it can, and keeps no byte of a refused body.
 
-    Refused are a body that is too large, comes too slowly or finds no room, and a body of more than STRANGER_BYTES from
-    an unknown sender. The headers say who sends it; nothing more is read until the sender is looked up.
+    It refuses a body that is too large, comes too slowly or finds no room, and one of more than STRANGER_BYTES from an
+    unknown sender. The sender is looked up by the headers; meanwhile nothing more is read.
 
     Bytes that the client still sends are thrown away for a few seconds. A connection closed over unread bytes is reset,
     and the client would never see the answer.
@@ -256,7 +256,7 @@ class GuardedRequest(WebRequest):
         reactor.callLater(LINGER_SECONDS, self._abort, self.channel)
 
     def _scope(self) -> dict[str, Any]:
-        """Return what is known of a request before its body has come."""
+        """Return the part of a request's scope that is known before its body has come."""
         peer = self.channel.getPeer()
         return {"headers": self._sent(), "client": [getattr(peer, "host", None), getattr(peer, "port", None)]}
 

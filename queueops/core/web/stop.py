@@ -111,7 +111,7 @@ class StoppingServer(daphne.server.Server):
         self._look()
 
     def _look(self) -> None:
-        """End when nothing is under way; again and again, because a connection may be busy now and idle later."""
+        """End if nothing is under way, else look again later: a busy connection may be idle by then."""
         self._close_idle_channels()
         under_way, sockets = self._requests_under_way(), self._open_sockets()
         if (under_way or sockets or self._sends()) and time.monotonic() < (self._until or 0.0):
@@ -133,7 +133,7 @@ class StoppingServer(daphne.server.Server):
                 request.responseHeaders.setRawHeaders(b"connection", [b"close"])
 
     def _sends(self) -> bool:
-        """Whether an answer is still on its way out: Twisted drops what it has not sent when it ends."""
+        """Whether an answer is still being sent: Twisted drops unsent bytes when it ends."""
         transports = (protocol._channel.transport for protocol in self.http_factory.channels)  # noqa: SLF001
         return any(transport is not None and not transport.disconnected for transport in transports)
 
@@ -145,7 +145,7 @@ class StoppingServer(daphne.server.Server):
         ]
 
     def _open_sockets(self) -> list[Any]:
-        """Tell each client that the socket ends, and return the sockets whose client has not yet agreed to it."""
+        """Tell each client that the socket ends, and return the sockets whose client has not confirmed yet."""
         sockets = [
             protocol
             for protocol, details in self.connections.items()

@@ -98,7 +98,7 @@ class _Guarded:
                 self._refused = True
                 if not self._answered:
                     await self._refuse()
-        # The application learns that its client is gone, and stops reading.
+        # The application takes its client for disconnected, and stops reading.
         return {"type": "http.disconnect"} if self._refused else message
 
     async def _guarded_send(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""A name for each request, on every line it writes and in its answer, so that a report can be found in the log."""
+"""A name for each request, in its log lines and its answer, so that a user's report can be found in the log."""
 
 from __future__ import annotations
 

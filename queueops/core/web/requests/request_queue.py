@@ -1,4 +1,4 @@
-"""The choice of a web process's next request: a bounded queue in which askers take turns."""
+"""The queue that chooses a web process's next request: it is bounded, and askers take turns in it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from queueops.core.web.askers import Asker
 from .request_queue import come_back
 
 IN_MEMORY_BYTES = 100_000
-FREE_BYTES = 16_384  # smaller bodies are not counted: a connection costs as much memory
+FREE_BYTES = 16_384  # smaller bodies are not counted: a connection costs as much
 STRANGER_BYTES = 100_000  # of one body of an unknown sender: signing in takes less
 STRANGERS_SHARE = 8  # all unknown senders together get one eighth of the bytes
 ADDRESS_SHARE = 4  # one address gets at most one quarter of that
