@@ -33,7 +33,7 @@ CSRF_TRUSTED_ORIGINS = list(QUEUEOPS.csrf_trusted_origins)
 INSTALLED_APPS = [
     "queueops.site.admin_site.UnfoldConfig",  # before django.contrib.admin: its templates replace the admin's
     "unfold.contrib.filters",
-    "django.contrib.admin.apps.SimpleAdminConfig",  # screens are imported with the addresses: workers need none
+    "django.contrib.admin.apps.SimpleAdminConfig",  # no autodiscovery: URLs import screens, and workers do not
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -62,11 +62,11 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "queueops.core.web.security_headers.SecurityHeaders",  # before all that answer by themselves
+    "queueops.core.web.security_headers.SecurityHeaders",  # before every middleware that may answer by itself
     "queueops.core.web.requests.request_log.RequestLog",
-    "dashboards.metrics.middleware.Monitoring",  # before the checks of host and TLS: see there
+    "dashboards.metrics.middleware.Monitoring",  # before the checks of host and TLS: see its docstring
     "queueops.rest.encoding.CompressedAnswers",
-    "corsheaders.middleware.CorsMiddleware",  # before all that may answer, or its answers could not be read
+    "corsheaders.middleware.CorsMiddleware",  # before all that may answer: other origins could not read that answer
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -104,11 +104,11 @@ TEMPLATES: list[dict[str, Any]] = [
 DATABASES = {
     "default": database_settings(
         QUEUEOPS.database_url or EmbeddedServer(QUEUEOPS.data_dir).dsn(),
-        prepare=QUEUEOPS.listen,  # one switch for what a pooler in transaction mode does not bear
+        prepare=QUEUEOPS.listen,  # one switch: LISTEN and prepared statements both fail behind a transaction pooler
     ),
 }
 if QUEUEOPS.replica_url:
-    # Not for routers: queueops.core.postgres.replica says who reads there.
+    # No database router reads there: queueops/core/postgres/replica.py decides which reads do.
     DATABASES["replica"] = {
         **database_settings(QUEUEOPS.replica_url, prepare=QUEUEOPS.listen),
         "TEST": {"MIRROR": "default"},
@@ -139,14 +139,14 @@ STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / ".static"
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 WHITENOISE_USE_FINDERS = True  # no collectstatic step between a clone and a running admin
-# The site that `make site` built, served at /docs/ as it is: nothing of an installation is in it.
+# The documentation that `make site` built. Anybody may read it at /docs/: it holds no data of an installation.
 SITE_ROOT = BASE_DIR / ".site"
 if SITE_ROOT.is_dir():
     WHITENOISE_ROOT = SITE_ROOT
     WHITENOISE_INDEX_FILE = True
 
-# A body is capped before Django sees it (core/web/requests/body_cap.py); one that passes is streamed or bounded.
-DATA_UPLOAD_MAX_MEMORY_SIZE = QUEUEOPS.max_job_bytes  # of a form without its files; no other form may be larger
+# core/web/requests/body_cap.py limits each body before Django sees it. The parsers then stream it or limit it again.
+DATA_UPLOAD_MAX_MEMORY_SIZE = QUEUEOPS.max_job_bytes  # of a form without its files; a job's form is the largest
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = QUEUEOPS.tls
@@ -162,7 +162,7 @@ SESSION_COOKIE_NAME = "__Host-sessionid" if QUEUEOPS.tls else "sessionid"
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 
-# Pages elsewhere show a key or a token; a cookie would make them the visitor's own pages.
+# Pages of other origins must send a key or a token. With cookies they could act as the visitor who is signed in.
 CORS_URLS_REGEX = r"^/(api|functions)/"
 CORS_ALLOWED_ORIGINS = list(QUEUEOPS.cors_origins)
 CORS_ALLOW_CREDENTIALS = False
@@ -201,11 +201,11 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
-    # Without this a bad key, or a session that names no project, could not read the documentation.
+    # Without this, a request with a bad key, or with a session that names no project, could not read the documentation.
     "SERVE_AUTHENTICATION": [],
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SWAGGER_UI_DIST": "SIDECAR",
-    # A link to each operation would stand inside the button that opens it: no keyboard reaches both.
+    # deepLinking puts each operation's link inside the button that opens it, where a keyboard cannot reach both.
     "SWAGGER_UI_SETTINGS": {"deepLinking": False},
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
@@ -231,14 +231,14 @@ Q_CLUSTER = {
     "label": "House-keeping",
     "orm": "default",
     "broker_class": "jobs.cluster.SkipLockedBroker",
-    "workers": QUEUEOPS.workers + 1,  # one sits in quarantine: docs/adr/0013
+    "workers": QUEUEOPS.workers + 1,  # one more for the quarantine seat: docs/adr/0013
     "timeout": 240,
     "retry": 300,  # above timeout, or a task that is still running would be handed out again
     "poll": 1,
     "max_attempts": 3,
     "catch_up": False,
     "save_limit": 250,
-    # A daemonic process may have no children, and handlers may need some.
+    # Python lets no daemonic process start children, and handlers may have to.
     "daemonize_workers": False,
 }
 
@@ -257,7 +257,7 @@ EMAIL_USE_TLS, EMAIL_USE_SSL = _MAIL.use_tls, _MAIL.use_ssl
 EMAIL_TIMEOUT = MAIL_TIMEOUT_SECONDS
 DEFAULT_FROM_EMAIL = QUEUEOPS.email_from
 
-# Python's warnings are lines of the log as all others: amid JSON they would be none.
+# With JSON logs, Python's warnings go through logging too: written straight to stderr they would not be JSON.
 logging.captureWarnings(QUEUEOPS.shown_log_format == "json")
 LOGGING = {
     "version": 1,
@@ -279,13 +279,13 @@ LOGGING = {
     },
     "root": {"handlers": ["console"], "level": QUEUEOPS.log_level},
     "loggers": {
-        # Named here, it loses Django's own handler, which would write each line a second time.
+        # Naming this logger removes Django's own handler, which would write each line a second time.
         "django": {"level": QUEUEOPS.log_level},
-        # django-q2 tells of every process and task; at INFO it would drown what ours say.
+        # At INFO, django-q2 logs every process and task, and would drown our own lines.
         "django-q": {"level": "DEBUG" if QUEUEOPS.log_level == "DEBUG" else "WARNING"},
-        "fido2": {"level": "WARNING"},  # of every passkey
-        "mcp": {"level": "WARNING"},  # likewise, of every request
-        # It tells of every try to connect, each second of an outage.
+        "fido2": {"level": "WARNING"},  # below it, a line for every passkey
+        "mcp": {"level": "WARNING"},  # below it, a line for every request
+        # The pool logs every attempt to connect: one a second during an outage.
         "psycopg.pool": {"filters": ["once"]},
     },
 }

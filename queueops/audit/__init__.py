@@ -1,1 +1,1 @@
-"""The audit trail: below all apps, so that each writes to it."""
+"""The audit trail. It lies below all apps, so that each of them can write to it."""

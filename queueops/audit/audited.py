@@ -13,12 +13,12 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.attribute import TypedAttribute
 from queueops.screens.verbs import actor_of
 
-# A form's row as it was. The entry is written later: once the rows beside it are saved, too.
+# A form's row before the change. The entry is written later, once the rows saved along with it are saved.
 audited_before = TypedAttribute[Mapping[str, Any] | None]("audited_before")
 
 
 class AuditedMixin(QueueAdmin):
-    """Saves a row and the audit entry that tells of it in the admin's one transaction."""
+    """Saves a row and its audit entry in one transaction, which the admin begins."""
 
     opts: Any
 

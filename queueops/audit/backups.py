@@ -1,4 +1,4 @@
-"""Backups as the audit trail knows them: `manage.py backup` notes its own, `note_backup` another program's."""
+"""Backups in the audit trail: `manage.py backup` records its own, `note_backup` those of other programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SELECT noted.created_at, coalesce(noted.after ->> 'by', ''),
 
 
 class LastBackup(NamedTuple):
-    """`at`: when it was whole; None: none was noted. `seconds`: since then, or since the database was made."""
+    """`at`: when the backup was complete; None: none is recorded. `seconds`: since then or the first migration."""
 
     at: datetime | None
     by: str
@@ -32,7 +32,7 @@ class LastBackup(NamedTuple):
 
 
 def note_backup(by: str) -> None:
-    """Write down that a backup is whole. `by`: what made it."""
+    """Record that a backup is complete. `by`: the program that made it."""
     trail.record(actor="system:backup", action="back_up", target=TARGET, after={"by": by[:MAX_NAME_LENGTH]})
 
 

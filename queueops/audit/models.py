@@ -36,7 +36,7 @@ class AuditEntry(TrailEntry):
 
     class Meta(TrailEntry.Meta):
         verbose_name_plural = "audit entries"
-        db_table = "jobs_auditentry"  # its name when the jobs app kept it: triggers, policies and months go by it
+        db_table = "jobs_auditentry"  # from when the jobs app owned it; triggers, policies and partitions use it
         indexes: ClassVar = [
             models.Index(fields=["target", "-id"], name="jobs_auditentry_target_idx"),
             models.Index(fields=["project_id", "-id"], name="jobs_auditentry_project_idx"),
@@ -45,7 +45,8 @@ class AuditEntry(TrailEntry):
 
 class ProjectAuditEntry(TrailEntry):
     """
-    A view of the trail: the changes of the project for which a transaction acts. The API may read nothing else of it.
+    A view of the trail: the changes of the project for which a transaction acts. The API may read nothing else of the
+    trail.
     """
 
     class Meta(TrailEntry.Meta):
@@ -55,7 +56,7 @@ class ProjectAuditEntry(TrailEntry):
 
 
 class AuditStream(models.Model):
-    """How far the trail has been sent to somewhere; written by stream.py alone."""
+    """How far the trail has been sent to one target; only stream.py writes these rows."""
 
     target = models.CharField(max_length=300, unique=True)
     cursor = models.BigIntegerField(default=0, help_text="Id of the last entry that arrived there.")

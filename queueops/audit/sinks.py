@@ -2,7 +2,7 @@
 Where the audit trail can be sent.
 
 A sink returns once the entries have arrived: written through to the disk, or read by the collector to the end of the
-connection. If that is not certain it raises OSError, and everything is sent again.
+connection. If that is not certain, the sink raises OSError, and all entries are sent again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class StandardOutput:
 
 @dataclass(frozen=True, slots=True)
 class AppendedFile:
-    """A line an entry, appended. It is opened each time, so that it may be moved away."""
+    """A file that gets a line for each entry. It is opened each time, so that it may be moved away meanwhile."""
 
     path: Path
 
@@ -83,7 +83,7 @@ class AppendedFile:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 1))
             if size and file.read(1) != b"\n":
-                file.write(b"\n")  # half a line of a process that died; the entry follows whole
+                file.write(b"\n")  # ends the half line of a process that died; its entry is sent again
             file.write("".join(f"{line.text}\n" for line in lines).encode())
             file.flush()
             os.fsync(file.fileno())
@@ -91,7 +91,7 @@ class AppendedFile:
 
 @dataclass(frozen=True, slots=True)
 class Datagrams:
-    """Syslog over UDP (RFC 5426): nobody knows whether a message arrives."""
+    """Syslog over UDP (RFC 5426), which does not say whether a message has arrived."""
 
     host: str
     port: int
@@ -100,7 +100,7 @@ class Datagrams:
         family, kind, protocol, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as line_to:
             line_to.settimeout(COLLECTOR_SECONDS)
-            line_to.connect(address)  # so that a host without a collector says so with the next
+            line_to.connect(address)  # a connected socket reports a host without a collector at the next send
             for line in lines:
                 text = line.text if len(line.text) <= MAX_UDP_BYTES else line.short
                 line_to.send(syslog_message(line, text))
@@ -136,7 +136,7 @@ class Connections:
             line_to.shutdown(socket.SHUT_WR)
             while line_to.recv(4096):
                 pass
-            # A collector that died has ended the connection, too, but has not taken the later messages.
+            # A collector that dies ends the connection, too, but leaves messages in our kernel's send queue.
             left = array.array("i", [0])
             fcntl.ioctl(line_to.fileno(), termios.TIOCOUTQ, left)
             if left[0]:
@@ -144,7 +144,7 @@ class Connections:
 
 
 def syslog_message(line: SentEntry, text: str) -> bytes:
-    """As RFC 5424 has it; the action is the message's id."""
+    """Return a message in the form of RFC 5424; the action is its message id."""
     host = NO_PRINTABLE.sub("", socket.gethostname())[:255] or "-"
     kind = NO_PRINTABLE.sub("", line.action)[:32] or "-"
     return f"<{PRIORITY}>1 {line.at} {host} queueops - {kind} - {text}".encode()
@@ -156,7 +156,7 @@ def _framed(messages: Sequence[bytes]) -> bytes:
 
 def _unsealed(sealed: ssl.SSLSocket) -> socket.socket:
     """
-    Return the connection below, once ours is closed in TLS. A collector that ends its side without a word ends it, too.
+    Close TLS and return the TCP connection below. A collector may also end its side without a closing message of TLS.
     """
     try:
         return sealed.unwrap()

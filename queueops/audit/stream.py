@@ -1,7 +1,7 @@
 """
-The audit trail sent elsewhere: every entry, in the order of their ids, at least once.
+Sends the audit trail elsewhere: every entry at least once, in the order of ids.
 
-How far it got is a row for each target, so that a restart loses nothing; one process at a time holds it.
+A row for each target keeps how far it got, so that a restart loses nothing. One process at a time holds the row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .sinks import SentEntry, sink_of
 logger = logging.getLogger(__name__)
 
 MAX_ENTRIES = 500  # entries in one batch
-TERM = timedelta(seconds=60)  # longer than a batch takes: by then another process may send
+TERM = timedelta(seconds=60)  # how long a process holds a target; longer than a batch takes
 UNSETTLED_SECONDS = 0.05
 LAST_ID = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM jobs_auditentry_number"
 TAKE_XID = "SELECT pg_current_xact_id()::text::bigint"
@@ -39,8 +39,8 @@ class Sent:
     """
     Attributes:
         entries: How many have arrived.
-        fault: What stopped it; empty: nothing did.
-        is_held: Another process sends there.
+        fault: The error that stopped the sending; empty: there was none.
+        is_held: Another process sends to this target.
     """
 
     entries: int = 0
@@ -59,8 +59,8 @@ class Lag:
 class Standstill:
     """
     Attributes:
-        seconds: 0: nothing waits.
-        fault: Of the last try; empty: it was not refused.
+        seconds: How long the target has taken nothing although entries wait; 0: no entry waits.
+        fault: The error of the last try; empty: there was none.
     """
 
     seconds: float
@@ -71,14 +71,14 @@ def send_new(
     target: str, *, seconds: float, holder: UUID | None = None, go_on: Callable[[], bool] | None = None
 ) -> Sent:
     """
-    Send what has not arrived yet, as far as it is certain that no entry with a smaller id can still appear.
+    Send the entries that have not arrived yet, up to the id below which no new entry can appear (`settled_id`).
 
-    Call it outside of a transaction: our own would keep the trail from settling.
+    Call this outside of a transaction: `settled_id` would wait for it in vain.
 
     Args:
         seconds: After which no other batch is begun.
-        holder: Who asks, if it asks again and again.
-        go_on: Asked before each batch; without one the seconds alone count.
+        holder: The caller's id, if it calls this repeatedly.
+        go_on: Called after each batch; False ends the sending. By default the seconds alone count.
     """
     holder, until, sent = holder or uuid4(), time.monotonic() + seconds, 0
     AuditStream.objects.get_or_create(target=target)
@@ -94,7 +94,7 @@ def send_new(
         while entries := list(AuditEntry.objects.filter(pk__gt=cursor, pk__lte=settled).order_by("pk")[:MAX_ENTRIES]):
             sink.send([line_of(entry) for entry in entries])
             if not held.update(cursor=entries[-1].pk, accepted_at=Now(), held_until=Now() + TERM):
-                return Sent(sent, is_held=True)  # it took longer than the term, and another sends all of it again
+                return Sent(sent, is_held=True)  # the batch took longer than TERM, and another process sends it again
             cursor, sent = entries[-1].pk, sent + len(entries)
             if time.monotonic() >= until or (go_on is not None and not go_on()):
                 break
@@ -118,7 +118,7 @@ def lag_seconds(target: str) -> float:
 
 
 def standstill(target: str) -> Standstill:
-    """Return since when a target takes nothing although entries wait; reads two rows, however many wait."""
+    """Return for how long a target has taken nothing although entries wait; reads two rows, however many wait."""
     row = AuditStream.objects.filter(target=target).first()
     if row is None:
         return Standstill(0.0, "")
@@ -136,7 +136,7 @@ def _oldest_seconds(row: AuditStream | None) -> float:
 
 
 def line_of(entry: AuditEntry) -> SentEntry:
-    """An entry as it is sent, its secrets masked as on the screen."""
+    """Return an entry as it is sent, with its secrets masked as on the screen."""
     at = entry.created_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     said = {
         "id": entry.pk,
@@ -157,16 +157,16 @@ def line_of(entry: AuditEntry) -> SentEntry:
 
 def settled_id(until: float) -> int:
     """
-    Return the id up to which every entry that will ever be there is visible; 0: not known before the time is over.
+    Return the id up to which every entry that can ever exist is visible; 0: time ran out before that was certain.
 
-    Ids come out of a sequence and commit out of order. The column's default gives a transaction its own id before it
-    takes an id for an entry. A transaction id is taken here after the sequence was read: every younger transaction has
-    greater ids of entries.
+    Ids come from a sequence, and commit out of order. The column's default gives a transaction its own id before it
+    takes an id for an entry. This function takes a transaction id after it has read the sequence: every younger
+    transaction gets greater entry ids.
 
-    Call it outside of a transaction: one that waits here with an id of its own keeps other waiting ones from going on.
+    Call this outside of a transaction: a transaction that waits here with an id blocks the others that wait here.
     """
     last, xid = _number(LAST_ID), _number(TAKE_XID)
-    while _number(OLDEST_UNFINISHED) < xid:  # inside of one, its own is the oldest
+    while _number(OLDEST_UNFINISHED) < xid:  # endless within a transaction, whose own id is the oldest
         if time.monotonic() >= until:
             return 0
         time.sleep(UNSETTLED_SECONDS)

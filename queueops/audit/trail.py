@@ -19,7 +19,7 @@ def _hold_nothing(_project_ids: Collection[str], _actor: str) -> None:
 
 
 hold_projects: Callable[[Collection[str], str], None] = _hold_nothing
-"""Keeps projects that are changed here until the transaction ends. Set by queueops/tenancy, which knows them."""
+"""Keeps changed projects in this installation until the transaction ends. Set by queueops/tenancy."""
 
 
 def record(
@@ -34,17 +34,18 @@ def record(
     project_id: str | Collection[str] = "",
 ) -> AuditEntry:
     """
-    Write one entry, with the caller's address, in the caller's transaction: it stays exactly when the change does.
+    Write one entry, with the caller's address, in the caller's transaction: both commit, or neither does.
 
     Args:
         action: Verb first, `cancel_jobs`.
-        target: `<model> <id>`, or how many of what.
+        target: `<model> <id>`, or a number of rows such as `3 jobs`.
         before, after: What DjangoJSONEncoder can write. Nothing secret.
         moved: Rows changed; 0 when the call found nothing to do.
-        project_id: Empty when the change is of no project, or of several.
+        project_id: The project or projects that were changed, if any; an entry about several names none.
 
     Raises:
         ProjectMoved: Somebody has changed a project that lives in another installation.
+        ProjectMoving: The project is on its way there, and the actor is neither a person nor the system.
     """
     projects = {project_id} - {""} if isinstance(project_id, str) else set(project_id)
     if projects and moved:

@@ -1,7 +1,7 @@
 """
 The one clock that counts: the database's.
 
-The time that is compared with a stored one (a lease, a schedule, a window, an expiry) comes from this module alone. SQL
+The time that is compared with a stored time (a lease, a schedule, an expiry) comes from this module alone. SQL
 takes it from `{{now}}`, `{{clock_now}}` or `{{statement_now}}`, the ORM from `Now`. A test can thus move time for all
 of them at once.
 """
@@ -16,20 +16,19 @@ from django.contrib.postgres import functions as postgres
 from django.db import connection
 from django.db.models import functions
 
-LATEST = datetime(9999, 1, 1, tzinfo=UTC)  # that is told: no datetime is after that year
+LATEST = datetime(9999, 1, 1, tzinfo=UTC)  # the latest time that is shown: no datetime is after that year
 
 CLOCKS = {"now": "now()", "clock_now": "clock_timestamp()", "statement_now": "statement_timestamp()"}
 
 
 def with_clocks(statement: str) -> str:
-    """Fill in the clocks of a statement that stands in code; `load_sql` does so for statements of files."""
+    """Fill in the clocks of a statement that is written in code; `load_sql` does so for statements in files."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: CLOCKS[found[1]], statement)
 
 
 class Now(functions.Now):
     """
-    Django's Now, for times that are compared or stored. A column's default uses Django's own: its time is real in any
-    case.
+    Django's Now, for times that are compared or stored. A column's default uses Django's own, which a test cannot move.
     """
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
@@ -44,7 +43,7 @@ class TransactionNow(postgres.TransactionNow):
 
 
 def database_now() -> float:
-    """Seconds since 1970 at this moment, not at the transaction's start."""
+    """Return the seconds since 1970 at this moment, not at the transaction's start."""
     with connection.cursor() as cursor:
         cursor.execute(with_clocks("SELECT extract(epoch FROM {{clock_now}})::float8"))
         [now] = cursor.fetchone()
@@ -52,10 +51,10 @@ def database_now() -> float:
 
 
 def database_moment() -> datetime:
-    """The same as a datetime."""
+    """Return the same as a datetime."""
     return datetime.fromtimestamp(database_now(), UTC)
 
 
 def foretold(at: float) -> datetime:
-    """A reckoned time, in seconds since 1970; LATEST if a limit lets so little through that the time never comes."""
+    """Return a forecast time, given in seconds since 1970; LATEST if a limit admits so little that it never comes."""
     return datetime.fromtimestamp(at, UTC) if at < LATEST.timestamp() else LATEST

@@ -9,11 +9,11 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.postgres.watched_line import WatchedConnection
 
 MIN_POSTGRES = 15
-REPLICA_CONNECTIONS = 4  # of a web process, at most; who finds none is served by the primary
-REPLICA_SECONDS = 1  # how long a read waits for one of them, before the primary carries it out
-POOL_SECONDS = 5  # how long a request waits for a connection, and the pool tries for one before it is asked again
-WEB_SILENT_SECONDS = 3.0  # with the turn (4 s at most) and the question whether the server works, ten seconds
-# A connection that died without a farewell is noticed within about ten seconds.
+REPLICA_CONNECTIONS = 4  # of a web process, at most; a read that finds none free goes to the primary
+REPLICA_SECONDS = 1  # how long a read waits for one of these before it goes to the primary
+POOL_SECONDS = 5  # how long a request waits for a connection, and how long the pool tries to reconnect
+WEB_SILENT_SECONDS = 3.0  # plus the turn (4 s at most) and the question whether the server works: ten seconds
+# With these options, a connection that was lost without a TCP close is noticed within about ten seconds.
 PATIENCE = {
     "connect_timeout": 5,
     "keepalives_idle": 4,
@@ -26,14 +26,13 @@ PATIENCE = {
 def database_settings(url: str, *, prepare: bool = False) -> dict[str, Any]:
     """
     Return Django's DATABASES entry for `postgresql://user:password@host:port,host:port/name?option=value`, as libpq
-    reads it. From several hosts libpq takes the first that answers and is what `target_session_attrs` asks for.
+    reads it. From several hosts libpq takes the first that answers and has the role in `target_session_attrs`.
 
-    CONN_MAX_AGE is 0 because under daphne a kept connection belongs to a thread that never comes
-    back; the web process pools instead.
+    CONN_MAX_AGE is 0, because Django refuses to pool connections that have another value; the web process pools.
 
     Args:
-        prepare: Plan hot statements once a connection. Not behind a pooler that hands each transaction to another
-            server connection.
+        prepare: Plan hot statements once per connection. Must be off behind a pooler that gives each transaction
+            another session of the server.
     """
     options = conninfo_to_dict(url)
     return {
@@ -44,7 +43,7 @@ def database_settings(url: str, *, prepare: bool = False) -> dict[str, Any]:
         "HOST": options.pop("host", ""),
         "PORT": str(options.pop("port", "")),
         "CONN_MAX_AGE": 0,
-        # A pooler between us and the server may hand each transaction to another backend.
+        # Server-side cursors fail behind a pooler that gives each transaction another session.
         "DISABLE_SERVER_SIDE_CURSORS": True,
         "OPTIONS": {
             **PATIENCE,
@@ -59,19 +58,19 @@ def use_connection_pool(max_size: int) -> None:
     """
     Pool this process's connections.
 
-    Only for the web process, which never forks. In a worker, django-q2's sentinel forks replacements later: the pool's
-    sockets would be in both processes, and each would read the other's rows.
+    Only for the web process, which never forks. In a worker, django-q2's sentinel forks replacements later: both
+    processes would share the pool's sockets, and each would read the other's rows.
     """
     from django.db import connections
 
     WatchedConnection.silent_seconds = WEB_SILENT_SECONDS
-    connections.close_all()  # what was opened before belongs to no pool, and could not be given back to one
+    connections.close_all()  # a connection opened before now belongs to no pool, and could not be returned to one
     connections.settings["default"]["OPTIONS"]["pool"] = {
         "min_size": 1,
         "max_size": max_size,
         "timeout": POOL_SECONDS,
         "connection_class": WatchedConnection,
-        # Its pauses double: after a long outage it would sit one out beside a server that is back.
+        # Give up soon: the pool doubles its pauses, and would sit out a long one after the server is back.
         "reconnect_timeout": POOL_SECONDS,
     }
     if "replica" in connections.settings:
@@ -85,7 +84,7 @@ def use_connection_pool(max_size: int) -> None:
 
 
 def connect_directly(**options: Any) -> psycopg.Connection[tuple[Any, ...]]:
-    """Open a connection beside Django's and the pool's, in autocommit mode; `options` go before the settings'."""
+    """Open a connection besides Django's and the pool's, in autocommit mode; `options` override the settings."""
     from django.db import connections
 
     parameters = connections["default"].get_connection_params()

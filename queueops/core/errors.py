@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from queueops.core.values.near_names import nearest
 
-MAX_FIELDS_TOLD = 50  # of one error; of a body of 150,000 wrong ones the answer would be megabytes
+MAX_FIELDS_TOLD = 50  # of one error; a body with 150,000 wrong fields would get an answer of megabytes
 
 
 class QueueOpsError(Exception):
@@ -38,7 +38,7 @@ class QueueOpsError(Exception):
 
     @classmethod
     def default_message(cls) -> str:
-        """Return the docstring's first line, so that a class with no message still says something."""
+        """Return the docstring's first line: an error that is raised without a message still says something."""
         lines = (cls.__doc__ or "").strip().splitlines()
         return lines[0] if lines else cls.code.replace("_", " ").capitalize() + "."
 
@@ -86,7 +86,7 @@ def fields_of(error: ValidationError, prefix: str = "", *, known: Collection[str
     Return what is wrong with each field, by its path: the `fields` of an error of ours.
 
     Args:
-        known: The fields that there are. For any other field the message names the nearest of them.
+        known: The fields that exist. For a field that does not, the message names the nearest of them.
     """
     found: dict[str, list[str]] = {}
     for item in error.errors(include_url=False, include_context=False, include_input=False):

@@ -17,7 +17,7 @@ PAGES: dict[str, Page] = {}
 
 
 def generated_page(path: str) -> Callable[[Page], Page]:
-    """Register a page by its path below docs/; the function returns its whole text."""
+    """Register the function that returns a page's whole text, by the page's path below docs/."""
 
     def register(page: Page) -> Page:
         PAGES[path] = page
@@ -37,7 +37,7 @@ def write_pages(docs: Path) -> list[str]:
 
 
 def stale_pages(docs: Path) -> list[str]:
-    """Return the paths of the pages that are missing or differ from what the code says now."""
+    """Return the paths of the pages that are missing or differ from the text that the code produces now."""
     return [
         path
         for path, page in sorted(PAGES.items())

@@ -11,7 +11,7 @@ MAIL_TIMEOUT_SECONDS = 20
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """Named as Django's settings EMAIL_*."""
+    """A mail server; the fields are named as Django's settings EMAIL_*."""
 
     host: str
     port: int
@@ -22,7 +22,7 @@ class MailServer:
 
 
 def mail_server(url: str) -> MailServer:
-    """Read `smtp://user:password@host:port`; without an URL the host is empty, and nobody sends."""
+    """Read `smtp://user:password@host:port`; without a URL the host is empty, and no mail is sent."""
     parts = urlsplit(url)
     return MailServer(
         host=parts.hostname or "",

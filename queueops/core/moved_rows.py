@@ -1,8 +1,8 @@
 """
-How rows of a project go with it to another installation: one sort of rows is read by one SELECT, which is asked again
-on both sides to compare.
+How a project's rows move with it to another installation. One SELECT reads one sort of rows, and is run again on both
+sides to compare them.
 
-The SELECT therefore names nothing that the other database chooses by itself: numbers of rows, sealed secrets.
+The SELECT therefore names no column whose value the other database chooses itself: row numbers and sealed secrets.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Sort:
     One sort of rows.
 
     Attributes:
-        rows: Which of the table's, as a condition on `own`.
-        leaves: Columns that the other database fills by itself.
-        read: Instead of all other columns of these rows, as they are.
-        write: How rows that were read, in the table `given`, come into the other database; in this order.
+        rows: Which rows of the table, as a condition on `own`.
+        leaves: Columns that the other database fills itself.
+        read: The SELECT; by default all other columns of these rows.
+        write: Statements that store the rows, which are in the table `given`, in the other database; in this order.
         known_by: The column of `given` that names a row's sealed secret, which is in the table `sealed` as `name`.
-        is_watched: People may change such rows while the project is paused: the move looks whether anybody did.
-        names_jobs: They come after the jobs and batches that they name.
+        is_watched: People may change such rows while the project is paused, so the move checks whether anybody did.
+        names_jobs: The rows name jobs and batches, and are written after these.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""NOTIFY: a hint that something happened. Whoever misses it finds out by polling."""
+"""NOTIFY: a hint that something happened. A process that misses the hint finds out by polling."""
 
 from enum import StrEnum
 from typing import Any
@@ -7,7 +7,7 @@ from django.db import connection
 
 
 class Channel(StrEnum):
-    """Payloads are empty: identical notifications of one transaction arrive once."""
+    """Channels of NOTIFY. Payloads are empty, so that a transaction's equal notifications arrive once."""
 
     READY = "queueops_ready"  # a job may be claimable
     CANCEL = "queueops_cancel"  # a running job was cancelled or reset
@@ -15,6 +15,6 @@ class Channel(StrEnum):
 
 
 def notify(channel: Channel) -> None:
-    """Notify at the commit of the caller's transaction, in one message with it. Commits with NOTIFY queue up."""
-    ours: Any = connection  # the stubs do not know our backend
+    """Notify when the caller's transaction commits, in one message with COMMIT. Commits with NOTIFY run one by one."""
+    ours: Any = connection  # the stubs lack our backend's methods
     ours.announce(channel.value)

@@ -13,7 +13,7 @@ OPERATOR_NAME = "operator"
 class OperatorAccount:
     """
     Attributes:
-        password: Only when the account was made by this call: it is stored hashed and shown once.
+        password: None unless this call made the account: the password is stored hashed and shown once.
     """
 
     name: str

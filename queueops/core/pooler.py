@@ -1,4 +1,4 @@
-"""Whether a pooler stands before the database that gives each transaction to another of the server's sessions."""
+"""Finds out whether a pooler before the database gives each transaction another session of the server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import connection
 from queueops.core.database import UnsuitableDatabase, connect_directly
 
 ROUNDS = 5
-ANSWER_SECONDS = 5.0  # a pooler of sessions may have none left for the second connection
+ANSWER_SECONDS = 5.0  # a pooler in session mode may have no session left for the second connection
 POOLED = (
     "Between QueueOps and PostgreSQL a pooler hands each transaction to another session of the server: notifications "
     "and prepared statements would reach other clients. Set QUEUEOPS_LISTEN=off, or connect through a pool of sessions "
@@ -21,7 +21,7 @@ POOLED = (
 
 def ensure_session_is_ours() -> None:
     """
-    Refuse shared sessions if LISTEN is on, which needs a session to itself.
+    Refuse shared sessions if LISTEN is on, because LISTEN needs a session of its own.
 
     Raises:
         UnsuitableDatabase: Sessions are shared.
@@ -32,8 +32,8 @@ def ensure_session_is_ours() -> None:
 
 def are_sessions_shared() -> bool:
     """
-    Ask on two connections in turn which process of the server answers. If they share a process, or a connection's
-    process changes, sessions are shared. Without a pooler, the process is the one that the handshake named, and nothing
+    Ask on two connections in turn which process of the server answers. If the connections share a process, or one's
+    process changes, sessions are shared. Without a pooler, the process that the handshake named answers, and nothing
     more is asked.
     """
     connection.ensure_connection()
@@ -49,7 +49,7 @@ def are_sessions_shared() -> bool:
             for one, seen in ((first, mine), (second, others), (second, others)):
                 backend = _backend(one)
                 if backend is None:
-                    return False  # the other idles, and keeps its session
+                    return False  # the other connection is idle, and yet keeps its session
                 seen.add(backend)
         return len(mine) > 1 or len(others) > 1 or bool(mine & others)
 

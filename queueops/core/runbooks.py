@@ -11,12 +11,12 @@ from django.conf import settings
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-_MARKED = re.compile(r"`([^`]+)`|\*([^*]+)\*")  # in one pass: a star within code is none of emphasis
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which no web process serves: their words stay
+_MARKED = re.compile(r"`([^`]+)`|\*([^*]+)\*")  # in one pass, so that a star within code does not mark emphasis
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")  # to pages of docs/, which no web process serves: the words stay
 
 
 class Section(NamedTuple):
-    """The first has no heading: it says what the alert means."""
+    """A section of a runbook. The first has no heading and says what the alert means."""
 
     heading: str
     body: SafeString
@@ -27,10 +27,11 @@ def read_runbook(kind: str) -> tuple[str, tuple[Section, ...]]:
     """
     Return a runbook's title and sections.
 
-    Knows what runbooks use: one title, second-level headings, paragraphs, lists of one level, code and emphasis.
+    It reads only the Markdown that runbooks use: one title, second-level headings, paragraphs, lists of one level, code
+    and emphasis.
 
     Raises:
-        FileNotFoundError: There is none of that name.
+        FileNotFoundError: No runbook has that name.
     """
     title, *parts = re.split(r"^## ", runbook_text(kind), flags=re.MULTILINE)
     first, _, meaning = title.partition("\n")
@@ -46,7 +47,7 @@ def runbook_text(kind: str) -> str:
     Return a runbook as it was written, in Markdown.
 
     Raises:
-        FileNotFoundError: There is none of that name.
+        FileNotFoundError: No runbook has that name.
     """
     return (settings.BASE_DIR / "docs" / "runbooks" / f"{kind}.md").read_text(encoding="utf-8")
 
@@ -66,7 +67,7 @@ def _blocks(body: str) -> SafeString:
 
 
 def _joined(block: str) -> list[str]:
-    """Lines that go on an item or a paragraph, put together."""
+    """Return the lines, with those that continue an item or a paragraph joined to it."""
     joined: list[str] = []
     for line in block.splitlines():
         words = line.strip()

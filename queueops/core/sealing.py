@@ -1,10 +1,11 @@
 """
-Values that only keys of the settings open: payloads, results and texts that carry pieces of them.
+Encrypts payloads, results and texts that hold pieces of them, with the keys of QUEUEOPS_PAYLOAD_KEYS.
 
-A sealed value is a token in the place of the value: `queueops!sealed!<key's name>!<Fernet token>`, in JSON as a string.
-The sealed content is JSON. A text may have tokens among other words; opening it puts each value where its token was.
+A sealed value is replaced by a token, `queueops!sealed!<key's name>!<Fernet token>`, which in JSON is a string. The
+encrypted content is JSON. A text may have tokens among other words; opening it puts each value in its token's place.
 
-Nobody outside may write a token: with one copied from a dump, a producer could have it opened. `defused` sees to that.
+Input may hold no token: a producer could have a token that was copied from a dump opened. `defused` breaks tokens in
+input.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from .errors import QueueOpsError
 from .secret_key import development_payload_key
 
 MARK = "queueops!sealed!"
-STORED = "queueops!stored!"  # begins what stands for a value that is kept elsewhere, see jobs/features/results
-MARKS = "queueops!s"  # how both begin
+STORED = "queueops!stored!"  # begins a reference to a value that is stored elsewhere, see jobs/features/results
+MARKS = "queueops!s"  # how both marks begin
 TOKEN = re.compile(MARK + r"([A-Za-z0-9_-]{1,40})!([A-Za-z0-9_=-]+)")
 _WHOLE_IN_JSON = rf'(?<!\\)"{TOKEN.pattern}"'
 IN_JSON = re.compile(f"{_WHOLE_IN_JSON}|{TOKEN.pattern}")
 DEVELOPMENT = "development"  # the name of development's own key
-WITHHELD = "its text is left out, as the project's payloads are encrypted"  # where no reader would open it
-STANDS_IN = "(encrypted; "  # how what stands for a value begins that is not shown
+WITHHELD = "its text is left out, as the project's payloads are encrypted"  # shown where no code would open it
+STANDS_IN = "(encrypted; "  # how the text begins that is shown instead of a value
 
 Opening = Callable[[], bool]
 
@@ -64,7 +65,7 @@ _may_open: ContextVar[Opening | None] = ContextVar("may_open", default=_always)
 
 @contextmanager
 def opened_if(allowed: Opening) -> Iterator[None]:
-    """In the block, models show sealed values only if `allowed` says so; it is asked when a sealed value is met."""
+    """In the block, models open a sealed value only if `allowed`, called when one is met, returns True."""
     token = _may_open.set(allowed)
     try:
         yield
@@ -74,7 +75,7 @@ def opened_if(allowed: Opening) -> Iterator[None]:
 
 @contextmanager
 def left_sealed() -> Iterator[None]:
-    """In the block, models have tokens as they are stored, for code that writes them somewhere else."""
+    """In the block, models keep tokens as they are stored, for code that copies them elsewhere."""
     token = _may_open.set(None)
     try:
         yield
@@ -83,7 +84,7 @@ def left_sealed() -> Iterator[None]:
 
 
 def payload_keys() -> dict[str, str]:
-    """The keys by name, the newest first: it seals, each of them opens."""
+    """Return the keys by name, the newest first: the newest encrypts, and each of them decrypts."""
     config = settings.QUEUEOPS
     if config.payload_keys:
         return dict(config.payload_keys)
@@ -108,7 +109,7 @@ def is_sealed(text: str) -> bool:
 
 
 def is_whole_sealed(text: str) -> bool:
-    """Whether JSON text is one token; otherwise a payload is an object."""
+    """Whether JSON text is one token; a payload that is not sealed is an object."""
     return text.startswith(f'"{MARK}')
 
 
@@ -158,7 +159,7 @@ def open_bytes(content: bytes) -> bytes:
 
 
 def shown_bytes(content: bytes) -> bytes:
-    """`open_bytes` of JSON, as `shown_json`."""
+    """Open the bytes of a JSON document as `open_bytes` does, for the reader of this context; see `shown_json`."""
     if not content.startswith(MARK.encode()) or (show := _showing()) is None:
         return content
     found = TOKEN.fullmatch(content.decode())
@@ -172,7 +173,7 @@ def seal_text(text: str) -> str:
 
 def open_json(text: str) -> str:
     """
-    Return JSON text with each token's value in its place.
+    Return JSON text with each token replaced by its value.
 
     Raises:
         SealedAway
@@ -192,7 +193,8 @@ def open_text(text: str) -> str:
 
 def shown_json(text: str) -> str:
     """
-    Open JSON as `open_json` does, for the reader of this context. A value that is not theirs, or has no key, says so.
+    Open JSON as `open_json` does, for the reader of this context. A text stands in for a value that the reader may not
+    see or whose key is missing.
     """
     if MARK not in text or (show := _showing()) is None:
         return text
@@ -200,27 +202,27 @@ def shown_json(text: str) -> str:
 
 
 def shown_text(text: str) -> str:
-    """`open_text`, likewise."""
+    """Do for a text what `shown_json` does for JSON."""
     if MARK not in text or (show := _showing()) is None:
         return text
     return _in_text(text, show)
 
 
 def defused(text: str) -> str:
-    """Return a text from outside so that no reader takes it for a sealed one, or for one that is kept elsewhere."""
+    """Return a text from outside with its marks broken, so that it cannot pass for a token or a stored reference."""
     if MARKS not in text:
         return text
     return text.replace(MARK, MARK.replace("!", " ")).replace(STORED, STORED.replace("!", " "))
 
 
 def keys_in(text: str) -> set[str]:
-    """The names of the keys that a text's tokens need."""
+    """Return the names of the keys that a text's tokens need."""
     return {found[1] for found in TOKEN.finditer(text)}
 
 
 def reseal(text: str) -> str:
     """
-    Seal the sealed values of a text, or of JSON text, with the newest key. Values that have that key stay as they are.
+    Seal a text's (or JSON text's) sealed values anew with the newest key. Values under that key stay as they are.
 
     Raises:
         SealedAway, PayloadKeysMissing
@@ -248,7 +250,7 @@ def _decrypted(name: str, token: str) -> bytes:
         raise SealedAway(name)
     try:
         return _cipher(key).decrypt(token)
-    except InvalidToken:  # another key of the same name
+    except InvalidToken:  # the settings hold another key of the same name
         raise SealedAway(name) from None
 
 
@@ -267,7 +269,7 @@ def _in_json(text: str, opening: Callable[[str, str], str]) -> str:
     def put(found: re.Match[str]) -> str:
         if found[1] is not None:
             return opening(found[1], found[2])
-        return json.dumps(_as_text(opening(found[3], found[4])))[1:-1]  # among other words of a string
+        return json.dumps(_as_text(opening(found[3], found[4])))[1:-1]  # amid other words of a JSON string
 
     return IN_JSON.sub(put, text)
 

@@ -1,4 +1,4 @@
-"""Development's keys, each made once for a data directory."""
+"""The keys of development, each made once for a data directory."""
 
 import base64
 import contextlib
@@ -15,7 +15,7 @@ def development_secret_key(data_dir: Path) -> str:
     Return the key kept in `<data_dir>/secret_key` (mode 600), made by whichever process comes first.
 
     Raises:
-        BadConfiguration: It can neither be read nor made there.
+        BadConfiguration: The key can neither be read nor made there.
     """
     try:
         return _kept(data_dir / "secret_key", new=secrets.token_urlsafe(64))
@@ -43,7 +43,7 @@ def _kept(path: Path, *, new: str) -> str:
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(new)
-        # A link fails where the name is taken: two first starts at once end up with one key.
+        # Linking fails if the name is taken: two processes that start at once get the same key.
         with contextlib.suppress(FileExistsError):
             path.hardlink_to(draft)
     finally:

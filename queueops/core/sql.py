@@ -1,11 +1,11 @@
 """
 Hot and locking SQL lives in files, `sql/<verb>_<noun>.sql` of an app or of one of its features.
 
-Text that several statements share is a fragment. It stands in `sql/fragments/<name>.sql`, with columns of a table
-`job`. A statement writes `{{name}}` for that text with bare columns, `{{name parked}}` for the text with columns of
-`parked`. Code writes the fragments that follow from an enumeration; `define_fragments` names them. The clocks of
-`clock.py` are fragments of every app. A statement has variants where one of its fragments has: `name@variant` stands in
-for `name` there.
+Text that several statements share is a fragment in `sql/fragments/<name>.sql`, which writes columns as `job.column`. A
+statement includes it as `{{name}}`, with bare columns, or as `{{name parked}}`, with columns of `parked`. Fragments
+that follow from an enumeration are made by code and registered with `define_fragments`. The clocks of `clock.py` are
+fragments of every app. A variant of a statement uses the fragment `name@variant`, where there is one, instead of
+`name`.
 """
 
 import re
@@ -30,7 +30,7 @@ _written: dict[tuple[str, str], str] = {}
 
 
 def define_fragments(package: str, texts: Mapping[str, str]) -> None:
-    """Give an app's statements fragments that are written by code. An app does so as its models are loaded."""
+    """Register fragments that code makes for an app's statements. An app calls this while its models are loaded."""
     _written.update({(package, name): text for name, text in texts.items()})
 
 
@@ -45,10 +45,10 @@ def load_sql(package: str, name: str, variant: str = "") -> str:
     Args:
         package: Dotted name of the app, `jobs`.
         name: File name without its suffix, `claim_jobs`.
-        variant: The variant whose fragments stand in for the others.
+        variant: Fragments of this variant replace the plain ones.
     """
     text = _without_header(package, name)
-    while "{{" in text:  # a fragment may hold others
+    while "{{" in text:  # a fragment may include others
         text = re.sub(
             r"\{\{(\w+) ?(\w*)\}\}",
             lambda found: _with_columns_of(found[2], _fragment(package, found[1], variant)),
@@ -58,7 +58,7 @@ def load_sql(package: str, name: str, variant: str = "") -> str:
 
 
 def _with_columns_of(table: str, fragment: str) -> str:
-    """Return a fragment for a table; one in it that names none is for the same."""
+    """Return a fragment with columns of a table; fragments in it that name no table get the same one."""
     text = re.sub(r"\bjob\.", f"{table}." if table else "", fragment)
     return re.sub(r"\{\{(\w+)\}\}", rf"{{{{\1 {table}}}}}", text) if table else text
 
@@ -80,7 +80,7 @@ def _without_header(package: str, name: str) -> str:
 
 @cache
 def _files(package: str) -> Mapping[str, Path]:
-    """Return the files of an app's folders `sql` by the names of their statements, `fragments/<name>` for fragments."""
+    """Return statement name -> file of all folders `sql` of an app; a fragment is named `fragments/<name>`."""
     [root] = import_module(package).__path__
     folders = [folder for folder in Path(root).rglob("sql") if folder.is_dir()]
     found = [
@@ -94,8 +94,8 @@ def _files(package: str) -> Mapping[str, Path]:
 
 def read_statements(package: str) -> None:
     """
-    Read every statement of an app now. An upgrade may write over the files under a process, whose code would be given
-    the statements of another version at their first use.
+    Read every statement of an app now. An upgrade may replace the files while the process runs: its code would then
+    load statements of another version at their first use.
     """
     for name in _files(package):
         _without_header(package, name)
@@ -104,9 +104,9 @@ def read_statements(package: str) -> None:
 @contextmanager
 def hot_cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
     """
-    A cursor of Django's connection that binds on the server, so that hot statements are planned once.
+    Open a cursor on Django's connection that binds parameters on the server, so that hot statements are planned once.
 
-    Django's own cursors write the parameters into the text. Errors come out as django.db's.
+    Django's own cursors write the parameters into the text. Errors are raised as django.db's.
     """
     connection.ensure_connection()
     with of_the_block(connection), connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
@@ -128,16 +128,16 @@ def run_sql_as(
     binary: bool = False,
 ) -> list[Row]:
     """
-    Do what `run_sql` does, and make a `row` of each, by the columns' names.
+    Do what `run_sql` does, and make a `row` of each row, by the columns' names.
 
     Args:
-        binary: The server sends values in binary, which are read faster than text. JSON comes as objects then.
+        binary: Have the server send values in binary, which are read faster than text. JSON then comes as objects.
     """
     return _run(package, name, parameters, partial(_by_name, row), variant=variant, binary=binary)
 
 
 def _by_name(row: type[Row], cursor: Any) -> RowMaker[Row]:
-    """Do what psycopg's class_row does; for a named tuple, without making a dictionary a row."""
+    """Do what psycopg's class_row does; for a named tuple, without making a dictionary for each row."""
     names = [column.name for column in cursor.description or ()]
     fields = getattr(row, "_fields", ())[: len(names)]
     if len(names) == 1 or set(fields) != set(names):
@@ -169,7 +169,8 @@ def _run(
 @cache
 def _numbered(package: str, name: str, variant: str) -> tuple[bytes, tuple[str, ...]]:
     """
-    Return a statement with $1, $2 ..., and their names; psycopg would rewrite a statement of over 4 kB at each run.
+    Return a statement with $1, $2 ..., and the parameters' names. psycopg itself would rewrite a statement of over 4 kB
+    at each run.
     """
     names: dict[str, int] = {}
     text = re.sub(
@@ -181,15 +182,15 @@ def _numbered(package: str, name: str, variant: str) -> tuple[bytes, tuple[str, 
 
 
 def nullable(values: Sequence[Any]) -> list[Any] | None:
-    """An array parameter; null when every entry is: unnest pads it, and an array of nulls costs as any other."""
+    """Return an array parameter, or null if all entries are: unnest pads null, and an array of nulls costs as much."""
     return None if _is_nothing(values) else list(values)
 
 
 def plain_array(values: Sequence[Any]) -> str | None:
     """
-    An array parameter of numbers or UUIDs as PostgreSQL writes it; null when every entry is.
+    Return an array parameter of numbers or UUIDs as PostgreSQL writes it; null when every entry is.
 
-    psycopg examines each element for characters that need quoting; these have none.
+    psycopg would examine each element for characters that need quoting, which these never have.
     """
     if _is_nothing(values):
         return None
@@ -197,14 +198,14 @@ def plain_array(values: Sequence[Any]) -> str | None:
 
 
 def text_array(values: Sequence[str | None]) -> str | None:
-    """An array parameter of any texts as PostgreSQL writes it; see `plain_array`."""
+    """Return an array parameter of any texts as PostgreSQL writes it; see `plain_array`."""
     if _is_nothing(values):
         return None
     return "{" + ",".join(["NULL" if value is None else f'"{_escaped(value)}"' for value in values]) + "}"
 
 
 def _is_nothing(values: Sequence[Any]) -> bool:
-    """Whether every entry is null; by `count`, as a generator takes ten times as long for thousands of them."""
+    """Whether every entry is null; `count` takes a tenth of a generator's time for thousands of entries."""
     return not values or (values[0] is None and values.count(None) == len(values))
 
 

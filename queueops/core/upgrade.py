@@ -1,4 +1,4 @@
-"""Whether the database's tables are those of this version, and whether they can become so."""
+"""Whether the database's tables are those of this version, and whether migrations can bring them there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from .database import UnsuitableDatabase
 
-# Each app's initial migration replaces a chain that this version no longer has; this commit has it last.
+# Each app's initial migration replaces a chain of migrations; this commit is the last that still has the chain.
 LAST_WITH_THE_CHAIN = "a74cac7"
 
 
@@ -36,15 +36,15 @@ def is_migrated() -> bool:
 
 def ensure_upgradable(database: Any) -> None:
     """
-    Check the applied migrations before Django does. Django applies a migration as a whole, or takes it for applied as a
-    whole. If a database has only a part of what a migration replaces, Django stops with a traceback, or makes again
-    what is there.
+    Check the applied migrations before Django does. Django applies a migration whole, or regards it as applied whole.
+    If a database has only a part of what a migration replaces, Django stops with a traceback, or creates existing
+    tables again.
 
     Args:
         database: One of Django's connections.
 
     Raises:
-        UnsuitableDatabase: It stands in the middle of a chain of migrations that this version has replaced.
+        UnsuitableDatabase: The database has only a part of a chain of migrations that this version has replaced.
     """
     loader = MigrationLoader(database, load=False)
     loader.load_disk()

@@ -1,4 +1,4 @@
-"""Which version this is, and of which commit."""
+"""Which version and commit this is."""
 
 import contextlib
 import subprocess
@@ -12,10 +12,10 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 @cache
 def commit() -> str:
-    """Return the commit, short: what the image was built with, else the checkout's; empty where neither is known."""
+    """Return the short hash of the commit that the image was built from, else of the checkout's; empty if unknown."""
     with contextlib.suppress(OSError):
         return (CHECKOUT / ".commit").read_text(encoding="utf-8").strip()
-    if not (CHECKOUT / ".git").exists():  # else a checkout around this one would answer
+    if not (CHECKOUT / ".git").exists():  # git would otherwise answer for a repository around this directory
         return ""
     with contextlib.suppress(OSError):
         git = ("git", "-C", str(CHECKOUT), "rev-parse", "--short", "HEAD")
@@ -24,5 +24,5 @@ def commit() -> str:
 
 
 def full_version() -> str:
-    """`1.0.0 (3f2a9c1)`, or without a commit `1.0.0`."""
+    """Return `1.0.0 (3f2a9c1)`, or `1.0.0` if no commit is known."""
     return f"{VERSION} ({found})" if (found := commit()) else VERSION

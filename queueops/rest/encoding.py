@@ -1,4 +1,4 @@
-"""Bodies that are sent compressed, and answers that are."""
+"""Compressed request bodies and compressed answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from queueops.core.web.requests.body_cap import too_large
 from .errors import MalformedGzip, UnsupportedEncoding
 
 BODY_READ_BYTES = 65_536
-MAX_MEMBERS = 1_000  # files that were compressed apart and joined; each costs time and may hold nothing
+MAX_MEMBERS = 1_000  # gzip streams that are joined in one body; each costs time and may hold nothing
 GZIP = 31  # zlib's window bits for gzip with the largest window
 COMPRESSED = ("/api/", "/functions/")
 
@@ -28,7 +28,7 @@ def body_of(request: Request, *, limit_bytes: int, source: IO[bytes] | None = No
     Args:
         limit_bytes: Of the inflated body. The compressed body is capped before Django sees it: core/web/requests/
             body_cap.py.
-        source: Where the body is kept, if it is to be read from there.
+        source: The file from which the body is read, if not from the request.
 
     Raises:
         UnsupportedEncoding
@@ -44,7 +44,7 @@ def body_of(request: Request, *, limit_bytes: int, source: IO[bytes] | None = No
 
 
 class _Inflated(io.RawIOBase):
-    """It holds no more than a block of the compressed and of the inflated body, however large a bomb would become."""
+    """Holds at most a block of the compressed and one of the inflated body, even of a gzip bomb."""
 
     def __init__(self, source: Any, limit_bytes: int) -> None:
         self._source = source
@@ -90,8 +90,8 @@ class CompressedAnswers(GZipMiddleware):
     """
     Compresses the API's JSON where the client takes gzip, and nothing else.
 
-    The length of a compressed page tells of a secret in it to an attacker who can have a guess shown beside it
-    (BREACH). Pages hold a CSRF token and show what addresses say; the API's answers hold no secret that is shown twice.
+    The length of a compressed page reveals a secret in it to an attacker who can place guesses on the same page
+    (BREACH). Pages hold a CSRF token and show text of their URL; the API's answers hold no secret that is shown twice.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

@@ -1,4 +1,4 @@
-"""Errors of the requests themselves; what services refuse has its own classes."""
+"""Errors of the requests themselves; refusals by services have classes of their own."""
 
 from queueops.core.errors import QueueOpsError
 

@@ -1,4 +1,4 @@
-"""The filters of lists. Parameters that are unknown, empty, or given twice are refused: none may widen a list."""
+"""The filters of lists. Unknown, empty and repeated parameters are refused: ignored, each would widen the list."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .pagination import NewestFirst
 
 
 class StrictFilterBackend(DjangoFilterBackend):
-    """A misspelt filter must not answer with everything."""
+    """Refuses unknown filters: a misspelt one must not return every row."""
 
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> QuerySet[Any]:
         filterset = self.get_filterset(request, queryset, view)

@@ -24,7 +24,7 @@ EXAMPLE_CURSOR = "MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx"
 
 def fitting(sizes: Iterable[int]) -> int:
     """
-    Return how many rows of these bytes make a page of at most QUEUEOPS_MAX_PAGE_MB; the first row is always in it.
+    Return how many rows of these sizes make a page of at most QUEUEOPS_MAX_PAGE_MB. A page has at least one row.
     """
     count = total = 0
     for size in sizes:
@@ -39,8 +39,8 @@ class NewestFirst(BasePagination):
     """
     Ordered by -id; the cursor is the last id shown, so rows that arrive meanwhile shift nothing.
 
-    A view whose rows may be large gives a row's bytes by its `weight`, an expression: a page ends before the bytes are
-    too many.
+    A view whose rows may be large has a `weight`, an expression for a row's bytes: a page ends before they are too
+    many.
     """
 
     parameters = frozenset({"cursor", "page_size"})
@@ -75,7 +75,7 @@ class NewestFirst(BasePagination):
     def decode(self, cursor: str, queryset: QuerySet[Any]) -> Any:
         """
         Raises:
-            InvalidQuery: It is no cursor of this list.
+            InvalidQuery: The text is no cursor of this list.
         """
         try:
             text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"==").decode().replace("\0", "")

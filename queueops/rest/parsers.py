@@ -44,7 +44,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class JSONDocument(BaseParser):
-    """For `request.data` and the OpenAPI document; the views read with the functions below."""
+    """The parser for `request.data` and the OpenAPI document; views read bodies with the functions below."""
 
     media_type = JSON
 
@@ -53,7 +53,7 @@ class JSONDocument(BaseParser):
 
 
 class JSONLines(BaseParser):
-    """Names the media type. DRF takes a chunked body, which has no length, for an empty one."""
+    """Names the media type and parses nothing: DRF takes a chunked body, which has no length, for an empty one."""
 
     media_type = NDJSON
 
@@ -66,7 +66,7 @@ def media_type_of(request: Request, *accepted: str) -> str:
     Return the body's media type.
 
     Raises:
-        UnsupportedMediaType: It is none of those accepted (415).
+        UnsupportedMediaType: The media type is not among those accepted (415).
     """
     media_type = request.content_type.partition(";")[0].strip().lower()
     if media_type not in accepted:
@@ -82,11 +82,11 @@ def read_document(request: Request, *, limit_bytes: int | None = None) -> bytes:
     Read a JSON body; an empty one needs no media type.
 
     Args:
-        limit_bytes: By default what one job with the largest payload takes.
+        limit_bytes: By default the size of a body with one job of the largest payload.
 
     Raises:
         UnsupportedMediaType, UnsupportedEncoding, IncompleteBody, MalformedGzip
-        BodyTooLarge: Also if no server in front has cut the body off, and for the inflated body.
+        BodyTooLarge: The body is too large, as sent or inflated; checked here even if no server in front does.
     """
     limit = limit_bytes or max_job_bytes()
     try:
@@ -106,10 +106,11 @@ def max_job_bytes() -> int:
 
 def parse_document(raw: bytes, *, any_number: bool = False) -> Any:
     """
-    Parse UTF-8, with or without its mark. Texts may hold NUL characters, and a number that is too large is infinite.
+    Parse UTF-8, with or without its byte order mark. Texts may hold NUL characters, and a number that is too large
+    becomes infinity.
 
     Args:
-        any_number: Also NaN and infinity, which the caller refuses where they stand.
+        any_number: Accept NaN and infinity, which the caller must refuse.
 
     Raises:
         MalformedJSON: With line and column.
@@ -123,10 +124,10 @@ def parse_document(raw: bytes, *, any_number: bool = False) -> Any:
 
 def without_mark(begin: bytes) -> bytes:
     """
-    The beginning of a body without the byte order mark that Windows' programs put before UTF-8.
+    Return the beginning of a body without the byte order mark that Windows' programs put before UTF-8.
 
     Raises:
-        MalformedJSON: It is UTF-16, as `>` and Out-File of Windows PowerShell write it.
+        MalformedJSON: The body is UTF-16, as `>` and Out-File of Windows PowerShell write it.
     """
     if begin.startswith((b"\xff\xfe", b"\xfe\xff")) or begin[1:2] == b"\0":
         raise MalformedJSON(
@@ -140,7 +141,7 @@ def parse_json(raw: bytes, *, any_number: bool = False) -> Any:
     Parse strictly: UTF-8, no NaN or infinity, no NUL character, no lone surrogates.
 
     Args:
-        any_number: As `parse_document`; NUL characters are left to the caller, too.
+        any_number: As in `parse_document`; the caller must then refuse NUL characters, too.
 
     Raises:
         MalformedJSON: With line and column.
@@ -165,7 +166,7 @@ def parse_object(raw: bytes, *, any_number: bool = False) -> dict[str, Any]:
 
     Raises:
         MalformedJSON, TooDeep
-        InvalidInput: It is not an object.
+        InvalidInput: The body is not an object.
     """
     parsed = parse_json(raw, any_number=any_number) if raw else {}
     if not isinstance(parsed, dict):
@@ -189,7 +190,7 @@ def parse_as(model: type[Model], raw: bytes, *, any_number: bool = False) -> Mod
         return model.model_validate(parsed)
     except ValidationError as error:
         fields = fields_of(error, known=model.model_fields)
-        whole = fields.pop("", None)  # what is wrong with fields together has no path
+        whole = fields.pop("", None)  # an error of several fields together has no path
         raise InvalidInput(whole[0] if whole else "", fields=fields) from None
 
 
@@ -219,11 +220,11 @@ def digest_of(request: Request, raw: bytes, *, path: str = "") -> str:
 @dataclass(frozen=True, slots=True)
 class SpooledLines:
     """
-    The lines of a body that was copied aside.
+    The lines of a body that is kept in a file.
 
     Attributes:
-        lines: To be read once. See `_lines` for one that is too long.
-        digest: Of the request; it must be known before the first line counts.
+        lines: Can be read once. `_lines` says what becomes of a line that is too long.
+        digest: The request's digest, which must be known before the first line is used.
         count: How many lines there are, blank ones left out; no more than `enough` are counted.
     """
 
@@ -240,13 +241,13 @@ def spool_lines(request: Request, *, enough: int) -> SpooledLines:
 
     Raises:
         UnsupportedEncoding, IncompleteBody, MalformedGzip
-        MalformedJSON: It is UTF-16.
-        BodyTooLarge: Inflated it has more than QUEUEOPS_MAX_BODY_MB.
+        MalformedJSON: The body is UTF-16.
+        BodyTooLarge: The inflated body has more than QUEUEOPS_MAX_BODY_MB.
         ClientLeft, OutOfTime: Also while the lines are read.
     """
     digest = _started_digest(request, b"")
     kept = _kept_aside(request)
-    ends = 1  # of lines, the last of which needs none
+    ends = 1  # of lines; the last line needs none
     body = _inflated(request, kept)
     is_first = True
     while block := body.read(LINES_READ_BYTES):
@@ -254,13 +255,13 @@ def spool_lines(request: Request, *, enough: int) -> SpooledLines:
         digest.update(block)
         ends += (without_mark(block) if is_first else block).count(b"\n")
         is_first = False
-    if ends >= enough:  # some may be blank
+    if ends >= enough:  # some lines may be blank, and are not counted
         ends = sum(1 for _ in islice((line for line in _lines(_inflated(request, kept)) if line.strip()), enough))
     return SpooledLines(_lines(_inflated(request, kept)), digest.hexdigest(), ends)
 
 
 def _kept_aside(request: Request) -> IO[bytes]:
-    """The body as it came, to be read again from its start: the server's own file of it, or a copy."""
+    """Return a file of the body as it came, which can be read repeatedly: the server's own file, or a copy."""
     if (kept := request.META.get(BODY)) is not None:
         return cast("IO[bytes]", kept)
     spool = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 (lives as long as the lines)
@@ -284,7 +285,7 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     A line longer than any job may be is cut to its beginning. The service refuses that beginning for its length: the
     error names the line, and memory stays bounded.
     """
-    limit = max_job_bytes() + 1  # one more than the service takes
+    limit = max_job_bytes() + 1  # one byte more than the service accepts
     rest, is_cut, is_first = b"", False, True
     while block := stream.read(LINES_READ_BYTES):
         ensure_wanted()

@@ -125,7 +125,7 @@ class OperatorSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-
 
 
 def describe_requests(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Say what the views' types do not say of every request: no parameter is empty, and some bodies may be."""
+    """Add what the views' types do not say: text parameters may not be empty, and which bodies may be left out."""
     for methods in result["paths"].values():
         for described in methods.values():
             for parameter in described.get("parameters", ()):

@@ -35,7 +35,7 @@ Input = TypeVar("Input", bound=BaseModel)
 
 
 class AlwaysJSON(BaseContentNegotiation):
-    """One renderer: an Accept header has nothing to choose from, and must not turn an error into a 406."""
+    """Always picks the one renderer: an Accept header has no choice, and must not turn an error into a 406."""
 
     def select_parser(self, request: Request, parsers: Any) -> BaseParser | None:
         return next((parser for parser in parsers if parser.media_type == request.content_type), None)
@@ -87,12 +87,12 @@ class CallerView(APIView):
         """Find the caller, then confine the view to the caller's rows."""
         super().initial(request, *args, **kwargs)
         named = request.query_params.get("project")
-        if named and request.auth and named != self.caller.project_id:  # a key's, or it would be told of another's rows
+        if named and request.auth and named != self.caller.project_id:  # its own rows must not pass for the named ones
             raise InvalidQuery(fields={"project": [f"the caller is of the project {self.caller.project_id!r} alone"]})
-        if not (request.method in READS and isinstance(self, CallerListView)):  # those check their filters, too
+        if not (request.method in READS and isinstance(self, CallerListView)):  # lists check their filters, too
             refuse_unknown(request, {"project", *self.query.get(str(request.method), ())})
         method = str(request.method)
-        # Only HTTP's own methods count: the attribute `query` is no handler of QUERY.
+        # Only HTTP's own methods count: the attribute `query` is no handler for a method QUERY.
         handler = getattr(self, method.lower(), None) if method.lower() in self.http_method_names else None
         if handler is not None and self.confines(method):
             setattr(self, method.lower(), confined(request)(handler))
@@ -114,7 +114,7 @@ class CallerView(APIView):
 
 @contextmanager
 def confined(request: Request) -> Iterator[None]:
-    """Within the caller's rows; methods that write have transactions of their own."""
+    """Confine the block to the caller's rows; methods that write begin their own transactions."""
     caller = cast("Caller", request.auth)
     enter = reading_for if request.method in READS else acting_for
     with enter(caller.project_id, caller.user_id, role=ANONYMOUS_ROLE if caller.is_anonymous else API_ROLE):

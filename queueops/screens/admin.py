@@ -19,7 +19,7 @@ from .verbs import VerbsMixin
 
 
 class QueueAdmin(VerbsMixin):
-    """A list over the whole width that counts no table, with the actions that a person may take."""
+    """The base of screens: a list of full width that counts no table, and the actions that a person may take."""
 
     change_list_template: Any = "admin/kit/change_list.html"
     list_fullwidth = True
@@ -58,7 +58,7 @@ class QueueInline(TabularInline):
 
 
 class LabelledInline(QueueInline):
-    """Names each input by its column, whose heading labels no field."""
+    """Labels each input with its column's name, because the column's heading labels no input."""
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest | None, **kwargs: Any) -> Any:
         found = super().formfield_for_dbfield(db_field, request, **kwargs)
@@ -67,7 +67,7 @@ class LabelledInline(QueueInline):
 
 
 class PageAdmin(QueueAdmin):
-    """A row's page shows more than its fields."""
+    """The base of screens where a row's page shows more than the row's fields."""
 
     def shown_of(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return what the page of a stored row shows besides its fields."""
@@ -83,7 +83,7 @@ class PageAdmin(QueueAdmin):
 
 
 class ServiceFormAdmin(PageAdmin):
-    """A form that a service saves, which may refuse what the form has found sound: somebody else was faster."""
+    """A form that a service saves. The service may refuse what the form accepted, if somebody else was faster."""
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:

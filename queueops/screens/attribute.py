@@ -9,9 +9,9 @@ Value = TypeVar("Value")
 
 class TypedAttribute(Generic[Value]):
     """
-    A value that a screen keeps on a row or a request, for whoever reads it later in the same request.
+    A value that a screen keeps on a row or a request, for code that reads it later in the same request.
 
-    A ModelAdmin can keep nothing of the kind: all requests share it.
+    A ModelAdmin cannot keep the value, because all requests share the ModelAdmin.
     """
 
     def __init__(self, name: str) -> None:
@@ -25,5 +25,5 @@ class TypedAttribute(Generic[Value]):
         return value
 
     def find(self, owner: object) -> Value | None:
-        """Return None where nobody has set it."""
+        """Return the value, or None if it is not set."""
         return getattr(owner, self.name, None)

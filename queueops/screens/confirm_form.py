@@ -1,4 +1,4 @@
-"""A form that says what its figures mean, and is saved only once that was read."""
+"""A form that explains its figures, and is saved only once a person confirms having read the explanation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AskingForm(forms.ModelForm):  # type: ignore[type-arg]
     Attributes:
         stored: The row as it is; None for a new one.
         warnings: What the figures mean, shown above the form.
-        asks_first: Whether the form is sound and is not to be saved yet.
+        asks_first: Whether a valid form is not saved yet, but shown again to be confirmed.
     """
 
     reason = optional_reason("Optional; kept in the audit trail with the figures before and after.")
@@ -32,7 +32,7 @@ class AskingForm(forms.ModelForm):  # type: ignore[type-arg]
         self.asks_first = False
         model = type(self.instance)
         self.stored: Any = model.objects.filter(pk=self.instance.pk).first() if self.instance.pk else None
-        if SEEN_AT in self.fields and self.stored:  # it has no fields for those who may only look
+        if SEEN_AT in self.fields and self.stored:  # people who may only view get a form without fields
             self.fields[SEEN_AT].initial = self.stored.updated_at.isoformat()
 
     @property

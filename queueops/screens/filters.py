@@ -14,11 +14,11 @@ from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 
 from .paging import as_uuid
 
-MAX_PROJECTS_LISTED = 500  # of a drop-down; beyond them a project's own page leads to its jobs
+MAX_PROJECTS_LISTED = 500  # in a drop-down; a project's own page leads to its jobs in any case
 
 
 class Choice(DropdownFilter):
-    """One of some values of a column; of `parameter_name`'s own, unless `column` names another."""
+    """Filters by one value of a column: that of the name `parameter_name`, unless `column` names another."""
 
     column = ""
 
@@ -47,7 +47,7 @@ class ProjectFilter(Choice):
 
 
 class ExactText(TextFilter):
-    """Typed in full: a part of a text would have to be looked for in every row."""
+    """A text that is typed in full: a search for a part of a text would read every row."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         given = self.value()

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 NOTHING = "-"
 MAX_UNITS = 2
-LATER = ("grey", "help")  # tone and sign of a word that a later version has stored
+LATER = ("grey", "help")  # tone and sign for a state that this version lacks and a later version has stored
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -63,7 +63,7 @@ def ago(moment: datetime | None) -> SafeString | str:
 
 
 def ahead(moment: datetime | None) -> SafeString | str:
-    """`in 5 min`; `now` once it has come, for what is foreseen is never past."""
+    """`in 5 min`; `now` once the moment has come, because a forecast is never in the past."""
     if moment is None:
         return NOTHING
     seconds = (moment - timezone.now()).total_seconds()
@@ -75,7 +75,7 @@ def age(moment: datetime) -> SafeString:
 
 
 def short_id(identifier: UUID) -> SafeString:
-    """The last part of a UUIDv7: the first is the time, alike for all that came together."""
+    """The last part of a UUIDv7. The first part is the time, which rows that were made together share."""
     return format_html('<code class="qo-id" title="{}">…{}</code>', identifier, str(identifier)[-8:])
 
 
@@ -104,7 +104,7 @@ def bar(percent: float, label: str = "") -> SafeString:
 
 
 def list_of(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
-    """Facts that are known, in order."""
+    """Return the pairs that have a value, in order."""
     return [(label, value) for label, value in pairs if value not in (None, "")]
 
 

@@ -17,7 +17,7 @@ MAX_MINUTES_AHEAD = 366 * 24 * 60
 
 
 class SuggestingWidget(UnfoldAdminTextInputWidget):
-    """Takes any text, and offers names that there are."""
+    """Takes any text, and suggests existing names."""
 
     def __init__(self, suggestions: Callable[[], Iterable[str]], attrs: dict[str, Any] | None = None) -> None:
         super().__init__({"autocomplete": "off", **(attrs or {})})
@@ -31,7 +31,7 @@ class SuggestingWidget(UnfoldAdminTextInputWidget):
 
 
 class UnrenderedTextarea(UnfoldAdminTextareaWidget):
-    """Takes text and shows none: what was typed is not sent back to the page, not even beside an error."""
+    """Takes text and shows none: typed text is never sent back to the page, not even beside an error."""
 
     def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context(name, None, attrs)
@@ -43,7 +43,7 @@ def set_choices(form: forms.BaseForm, name: str, choices: Iterable[tuple[str, st
 
 
 def offer(form: forms.BaseForm, name: str, values: Iterable[str], *, none: str = "") -> None:
-    """Let a person choose one of the values, or no value, which the words `none` stand for."""
+    """Let a person choose one of the values, or no value; the argument `none` is the label for no value."""
     set_choices(form, name, [*([("", none)] if none else []), *((value, value) for value in values)])
 
 
@@ -52,7 +52,7 @@ def set_queryset(form: forms.BaseForm, name: str, queryset: QuerySet[Any]) -> No
 
 
 class ConfirmForm(forms.Form):
-    """Nothing but yes. `rows` are what the action is about."""
+    """A form without fields, to confirm an action on `rows`."""
 
     required_css_class = "required"
 

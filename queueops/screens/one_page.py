@@ -1,4 +1,4 @@
-"""Lists of rows that nobody counts: one page by the primary key."""
+"""Lists that count no rows: one page at a time, by the primary key."""
 
 from __future__ import annotations
 

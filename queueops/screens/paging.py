@@ -1,5 +1,5 @@
 """
-Lists that open on millions of rows.
+Lists of tables with millions of rows.
 
 Nothing counts a large table. Pages go by id, newest first, so that a page costs the same however deep it is. A filter
 without an index of its own looks through windows of WINDOW rows, newest first. After MAX_WINDOWS_OF_A_PAGE it offers
@@ -29,12 +29,12 @@ from .admin import QueueAdmin
 
 WINDOW = 50_000
 MAX_WINDOWS_OF_A_PAGE = 10  # looked through for one page; about 25 ms each from memory
-SEARCH_SECONDS = 0.25  # after which no further window is begun: from a cold disk one may take that long
+SEARCH_SECONDS = 0.25  # after this, no further window is begun: one window from a cold disk may take as long
 MAX_LISTED_COUNTED = 10_000  # rows of a list that nothing but its own default narrows: some milliseconds
 BEFORE = "before"
 MAX_NUMBER_LENGTH = 19  # a bigint's digits
 
-# Parameters of a list's address that are no filters.
+# Parameters of a list's address that do not filter.
 NOT_FILTERS = ("before", "p", "o", "all")
 # An id is made by a web process's clock, created_at by the database's.
 CLOCK_SLACK = timedelta(hours=1)
@@ -47,7 +47,7 @@ def _label_of(spec: Any, value: str) -> str:
 
 
 class OlderPages(Paginator):  # type: ignore[type-arg]
-    """Stands in for Django's, which counts; the changelist has the page already."""
+    """Replaces Django's paginator, which counts rows; the changelist already has its page."""
 
     template_name = "admin/kit/older_pages.html"
 
@@ -66,7 +66,7 @@ class BoundedChangeList(TypedChangeList):
 
     Attributes:
         older_before: The next page's `before`; None on the last.
-        searched_back_to: Where the window ended, when rows beyond it may match too.
+        searched_back_to: The time at which the search stopped, if older rows may match too; else None.
     """
 
     first_words, next_words = "Newest", "Older"
@@ -126,7 +126,7 @@ class BoundedChangeList(TypedChangeList):
 
     @property
     def chips(self) -> list[dict[str, str]]:
-        """Each filter that narrows the list, in words, with the address of the list without it; "": it stays."""
+        """Each filter that narrows the list, in words, with the address of the list without it; "": it always holds."""
         chips = []
         for spec in self.filter_specs:
             names = [name for name in spec.expected_parameters() if self.params.get(name)]
@@ -149,7 +149,7 @@ class BoundedChangeList(TypedChangeList):
             return rows, None
         exact = self.model_admin.rows_by_index(rows, wanted)
         if exact is not None:
-            # Without this the planner may walk the primary key for the order, past every other row.
+            # Coalesce keeps the planner from walking the primary key for the order, past every other row.
             return exact.order_by(Coalesce("pk", "pk").desc()), None
         source = self.model_admin.window_source(wanted)
         for spec in self.filter_specs:
@@ -162,11 +162,11 @@ class BoundedChangeList(TypedChangeList):
 
 
 class CreatedFilter(RangeDateTimeFilter):
-    """Ids are UUIDv7: bounding them as well lets the primary key find the time."""
+    """Filters by time. Ids are UUIDv7: bounds on them as well let the primary key's index find the rows."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if any(self._day(end) and self._moment(end) is None for end in ("from", "to")):
-            return queryset.none()  # no filter at all would find everything
+            return queryset.none()  # without a filter, an unreadable date would find every row
         bounds: dict[str, Any] = self.id_bounds()
         for end, lookup in (("from", "created_at__gte"), ("to", "created_at__lte")):
             if moment := self._moment(end):
@@ -214,11 +214,11 @@ class BoundedListMixin(QueueAdmin):
         return BoundedChangeList
 
     def rows_by_index(self, rows: QuerySet[Any], wanted: Mapping[str, str]) -> QuerySet[Any] | None:
-        """The rows, when one of the conditions has an index that finds few enough of them; None: use a window."""
+        """Return the rows if the index of a condition finds few enough of them; None: search by windows."""
         return None
 
     def count_rows(self, wanted: Mapping[str, str]) -> int | None:
-        """Return how many rows these conditions have, if counters know; None: they don't."""
+        """Return how many rows these conditions have, or None if no counter says."""
         return None
 
     def in_order(self, wanted: Mapping[str, str]) -> bool:
@@ -226,7 +226,7 @@ class BoundedListMixin(QueueAdmin):
         return False
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Any]:
-        """Return the rows of which the newest WINDOW are looked at; only conditions that an index (…, id) serves."""
+        """Return the rows of which a window is the newest WINDOW; filter only by what an index (…, id) serves."""
         rows: QuerySet[Any] = self.model.objects.order_by()
         return rows
 
@@ -234,16 +234,16 @@ class BoundedListMixin(QueueAdmin):
         """Fetch what the columns need, for all rows of the page at once."""
 
     def key_of(self, text: str) -> Any:
-        """The key that an address names; None: it names none."""
+        """Return the key in an address's parameter; None: the text is no key."""
         return as_uuid(text)
 
     def time_of_key(self, key: Any) -> datetime:
-        """About when the row was made."""
+        """Return roughly when the row was made."""
         return time_of(key)
 
 
 class NumberedListMixin(BoundedListMixin):
-    """Where ids are numbers, given out in the order of time."""
+    """The list of a table whose ids are numbers, given out in the order of time."""
 
     model: Any
 
@@ -268,7 +268,7 @@ def as_number(text: str) -> int | None:
 
 
 def filters_of(request: HttpRequest) -> str:
-    """The list's parameters without its place in the pages, and without the filters that its form left empty."""
+    """Return a list's parameters without paging and order, and without filters that the form left empty."""
     query = request.GET.copy()
     for name in request.GET:
         if name in NOT_FILTERS or not request.GET[name]:

@@ -17,7 +17,7 @@ from .verbs import Verb, VerbOutcome
 
 
 class HowManyForm(OptionalReasonForm):
-    """Says what the action is about before it is confirmed."""
+    """Says how many messages the action is about, and since when, before it is confirmed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -34,7 +34,7 @@ class HowManyForm(OptionalReasonForm):
 def send_again_verb(
     *, permission: str, explains: str, carry_out: Callable[..., VerbOutcome], form: type[HowManyForm]
 ) -> Verb:
-    """The button of one receiver that sends again what it did not accept."""
+    """Return the action on a receiver's page that sends again the messages that it did not accept."""
     return Verb(
         name="send_again",
         permission=permission,

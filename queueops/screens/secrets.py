@@ -35,8 +35,8 @@ def shown_once(
 
 class IssuedAdmin(QueueAdmin):
     """
-    The admin of credentials that open something. They are issued and revoked; their rights never change under the
-    holder.
+    The admin of issued keys and tokens. They are issued and revoked; their rights never change while somebody holds
+    them.
     """
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:

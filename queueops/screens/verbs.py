@@ -51,9 +51,9 @@ class VerbOutcome:
 class Verb:
     """
     Attributes:
-        name: Its part of the address.
+        name: The action's part of the URL.
         permission: `<app>.<codename>`.
-        done: What is said of a row afterwards: "cancelled".
+        done: The report's word for a row afterwards, such as "cancelled".
         explains: What it does and what it leaves alone.
         applies: Returns the rows on which it will act; the page says how many.
         carry_out: Called with the ids, `actor` and the form's fields.
@@ -80,17 +80,17 @@ def actor_of(request: HttpRequest) -> str:
 
 
 def mark(function: Callable[..., HttpResponse], **attributes: Any) -> Callable[..., HttpResponse]:
-    """Give an action what is read of it: `needs` is its permission, and `verb` is for `verb_of`."""
+    """Set attributes of an action: `needs` is its permission, and `verb_of` reads `verb`."""
     for name, value in attributes.items():
         setattr(function, name, value)
     return function
 
 
 def on_selected(verb: Verb) -> Any:
-    """The action on the rows chosen in the list."""
+    """Return the list's action on the chosen rows."""
 
     def selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
-        # Also with `select_across`, by which Django means every row of the table.
+        # The chosen rows only, even with `select_across`, by which Django means every row of the table.
         rows = queryset.filter(pk__in=request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
         return ask_or_act(model_admin, request, verb, rows, goes_back_to=request.get_full_path())
 
@@ -99,7 +99,7 @@ def on_selected(verb: Verb) -> Any:
 
 
 def on_one(verb: Verb) -> Any:
-    """The button on the page of one row."""
+    """Return the button for the page of one row."""
 
     def one(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
         try:
@@ -113,7 +113,7 @@ def on_one(verb: Verb) -> Any:
         page = reverse(f"{screens}_change", args=[object_id])
         answer = ask_or_act(model_admin, request, verb, rows, goes_back_to=page)
         if isinstance(answer, HttpResponseRedirect) and answer.url == page and not rows.all().exists():
-            return HttpResponseRedirect(reverse(f"{screens}_changelist"))  # the verb has ended the row
+            return HttpResponseRedirect(reverse(f"{screens}_changelist"))  # the verb has deleted the row
         return answer
 
     return action(
@@ -126,7 +126,7 @@ def on_one(verb: Verb) -> Any:
 
 
 def verb_of(model: type[Model], name: str) -> Verb | None:
-    """The verb that the page of such a row offers under this name; None: it offers none."""
+    """Return the verb that the page of a model's row offers under this name; None: there is none."""
     button = getattr(admin.site.get_model_admin(model), name, None)
     return getattr(button, "verb", None)
 
@@ -138,7 +138,7 @@ def ask_or_act(
     Show the page that asks, or act once it is confirmed.
 
     Raises:
-        PermissionDenied: However the request got here.
+        PermissionDenied: The person lacks the verb's permission, from wherever the request came.
     """
     if not request.user.has_perm(verb.permission):
         raise PermissionDenied
@@ -175,7 +175,7 @@ def ask_or_act(
 
 
 def ask(model_admin: Any, request: HttpRequest, *, title: str, form: forms.Form, **context: Any) -> TemplateResponse:
-    """The page that says what will happen and asks for what the action needs."""
+    """Return the page that says what will happen and asks for what the action needs."""
     shared = model_admin.admin_site.each_context(request)
     return TemplateResponse(
         request,
@@ -195,7 +195,7 @@ def show_error(form: forms.Form, error: QueueOpsError) -> None:
 
 
 def report(request: HttpRequest, verb: Verb, outcome: VerbOutcome) -> None:
-    """Say what the service did, never what was selected."""
+    """Report what the service did, and not what was selected."""
     sentence = outcome.report or f"{outcome.moved:,} {verb.done}, {outcome.unmoved:,} left alone."
     all_went_well = outcome.moved and not outcome.unmoved
     messages.add_message(request, messages.SUCCESS if all_went_well or outcome.report else messages.WARNING, sentence)
@@ -205,14 +205,14 @@ class VerbsMixin(ModelAdmin):
     """
     Offers the actions whose permission a person has; an action that names none is offered to nobody.
 
-    It replaces `allowed_permissions`. Django looks for a method of that name. Unfold's check of a full name reads the
-    database, which has no tables before the first migration.
+    The attribute `needs` replaces `allowed_permissions`. Django takes a name there for a method of the admin. Unfold
+    checks a full name in the database, which has no tables before the first migration.
     """
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """
         Raises:
-            BadRequest: A row was chosen by a value that is no key.
+            BadRequest: A chosen value is no key.
         """
         key = self.opts.pk
         try:

@@ -2,8 +2,8 @@
 PostgreSQL 18 from a Python package, for installations that set no DATABASE_URL.
 
 One server belongs to one data directory. Every process that needs it calls `use()`: the first
-starts it, later ones find it running, the last to leave stops it. A process that is killed leaves too: users are
-counted by a file lock, which the kernel drops. If it was the last, the guard (guard.py) stops the server.
+starts the server, later ones find it running, the last to leave stops it. A process that is killed leaves too: each
+user holds a file lock, which the kernel drops. If it was the last, the guard (guard.py) stops the server.
 
 The package's own start is not used. It trusts a left-over pid file whose number now belongs to a stranger. It gives up
 after 10 s, although recovery after a crash may take longer. It opens the permissions of every parent directory. The
@@ -157,7 +157,7 @@ class EmbeddedServer:
     def stop(self, mode: str = "fast") -> None:
         """Stop the server if it runs. `mode` is pg_ctl's: smart, fast or immediate."""
         lock = self.cluster / "postmaster.pid"
-        # A copy of the directory names the original's server, and pg_ctl would stop that one.
+        # In a copy of the directory, the lock file names the original's server: pg_ctl would stop that one.
         if lock.exists() and not names_a_stranger(lock, self.cluster):
             self._run("pg_ctl", "-w", "-t", "60", "-m", mode, "-D", str(self.cluster), "stop", check=False)
 
@@ -221,8 +221,8 @@ class EmbeddedServer:
                     f"{self.start_seconds:g} s. The end of its log:\n{self._log_tail()}"
                 )
             if now >= next_try:
-                # Again and again: a server killed a moment ago may still hold its locks. A second
-                # start beside one that is recovering fails by itself.
+                # Try repeatedly: a server killed a moment ago may still hold its locks. A second start
+                # while a server recovers fails and does no harm.
                 next_try = now + RETRY_SECONDS
                 self._try_to_start()
             time.sleep(0.05)

@@ -1,8 +1,8 @@
 """
 `python -m queueops.core.embedded.guard DIRECTORY`: stops the embedded server when its last user was killed.
 
-A user that ends in order stops the server itself. A user that is killed cannot; the kernel drops its lock, for which
-this process waits, at no cost. The process that keeps the server running starts the guard again if it was killed.
+A process that ends in order stops the server itself. A killed process cannot, but the kernel drops its lock, and the
+guard waits for that lock at no cost. If the guard is killed, the process that keeps the server running restarts it.
 """
 
 import fcntl
@@ -21,8 +21,8 @@ def ensure_guard(data_dir: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return
-        # It inherits the lock, and holds it for as long as it lives. It is started through a shell, which ends at once:
-        # otherwise its starter, which may live longer, would have to collect it.
+        # The guard inherits the lock and holds it while it lives. A shell starts the guard and ends at once: otherwise
+        # the process that called this, which may live longer, would have to reap the guard.
         subprocess.run(
             ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-m", __name__, str(data_dir)],
             cwd=ROOT,
@@ -39,7 +39,7 @@ def ensure_guard(data_dir: Path) -> None:
 def main(data_dir: Path) -> None:
     with (data_dir / "server.users").open("a") as users:
         fcntl.flock(users, fcntl.LOCK_EX)
-        from .cluster import EmbeddedServer  # only now: until then this process is small
+        from .cluster import EmbeddedServer  # imported late, so that the waiting process stays small
 
         EmbeddedServer(data_dir).stop()
 

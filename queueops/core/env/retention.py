@@ -1,4 +1,4 @@
-"""Settings of what is kept, where and for how long."""
+"""How long data is kept, and where archives and large results are stored."""
 
 from dataclasses import dataclass
 from typing import ClassVar

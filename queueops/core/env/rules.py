@@ -66,7 +66,7 @@ def _broken_sign_on_rules(found: Environment) -> list[str]:
 
 
 def _is_found(app: str) -> bool:
-    """Whether there is such a module, or a module that may hold such a configuration; no package on the way is run."""
+    """Whether the app's module, or the module of its configuration class, exists; looking imports no package."""
     module, _, last = app.rpartition(".")
     package, *inner = (module if last[:1].isupper() else app).split(".")
     try:

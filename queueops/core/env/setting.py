@@ -10,10 +10,10 @@ from queueops.core.values import parse
 @dataclass(frozen=True, slots=True)
 class Setting:
     """
-    A setting's declaration: its name, text and page entry are made from it.
+    A setting's declaration, from which error messages and docs/reference/settings.md are made.
 
     Attributes:
-        shown_default: What the page says where the default is computed or long.
+        shown_default: The page's text for a default that is computed or long.
         secret: The value is never shown in a message.
     """
 

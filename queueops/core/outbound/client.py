@@ -1,8 +1,8 @@
 """
-The one way out: HTTP calls to addresses that somebody else chose.
+The only HTTP client for addresses that somebody else chose.
 
-`policy` says what may be called, `connector` sees to it at every connection, and
-this module adds what a URL cannot show: redirects, sizes, time, headers.
+`policy` decides what may be called, `connector` enforces it at every connection, and
+this module limits what a URL cannot show: redirects, sizes, time, headers.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from .origin_secret import OriginSecret
 from .policy import OutboundPolicy, OutboundRefused, ascii_of, parse_target
 
 MAX_REDIRECTS = 5
-MAX_HEADER_BYTES = 65_536  # of one line: policies of web pages alone are longer than the usual 8 kB
-OPEN_END_SECONDS = 1.0  # for which a stream that is complete may stay open: its connection is worth that, no slot is
+MAX_HEADER_BYTES = 65_536  # of one header: a page's Content-Security-Policy alone may exceed the usual 8 kB
+OPEN_END_SECONDS = 1.0  # how long a complete stream may take to close, so that its connection can be reused
 CONNECT_TIMEOUT_SECONDS = 10.0
 USER_AGENT = "queueops (gzip)"  # Google compresses only for agents that name gzip
 
-# Set by the connection, or undone by it; no caller may choose them.
+# Headers that the connection sets or removes: no caller may choose them.
 RESERVED_HEADERS = frozenset(
     {
         "accept-encoding",
@@ -85,7 +85,7 @@ class OutboundFailed(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class OutboundResponse:
-    """A provider's answer; `body` is decompressed and no longer than the caller asked for. `host`: who was asked."""
+    """A provider's answer; `body` is decompressed and no longer than the caller asked for. `host`: who answered."""
 
     status: int
     headers: CIMultiDictProxy[str]
@@ -100,9 +100,9 @@ class CallNotes:
     The outcome of the calls of one context.
 
     Attributes:
-        answers: The status of each answer, and the bytes of its body; a status of 0: nobody answered.
+        answers: The status and body size in bytes of each call's answer; status 0: there was no answer.
         refusal: The last answer whose status may speak of a quota.
-        headers: Of the last answer that was no 429.
+        headers: The headers of the last answer that was no 429.
     """
 
     __slots__ = ("answers", "headers", "refusal")
@@ -113,7 +113,7 @@ class CallNotes:
         self.headers: CIMultiDictProxy[str] | None = None
 
 
-# None: nobody wants to know.
+# None: calls are not noted.
 call_notes: ContextVar[CallNotes | None] = ContextVar("call_notes", default=None)
 
 
@@ -166,19 +166,19 @@ class OutboundClient:
 
         301, 302 and 303 are followed for GET and HEAD, 307 and 308 for every method, at most
         MAX_REDIRECTS times, never from https to http. Headers that carry credentials stay behind
-        when the origin changes. A redirect that is not followed is the answer.
+        when the origin changes. A redirect that is not followed is returned as the answer.
 
         Args:
             timeout_seconds: For the whole call, redirects included. Connecting has at most
                 CONNECT_TIMEOUT_SECONDS of it.
-            max_response_bytes: Of the decompressed body; the rest is not read.
+            max_response_bytes: The most that is read of the decompressed body.
             reuse_connection: Turn off for calls that may not be repeated: a kept connection that
                 the provider closes at this moment would leave their outcome unknown.
             on_piece: Called with each piece of a success's body as it arrives; an error that it raises ends the call.
                 If it returns something to await, the next piece waits for that.
             keeps_body: Off: the body of a success is for `on_piece` alone, and empty in the answer.
-            piece_seconds: For the wait for each piece of the answer, within the whole.
-            is_complete: Asked after each piece: nothing more is waited for, for longer than OPEN_END_SECONDS.
+            piece_seconds: The longest wait for each piece of the answer, within `timeout_seconds`.
+            is_complete: Called before each piece. Once it is True, the end is awaited for OPEN_END_SECONDS at most.
             shown: A secret for this origin alone. A redirect that would take it to another one is refused.
 
         Raises:
@@ -319,7 +319,7 @@ async def _read(response: aiohttp.ClientResponse, request: _Request) -> tuple[by
                 response.close()
                 return bytes(content[:limit]), True
     except (aiohttp.ClientError, OSError, UnreadableEncoding):
-        # The status of a refusal is the answer, whole body or not: a 429 must stay a 429.
+        # An error status counts even if its body is cut off: a 429 must stay a 429.
         if response.status < _FIRST_ERROR_STATUS:
             raise
         return bytes(content), True
@@ -327,7 +327,7 @@ async def _read(response: aiohttp.ClientResponse, request: _Request) -> tuple[by
 
 
 async def _next(response: aiohttp.ClientResponse, is_complete: Callable[[], bool] | None) -> bytes:
-    """The next piece of a body; empty: it has ended, or is complete and stays open."""
+    """Return the next piece of a body; empty: the body has ended, or is complete though its stream stays open."""
     if is_complete is None or not is_complete():
         return await response.content.readany()
     try:
@@ -351,7 +351,7 @@ def _unread(passage: Passage, status: int, error: UnreadableEncoding) -> Outboun
 
 
 def _is_redirect(request: _Request, response: OutboundResponse) -> bool:
-    # After a POST, a 303 says that it was done: following it could fail and hide that.
+    # After a POST, a 303 says that the POST was done: following the redirect could fail and hide that.
     followed = _REDIRECTS_OF_READS if request.method in {"GET", "HEAD"} else _REDIRECTS_OF_WRITES
     return response.status in followed and "Location" in response.headers
 
@@ -376,7 +376,7 @@ def _redirected(request: _Request, response: OutboundResponse, *, policy: Outbou
 
 
 def _joined(base: URL, location: str) -> str:
-    """A redirect's target, as it was written where it is whole or begins with the host's root."""
+    """Return a redirect's target; a full URL, or a path from the host's root, keeps its spelling."""
     if location.startswith("/") and not location.startswith("//"):
         return f"{base.origin()}{location}"
     return urljoin(str(base), location)

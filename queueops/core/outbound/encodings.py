@@ -1,8 +1,8 @@
 """
-Reading bodies as they were compressed for the way, piece by piece.
+Decompresses the bodies of answers, piece by piece.
 
-aiohttp gives up a whole answer, its status included, if it does not know how the body was compressed. Therefore bodies
-come as they are, and are read here: an answer that cannot be read has been given all the same.
+aiohttp discards a whole answer, its status included, if it cannot decompress the body. Therefore aiohttp passes bodies
+on as they came, and this module decompresses them: an unreadable answer keeps its status.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from queueops.core.errors import QueueOpsError
 
 ACCEPTED = "gzip, deflate"
 _GZIP_OR_ZLIB, _RAW = 32 + zlib.MAX_WBITS, -zlib.MAX_WBITS
-_OF_ZLIB = 0x08  # in the lower half of a stream's first byte
+_OF_ZLIB = 0x08  # in the lower half of the first byte of a zlib stream
 
 
 class UnreadableEncoding(QueueOpsError):
@@ -23,12 +23,12 @@ class UnreadableEncoding(QueueOpsError):
 
 
 class Inflater:
-    """Reads one body."""
+    """Decompresses one body."""
 
     def __init__(self, encoding: str) -> None:
         """
         Args:
-            encoding: Of the header `Content-Encoding`; empty: none.
+            encoding: The header `Content-Encoding`; empty: the body is not compressed.
 
         Raises:
             UnreadableEncoding
@@ -41,7 +41,7 @@ class Inflater:
 
     def feed(self, piece: bytes, most: int) -> bytes:
         """
-        Return what a piece holds, up to `most` bytes and one more.
+        Return a piece decompressed, up to `most` bytes and one more, by which a caller sees that `most` is passed.
 
         Raises:
             UnreadableEncoding
@@ -58,7 +58,7 @@ class Inflater:
                 rest = self._inner.unused_data or self._inner.unconsumed_tail
                 if self._inner.eof:
                     self._inner = None  # another member of the same body may follow
-                    rest = rest.lstrip(b"\0")  # padding after the last
+                    rest = rest.lstrip(b"\0")  # padding after the last member
         except zlib.error:
             raise UnreadableEncoding(f"it calls itself {self._name}, and is not") from None
         return bytes(found)

@@ -15,7 +15,7 @@ class OriginSecret:
     Headers, and at most one parameter of the query: (name, value).
 
     Attributes:
-        texts: The secret in each form in which it goes; an answer may repeat it.
+        texts: The secret in each form in which it is sent, so that it can be found where an answer repeats it.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -23,7 +23,7 @@ class OriginSecret:
     texts: tuple[str, ...] = field(default=(), repr=False)
 
     def on(self, target: URL) -> URL:
-        """Return a target of the same origin with the parameter, once."""
+        """Return a target of the same origin with the query parameter, which is added if it is not there yet."""
         if self.query is None or self.query[0] in target.query:
             return target
         name, value = (quote(part, safe="") for part in self.query)

@@ -149,8 +149,8 @@ class OutboundPolicy:
     def check(self, host: str, address: str) -> None:
         """
         Raises:
-            OutboundRefused: The address is not allowed. It is not named: what a private name
-                resolves to is not the caller's business.
+            OutboundRefused: The address is not allowed. The message does not name it: callers must not
+                learn what a private name resolves to.
         """
         if not self.allows(host, address):
             told = f" In development {LOOPBACK_SETTING}=on lets this machine's own be called." if is_local(host) else ""
@@ -185,7 +185,7 @@ def parse_target(text: str, *, policy: OutboundPolicy) -> URL:
     """
     if len(text) > MAX_URL_CHARACTERS:
         raise OutboundRefused(f"The URL is longer than {MAX_URL_CHARACTERS:,} characters.")
-    # Parsers disagree about these (some drop them, some turn \ into /), so none may decide.
+    # Parsers disagree about these characters (some drop them, some turn \ into /), so they are refused.
     if _UNSAFE_IN_URL.search(text):
         raise OutboundRefused("The URL contains a space, a control character or a backslash.")
     try:

@@ -1,4 +1,4 @@
-"""Whether PostgreSQL's log reaches its archive."""
+"""Whether PostgreSQL's write-ahead log reaches its archive."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SELECT current_setting('archive_mode') <> 'off', last_failed_time > coalesce(las
 class ArchiverStanding(NamedTuple):
     """
     Attributes:
-        is_failing: The last try failed.
-        seconds: Since the last segment arrived, or since the statistics begin.
-        failures: So far; PostgreSQL tries each segment again until it arrives.
-        segment: The last that failed.
+        is_failing: The last attempt to archive a segment failed.
+        seconds: Since the last segment arrived; if none has, since the statistics were reset.
+        failures: How many so far; PostgreSQL tries each segment again until it arrives.
+        segment: The last segment that failed.
     """
 
     is_on: bool

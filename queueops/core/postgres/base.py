@@ -29,10 +29,10 @@ from .local_settings import (
 )
 from .watched_line import SilentLine, WatchingDriver
 
-SILENCE_SECONDS = 1.0  # a request that waited at a silent line does not wait for another connection as well
-DISTRUST_SECONDS = 1.0  # between two renewals of the pool: at a standby every write asks for one
+SILENCE_SECONDS = 1.0  # after a silent connection: new ones fail at once, so that no request waits twice
+DISTRUST_SECONDS = 1.0  # between two renewals of the pool: at a standby every write would renew it
 
-Djangos: Any = base.DatabaseWrapper  # its stubs know none of the methods that a backend overrides
+Djangos: Any = base.DatabaseWrapper  # the stubs lack the methods that a backend overrides
 
 
 class DatabaseWrapper(Djangos):
@@ -60,7 +60,7 @@ class DatabaseWrapper(Djangos):
 
     @property
     def queries_logged(self) -> bool:
-        """Only where somebody asks for it: Django also keeps each query's text where DEBUG is set, for nobody here."""
+        """Whether queries are kept: only on request. Under DEBUG, Django would keep texts that nobody here reads."""
         return bool(self.force_debug_cursor)
 
     def announce(self, channel: str) -> None:
@@ -80,8 +80,8 @@ class DatabaseWrapper(Djangos):
             raise psycopg.OperationalError("the database did not answer a moment ago")
         connection = super().get_new_connection(conn_params)
         if self.pool and _has_news(connection):
-            # An idle server says only that it ends, and it ends for all connections: each would fail a request of its
-            # own.
+            # The server writes to an idle connection only to close it, and then closes all. Without a drain, each of
+            # them would fail a request.
             self.pool.drain()
             self.pool.putconn(connection)
             connection = super().get_new_connection(conn_params)
@@ -108,7 +108,7 @@ class DatabaseWrapper(Djangos):
         if settings is None:
             super()._set_autocommit(autocommit)
             return
-        # The driver stays in its autocommit mode: in the other it would send a BEGIN of its own.
+        # The driver stays in autocommit mode: otherwise it would send its own BEGIN.
         guard = wanted_guard()
         try:
             begun = self._run(begin_statement(settings, guard))
@@ -123,7 +123,7 @@ class DatabaseWrapper(Djangos):
         self.applied = None
         if not self._announced:
             return super()._commit()
-        # A trip of its own would make each submission wait for one more over a slow line.
+        # One message for both: sent apart, the notifications would cost each commit another round trip.
         statement = _notifications(self._announced) + b"; COMMIT"
         self._announced = set()
         with debug_transaction(self, "COMMIT"):
@@ -135,7 +135,7 @@ class DatabaseWrapper(Djangos):
 
     def _savepoint_rollback(self, sid: str) -> None:
         super()._savepoint_rollback(sid)
-        if self.applied is not None:  # set after the savepoint, they went with it
+        if self.applied is not None:  # the rollback took back settings made after the savepoint
             self._run(set_statement(self.applied))
 
     def _run(self, statement: bytes) -> psycopg.Cursor[Any]:
@@ -150,7 +150,7 @@ def _execute(execute: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _notifications(channels: Iterable[str]) -> bytes:
-    """The statement of notifications; their names are the program's own."""
+    """Return the statement that notifies channels; their names are the program's own and need no quoting."""
     return b"SELECT " + b", ".join(b"pg_notify('" + name.encode() + b"', '')" for name in sorted(channels))
 
 

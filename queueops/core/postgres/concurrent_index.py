@@ -1,4 +1,4 @@
-"""Indexes that are made beside running work, and again where an attempt was cut off."""
+"""Indexes that are built while work goes on, and that can be built again after an attempt that was cut off."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class AddIndexBesideWork(AddIndexConcurrently):
     Django's AddIndexConcurrently, which can be repeated and waits for old transactions as long as they last.
 
     When an attempt is cut off, PostgreSQL leaves an invalid index of that name, at which every later attempt would
-    fail. While it waits it blocks nobody, so `lock_timeout`, which the page on upgrades sets for migrations, is not for
-    it.
+    fail. Its waiting blocks nobody. `lock_timeout`, which the page on upgrades sets for migrations, is therefore off
+    meanwhile.
     """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:

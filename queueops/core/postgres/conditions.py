@@ -1,8 +1,8 @@
 """
 Errors of a server that answers but cannot do something for now, told apart by SQLSTATE.
 
-For Django a write on a standby is a programming mistake (InternalError). For callers all of these are a database that
-is out of order. Nothing was stored, and the same may go through later.
+Django reports a write on a standby as a programming mistake (InternalError). For callers, each of these is an outage of
+the database: nothing was stored, and the same request may succeed later.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from psycopg import Error, errors
 class ServerCondition(OperationalError):
     """
     Attributes:
-        code: Stable, of the API's answer.
-        reason: What it is, for people; tells nothing of addresses.
+        code: The stable error code of the API's answer.
+        reason: The condition in words for people; names no address.
         advice: What an operator can do.
     """
 
@@ -62,11 +62,11 @@ TRIAL = """
 CREATE TEMPORARY TABLE queueops_trial ON COMMIT DROP AS SELECT repeat(md5(n::text), 30) FROM generate_series(1, 100) n
 """
 
-_full_since: list[DiskFull] = []  # at most one: the disk was full, and no trial has found room since
+_full_since: list[DiskFull] = []  # at most one: set when the disk is full, cleared when a trial write succeeds
 
 
 class ConditionWrapper(DatabaseErrorWrapper):
-    """Django's translation of the driver's errors, which knows the conditions."""
+    """Django's translation of the driver's errors, which also raises the conditions above."""
 
     wrapper: Any
 
@@ -86,21 +86,21 @@ class ConditionWrapper(DatabaseErrorWrapper):
 
 def standing_condition() -> type[ServerCondition] | None:
     """
-    Ask the database, and return what keeps it from being written, as far as this process knows; None: nothing.
+    Ask the database, and return the condition that prevents writes, as far as this process knows; None: there is none.
 
-    Whether the disk is full is tried only once a statement of this process found it so.
+    A trial write is made only after a statement of this process found the disk full.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('transaction_read_only')")
         if cursor.fetchone() == ("on",):
-            ours: Any = connection  # the stubs do not know our backend
-            ours.distrust_pool()  # elsewhere there may be a primary by now
+            ours: Any = connection  # the stubs lack our backend's methods
+            ours.distrust_pool()  # another host may be the primary by now
             return ReadOnlyServer
     return try_to_write() if _full_since else None
 
 
 def try_to_write() -> type[ServerCondition] | None:
-    """Write a few pages that nobody keeps; return the condition of the server that prevents it; None: none does."""
+    """Write a few pages that nobody keeps; return the condition that prevents this; None: none of them does."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(TRIAL)
@@ -121,5 +121,5 @@ def is_not_migrated(error: BaseException) -> bool:
 
 
 def in_a_line(error: Exception) -> str:
-    """Return the database's words in one line; if it is not migrated, what to do."""
+    """Return the database's message in one line, or NOT_MIGRATED if that is the cause."""
     return NOT_MIGRATED if is_not_migrated(error) else " ".join(str(error).split())

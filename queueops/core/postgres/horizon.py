@@ -1,5 +1,5 @@
 """
-Reads which transactions stay open and keep the database from clearing deleted rows away, and how many have piled up.
+Reads which open transaction keeps the database from removing deleted rows, and how many such rows there are.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.db import connection
 
-# now() is this transaction's start; another's may be later.
+# clock_timestamp(), as now() is this transaction's start, and another may have started later.
 OLDEST = """
 SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(nullif(application_name, ''), usename),
        coalesce(state, ''), left(query, 200)
@@ -33,7 +33,7 @@ SELECT relname::text, n_dead_tup, n_live_tup
 class OpenTransaction(NamedTuple):
     """
     Attributes:
-        pid: Of its backend; 0: it is prepared, and belongs to none.
+        pid: Its backend's; 0: it is a prepared transaction, which has no backend.
         who: What its client calls itself, or the account.
         state: As pg_stat_activity has it; `prepared`.
         query: The first 200 characters of its last statement; the name of a prepared transaction.
@@ -65,7 +65,7 @@ def oldest_transaction() -> OpenTransaction | None:
 
 
 def most_dead_rows(tables: int) -> list[DeadRows]:
-    """Return the tables that have the most."""
+    """Return the tables with the most dead rows."""
     with connection.cursor() as cursor:
         cursor.execute(DEAD, [tables])
         return [DeadRows(*row) for row in cursor.fetchall()]

@@ -24,11 +24,11 @@ Settings = tuple[tuple[str, str], ...]
 @dataclass(frozen=True, slots=True)
 class Guard:
     """
-    A question that each transaction of a block asks as it begins, before anything else.
+    A statement that each transaction of a block runs first, and that can refuse the transaction.
 
     Attributes:
-        statement: Goes in the message that begins the transaction; a row of it refuses the transaction.
-        refuse: Raises, given that row.
+        statement: Sent in the message that begins the transaction. If it returns a row, the transaction is refused.
+        refuse: Called with that row; raises the refusal.
     """
 
     statement: bytes
@@ -53,7 +53,7 @@ def wanted_guard() -> Guard | None:
 
 @contextmanager
 def guarded(guard: Guard | None) -> Iterator[None]:
-    """Let a guard be asked by the transactions with settings that begin in the block; None: let them all begin."""
+    """Guard each transaction with settings that begins in the block; None: guard none of them."""
     token = _guard.set(guard)
     try:
         yield
@@ -87,7 +87,7 @@ def of_the_block(used: Any) -> AbstractContextManager[None]:
     Return the context in which one statement runs under its block's settings: an empty one, or its own transaction.
 
     Raises:
-        UnscopedStatement: The open transaction has others: it was begun elsewhere, or the first one of the block ended.
+        UnscopedStatement: The open transaction has other settings: it began elsewhere, or the block's first has ended.
     """
     if used.applied == _wanted.get():
         return nullcontext()
@@ -98,7 +98,7 @@ def of_the_block(used: Any) -> AbstractContextManager[None]:
 
 @contextmanager
 def _alone(alias: str) -> Iterator[None]:
-    """Not guarded: it reads, perhaps rows that a transaction has written and committed after it was let in."""
+    """Run one statement in its own transaction, unguarded: it may read what a guarded transaction has committed."""
     with guarded(None), transaction.atomic(using=alias):
         yield
 
@@ -111,11 +111,11 @@ def set_statement(settings: tuple[tuple[str, str | None], ...]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def begin_statement(settings: Settings, guard: Guard | None) -> bytes:
-    """All in one message, so that a transaction with settings costs no more round trips than one without."""
+    """Return all in one message, so that a transaction with settings costs no more round trips than one without."""
     parts = [b"BEGIN", set_statement(settings), *([guard.statement] if guard else [])]
     return b"; ".join(parts)
 
 
 def unset(settings: Settings) -> tuple[tuple[str, str | None], ...]:
-    """NULL gives a parameter of the server its value of the session again; our own parameters have none."""
+    """Return settings that undo these. NULL restores a server parameter's session value; our own become empty."""
     return tuple((name, "none" if name == "role" else "" if "." in name else None) for name, _ in settings)

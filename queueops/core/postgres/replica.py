@@ -3,7 +3,7 @@ Reads that may be late go to a streaming standby if one is set (DATABASE_REPLICA
 standby is away, cancels the read, or lags.
 
 While such a read runs, this thread's default connection is the standby's: models, statements of `sql/`, transactions
-and the settings of row security find it there without knowing. Only screens and metrics of the web process begin one.
+and the settings of row security then use it unchanged. Only screens and metrics of the web process make such reads.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .local_settings import local_settings
 
 logger = logging.getLogger(__name__)
 
-REPLICA = "replica"  # of Django's DATABASES; there only where it is set
-AWAY_SECONDS = 5.0  # between two attempts to reach one that does not answer, which requests wait for
+REPLICA = "replica"  # a key of Django's DATABASES, which is missing if no replica is set
+AWAY_SECONDS = 5.0  # between attempts to reach a replica that does not answer: requests wait for each
 
-# Users who are no superusers may call these, too. Position and time are read before the standby is asked for its own.
+# Needs no superuser. The primary's position and time are read first, and then compared with the standby's.
 OF_PRIMARY = "SELECT pg_current_wal_lsn()::text, clock_timestamp(), (SELECT value FROM jobs_epoch)"
 OF_REPLICA = """
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() >= %s::pg_lsn,
@@ -38,7 +38,7 @@ Value = TypeVar("Value")
 
 
 class RowReader(Protocol):
-    """Carries out a read, from where it may be: `off_primary`, `on_primary`."""
+    """Runs a read on the database that it chooses: `off_primary` or `on_primary`."""
 
     def __call__(self, read: Callable[[], Value]) -> Value: ...
 
@@ -46,8 +46,8 @@ class RowReader(Protocol):
 class ReplicaStanding(NamedTuple):
     """
     Attributes:
-        lag_seconds: How far it lags at most; None: nobody knows.
-        trouble: Why the primary is read instead; empty: it is not.
+        lag_seconds: How far the replica lags at most; None: unknown.
+        trouble: Why the primary is read instead; empty: the replica is read.
         detail: The driver's words, for operators of the servers.
     """
 
@@ -78,7 +78,7 @@ def replica_standing() -> ReplicaStanding | None:
 
 
 def forget_trouble() -> None:
-    """Ask again at the next read."""
+    """Have the next read try the replica again."""
     _away.until = float("-inf")
 
 
@@ -87,10 +87,10 @@ def off_primary(read: Callable[[], Value]) -> Value:
     Return what `read` returns, from the replica if it is fit to be read, else from the primary.
 
     Args:
-        read: Writes nothing and leaves nothing lazy behind. Carried out a second time where the replica fails.
+        read: Must write nothing and return nothing lazy. If the replica fails, it runs again on the primary.
     """
     primary: Any = connections[DEFAULT_DB_ALIAS]
-    # Within a transaction of the primary the read would miss what that transaction has written.
+    # Within a transaction of the primary, the replica would lack what that transaction has written.
     if primary.alias == REPLICA or primary.in_atomic_block:
         return read()
     standing = replica_standing()
@@ -108,13 +108,14 @@ def off_primary(read: Callable[[], Value]) -> Value:
 
 
 def on_primary(read: Callable[[], Value]) -> Value:
-    """Stands in for `off_primary` where a reader must see what was just written."""
+    """Read from the primary, in place of `off_primary`, if the reader must see the latest writes."""
     return read()
 
 
 def from_primary(read: Callable[Given, Value]) -> Callable[Given, Value]:
     """
-    Decorate a read that the process keeps for its decisions: it asks the primary, also amidst a read off the primary.
+    Decorate a read whose result the process keeps and decides by: it uses the primary, even within a read off the
+    primary.
     """
 
     @functools.wraps(read)
@@ -153,7 +154,7 @@ def _look() -> ReplicaStanding:
         return ReplicaStanding(None, "it follows another database, or one that was restored since")
     if not is_level and behind is None:
         return ReplicaStanding(None, "nobody knows how far it lags: it has replayed nothing yet")
-    # It has everything that committed before the last commit that it replayed: it lags that much at most.
+    # The replica has every commit up to the last one that it replayed, so it lags at most by that commit's age.
     lag = 0.0 if is_level else max(0.0, behind)
     most = settings.QUEUEOPS.replica_max_lag_seconds
     late = f"it lags {lag:.1f} s, more than QUEUEOPS_REPLICA_MAX_LAG_SECONDS ({most:g})"
@@ -168,6 +169,6 @@ def _row(alias: str, statement: str, *parameters: Any) -> tuple[Any, ...]:
 
 
 def _words_of(error: Error) -> str:
-    # Otherwise a thread that reads for long, as an export does, would not reach a standby that is back.
+    # Drop the broken connection: a long read, such as an export, would otherwise never reach a standby that is back.
     connections[REPLICA].close_if_unusable_or_obsolete()
     return " ".join(str(error).split())

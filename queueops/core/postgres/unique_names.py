@@ -1,5 +1,5 @@
 """
-Rows whose names are unique in a project: a form says at the field that a name is taken, also if another was faster.
+Rows whose names are unique in a project: a form reports a taken name at its field, even if a faster request took it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import IntegrityError, models, transaction
 from psycopg.errors import UniqueViolation
 
-NOT_UNIQUE = "unique_together"  # the code by which Django tells of the constraint, of the row as a whole
+NOT_UNIQUE = "unique_together"  # Django's error code for the constraint, which it reports for the whole row
 
 Faults = dict[str, list[str]]
 
@@ -40,7 +40,7 @@ def save_named(row: models.Model, **options: Any) -> Faults:
     Save a row in the caller's transaction, which stays usable. Waits for a transaction that stores the same name.
 
     Returns:
-        Empty, or the fault that somebody has taken the name since it was looked for. Then nothing was saved.
+        Empty; or, if the name was taken after the check, the fault to show. Then nothing was saved.
     """
     try:
         with transaction.atomic():

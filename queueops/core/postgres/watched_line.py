@@ -1,8 +1,8 @@
 """
-Connections that end themselves where nobody answers any more.
+Connections that close themselves when the server answers no more.
 
-The kernel ends a line whose packets are lost. A peer that takes packets and passes nothing on (a proxy, a balancer
-whose server has gone) looks like a long statement. Therefore another line asks the server whether it works at one.
+The kernel closes a connection whose packets are lost. A proxy or balancer that takes packets but has lost its server
+looks like a long statement. Therefore a second connection asks the server whether it works for the first.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import psycopg
 from psycopg.abc import PQGen
 
 LINE_SILENT_SECONDS = 20.0
-BESIDE_SECONDS = 3  # for a line beside, and again for its answer
-AGAIN_SECONDS = 1.0  # what the server had done when it was asked may have been under way
+BESIDE_SECONDS = 3  # for the second connection, and again for its answer
+AGAIN_SECONDS = 1.0  # before an idle server is asked again: its result may have been on the way
 STATE = "SELECT pg_backend_pid(), (SELECT state FROM pg_stat_activity WHERE pid = %s)"
 
 
@@ -36,7 +36,7 @@ class WatchedConnection(psycopg.Connection[Any]):
         return super().wait(self._watched(gen), *arguments, **options)
 
     def _watched(self, gen: PQGen[Any]) -> Generator[Any, Any, Any]:
-        """Pass on what the driver does, which asks each tenth of a second while nothing comes."""
+        """Pass the driver's steps on; the driver polls each tenth of a second while nothing arrives."""
         was_idle = False
         ask_at = time.monotonic() + self.silent_seconds
         try:
@@ -54,10 +54,10 @@ class WatchedConnection(psycopg.Connection[Any]):
 
     def _is_idle(self, *, was_idle: bool) -> bool:
         """
-        Whether the server has nothing to do for this line.
+        Whether the server has nothing to do for this connection.
 
         Raises:
-            SilentLine: It had nothing to do before, or does not answer.
+            SilentLine: The server had nothing to do before either, or does not answer.
         """
         is_idle = False
         try:
@@ -68,7 +68,7 @@ class WatchedConnection(psycopg.Connection[Any]):
                 # Behind a pooler nobody knows which work belongs to which connection.
                 is_idle = pid == beside.info.backend_pid and (state is None or state.startswith("idle"))
         except psycopg.Error as error:
-            if "FATAL" not in str(error):  # it answers, and lets nobody in now
+            if "FATAL" not in str(error):  # FATAL is an answer: the server refuses new connections
                 self._give_up()
         if is_idle and was_idle:
             self._give_up()
@@ -87,7 +87,7 @@ class _Beside(WatchedConnection):
 
 
 class WatchingDriver:
-    """psycopg for Django's backend, with these connections."""
+    """psycopg for Django's backend, with WatchedConnection as its connection."""
 
     connect = WatchedConnection.connect
 

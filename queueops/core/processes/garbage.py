@@ -1,13 +1,13 @@
-"""How often a process that stays looks for garbage."""
+"""How often a long-running process collects garbage."""
 
 import gc
 
-GARBAGE_AFTER = 10_000  # objects more than were freed; Python's own is 700
+GARBAGE_AFTER = 10_000  # more objects made than freed; Python's default is 700
 
 
 def spare_the_collector() -> None:
     """
-    Have Python look for garbage seldom, and not among what was imported. Call it once everything is imported.
+    Make Python collect garbage seldom, and skip imported objects. Call this once everything is imported.
 
     An executor makes some thirty objects a job, and the web process as many for each job that it takes in. With
     Python's own thresholds a fifth of their time goes into looking through all of Django again.

@@ -1,4 +1,4 @@
-"""Goes through rows; a row that raises stops none of the others."""
+"""Acts on rows one by one; an error in one row does not stop the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _between: ContextVar[Callable[[], object] | None] = ContextVar("between", defaul
 
 @contextmanager
 def between_rows(act: Callable[[], object]) -> Iterator[None]:
-    """In the block, have this thread do something before each row of what it goes through outside of transactions."""
+    """In the block, call `act` before each row that `one_by_one` takes up in this thread outside of a transaction."""
     token = _between.set(act)
     try:
         yield
@@ -32,14 +32,14 @@ def one_by_one(rows: Iterable[Row], act: Callable[[Row], object], *, what: str) 
     Act on each row. An error of a row is logged, and the next row follows.
 
     Args:
-        act: In a transaction of its own, or a savepoint: what it did to a row that raised must be undone.
+        act: Works in its own transaction or savepoint, so that its changes to a row that raised are undone.
         what: What a row is, for the log.
 
     Returns:
         The rows that raised.
 
     Raises:
-        OperationalError, InterfaceError: The database is away, for all of them.
+        OperationalError, InterfaceError: The database cannot be reached, so no row can be handled.
     """
     failed = []
     between = _between.get()

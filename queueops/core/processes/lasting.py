@@ -1,4 +1,4 @@
-"""Troubles that last, in the log: told when they begin and when they are over, and not each second in between."""
+"""Logs lasting troubles once when they begin, and not again each second until they end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class LastingTrouble:
 
     def tell(self, kind: str, words: str, *, level: int = logging.WARNING, traceback: bool = False) -> None:
         """
-        Tell of it, unless it was told since the last end.
+        Log a trouble, unless its kind was logged since the last end.
 
         Args:
             kind: Identifies the trouble, however its words differ.
-            traceback: Of the error that is being handled.
+            traceback: Whether the traceback of the error that is being handled is logged, too.
         """
         if kind in self._told:
             return
@@ -34,7 +34,7 @@ class LastingTrouble:
         return bool(self._told)
 
     def end(self) -> float | None:
-        """Note that it goes on again. Return for how many seconds it did not; None: there was no trouble."""
+        """Note that the troubles are over. Return for how many seconds they lasted; None: there was none."""
         if not self._told:
             return None
         self._told.clear()

@@ -15,12 +15,12 @@ def end_with_parent(parent: int, signum: signal.Signals = signal.SIGTERM) -> Non
     """
     Have the kernel send `signum` to this process when its parent is gone; at once, if it is gone already.
 
-    Call it in the child, after the fork and after any change of user, which takes the request back. The kernel means
-    the thread that forked: start children from one that lives as long as its process. Only Linux can do it; elsewhere
-    executors look at their parent themselves.
+    Call this in the child, after the fork and after any change of user, which cancels the request. The kernel watches
+    the thread that forked: fork from a thread that lives as long as its process. Only Linux can do this; elsewhere
+    executors check their parent themselves.
 
     Args:
-        parent: The number of the process that forked, as it said itself: by now this process may have another parent.
+        parent: The pid that the forking process passed on: by now this process may have another parent.
     """
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signum)

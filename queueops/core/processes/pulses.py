@@ -1,8 +1,8 @@
 """
-Signs of life of processes that were forked from one, in memory that they share.
+Signs of life of processes that one process forked, in memory that they share.
 
-They go by the machine's monotonic clock, and without a database. A database that was put back, is full or stands still
-says nothing about the process next door.
+They use the machine's monotonic clock and no database. A database that was restored, is full or hangs says nothing
+about the process next door.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uuid import UUID
 import psutil
 
 PLACES = 256
-_NUMBERS = 8  # of a place, eight bytes each; two identifiers of 16 bytes follow them
+_NUMBERS = 8  # numbers of eight bytes in a place; two identifiers of 16 bytes follow them
 _PID, _STARTED, _BEAT, _WORKED, _TROUBLE, _IN_STEP = range(6)
 _PLACE_BYTES = 8 * _NUMBERS + 32
 _STRIDE = _PLACE_BYTES // 8
@@ -25,13 +25,13 @@ _STRIDE = _PLACE_BYTES // 8
 
 class Pulse(NamedTuple):
     """
-    The last news of one process.
+    The last signs of life of one process.
 
     Attributes:
         started_at: When the process started, in seconds since 1970. This tells it from another process with its number.
-        owner: The executor that it hosts.
-        beat_at, worked_at: Of its pump and of its handlers' loop; seconds of the monotonic clock.
-        is_in_trouble: The database failed it last, so its pump may stand still without being stuck.
+        owner: The executor that the process hosts.
+        beat_at, worked_at: When its pump and its handlers' loop last gave a sign; seconds of the monotonic clock.
+        is_in_trouble: The database failed its pump last, which may therefore pause without being stuck.
         at_work: The job whose handler had the loop to itself at the last sign; None: none had.
     """
 
@@ -52,8 +52,8 @@ class Pulses:
     """
     A table with a place for each process; make it before they are forked.
 
-    A process that needs a place takes a free one, and looks at each beat whether it still has it. If two processes take
-    the same place at once, one is without until its next beat, and nobody judges it meanwhile.
+    A process that needs a place takes a free one, and checks at each beat whether the place is still its own. If two
+    processes take the same place at once, one has none until its next beat, and is not watched meanwhile.
     """
 
     def __init__(self) -> None:
@@ -70,15 +70,15 @@ class Pulses:
         return [pulse for pulse in found if pulse]
 
     def forget(self, pulse: Pulse) -> None:
-        """Free the place of a process that is gone."""
+        """Free the place of a process that has ended."""
         for place in range(PLACES):
             if self.is_of(place, pulse.pid, pulse.owner):
                 self.set(place, _PID, 0)
 
     def take(self, pid: int, owner: UUID, started_at: float) -> int | None:
         """
-        Fill in a place and return it; None: there is none. The places of dead processes are taken last: perhaps nobody
-        has told of their death yet.
+        Fill in a place and return it; None: no place is free. The places of dead processes are taken last, because
+        their deaths may not have been reported yet.
         """
         places = [(pid + step) % PLACES for step in range(PLACES)]
         free = next((place for place in places if not self.get(place, _PID)), None)
@@ -92,7 +92,7 @@ class Pulses:
             self.set(free, number, value)
         at = free * _PLACE_BYTES + 8 * _NUMBERS
         self._bytes[at : at + 16] = owner.bytes
-        self.set(free, _PID, pid)  # last: whoever reads it reads the rest as well
+        self.set(free, _PID, pid)  # last: a reader that sees the pid sees the rest, too
         return free
 
     def is_of(self, place: int, pid: int, owner: UUID) -> bool:
@@ -102,7 +102,7 @@ class Pulses:
         return float(self._numbers[place * _STRIDE + number])
 
     def set(self, place: int, number: int, value: float) -> None:
-        self._numbers[place * _STRIDE + number] = value  # eight bytes at once: no reader sees a half
+        self._numbers[place * _STRIDE + number] = value  # eight bytes at once: no reader sees half a value
 
     def begin_step(self, place: int, job: bytes) -> None:
         at = place * _PLACE_BYTES + 8 * _NUMBERS + 16
@@ -129,7 +129,7 @@ class Pulses:
             is_in_trouble=bool(self.get(place, _TROUBLE)),
             at_work=UUID(bytes=self._identifier(place, 1)) if self.get(place, _IN_STEP) else None,
         )
-        return pulse if self.is_of(place, pid, pulse.owner) else None  # another has taken it meanwhile
+        return pulse if self.is_of(place, pid, pulse.owner) else None  # another process has taken the place
 
 
 class OwnPulse:
@@ -149,25 +149,25 @@ class OwnPulse:
         self._lock = threading.Lock()
 
     def beat(self, at: float | None = None) -> None:
-        """The pump goes on. `at`: of the monotonic clock; None: now."""
+        """Note that the pump goes on. `at`: seconds of the monotonic clock; None: now."""
         place = self._own_place()
         if place is not None:
             self._pulses.set(place, _BEAT, time.monotonic() if at is None else at)
 
     def tick(self, at: float) -> None:
-        """The handlers' loop goes on."""
+        """Note that the handlers' loop goes on."""
         place = self._own_place()
         if place is not None:
             self._pulses.set(place, _WORKED, at)
 
     def tell_trouble(self, *, is_in_trouble: bool) -> None:
-        """Whether the database failed the pump last."""
+        """Note whether the pump's last use of the database failed."""
         place = self._own_place()
         if place is not None:
             self._pulses.set(place, _TROUBLE, is_in_trouble)
 
     def begin_step(self, job: UUID) -> None:
-        """From here on a job's handler has the loop, and the process, to itself."""
+        """Note that a job's handler has the loop, and so the process, to itself from now on."""
         if self._place is not None:
             self._pulses.begin_step(self._place, job.bytes)
 
@@ -176,7 +176,7 @@ class OwnPulse:
             self._pulses.end_step(self._place)
 
     def leave(self) -> None:
-        """End as it should: nobody looks for this process any more."""
+        """Free the place for good: the process ends in order, and nobody must take it for dead."""
         with self._lock:
             self._has_left = True
             if self._place is not None and self._pulses.is_of(self._place, self._pid, self._owner):

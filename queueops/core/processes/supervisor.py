@@ -124,7 +124,7 @@ class Supervisor:
                     errors="replace",
                     # Its own session, so that Ctrl-C in the terminal reaches only the supervisor.
                     start_new_session=True,
-                    # It calls only what was loaded before the fork.
+                    # end_with_parent calls only code that was loaded before the fork.
                     preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509
                 )
                 child.reader = threading.Thread(target=self._relay, args=(child.spec.name, child.process))
@@ -163,7 +163,7 @@ class Supervisor:
                 child.reader.join(timeout=2)
 
     def _kill(self, child: _Child) -> None:
-        """End a child that did not stop, with its session: its own children would be left behind."""
+        """Kill a child that did not stop, and its session: its own children would otherwise be left behind."""
         if child.process is None:
             return
         self._say(child.spec.name, "did not stop in time; killed")

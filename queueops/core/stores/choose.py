@@ -16,7 +16,7 @@ def store_at(place: str) -> Store:
     Return the store at a path, or at `s3://bucket/prefix`.
 
     Raises:
-        StoreError: No bucket is named, or what it takes is not installed.
+        StoreError: No bucket is named, or the extra for buckets is not installed.
     """
     if not place.startswith(BUCKET):
         return DirectoryStore(Path(place).expanduser().absolute())

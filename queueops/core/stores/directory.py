@@ -58,7 +58,7 @@ class DirectoryStore:
     def files(self, under: str, *, after: str = "") -> Iterator[FileInStore]:
         past = Path(after).parts
         for path in self._walk(self.root / under, past):
-            with suppress(FileNotFoundError):  # another has removed it
+            with suppress(FileNotFoundError):  # another process has removed it
                 yield FileInStore(str(path.relative_to(self.root)), datetime.fromtimestamp(path.stat().st_mtime, UTC))
 
     def remove(self, name: str) -> None:
@@ -70,7 +70,7 @@ class DirectoryStore:
                     directory.rmdir()
             except FileNotFoundError:
                 continue
-            except OSError:  # it has others
+            except OSError:  # the directory still holds files
                 to_disk(directory)
                 return
         to_disk(self.root)
@@ -78,7 +78,7 @@ class DirectoryStore:
     def _opened(self, path: Path) -> IO[bytes]:
         while True:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with suppress(FileNotFoundError):  # who removed the last of its files took the folder along
+            with suppress(FileNotFoundError):  # another process removed the folder with its last file
                 return path.open("wb")
 
     def _parents(self, path: Path) -> Iterator[Path]:
@@ -105,12 +105,13 @@ class DirectoryStore:
 
 def _is_file(path: Path) -> bool:
     """
-    `Path.is_file`, which from Python 3.14 on says no where it may not look: a file would be left out without a word.
+    Do what `Path.is_file` does, but raise where access is denied: from Python 3.14 on that method returns False there,
+    and a file would be left out silently.
 
     Raises:
         OSError
     """
     try:
         return S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:  # another has removed it
+    except FileNotFoundError:  # another process has removed it
         return False

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5
 REQUEST_SECONDS = 60  # of one request, its body too
-PART_BYTES = 8 << 20  # of a large file; each goes by itself, and is tried again by itself
+PART_BYTES = 8 << 20  # of a large file; each part is sent and retried by itself
 READ_BYTES = 1 << 20
 RETRIES = 5  # of one request, for about five seconds
 MEANINGS = {
@@ -114,7 +114,7 @@ class S3Store:
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        """Raises StoreError for everything but FileNotFoundError of a file in a bucket that is there."""
+        """Raise StoreError for every error but the FileNotFoundError of a missing file in an existing bucket."""
         try:
             yield
         except (self._files.exceptions.BaseError, OSError) as error:

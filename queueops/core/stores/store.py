@@ -1,4 +1,4 @@
-"""Files that lie outside the database, by name: in a directory, or in a bucket of an S3-compatible server."""
+"""Files that are kept outside the database: in a directory, or in a bucket of an S3-compatible server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Store(Protocol):
 
     def check(self, *, writing: bool) -> None:
         """
-        Make sure that the store is there, and for `writing` make it if it can be made, and try a file.
+        Make sure that the store exists. For `writing`, make the store if it can be made, and write a trial file.
 
         Raises:
             StoreError: In words for an operator.
@@ -37,9 +37,9 @@ class Store(Protocol):
 
     def write(self, name: str) -> AbstractContextManager[IO[bytes]]:
         """
-        A file to write into. At the block's end it is there, whole and for good, in the place of an older one.
+        Open a file to write. At the block's end the file is stored whole and durably, and replaces an older one.
 
-        A block that raises leaves what was there before.
+        If the block raises, the older file stays.
         """
 
     def read(self, name: str) -> IO[bytes]:
@@ -52,4 +52,4 @@ class Store(Protocol):
         """Return the files of a folder that come after a name that this method gave before, in a stable order."""
 
     def remove(self, name: str) -> None:
-        """Remove a file; a name that is not there is no error."""
+        """Remove a file; a missing file is no error."""

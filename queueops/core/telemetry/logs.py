@@ -1,7 +1,8 @@
 """
 Log lines: text for people, or one JSON object a line for collectors. Neither ever shows a secret.
 
-The code that begins a piece of work says once who it is about (`tell_of`). Every line that the work writes repeats it.
+The code that begins a piece of work names its job, request or executor once (`tell_of`). Every line that the work
+writes repeats the names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NOBODY: Mapping[str, Facts] = {}
 _facts: ContextVar[Mapping[str, Facts]] = ContextVar("log_facts", default=_NOBODY)
 
 HIDDEN = "(hidden)"
-UNTOLD_SECONDS = 60.0  # after which what comes again is another trouble
+UNTOLD_SECONDS = 60.0  # after this pause, an equal warning is a new trouble
 FAULTS_FROM = 500  # the statuses of answers that are our fault
 
 
@@ -31,10 +32,10 @@ def tell_of(work: str, facts: Facts) -> None:
     """
     Add what `facts` returns to every line of this context from now on: this thread, request or task.
 
-    It is called when a line is written and not before, so that work without a line pays nothing for it.
+    `facts` is called when a line is written and not before, so that work without a line pays nothing for it.
 
     Args:
-        work: What it tells of; what was told of the same work before is forgotten.
+        work: The name of the work; facts that were given before under this name are replaced.
     """
     _facts.set({**_facts.get(), work: facts})
 
@@ -45,7 +46,7 @@ def without_secrets(text: str) -> str:
 
 
 class OnceWhileItLasts(logging.Filter):
-    """Lets the first of equal warnings through, and the next one once none has come for a minute."""
+    """Lets the first of equal warnings through, and another only after a minute without any of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,12 +56,12 @@ class OnceWhileItLasts(logging.Filter):
         if record.levelno < logging.WARNING:
             return True
         now, last = time.monotonic(), self._last.get(record.msg)
-        self._last[record.msg] = now  # as it is written in code, without what it is about
+        self._last[record.msg] = now  # the template as written in code, without its arguments
         return last is None or now - last > UNTOLD_SECONDS
 
 
 class RefusalFilter(logging.Filter):
-    """A request that was refused is no fault of ours: its line says so, and no traceback looks like one."""
+    """Takes the traceback out of the line of a refused request: with it, a refusal would look like a fault of ours."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         status = getattr(record, "status_code", None)
@@ -70,7 +71,7 @@ class RefusalFilter(logging.Filter):
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people; who it is about stands behind the message."""
+    """A line for people; the facts of `tell_of` and `extra=` follow the message."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s  %(message)s")
@@ -85,7 +86,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Everything passed as `extra=`, and what `tell_of` knows, becomes a key: job, project, executor, request."""
+    """A JSON object; `extra=` and the facts of `tell_of` become keys, such as job, project, executor, request."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -108,7 +109,7 @@ def _about(record: logging.LogRecord) -> dict[str, Any]:
         found |= facts()
     own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     if not isinstance(own.get("request"), str):
-        own.pop("request", None)  # Django's, the whole object: ours is its name
+        own.pop("request", None)  # Django passes the whole request; our fact is its name
     found |= own
     return {name: value for name, value in found.items() if value is not None}
 

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext
 
-LOCAL = SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK  # it is known whether the parent is another process's
+LOCAL = SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK  # says that the next flag, REMOTE, is meaningful
 REMOTE = LOCAL | SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 
 NAMES = {
@@ -29,14 +29,14 @@ NAMES = {
     bytes: "bytes_value",
 }
 
-Message = dict[str, Any]  # by its fields' names; None is left out
+Message = dict[str, Any]  # field name -> value; None is left out
 
 
 def encode_spans(sdk_spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
     try:
         return _encoded(sdk_spans)
     except (TypeError, ValueError):
-        return trace_encoder.encode_spans(sdk_spans)  # it leaves out the one attribute that has no encoding
+        return trace_encoder.encode_spans(sdk_spans)  # leaves out just the attribute that has no encoding
 
 
 def _encoded(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
@@ -47,13 +47,13 @@ def _encoded(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
         if (add := begun.get(place)) is None:
             group = request.resource_spans.add(**_group(span.resource, span.instrumentation_scope))
             add = begun[place] = group.scope_spans[0].spans.add
-        # One after the other: a thousand dictionaries at once would have the garbage collector run.
+        # Add span by span: a thousand dictionaries at once would start the garbage collector.
         add(**_fields(span))
     return request
 
 
 def _group(resource: Resource, scope: InstrumentationScope | None) -> Message:
-    """Where the spans of one resource and scope go."""
+    """Return the fields of the group for spans of one resource and scope."""
     scoped: Message = {}
     if scope is not None:
         about = {"name": scope.name, "version": scope.version, "attributes": _pairs(scope.attributes)}
@@ -69,7 +69,7 @@ def _fields(span: ReadableSpan) -> Message:
         "parent_span_id": parent.span_id.to_bytes(8) if parent else None,
         "flags": _flags(parent),
         "name": span.name,
-        "kind": span.kind.value + 1,  # OTLP's 0 is for those that do not say
+        "kind": span.kind.value + 1,  # in OTLP, 0 means unspecified
         "start_time_unix_nano": span.start_time,
         "end_time_unix_nano": span.end_time,
         "attributes": _pairs(span.attributes),

@@ -31,7 +31,7 @@ HEADERS = ("traceparent", "tracestate")
 SYSTEM = "queueops"
 # Per submission: a batch of 100,000 jobs would be half a million spans of one trace, which nobody can look at.
 MAX_TRACED = 100
-FLUSH_MS = 3_000  # what a process waits for its collector when it ends
+FLUSH_MS = 3_000  # how long an ending process waits for its collector
 
 Attributes = Mapping[str, str | int | float | bool]
 
@@ -42,8 +42,8 @@ class Submission:
     A submission under way.
 
     Attributes:
-        traceparent: What its jobs carry; None: nobody samples it.
-        left: How many more of its jobs carry it.
+        traceparent: The header that its jobs carry; None: the trace is not sampled.
+        left: How many more of its jobs carry the header.
     """
 
     span: Span
@@ -56,7 +56,7 @@ class Submission:
 
 @dataclass(slots=True)
 class _Nothing:
-    """A submission that nobody traces."""
+    """A submission that is not traced."""
 
     traceparent: str | None = field(default=None, init=False)
 
@@ -77,7 +77,7 @@ def is_wanted() -> bool:
 
 
 def trouble() -> str:
-    """Return what keeps wanted spans from being sent; empty: nothing."""
+    """Return the reason why wanted spans cannot be sent; empty: they can, or none are wanted."""
     if not is_wanted():
         return ""
     protocol = next((os.environ[name] for name in PROTOCOLS if os.environ.get(name)), "http/protobuf")
@@ -93,7 +93,7 @@ def trouble() -> str:
 
 @cache
 def tracer() -> Tracer | None:
-    """Return the maker of this process's spans; None: they are not wanted, or cannot be sent, which is logged once."""
+    """Return this process's tracer; None: spans are not wanted, or cannot be sent, which is logged once."""
     if not is_wanted():
         return None
     if cause := trouble():
@@ -107,7 +107,7 @@ def tracer() -> Tracer | None:
 
 @cache
 def _provider() -> TracerProvider:
-    """Return the process's own provider, or the one that its code has set up before."""
+    """Return the tracer provider that other code of the process has set up, or else set up our own."""
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http import trace_exporter
     from opentelemetry.sdk.resources import Resource
@@ -128,7 +128,7 @@ def _provider() -> TracerProvider:
     ):
         about["service.name"] = SYSTEM
     provider = TracerProvider(resource=Resource.create(about))
-    # A release of OpenTelemetry that does not look here takes its own encoder, which is slower and no worse.
+    # A release of OpenTelemetry that ignores this name uses its own encoder, which is only slower.
     vars(trace_exporter)["encode_spans"] = otlp.encode_spans
     provider.add_span_processor(BatchSpanProcessor(trace_exporter.OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
@@ -136,14 +136,14 @@ def _provider() -> TracerProvider:
 
 
 def flush() -> None:
-    """Send what was not sent yet, within FLUSH_MS; for processes that end without Python's own end."""
+    """Send the spans that are not sent yet, within FLUSH_MS; for processes that end without Python's exit handlers."""
     if tracer() is not None:
         _provider().force_flush(FLUSH_MS)
 
 
 @contextmanager
 def from_caller(headers: Mapping[str, str]) -> Iterator[None]:
-    """Let spans be of the trace that a request's headers name, unless the process's own code says another."""
+    """Put spans into the trace that a request's headers name, unless the process's own code has begun another."""
     if tracer() is None or HEADERS[0] not in headers:
         yield
         return
@@ -191,7 +191,7 @@ def _submitting(made: Tracer, name: str, attributes: Attributes) -> Iterator[Sub
 
 
 def carried(jobs: int) -> list[str | None] | None:
-    """Return what each of so many new jobs carries of the submission under way; None: none of them carries anything."""
+    """Return the traceparent of each of so many new jobs of the submission under way; None: none of them has one."""
     submission = _submission.get()
     if submission is None or submission.traceparent is None or not submission.left:
         return None

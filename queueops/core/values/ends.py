@@ -12,10 +12,10 @@ _SPAN = re.compile(r"(\d{1,6}(?:\.\d+)?)\s*(m|min|h|d)")
 
 def read_end(text: str, *, now: datetime, zone: tzinfo = UTC) -> datetime:
     """
-    Return the moment that is meant. A time alone is its next one; without an offset it is in `zone`.
+    Return the moment that a text means. A time without a date is the next such time; no offset means `zone`.
 
     Raises:
-        ValueError: Says what can be written.
+        ValueError: The text has no such form; the message is END_RULE.
     """
     written = text.strip().lower()
     if found := _SPAN.fullmatch(written):

@@ -8,16 +8,16 @@ from uuid import UUID
 
 def first_id_at(moment: datetime, *, moved_by: timedelta = timedelta(0)) -> UUID:
     """
-    Return the least UUIDv7 of a millisecond, clipped to what its 48 bits hold: a bound for ids made since, or before.
+    Return the smallest UUIDv7 of a moment's millisecond, clipped to 48 bits: a bound for ids made before or since.
 
     Args:
-        moved_by: Added here, because beside the first or the last year a datetime cannot be moved.
+        moved_by: Added to the moment here, because a datetime near the year 1 or 9999 cannot be moved.
     """
     seconds = moment.timestamp() + moved_by.total_seconds()
     return UUID(int=min(2**48 - 1, max(0, int(seconds * 1000))) << 80)
 
 
 def time_of(identifier: UUID) -> datetime:
-    """When a UUIDv7 was made."""
+    """Return when a UUIDv7 was made."""
     milliseconds = identifier.int >> 80
     return datetime.fromtimestamp(min(milliseconds / 1000, 253_000_000_000), tz=UTC)

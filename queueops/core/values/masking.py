@@ -1,6 +1,6 @@
 """
-The one rule for which words and values are secret. It holds for what is shown, for logs, for what is kept of a
-traceback, and for the headers that a redirect leaves behind.
+The one rule for which words and values are secret. It applies to screens, logs, stored tracebacks, and the headers that
+are dropped at a redirect.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ MASK = "••••••"
 _NAMES_A_PAIR = ("name", "key", "header", "field")  # `{"name": "Authorization", "value": …}`
 MAX_CHARACTERS_SHOWN = 20_000  # characters of one JSON document on a page
 
-# Each alternative begins with letters, or the search would try all of them at every place. A condition on the text
-# before it therefore stands behind it.
+# Each alternative begins with letters: otherwise the search would try all of them at every position. A condition on the
+# text before a word is therefore written after the word.
 _WORDS = (
     r"(?P<auth>authori[sz]ation)|authentication|auth(?<![a-np-z]auth)(?<![a-z]oauth)(?![a-z])|bearer(?![a-z])"
     r"|cookie|session|sessid|csrf|xsrf|credential|secret|signature|sig(?<![a-z]sig)(?![a-z])|jwt(?<![a-z]jwt)(?![a-z])"
@@ -26,7 +26,7 @@ _WORDS = (
     r"|-key(?<!idempotency-key)(?<!primary-key)(?<!foreign-key)(?<!unique-key)(?<!public-key)(?<!cache-key)"
     r"(?<!sort-key)(?![a-z])"
 )
-# Without one of these in it, in small letters, a text need not be searched for what the patterns below look for.
+# A text that holds none of these in lower case cannot match _SECRET_IN_TEXT, and is not searched for it.
 _HINTS = (
     *(
         "auth",
@@ -47,7 +47,7 @@ _HINTS = (
     *("token", "key"),
 )
 SECRET_KEY = re.compile(_WORDS, re.IGNORECASE)
-# Names of headers that stay behind when a redirect leads elsewhere: rather one too many.
+# Names of headers that are dropped when a redirect leads to another origin: rather one too many.
 SECRET_HEADER = re.compile(rf"auth|{_WORDS}", re.IGNORECASE)
 _SCHEMES = r"Bearer|Basic|Token|Digest|Negotiate|NTLM|Api-?Key|Key|Hawk|OAuth|DPoP|Bot|SSWS|GenieKey|Splunk|Signature"
 # `name=value`, `name: value`, `name => value` and `('name', 'value')`. A quoted value ends with its quote, also where
@@ -81,12 +81,12 @@ _MASKS: tuple[tuple[re.Pattern[str], str, tuple[str, ...]], ...] = (
     (_BEARER, " {}", ("bearer", "basic")),
     (_PASSWORD_IN_URL, "{}@", ("://",)),
 )
-PIECE = 1 << 14  # characters that are gone through in one call, which no other thread interrupts: some 10 ms
-BEGUN = 1 << 12  # characters of its end that the next piece searches, too: a secret may begin there and end after it
+PIECE = 1 << 14  # characters searched in one call, during which no other thread runs: some 10 ms
+BEGUN = 1 << 12  # characters at a piece's end that the next one searches again: a secret may begin there
 
 
 def masked_text(text: str, *, mask: str = MASK) -> str:
-    """The text without the values of `token=…`, `Authorization: Token …`, cookies, passwords in URLs and known keys."""
+    """Return the text with `token=…`, `Authorization: Token …`, cookies, passwords in URLs and known keys masked."""
     small = text.casefold()
     for pattern, form, hints in _MASKS:
         if not any(hint in small for hint in hints):
@@ -102,7 +102,7 @@ def is_secret_header(name: str) -> bool:
 
 
 def _replaced(text: str, pattern: re.Pattern[str], instead: str) -> str:
-    """As `sub`, in pieces: a megabyte in one call would have all other threads of the process stand still for it."""
+    """Do what `sub` does, in pieces: during one call on a megabyte, all other threads of the process would wait."""
     parts: list[str] = []
     begin = kept = 0
     while begin < len(text):
@@ -119,7 +119,7 @@ def _replaced(text: str, pattern: re.Pattern[str], instead: str) -> str:
 
 
 def masked(value: Any) -> Any:
-    """The JSON value with every secret replaced by MASK; numbers stay, so that `max_tokens` can be read."""
+    """Return the JSON value with every secret replaced by MASK; numbers stay, so that `max_tokens` can be read."""
     if isinstance(value, dict):
         shown = {key: _hidden(item) if SECRET_KEY.search(str(key)) else masked(item) for key, item in value.items()}
         named = next((value[name] for name in _NAMES_A_PAIR if isinstance(value.get(name), str)), "")
@@ -131,9 +131,9 @@ def masked(value: Any) -> Any:
 
 def unmasked(edited: Any, original: Any) -> Any:
     """
-    An edited document with its masks filled in again from the original, place by place.
+    Return an edited document with each mask replaced by the original's value at the same place.
 
-    A mask that stands where the original has nothing is left: the handler's schema or the provider refuses it.
+    A mask where the original has no value stays: the handler's schema or the provider refuses it.
     """
     if isinstance(edited, dict) and isinstance(original, dict):
         return {key: unmasked(item, original.get(key)) for key, item in edited.items()}
@@ -145,7 +145,7 @@ def unmasked(edited: Any, original: Any) -> Any:
 
 
 def masked_or_hidden(edited: str, original: Any) -> str:
-    """Return what the screen showed in the place of `original`: all of it hidden, or a part of its text."""
+    """Return what the screen showed for `original`: a mask for the whole, or its text with the secrets masked."""
     return MASK if edited == MASK or not isinstance(original, str) else masked_text(original)
 
 

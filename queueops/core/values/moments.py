@@ -11,11 +11,11 @@ from pydantic_core import PydanticCustomError
 # ISO 8601 knows offsets of up to 23:59. PostgreSQL refuses longer ones: MAX_TZDISP_HOUR in datatype/timestamp.h.
 MAX_OFFSET = timedelta(hours=15, minutes=59)
 RULE = "Write a date, a time and its offset of at most 15:59 hours, such as 2026-03-02T09:00:00Z"
-PATTERN = r"^\d{4}-\d{2}-\d{2}[Tt ].*([Zz]|[+-](0\d|1[0-5]):?[0-5]\d)$"  # of the offset; the format says the rest
+PATTERN = r"^\d{4}-\d{2}-\d{2}[Tt ].*([Zz]|[+-](0\d|1[0-5]):?[0-5]\d)$"  # for the offset; `format` says the rest
 
 
 def _written_out(given: object) -> object:
-    # Pydantic would take a number for the seconds since 1970, also one in a text.
+    # Pydantic would read a number, also a number in a text, as seconds since 1970.
     if isinstance(given, datetime) or (isinstance(given, str) and given[4:5] == "-"):
         return given
     raise PydanticCustomError("time_format", RULE)
@@ -29,10 +29,10 @@ def _with_offset(moment: datetime) -> datetime:
 
 def with_storable_offset(moment: datetime) -> datetime:
     """
-    Return the moment itself.
+    Return the moment unchanged.
 
     Raises:
-        ValueError: PostgreSQL would not read its offset; says the rule.
+        ValueError: PostgreSQL cannot read its offset; the message is RULE.
     """
     if abs(moment.utcoffset() or timedelta(0)) > MAX_OFFSET:
         raise PydanticCustomError("time_offset", RULE)
@@ -41,8 +41,10 @@ def with_storable_offset(moment: datetime) -> datetime:
 
 def in_utc(moment: datetime) -> datetime:
     """
+    Return the moment in UTC.
+
     Raises:
-        ValueError: In UTC it is before the year 1 or after 9999: PostgreSQL would store what Python cannot read.
+        ValueError: Its UTC year is outside 1 to 9999: PostgreSQL would store it, but Python could not read it back.
     """
     try:
         return moment.astimezone(UTC)
@@ -50,7 +52,8 @@ def in_utc(moment: datetime) -> datetime:
         raise PydanticCustomError("time_range", "Outside the calendar: in UTC it has no year of 1 to 9999") from None
 
 
-# A moment to compare with: PostgreSQL reads it, also near the first and the last year.
+# A moment to compare with. It keeps its offset for PostgreSQL to read: converting it to UTC may leave the years 1 to
+# 9999.
 Moment = Annotated[
     datetime,
     BeforeValidator(_written_out),
@@ -58,7 +61,7 @@ Moment = Annotated[
     AfterValidator(with_storable_offset),
     Field(json_schema_extra={"pattern": PATTERN}),
 ]
-# A moment to be stored: its offset does not matter in UTC, and it can be read again.
+# A moment to be stored. It is converted to UTC, so that any offset is allowed; see `in_utc` for what is refused.
 MomentInUTC = Annotated[datetime, BeforeValidator(_written_out), AfterValidator(_with_offset), AfterValidator(in_utc)]
 
 _MOMENT: TypeAdapter[datetime] = TypeAdapter(Moment)
@@ -67,6 +70,6 @@ _MOMENT: TypeAdapter[datetime] = TypeAdapter(Moment)
 def parse_moment(text: Any) -> datetime:
     """
     Raises:
-        ValueError: It is no moment as RULE has it.
+        ValueError: The text breaks RULE.
     """
     return _MOMENT.validate_python(text)

@@ -1,4 +1,4 @@
-"""The base of filters that arrive as JSON: an empty value is refused, because it would stand for everything."""
+"""The base of filters that arrive as JSON: an empty value is refused, because it would match every row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def not_null(given: Any) -> Any:
 
 
 class Narrowing(BaseModel):
-    """Rows that fit everything given. A field that is None was left out; a null that was given is refused."""
+    """Selects the rows that fit every given field. None means that a field was left out; a given null is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_without_null)
 

@@ -1,4 +1,4 @@
-"""Parsers of setting values: each knows its rule in words and raises ValueError on anything else."""
+"""Parsers of setting values: each states its rule in words and raises ValueError on anything else."""
 
 import base64
 import binascii
@@ -55,7 +55,7 @@ def _words(value: str) -> tuple[str, ...]:
 
 
 def _private_targets(value: str) -> tuple[str, ...]:
-    from queueops.core.outbound.policy import OutboundPolicy  # loaded where it is needed: yarl takes its time
+    from queueops.core.outbound.policy import OutboundPolicy  # imported here, as importing yarl takes long
 
     words = _words(value)
     OutboundPolicy.of(allow=words)
@@ -100,7 +100,7 @@ def _named_keys(value: str) -> tuple[tuple[str, str], ...]:
     pairs = [pair.partition(":") for pair in (word.strip() for word in value.split(",")) if pair]
     names = [name for name, _, _ in pairs]
     if len(set(names)) < len(names) or not all(_KEY_NAME.fullmatch(name) for name in names):
-        raise ValueError(names)  # none of the keys
+        raise ValueError(names)  # the error must show no key
     return tuple((name, *_fernet_keys(key)) for name, _, key in pairs)  # type: ignore[misc]  # one key each
 
 
@@ -119,7 +119,7 @@ def _issuer(value: str) -> str:
 
 
 def _group_roles(value: str) -> tuple[tuple[str, str], ...]:
-    """Names of groups may hold commas and signs of equality, as those of directories do."""
+    """Split at semicolons and the last `=`: group names of a directory may hold commas and equals signs."""
     pairs = [pair.rpartition("=") for pair in value.split(";") if pair.strip()]
     found = tuple((group.strip(), role.strip()) for group, _, role in pairs)
     if not found or not all(group and role for group, role in found):

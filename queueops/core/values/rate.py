@@ -6,7 +6,7 @@ import threading
 import time
 
 MAX_TRACKED = 10_000
-ROUNDING_SECONDS = 1e-6  # of a sum of many spacings; the last of a window would be refused for it
+ROUNDING_SECONDS = 1e-6  # error of a sum of many spacings, which must not refuse the last call of a window
 
 
 class Rate:
@@ -17,7 +17,7 @@ class Rate:
     forgotten.
 
     Args:
-        amount: How many a window; an identity may have another.
+        amount: How many may be taken per window; `take` can name another for an identity.
     """
 
     def __init__(self, amount: int, *, window_seconds: float = 60.0) -> None:
@@ -28,10 +28,10 @@ class Rate:
 
     def take(self, identity: str = "", amount: int | None = None) -> float:
         """
-        Take one; return 0, or the seconds to wait when there is none.
+        Take one; return 0, or the seconds to wait if none is left.
 
         Args:
-            amount: Where this identity has a rate of its own.
+            amount: How many this identity may take per window, if not the usual amount.
         """
         spacing_seconds = self._window_seconds / (amount or self._amount)
         now = time.monotonic()

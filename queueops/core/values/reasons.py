@@ -17,7 +17,7 @@ class ReasonRequired(QueueOpsError):
 
 
 def clean_reason(reason: str | None) -> str:
-    """The reason as PostgreSQL can store it: its text holds no NUL, and nothing that readers would open."""
+    """Return the reason without NUL, which PostgreSQL cannot store, and without tokens of sealed values."""
     return defused((reason or "").replace("\0", "")).strip()
 
 

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 MAX_RETRY_AFTER_SECONDS = 86_400.0
-MAY_SPEAK_OF_A_QUOTA = frozenset({403, 413, 429, 498})  # statuses; a 429 always does
-A_MOMENT = 1_000_000_000.0  # seconds since 1970; above it no number is a span
-MILLISECONDS = 100 * A_MOMENT  # above it they are milliseconds since then
+MAY_SPEAK_OF_A_QUOTA = frozenset({403, 413, 429, 498})  # statuses that may be due to a quota; a 429 always is
+A_MOMENT = 1_000_000_000.0  # a larger number is a time since 1970, in seconds, and no span
+MILLISECONDS = 100 * A_MOMENT  # a larger number is a time since 1970 in milliseconds
 MAX_CHARACTERS = 100  # no date is longer, and reading a long one costs time
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ MAX_SPREAD_SECONDS = 60.0
 
 def spread(seconds: float, chance: float) -> float:
     """
-    Return a wait that is never shorter, so that callers who were told the same time do not come back together.
+    Return the wait, or a longer one: callers that were told the same time must not come back together.
 
     It is up to a tenth longer, or up to a second where a tenth is less, and never more than twice as long.
 
@@ -34,7 +34,7 @@ def spread(seconds: float, chance: float) -> float:
 
 
 def told_delay(headers: Mapping[str, str]) -> float | None:
-    """The seconds that an answer asks us to wait, by `retry-after-ms` or `Retry-After`; None: it does not."""
+    """Return the seconds that an answer asks us to wait, by `retry-after-ms` or `Retry-After`; None: it does not."""
     told = {name.lower(): text for name, text in headers.items() if name.lower() in _HEADERS}
     exact = _SECONDS.fullmatch(told.get("retry-after-ms", "")[:MAX_CHARACTERS].strip())
     if exact and float(exact[1]) > 0:
@@ -59,7 +59,7 @@ def parse_retry_after(value: str | None, *, date: str | None = None) -> float | 
     told = [_SECONDS.fullmatch(part.strip()) for part in text.split(",")]
     if all(told):
         seconds = max(float(one[1]) for one in told if one)
-        if seconds > A_MOMENT:  # a span of decades: some servers state when, and not how long
+        if seconds > A_MOMENT:  # decades, so no span: some servers state a time
             logger.info("Retry-After: %s is taken for a moment", text)
             seconds = (seconds / 1000 if seconds > MILLISECONDS else seconds) - time.time()
     else:

@@ -21,7 +21,7 @@ _UNFIT = re.compile(r"[^\S ]|[,\x00-\x1f\x7f]")
 def checked_tag(text: str) -> str:
     """
     Raises:
-        PydanticCustomError: It is no tag.
+        PydanticCustomError: The text breaks RULE.
     """
     if not 0 < len(text) <= MAX_TAG_LENGTH or text != text.strip() or SEPARATOR in text or not text.isprintable():
         raise PydanticCustomError("tag", RULE)
@@ -29,7 +29,7 @@ def checked_tag(text: str) -> str:
 
 
 def split_tags(text: str) -> list[str]:
-    """The texts between commas, without the spaces around them."""
+    """Return the texts between commas, without the spaces around them."""
     return [part.strip() for part in text.split(SEPARATOR)]
 
 
@@ -38,7 +38,7 @@ def entered_tags(text: str | None) -> list[str]:
     The tags of a form's field or of a query parameter.
 
     Raises:
-        ValidationError: Names the first that is none.
+        ValidationError: One of them is no tag; the message names the first such.
     """
     tags = split_tags(text) if text else []
     for tag in tags:

@@ -1,4 +1,4 @@
-"""JSON as it was written: parts of a text with their digits and order of keys, and whether two say the same."""
+"""JSON as it was written: parts of a text that keep their digits and order of keys, and a comparison."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 _IN_ONE_LINE = re.compile(r"[\r\n]+")
 _scan = json.JSONDecoder().raw_decode
-_decoder: Any = decoder  # the stubs do not know these names of it
+_decoder: Any = decoder  # the stubs lack these names
 _scan_string, _skip_space = _decoder.scanstring, _decoder.WHITESPACE.match
 
 
 class Written(dict[str, Any]):
     """
-    An object beside the text in which it was written.
+    A JSON object together with its original text.
 
     Attributes:
-        text: A JSON object.
+        text: The object as it was written.
     """
 
     def __init__(self, value: Mapping[str, Any], text: str) -> None:
@@ -40,7 +40,7 @@ def dump_written(value: Mapping[str, Any]) -> str:
 def member(text: str, name: str) -> str | None:
     """
     Return the value of a key of a JSON object, as it is written there. If a key comes twice, the last counts, as for
-    readers.
+    JSON parsers.
 
     None: there is no such key, or the text is no JSON object.
     """
@@ -56,8 +56,8 @@ def member(text: str, name: str) -> str | None:
 
 def with_members(text: str, ours: Mapping[str, Any]) -> str:
     """
-    Return a JSON object's text with these members as they are given: in their place, or at the end. All other text is
-    what it was.
+    Return a JSON object's text with these members set. An existing key keeps its place, a new one goes to the end; all
+    other text stays as it was.
 
     Raises:
         ValueError: The text is no JSON object.
@@ -98,7 +98,7 @@ def say_the_same(one: Any, other: Any) -> bool:
     """
     Whether two values mean the same to a reader of numbers as doubles.
 
-    jsonb gives 6.02214076e23 back as 602214076000000000000000: a number that is no double, beside the double it was.
+    jsonb returns 6.02214076e23 as 602214076000000000000000, which Python reads as an int and not as the same double.
     """
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(say_the_same(value, other[key]) for key, value in one.items())

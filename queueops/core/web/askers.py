@@ -1,4 +1,4 @@
-"""Finds out who asks by a request's headers, before the request gets a thread or its body a place."""
+"""Finds out from a request's headers who sends it, before the request gets a thread or its body gets room."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .client_address import address_in
 logger = logging.getLogger(__name__)
 
 MAX_ASKERS_KNOWN = 10_000
-ASKER_KNOWN_SECONDS = 60.0  # so long a key that was revoked counts as its project's; nothing is opened by that
+ASKER_KNOWN_SECONDS = 60.0  # until then a revoked key counts as its project's, which opens nothing
 DOOR_THREADS = 2  # a look-up takes a millisecond, and is made once in ASKER_KNOWN_SECONDS for each credential
 
 
@@ -42,8 +42,8 @@ class Asker:
 
     Attributes:
         name: `project:<id>` of keys and tokens, `user:<pk>` of a session or a personal token, else `address:<address>`.
-        is_known: The asker showed a credential that is good. All others share one small part of everything.
-        may_be_known: It could not be found out whether the credential is good.
+        is_known: Whether the asker's credential is valid. All askers without one share a small part of the capacity.
+        may_be_known: Whether the credential could not be checked, and so may be valid.
     """
 
     name: str
@@ -57,7 +57,8 @@ class CannotTell(Exception):
 
 LookUp = Callable[[ShownCredential], str | None]
 """
-For a thread: the name of whom a credential belongs to; None: nobody's. It must not wait for anything but the database.
+Called in a thread. Returns the `Asker.name` of a credential's owner, None if it belongs to nobody. It must wait for
+nothing but the database.
 
 Raises:
     CannotTell
@@ -66,24 +67,24 @@ Raises:
 
 class Askers:
     """
-    Names by the credentials that are shown with a request; used from one event loop.
+    Finds a request's asker by the credential that it shows, and keeps the answer for a while; used from one event loop.
 
-    The names are for turns and room only, never for access: an answer is therefore believed for a while.
+    Askers decide turns and room only, never access, so that an answer may be a little out of date.
     """
 
     def __init__(self, look_up: LookUp | None = None) -> None:
         self._look_up = look_up or _nobodys
-        self._known: dict[bytes, tuple[Asker, float]] = {}  # by digest, with when it was looked up
+        self._known: dict[bytes, tuple[Asker, float]] = {}  # credential's digest -> asker, and when it was looked up
         self._again: dict[bytes, asyncio.Task[None]] = {}
         self._door = RequestQueue(DOOR_THREADS)
         self._threads = ThreadPoolExecutor(DOOR_THREADS, thread_name_prefix="door")
 
     def known(self, scope: Mapping[str, Any]) -> Asker | None:
         """
-        Return who asks, if that takes no look-up; None: it takes one.
+        Return the asker, or None if a look-up must find out.
 
-        An asker who was found long ago is believed once more while they are looked up. Nobody who was known thus waits
-        for a database that is away.
+        An answer older than ASKER_KNOWN_SECONDS is still returned while a new look-up runs. A known asker therefore
+        never waits for a database that is down.
         """
         shown = shown_in(scope["headers"])
         if shown is None:
@@ -100,7 +101,7 @@ class Askers:
     async def find(self, scope: Mapping[str, Any], client_leaves: Callable[[], Awaitable[Any]]) -> Asker:
         """
         Raises:
-            Overloaded, ClientLeft: As of `RequestQueue.turn`, in which addresses take turns to have theirs looked up.
+            Overloaded, ClientLeft: As in `RequestQueue.turn`, by which addresses take turns at look-ups.
         """
         if known := self.known(scope):
             return known
@@ -144,7 +145,7 @@ class Askers:
 
 
 def shown_in(headers: Iterable[tuple[bytes, bytes]]) -> ShownCredential | None:
-    """The credential that counts, as the API's authentication chooses: a key or a token before a session."""
+    """Return the credential that the API's authentication would use: a key or a token goes before a session."""
     given = {name: value.decode("latin1") for name, value in headers if name in _CREDENTIALS}
     scheme, _, bearer = given.get(b"authorization", "").partition(" ")
     if scheme.lower() == "bearer":
@@ -159,7 +160,7 @@ _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"cookie"})
 
 
 def cost_of(scope: Mapping[str, Any]) -> float:
-    """Return what a request costs, in small requests: the cost of a list goes by the length of its page."""
+    """Return a request's cost; a small request costs 1, and a list the more the longer its page is."""
     _, found, rest = scope["query_string"].partition(b"page_size=")
     rows = rest.partition(b"&")[0][:9]
     return 1 + int(rows) / 50 if found and rows.isdigit() else 1
@@ -174,4 +175,4 @@ def _name_of_address(scope: Mapping[str, Any]) -> str:
 
 
 def _nobodys(_: ShownCredential) -> None:
-    """Where nothing is looked up."""
+    """Look up nothing: each credential counts as nobody's."""

@@ -1,4 +1,4 @@
-"""The request that is being answered, for what is recorded far from it."""
+"""The request that is being answered, for code that records it but is not passed it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queueops.core.errors import QueueOpsError
 
 from .client_address import client_address
 
-BODY = "queueops.body"  # in a scope, and in a request's META: the file that holds its body, to be read again and again
+BODY = "queueops.body"  # key in an ASGI scope and in a request's META: the file with the body, which may be reread
 
 
 class ClientLeft(QueueOpsError):
@@ -33,11 +33,11 @@ class OutOfTime(QueueOpsError):
 @dataclass(slots=True)
 class Patience:
     """
-    How long a request is worth its thread.
+    How long a request may keep its thread.
 
     Attributes:
-        seconds: From when it began to be carried out.
-        has_left: Whether its client has left: nobody waits for the answer any more.
+        seconds: The limit, counted from `began`.
+        has_left: Whether the client has left, so that nobody waits for the answer any more.
     """
 
     seconds: float
@@ -51,7 +51,7 @@ patience: ContextVar[Patience | None] = ContextVar("patience", default=None)
 
 def ensure_wanted() -> None:
     """
-    Call it in loops whose length a request decides: a thread cannot be told from outside to stop.
+    Call this in loops whose length a request decides, because a thread cannot be stopped from outside.
 
     Raises:
         ClientLeft, OutOfTime

@@ -1,4 +1,4 @@
-"""Answers that are sent piece by piece, by no thread of the database's."""
+"""Answers that are sent piece by piece, by threads that hold no database connection."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ PIECE_BYTES = 65_536
 def download(request: HttpRequest, pieces: Iterator[bytes], content_type: str, name: str = "") -> StreamingHttpResponse:
     """
     Args:
-        pieces: Of a file or a store. Nothing in them may need the database: its connection has gone back by then.
-        name: Of the file that a browser makes of it; empty: it shows it.
+        pieces: The content, from a file or a store. Reading it must not need the database: the request's connection is
+            back in the pool by then.
+        name: The file name under which a browser saves the content; empty: the browser shows the content.
     """
     content = asynchronous(pieces) if isinstance(request, ASGIRequest) else pieces
     headers = NO_SNIFFING | ({"Content-Disposition": f'attachment; filename="{name}"'} if name else {})
@@ -26,14 +27,14 @@ def download(request: HttpRequest, pieces: Iterator[bytes], content_type: str, n
 
 
 def pieces_of(file: IO[bytes]) -> Iterator[bytes]:
-    """A file, which is closed in the end."""
+    """Yield a file's content in pieces, and close the file at the end."""
     with file:
         yield from iter(partial(file.read, PIECE_BYTES), b"")
 
 
 async def asynchronous(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     """
-    Django would gather the whole of a plain iterator before it sends the first piece.
+    Make an iterator asynchronous: Django would read all of a plain iterator before it sends the first piece.
 
     The thread for thread-bound code is not used: a store that hangs would hold up all of that code.
     """

@@ -1,4 +1,4 @@
-"""Errors in the form of the API at whose address they arise: that of QueueOps, or of a provider's door."""
+"""Errors in the form of the API that was called: QueueOps's own, or that of a door's provider."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANTHROPIC_TYPES = {
 
 def in_form_of(path: str, status: int, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """
-    Return the status and the body of an error as they are known at an address.
+    Return the status and the body of an error in the form of the API at a path.
 
     Args:
         body: In the one error shape of core/errors.py.
@@ -35,7 +35,7 @@ def in_form_of(path: str, status: int, body: Mapping[str, Any]) -> tuple[int, di
     error = body.get("error")
     if form is None or not isinstance(error, Mapping):
         return status, dict(body)
-    if status == HTTPStatus.UNPROCESSABLE_ENTITY:  # the providers say it so
+    if status == HTTPStatus.UNPROCESSABLE_ENTITY:  # the providers answer 400 for invalid input
         status = HTTPStatus.BAD_REQUEST.value
     return status, form(status, error)
 
@@ -61,7 +61,7 @@ def _anthropic(status: int, error: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _message(error: Mapping[str, Any]) -> str:
-    """With what is wrong where, which the providers' forms have no place for."""
+    """Return the message and each field's errors in one text: the providers' forms have no member for fields."""
     said = [f"{name}: {one}" for name, some in (error.get("fields") or {}).items() for one in some]
     message = str(error["message"])
     if all(one.partition(": ")[2] in message for one in said):

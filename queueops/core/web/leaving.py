@@ -1,4 +1,4 @@
-"""Whether this web process has been told to stop, and only waits for proxies to send their requests elsewhere."""
+"""Set once this web process is told to stop: `/readyz` says 503, and proxies send their requests elsewhere."""
 
 import threading
 

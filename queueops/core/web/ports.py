@@ -1,4 +1,4 @@
-"""A port that cannot be had: one sentence, whoever finds it."""
+"""The error for a port that cannot be used, worded alike for every server."""
 
 from __future__ import annotations
 

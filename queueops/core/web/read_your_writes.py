@@ -1,4 +1,4 @@
-"""People see what they have just written: for as long as a replica may lag, their pages are read from the primary."""
+"""People see their own writes at once: while a replica may lag, their pages are read from the primary."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Given = ParamSpec("Given")
 
 
 def reader_for(request: HttpRequest) -> RowReader:
-    """Return how a page may read what it shows: off the primary, unless the page acts, or its visitor did just now."""
+    """Return how a page reads its rows: off the primary, unless the request may write or its visitor just did."""
     if request.method not in SAFE_METHODS or COOKIE in request.COOKIES:
         return on_primary
-    # The primary says who they are and what they may do; the request keeps it from here on.
+    # Read the user and the permissions from the primary now; the request caches them.
     if request.user.is_authenticated and not request.user.is_superuser:
         request.user.get_all_permissions()
     return off_primary
 
 
 def may_lag(view: Callable[Concatenate[Any, HttpRequest, Given], HttpResponse]) -> Any:
-    """Decorate a view of a screen: what its page shows is read as `reader_for` says."""
+    """Decorate a view of a screen: its page's rows are read by the reader that `reader_for` returns."""
 
     @functools.wraps(view)
     def reading(screen: Any, request: HttpRequest, *args: Given.args, **kwargs: Given.kwargs) -> HttpResponse:
@@ -48,7 +48,7 @@ def may_lag(view: Callable[Concatenate[Any, HttpRequest, Given], HttpResponse]) 
 
 
 class RecentWrites:
-    """Marks a browser whose session sent something that may write, also one that was refused or failed."""
+    """Sets a cookie after each request of a session that may write, also if the request was refused or failed."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         if not settings.QUEUEOPS.replica_url:

@@ -22,7 +22,7 @@ class CrossOrigin:
     The pages elsewhere that may read an answer: the rules of django-cors-headers, which never sees these answers.
 
     Attributes:
-        paths: A regular expression; nothing: no path.
+        paths: A regular expression; empty: no path.
         origins: Each with its scheme.
         exposed: Headers that scripts may read.
     """
@@ -50,7 +50,7 @@ def refusal(
     error: QueueOpsError, *, path: str, headers: Iterable[tuple[bytes, bytes]], cross_origin: CrossOrigin
 ) -> tuple[Headers, bytes]:
     """
-    Return the headers and the body that tell of an error, in the form of the address's API.
+    Return the headers and the body of an error's response, in the form of the API at the path.
 
     Args:
         path, headers: The request's; header names in lower case.

@@ -1,4 +1,4 @@
-"""Headers that tell browsers what never to do with our pages, by path."""
+"""Headers that forbid browsers to do certain things with our pages, by path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STRICT: Policy = {
     "form-action": ("'self'",),
 }
 RELAXED: dict[str, Policy] = {
-    # Alpine, which unfold's pages are made with, compiles its attributes; its themes are style elements.
+    # unfold's pages use Alpine, which evaluates code in attributes; unfold's themes are <style> elements.
     "/admin/": {"script-src": ("'self'", "'unsafe-eval'"), "style-src": ("'self'", "'unsafe-inline'")},
     # Swagger UI writes style attributes and draws its arrows from data: addresses.
     "/api/v1/docs/": {"style-src": ("'self'", "'unsafe-inline'"), "img-src": ("'self'", "data:")},

@@ -36,7 +36,7 @@ WEBSOCKET_BYTES = 16_384  # of one message from a client
 
 reactor: Any = twisted_reactor
 
-for status in HTTPStatus:  # Twisted knows fewer, and would answer "422 Unknown Status"
+for status in HTTPStatus:  # Twisted lacks some of these, and would answer "422 Unknown Status"
     RESPONSES.setdefault(status.value, status.phrase.encode())
 
 
@@ -56,13 +56,13 @@ def serve(
     Serve until SIGINT or SIGTERM. A request's body is in its scope, under BODY.
 
     Args:
-        room: For bodies.
-        askers: Who sends them; by default everybody is no more than an address.
-        leave_seconds: How long it goes on after that signal, while LEAVING is set.
+        room: The bytes that bodies may take.
+        askers: Finds out who sends a body; by default every sender is an unknown address.
+        leave_seconds: How long the server goes on after that signal, with LEAVING set.
         grace_seconds: How long requests under way may then take to end.
 
     Returns:
-        How many did not; a thread may still be at work on each.
+        How many requests did not end in time; a thread may still be at work on each.
 
     Raises:
         PortTaken
@@ -82,7 +82,7 @@ def serve(
             protocol.requestFactory = Request
             return protocol
 
-    # Server.run names its factory by this module global and takes no other.
+    # Server.run uses the factories in these globals of daphne's module, and takes them from nowhere else.
     daphne.server.HTTPFactory = GuardingFactory
     daphne.server.WebSocketFactory = SocketFactory
     interface = host.strip("[]").replace(":", "\\:")
@@ -93,7 +93,7 @@ def serve(
         websocket_max_frame_size=WEBSOCKET_BYTES,
         grace_seconds=grace_seconds,
         leave_seconds=leave_seconds,
-        server_name="",  # the proxy's own is there besides
+        server_name="",  # no `Server` header: the proxy adds its own
     )
     server.run()
     if server.refused:
@@ -126,8 +126,10 @@ class SocketFactory(WebSocketFactory):
 
 class GuardedRequest(WebRequest):
     """
-    Answers as soon as a body is known not to be taken, and keeps none of it: it is too large, too slow, without room,
-    or large and nobody's. The sender is looked up by the headers, while nothing more is read.
+    A request that refuses its body as early as it can, and keeps no byte of a refused body.
+
+    It refuses a body that is too large, comes too slowly or finds no room, and one of more than STRANGER_BYTES from an
+    unknown sender. The sender is looked up by the headers; meanwhile nothing more is read.
 
     Bytes that the client still sends are thrown away for a few seconds. A connection closed over unread bytes is reset,
     and the client would never see the answer.
@@ -143,14 +145,14 @@ class GuardedRequest(WebRequest):
     _refused = False
     _is_whole = False
     _limit = 0
-    _beyond: QueueOpsError | None = None  # what it is refused with beyond that; None: it is too large
+    _beyond: QueueOpsError | None = None  # the error for a body above `_limit`; None: too_large
     _asker: Asker | None = None
     _looking: asyncio.Future[None] | None = None
     _began = 0.0
     _watch: Any = None
 
     def __init__(self, *arguments: Any) -> None:
-        """Django parses forms. Twisted would, too: on the loop, all in memory, and refuse one in words of its own."""
+        """Leave forms to Django: Twisted would parse them on the loop, in memory, and word refusals in its own way."""
         super().__init__(*arguments, parsePOSTFormSubmission=False)
 
     def gotLength(self, length: int | None) -> None:  # noqa: N802 (Twisted's name)
@@ -196,7 +198,7 @@ class GuardedRequest(WebRequest):
         super().connectionLost(reason)
 
     def hand_over(self) -> IO[bytes]:
-        """The body, for the application to close; daphne would read all of it into memory."""
+        """Return the body's file, for the application to close; daphne would read all of it into memory."""
         body = self.content
         self.content = BytesIO()
         return cast("IO[bytes]", body)
@@ -219,7 +221,7 @@ class GuardedRequest(WebRequest):
                 self._refuse(self._beyond)
                 return
         if length is None:
-            self._asker = asker  # what comes is counted as it comes
+            self._asker = asker  # of unknown length: each piece is counted as it comes
             length = self._received
         if length > FREE_BYTES:
             self._take(asker, length)
@@ -231,7 +233,7 @@ class GuardedRequest(WebRequest):
             self._refuse(error)
 
     def _look(self) -> None:
-        """Refuse a body that comes too slowly. A body that waits for us is not the client's fault."""
+        """Refuse a body that comes too slowly, but not while its sender is looked up: that delay is ours."""
         self._watch = reactor.callLater(BODY_LOOK_SECONDS, self._look)
         seconds, least = time.monotonic() - self._began - BODY_GRACE_SECONDS, self.room.limits.least_rate
         if (self._looking is None or self._looking.done()) and self._received < seconds * least and not self._refused:
@@ -254,7 +256,7 @@ class GuardedRequest(WebRequest):
         reactor.callLater(LINGER_SECONDS, self._abort, self.channel)
 
     def _scope(self) -> dict[str, Any]:
-        """Return what is known of a request before its body has come."""
+        """Return the part of a request's scope that is known before its body has come."""
         peer = self.channel.getPeer()
         return {"headers": self._sent(), "client": [getattr(peer, "host", None), getattr(peer, "port", None)]}
 
@@ -262,7 +264,7 @@ class GuardedRequest(WebRequest):
         return [(name.lower(), value) for name, values in self.requestHeaders.getAllRawHeaders() for value in values]
 
     def _path(self) -> str:
-        """Before Twisted has parsed it."""
+        """Return the request's path, which Twisted has not parsed yet."""
         return str(getattr(self.channel, "_path", b"").split(b"?")[0].decode("latin1"))
 
     @staticmethod

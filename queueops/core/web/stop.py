@@ -1,4 +1,4 @@
-"""How the web process ends: requests under way first, and nobody is left without a word."""
+"""How the web process ends: requests under way may finish, and each client is told."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ reactor: Any = twisted_reactor
 
 
 class Factory(HTTPFactory):
-    """Knows its connections: an idle one has no request that would tell of it."""
+    """Keeps the set of its connections: daphne's list of requests does not name idle ones."""
 
     def __init__(self, server: Any) -> None:
         super().__init__(server)
@@ -38,20 +38,20 @@ class Factory(HTTPFactory):
         return protocol
 
     def log(self, request: Any) -> None:
-        """Write nothing: request_log.py does, and Twisted would format a line a request for nobody."""
+        """Write nothing: request_log.py logs requests, and Twisted would format a line for each that nobody reads."""
 
 
 class StoppingServer(daphne.server.Server):
     """
-    Daphne, which at SIGTERM or SIGINT would drop every connection and the requests with them.
+    Daphne with an orderly end: daphne itself drops every connection and request at SIGTERM or SIGINT.
 
-    At the first of these signals it says that it is not ready any more. `leave_seconds` later it takes no new
+    At the first of these signals `/readyz` begins to say 503. `leave_seconds` later the server takes no new
     connection, and closes sockets and idle connections. It ends when the requests under way have ended, or
     `grace_seconds` later. The next signal cuts `leave_seconds` short, the one after it `grace_seconds`.
 
     Attributes:
         cut_off: Requests that had not ended; a thread may still be at work on each.
-        refused: Why the port could not be had; the server has not run.
+        refused: Why the server could not listen on its port, and did not run.
     """
 
     def __init__(self, *arguments: Any, grace_seconds: float, leave_seconds: float = 0.0, **options: Any) -> None:
@@ -91,7 +91,7 @@ class StoppingServer(daphne.server.Server):
         reactor.callFromThread(self._leave)
 
     def _leave(self) -> None:
-        """Let proxies find out first: a request on its way to a port that closes has nowhere else to go."""
+        """Keep the port open for `leave_seconds`, until proxies find out: a request sent to a closed port is lost."""
         if LEAVING.is_set() or not self._leave_seconds:
             self._begin_to_stop()
             return
@@ -102,7 +102,7 @@ class StoppingServer(daphne.server.Server):
         if self._until is not None:
             self._until = time.monotonic()
             return
-        LEAVING.set()  # those who wait for an end are answered
+        LEAVING.set()  # long polls are answered now
         self._until = time.monotonic() + self._grace_seconds
         for port in self._ports:
             port.stopListening()
@@ -111,7 +111,7 @@ class StoppingServer(daphne.server.Server):
         self._look()
 
     def _look(self) -> None:
-        """End when nothing is under way; again and again, because a connection may be busy now and idle later."""
+        """End if nothing is under way, else look again later: a busy connection may be idle by then."""
         self._close_idle_channels()
         under_way, sockets = self._requests_under_way(), self._open_sockets()
         if (under_way or sockets or self._sends()) and time.monotonic() < (self._until or 0.0):
@@ -133,7 +133,7 @@ class StoppingServer(daphne.server.Server):
                 request.responseHeaders.setRawHeaders(b"connection", [b"close"])
 
     def _sends(self) -> bool:
-        """Whether an answer is still on its way out: Twisted drops what it has not sent when it ends."""
+        """Whether an answer is still being sent: Twisted drops unsent bytes when it ends."""
         transports = (protocol._channel.transport for protocol in self.http_factory.channels)  # noqa: SLF001
         return any(transport is not None and not transport.disconnected for transport in transports)
 
@@ -145,7 +145,7 @@ class StoppingServer(daphne.server.Server):
         ]
 
     def _open_sockets(self) -> list[Any]:
-        """Tell each client that the socket ends, and return the sockets whose client has not yet agreed to it."""
+        """Tell each client that the socket ends, and return the sockets whose client has not confirmed yet."""
         sockets = [
             protocol
             for protocol, details in self.connections.items()

@@ -55,8 +55,8 @@ class ThreadedApplication(ASGIHandler):
     ) -> None:
         """
         Args:
-            askers: Who asks; by default everybody is no more than an address.
-            request_seconds: How long one may be carried out.
+            askers: Finds out who asks; by default every asker is an unknown address.
+            request_seconds: How long a request may be carried out.
             probes: Paths that are answered however many requests wait, by threads of their own.
             cross_origin: Who may read the refusals.
         """
@@ -101,7 +101,7 @@ class ThreadedApplication(ASGIHandler):
         until = Patience(self._request_seconds)
         work = threads.submit(contextvars.copy_context().run, self._respond, scope, body, until)
         loop = asyncio.get_running_loop()
-        # Called at the thread's end, and not at ours: when the server gives up on us, the thread still runs.
+        # Give the turn back when the thread ends: it goes on after the server has cancelled this coroutine.
         work.add_done_callback(lambda _: _call_on(loop, over))
         leaving = asyncio.ensure_future(_tell_when_disconnected(receive, until))
         try:
@@ -127,7 +127,7 @@ class ThreadedApplication(ASGIHandler):
 
     def _respond(self, scope: Any, body: IO[bytes], until: Patience) -> HttpResponseBase:
         patience.set(until)
-        # Closed here: if it were closed when the client leaves, its reader would fail as by a bug of ours.
+        # The thread closes the body. Closed as the client leaves, the body would fail its reader as if by a bug.
         with body:
             request, refused = self.create_request(scope, body)
             if refused is not None or request is None:
@@ -159,4 +159,4 @@ def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> N
 
 
 def _nothing() -> None:
-    """Probes have no place to give back."""
+    """Give back nothing: a probe takes no turn in the queue."""

@@ -45,8 +45,8 @@ class BodyLimits:
 
 class BodyCap:
     """
-    Answer 413 as soon as a body is known to be too large. A Content-Length tells it before a byte of the body is read.
-    Without one (chunked), it is known at the first byte beyond the limit.
+    Middleware that answers 413 as soon as a body is known to be too large. A Content-Length tells so before a byte of
+    the body is read. Without one (chunked), the first byte beyond the limit tells so.
     """
 
     def __init__(self, application: Application, limits: BodyLimits, cross_origin: CrossOrigin = NO_ORIGIN) -> None:
@@ -98,7 +98,7 @@ class _Guarded:
                 self._refused = True
                 if not self._answered:
                     await self._refuse()
-        # The application learns that its client is gone, and stops reading.
+        # The application takes its client for disconnected, and stops reading.
         return {"type": "http.disconnect"} if self._refused else message
 
     async def _guarded_send(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""A name for each request, on every line it writes and in its answer, so that a report can be found in the log."""
+"""A name for each request, in its log lines and its answer, so that a user's report can be found in the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SLOW_REQUEST_SECONDS = 2.0
 
 
 class RequestLog:
-    """Names the request, and logs it where it was slow; errors are logged by Django, under the same name."""
+    """Names each request and logs slow ones; Django logs errors, under the same name."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
@@ -31,7 +31,7 @@ class RequestLog:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         given = request.headers.get(HEADER, "")
         name = given if _ACCEPTABLE.fullmatch(given) else uuid.uuid4().hex
-        # Not only until the response is there: Django logs errors when every middleware is through.
+        # The name outlives this call: Django logs errors after the last middleware has returned.
         tell_of("request", lambda: {"request": name})
         begun = time.monotonic()
         token = being_answered.set(request)

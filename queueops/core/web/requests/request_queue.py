@@ -1,4 +1,4 @@
-"""The choice of a web process's next request: a bounded queue in which askers take turns."""
+"""The queue that chooses a web process's next request: it is bounded, and askers take turns in it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MAX_WAITING = 200  # each may keep a megabyte of its body in memory
 WAIT_SECONDS = 4.0  # with the wait for a connection (POOL_SECONDS) less than ten; then clients leave and ask again
 HEAVY_COST = 3.0  # a page of more than 150 rows
 HEAVY_AT_ONCE = 2  # they hold the interpreter's lock most of their time, so more of them only slow each other
-UNKNOWN_SHARE = 5  # all unknown askers together have one of so many places, and one of so many waiting requests
-KEPT_FOR_OTHERS = 1  # places that one asker and all unknown ones cannot fill together
+UNKNOWN_SHARE = 5  # all unknown askers together get one in five threads, and one in five places of the queue
+KEPT_FOR_OTHERS = 1  # threads that stay free when one asker and the unknown ones have filled their shares
 
 
 class Overloaded(QueueOpsError):
@@ -34,8 +34,8 @@ class Overloaded(QueueOpsError):
 class _Asker:
     """
     Attributes:
-        due: Its place on the queue's scale of costs: the asker with the lowest is next.
-        is_known: By a credential; other askers have turns by their addresses, in a part of all places.
+        due: Virtual start time of the asker's next request, in cost. The asker with the lowest is next.
+        is_known: Whether the asker has a valid credential. Others are addresses, and share a part of the threads.
     """
 
     due: float
@@ -48,7 +48,7 @@ class _Asker:
 class _Place:
     """
     Attributes:
-        called: True: it runs. False: it gave its place to an asker with fewer.
+        called: Result True: the request may run. False: it made room for an asker with fewer requests waiting.
     """
 
     asker: str
@@ -64,9 +64,10 @@ class RequestQueue:
     """
     Start-time fair queueing (Goyal, Vin and Cheng, 1996) over the askers; used from one event loop.
 
-    An asker who wants more than others waits for its own requests, and others do not wait for it. It fills neither
-    every place nor the queue: where there is no room, the longest line gives some up. A costly request counts as many.
-    All unknown askers count as one, for places and in the queue, because addresses cost nothing.
+    An asker who wants more than others waits for its own requests, and others do not wait for it. It can fill
+    neither all threads nor the queue: when the queue is full, the asker with most requests waiting loses one. A costly
+    request counts as many. All unknown askers share one part of the threads and one of the queue, because addresses
+    cost nothing.
 
     Attributes:
         dropped: How many requests were not carried out, by REASONS: no room, no turn in time, client gone.
@@ -95,7 +96,7 @@ class RequestQueue:
         Args:
             cost: In small requests.
             client_leaves: Returns when the client has gone.
-            is_known: Whether the asker is more than an address, which anybody has as many of as they like.
+            is_known: Whether the asker has a valid credential. Others are addresses; anybody can have many of those.
 
         Raises:
             Overloaded: There is no room to wait, or its turn did not come within a few seconds.
@@ -145,7 +146,7 @@ class RequestQueue:
             Overloaded: There is no room for this request.
         """
         longest = max(askers, key=lambda one: len(one.waiting))
-        # If its own line is as long as any other, this request goes: no other is sent away for it.
+        # If no asker has more requests waiting, this one is refused: no other asker loses a request to it.
         own = self._askers[place.asker]
         loser = place if len(longest.waiting) <= len(own.waiting) else longest.waiting[-1]
         self._take_out(loser)
@@ -209,5 +210,5 @@ class RequestQueue:
 
 
 def come_back() -> Overloaded:
-    """Clients that were sent away together must not come back together."""
+    """Return a refusal with a random pause: clients that are refused together must not come back together."""
     return Overloaded(retry_after=random.randint(1, 5))  # noqa: S311

@@ -1,4 +1,4 @@
-"""The files of bodies while they come in and are carried out, and how many bytes there may be at once."""
+"""The files that hold request bodies until they are answered, and how many bytes those may have at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from queueops.core.web.askers import Asker
 from .request_queue import come_back
 
 IN_MEMORY_BYTES = 100_000
-FREE_BYTES = 16_384  # smaller ones are not counted: a connection costs as much
+FREE_BYTES = 16_384  # smaller bodies are not counted: a connection costs as much
 STRANGER_BYTES = 100_000  # of one body of an unknown sender: signing in takes less
-STRANGERS_SHARE = 8  # all unknown senders together have one of so many bytes
-ADDRESS_SHARE = 4  # and one address so much of that
+STRANGERS_SHARE = 8  # all unknown senders together get one eighth of the bytes
+ADDRESS_SHARE = 4  # one address gets at most one quarter of that
 
 
 class SignInFirst(QueueOpsError):
@@ -58,7 +58,7 @@ class SpoolLimits:
 
 class SpooledBytes:
     """
-    The room for bodies that each asker has taken. It is given back in the threads that read the bodies.
+    Counts the bytes that each asker's bodies take. A lock guards the counts: threads give bytes back, too.
 
     Attributes:
         refused: Bodies for which there was no room.
@@ -101,7 +101,7 @@ class SpooledBytes:
 
 
 class Spool(SpooledTemporaryFile[bytes]):
-    """One body; its room is given back when it is closed."""
+    """One body's file; closing it gives its room back."""
 
     def __init__(self, room: SpooledBytes) -> None:
         super().__init__(max_size=IN_MEMORY_BYTES)
@@ -119,10 +119,10 @@ class Spool(SpooledTemporaryFile[bytes]):
         self._held = (asker, size + (self._held[1] if self._held else 0))
 
     def __exit__(self, *_: object) -> None:
-        self.close()  # the base closes its file alone
+        self.close()  # the base class closes its file without calling close()
 
     def close(self) -> None:
         super().close()
-        held: Any = self.__dict__.pop("_held", None)  # IOBase closes what was never made whole, too
+        held: Any = self.__dict__.pop("_held", None)  # IOBase's destructor also closes an object whose __init__ failed
         if held:
             self._room.give_back(*held)

@@ -16,10 +16,10 @@ from django.http.response import HttpResponseBase
 
 logger = logging.getLogger(__name__)
 
-# Parameters that every list of the admin reads besides its filters; the last two are the places of pages by key.
+# Parameters that every list of the admin reads besides its filters; `before` and `after` name pages by key.
 OF_EVERY_LIST = frozenset({"q", "p", "o", "e", "all", "_popup", "_to_field", "_facets", "before", "after"})
 
-OF_A_ROW = ("_change", "_history", "_delete")  # Django's own; verbs answer themselves that no such row is there
+OF_A_ROW = ("_change", "_history", "_delete")  # Django's own; verbs report a missing row themselves
 
 MAX_TOLD_LENGTH = 100
 
