@@ -24,7 +24,7 @@ GOES_ON_TO = "provider_goes_on_to"  # in the session, while somebody is at the p
 
 
 class _Wanted(RedirectURLMixin):
-    """Return where somebody wants to go: an address of this host."""
+    """The address that somebody wants to go to after signing in: only an address of this host is taken."""
 
     next_page = "admin:index"
 

@@ -1,4 +1,4 @@
--- Keep projects from being switched to another installation until the transaction ends, and tell which are on their way.
+-- Keep projects from being switched to another installation until the transaction ends; return how far they moved.
 --
 -- params  projects: their ids
 -- order   by id
