@@ -65,8 +65,7 @@ def _pause(one: ShownPause) -> dict[str, Any]:
         "id": one.switch.pk,
         "name": "everything" if one.switch.scope == PauseSwitch.Scope.GLOBAL else one.name,
         "is_everything": one.switch.scope == PauseSwitch.Scope.GLOBAL,
-        "may_end": one.switch.scope in OPERATORS
-        and one.switch.window_id is None,  # the platform itself ends the others
+        "may_end": one.switch.scope in OPERATORS and one.switch.window_id is None,  # the platform ends the others
         "waiting": one.waiting,
     }
 

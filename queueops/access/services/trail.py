@@ -10,9 +10,7 @@ from queueops.audit import trail
 from queueops.core.web.asking import asking_person
 
 ANYBODY = "anonymous"
-MAX_FAILURES_TOLD = (
-    100  # recorded by one web process in FAILURE_SECONDS, so that a flood of failures cannot fill the table
-)
+MAX_FAILURES_TOLD = 100  # entries by one web process in FAILURE_SECONDS: a flood cannot fill the table
 FAILURE_SECONDS = 3600.0
 
 

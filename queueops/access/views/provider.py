@@ -20,7 +20,7 @@ from queueops.core.errors import QueueOpsError
 
 from .sign_in import past_first_factor
 
-GOES_ON_TO = "provider_goes_on_to"  # in the session, while somebody is at the provider
+GOES_ON_TO = "provider_goes_on_to"  # kept in the session while somebody is at the provider
 
 
 class _Wanted(RedirectURLMixin):

@@ -132,9 +132,7 @@ def parse_secret(text: str) -> dict[str, Any]:
     except (RecursionError, ValueError):
         fault = BadSecret.default_message()
     if fault:
-        raise BadSecret(
-            fault
-        )  # after the except block: else the traceback would hold the decoder's error, and with it the text
+        raise BadSecret(fault)  # after the except block: the decoder's error would bring the whole text along
     if not isinstance(secret, dict) or not secret:
         raise BadSecret('The secret must be a JSON object with at least one entry, such as {"api_key": "…"}.')
     return secret
