@@ -92,9 +92,10 @@ class LimitForm(AskingForm):
             self.warnings.append(error.message)
 
     def _post_clean(self) -> None:
-        """Set the figures without the model's own check: the service has checked them, and fills in fields that the
-        model
-        would refuse as empty."""
+        """
+        Set the figures without the model's own check: the service has checked them, and fills in fields that the
+        model would refuse as empty.
+        """
         if self.errors:
             return
         for name, value in self.figures().items():

@@ -213,8 +213,10 @@ def _ending(text: str) -> bytes | None:
 
 
 def _ids_by_ending(ending: bytes) -> tuple[list[UUID], datetime | None]:
-    """Return the newest jobs whose ids have this end, and back to when ids were searched; None: all were, or jobs were
-    found."""
+    """
+    Return the newest jobs whose ids have this end, and back to when ids were searched; None: all were, or jobs were
+    found.
+    """
     until, before = time.monotonic() + LOOK_SECONDS, None
     while True:
         rows = run_sql("jobs", "find_by_ending", {"before": before, "most": IDS_AT_ONCE, "ending": ending})

@@ -64,7 +64,7 @@ class PersonalTokenAuthentication(BaseAuthentication):
 
 
 class AssistantView(CallerView):
-    """Not confined as a whole: each tool confines itself, and tools that write have transactions of their own."""
+    """Each tool confines itself: tools that write have transactions of their own."""
 
     needs: ClassVar = {"POST": READ}
     unconfined = POST

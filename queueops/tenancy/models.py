@@ -445,7 +445,7 @@ class CredentialRefusal(models.Model):
         times: How often it was refused: once in each of the job's rounds.
         disproved: The refusal was the job's own fault: a call with the credential that began later was accepted, or the
             job withdrew it.
-        tried_at: When a call was let through to try the credential, if this is the last refusal of it.
+        tried_at: When a call was let through to try the credential; noted in the credential's last refusal.
     """
 
     credential = models.ForeignKey(Credential, models.CASCADE, related_name="refusals", db_index=False)

@@ -90,7 +90,7 @@ def hold_projects(project_ids: Collection[str], actor: str) -> None:
 
 
 def projects_away() -> frozenset[str]:
-    """Return the projects that are being moved or have moved. Nobody is to work on the rows that they left here."""
+    """Return the projects that are being moved or have moved. Their rows here do not count as waiting work."""
     return frozenset(Project.objects.exclude(move=ProjectMove.NONE).values_list("pk", flat=True))
 
 

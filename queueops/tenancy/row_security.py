@@ -3,8 +3,7 @@ Row-level security of the tenants' tables, for migrations: who may see and write
 
     queueops_service   Everything. The login role is a member: workers, the admin and the relay act as this role.
     queueops_api       A project's rows, with what is granted. A transaction switches to this role: scope.py.
-    queueops_anonymous Some rows of a project that shows itself to everybody, to read. A transaction switches to it,
-    too.
+    queueops_anonymous Some rows, to read, of a project that shows itself to everybody. A transaction switches to it.
 
 FORCE makes the login role, which owns the tables, obey too. A superuser obeys no policy until it switches to a role.
 """
@@ -25,7 +24,7 @@ PROJECT = f"(SELECT nullif(current_setting('{PROJECT_SETTING}', true), ''))"
 USER = f"(SELECT nullif(current_setting('{USER_SETTING}', true), '')::uuid)"
 
 OF_PROJECT = f"project_id = {PROJECT}"
-# The anonymous role sees only projects with `anonymous_read`, not even the names of others. Its rows need such a one.
+# EXISTS is true only for a project that shows itself to everybody: the anonymous role cannot see other projects' rows.
 OF_SHOWN_PROJECT = f"{OF_PROJECT} AND EXISTS (SELECT FROM tenancy_project AS shown WHERE shown.id = {PROJECT})"
 OF_USER = f"{OF_PROJECT} AND ({USER} IS NULL OR user_id = {USER})"
 

@@ -29,7 +29,7 @@ from queueops.core.errors import QueueOpsError
 
 from .sign_in import check_code, sign_in, told_to_wait
 
-SETTING_UP = "second_factor_being_set_up"  # the sealed secret's name in the session, until a code of it was shown
+SETTING_UP = "second_factor_being_set_up"  # session key of the sealed secret, until a code of it was shown
 FORMS: dict[str, type[forms.Form]] = {"begin": PasswordForm, "confirm": AppCodeForm, "codes": CodeForm, "off": CodeForm}
 
 

@@ -71,7 +71,7 @@ VALUES (%s, %s, 'move_project', %s, %s, %s, '', '')
 class Outcome:
     """
     Attributes:
-        rows: How many rows were moved, or would be, by their kind.
+        rows: How many rows were moved, or would be, by sort.
         stored, stored_bytes: Jobs whose results are in the result store, and the size of these results.
         finished: An earlier call had moved the project; nothing was left to do.
         unserved: Why its jobs cannot be carried out there, in a sentence; empty: they can.
@@ -107,8 +107,8 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
         wait_seconds: How long running jobs, and requests under way, may take to end.
 
     Raises:
-        MoveError: The project cannot be moved, has moved to another installation already, or the move was cut off.
-            The project goes on here, unless it has moved already or the cut came at the switch.
+        MoveError: The project cannot be moved, has moved to another installation already, or the move was cut off. A
+            project that cannot be moved goes on here. After a cut, repeat the call or abort the move.
     """
     with _both(url) as (here, there):
         project = _project(project_id)
@@ -162,7 +162,7 @@ def abort_move(project_id: str, *, url: str = "") -> bool:
         Whether there was a move.
 
     Raises:
-        MoveError: The project has moved, or this cannot be checked.
+        MoveError: The project has moved, this cannot be checked, or there is no such project.
     """
     project = _project(project_id)
     if project.move == ProjectMove.MOVED:
@@ -212,7 +212,7 @@ def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: S
 
 def _all_is_noted(project_id: str) -> bool:
     """
-    Whether all ended jobs have reached the project's webhooks: the other installation does not look for ended jobs in
+    Whether all ended jobs are noted for the project's webhooks: the other installation does not look for ended jobs in
     its log.
     """
     if not Webhook.objects.filter(project=project_id, enabled=True, hears_jobs=True).exists():
