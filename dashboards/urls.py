@@ -7,7 +7,7 @@ from django.views.generic import RedirectView
 
 from .views import actions, find, me, ops
 
-# Late: where static files are is a setting.
+# Lazy: the address of static files depends on a setting that is read later.
 ICON = lazy(static, str)("dashboards/icon.svg")
 
 urlpatterns = [

@@ -1,1 +1,3 @@
-"""The first work of a new installation: two batches against the sandbox, and an allowance with some use of it."""
+"""
+The first work of a new installation: two batches against the sandbox, and an allowance that users have partly used.
+"""

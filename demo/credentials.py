@@ -10,10 +10,10 @@ from queueops.tenancy.secrets.credentials import seal
 
 def point_at(base: str, project: Project, *, name: str, secret: dict[str, Any], **fields: str) -> Credential:
     """
-    Give a project a credential of this name; one that exists is pointed at its address.
+    Give a project the credential of this name, with the address `base`; it is made unless it exists.
 
     Args:
-        fields: Of a credential that is made: `service`, `quota_project`, `quota_user`.
+        fields: `service`, `quota_project` and `quota_user` of a credential that is made.
 
     Raises:
         CredentialKeysMissing

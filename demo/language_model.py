@@ -1,4 +1,4 @@
-"""The demo's language models, the sandbox's: credentials that examples/ use, and routes for official clients."""
+"""The demo's language models, which the sandbox serves: credentials for examples/, and routes for official clients."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from queueops.tenancy.models import Project
 
 from .credentials import point_at
 
-# As many as OpenAI's entry tier has, like the limits that are shipped for it: a file of 200 rows takes seconds.
+# OpenAI's entry tier, as in the limits that are shipped for it: a file of 200 rows takes seconds.
 KNOBS = {"openai": {"requests_per_minute": 500, "tokens_per_minute": 200_000}}
-SERVICES = {"openai": REST, "anthropic": f"claude-{REST}"}  # and the models that go there
+SERVICES = {"openai": REST, "anthropic": f"claude-{REST}"}  # each with the pattern of the models that are routed to it
 
 
 def ensure_credentials(project: Project, base: str) -> None:
@@ -20,6 +20,6 @@ def ensure_credentials(project: Project, base: str) -> None:
     for service, pattern in SERVICES.items():
         name = f"demo-{service}"
         point_at(base, project, name=name, secret=secret, service=service)
-        if service not in routed:  # so that a provider's client needs the address and the key alone
+        if service not in routed:  # with a route, a provider's client needs only the address and the key
             figures = {"pattern": pattern, "provider": service, "credential": name}
             save_route(None, figures, project_id=project.pk, actor="system:demo")

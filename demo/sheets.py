@@ -1,8 +1,8 @@
 """
 The demo's limited work: the same time zones, written into a spreadsheet of the sandbox within Google's quotas.
 
-The rows leave together in few calls. Each append goes to a spreadsheet of its own, and so leaves alone: they are more
-calls than a user may make in a minute.
+Rows are sent together in few calls. Each append writes to a spreadsheet of its own, and needs a call of its own: there
+are more appends than a user may send in a minute.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SERVICE = "google-sheets"
 CREDENTIAL = "demo-sheets"
 QUOTA_PROJECT, QUOTA_USER = "demo", "robot"
 SPREADSHEET = "demo-time-zones"
-APPENDED = 90  # calls: a minute and a half at the default 60 a minute of a user
+APPENDED = 90  # calls, which take a minute and a half at a user's default of 60 a minute
 USER_QUOTA = "WriteRequestsPerMinutePerUser"
 MAX_USAGE_BYTES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class CallCount:
-    """Write calls of the demo's credential as the provider has counted them since it started."""
+    """Write calls of the demo's credential that the provider has counted since it started."""
 
     accepted: int
     refused: int
@@ -48,7 +48,9 @@ def ensure_credential(project: Project, base: str) -> Credential:
 
 
 def job_lines(names: Iterable[str], *, at: datetime) -> Iterator[dict[str, Any]]:
-    """Yield one job for the row of each zone, and one append for each of those that change their clocks next."""
+    """
+    Yield one job for each zone's row, and one append for each of the APPENDED zones that change their clocks next.
+    """
     facts = [facts_of(name, at=at) for name in names]
     for number, zone in enumerate(facts, start=1):
         yield _job("values_update", f"Sheet1!A{number}:E{number}", list(zone.row().values()))
@@ -60,7 +62,7 @@ def job_lines(names: Iterable[str], *, at: datetime) -> Iterator[dict[str, Any]]
 
 
 def count_calls(base: str) -> CallCount | None:
-    """Ask the sandbox how many write calls of the credential it has counted; None: it does not say."""
+    """Ask the sandbox how many write calls of the credential it has counted; None: it does not answer."""
     return asyncio.run(_count_calls(base))
 
 

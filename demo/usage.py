@@ -1,7 +1,7 @@
 """
-The demo's allowance: tokens for each user of an app, and what a few of them have used this month.
+The demo's allowance: tokens for each user of an app, and how many a few users have used this month.
 
-The app is clients/python/examples/assistant.py, which counts its calls of the sandbox's language model in it.
+The app is clients/python/examples/assistant.py, which reports its calls of the sandbox's language model as usage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ratelimits.services.usage.allowances import set_allowance
 from ratelimits.services.usage.ingest import Reported, ingest
 
 TOKENS_EACH = 5_000  # about sixty calls of the app
-SHARES = {"ada": 0.85, "ben": 0.62, "cleo": 0.31, "dan": 0.06}  # of it, by user; ada's and ben's raise an alert
+SHARES = {"ada": 0.85, "ben": 0.62, "cleo": 0.31, "dan": 0.06}  # used of TOKENS_EACH; ada and ben raise alerts
 CALL_TOKENS = 80
 SERVICE = "gemini"
 NAMES = UUID("9c1e7a34-5d0e-4f6b-8a53-0d1f2b6f0c11")
@@ -23,9 +23,9 @@ NAMES = UUID("9c1e7a34-5d0e-4f6b-8a53-0d1f2b6f0c11")
 
 def ensure_usage(project_id: str, *, actor: str, at: datetime) -> None:
     """
-    Give the project its allowance, unless it has one, and report what the users used up to now.
+    Give the project its allowance, unless it has one, and report the users' usage up to now.
 
-    Within a month the same calls are reported each time, and count once.
+    Within a month each run reports the same calls, which are counted once.
     """
     if not Allowance.objects.filter(pk=project_id).exists():
         set_allowance(
@@ -42,7 +42,7 @@ def ensure_usage(project_id: str, *, actor: str, at: datetime) -> None:
 
 
 def _calls(at: datetime) -> Iterator[Reported]:
-    """The users' calls of the month so far, spread over it."""
+    """Yield the users' calls of this month up to now, evenly spread."""
     begun = at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     for name, share in SHARES.items():
         count = round(TOKENS_EACH * share / CALL_TOKENS)

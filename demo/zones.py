@@ -1,7 +1,7 @@
 """
 The demo's work: every time zone of Python's database, written row by row to the sandbox's sheet.
 
-It is made of data that each installation has, and goes the way of any producer's batch.
+Its data is on every machine, and it is submitted like any producer's batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROJECT = "demo"
 BATCH_NAME = "Time zones of Python's database"
 SHEET = "timezones"
 
-# Not places: links to the machine's own zone, and what is shown before it has one.
+# These are no zones of places: links to the machine's own zone, and a stand-in for a machine without one.
 NOT_ZONES = frozenset({"Factory", "localtime", "posixrules"})
 
 START_INTERVAL_SECONDS = 0.065  # spreads about 600 jobs over 40 s, so that a person can watch them
@@ -40,7 +40,7 @@ KNOBS: dict[str, Any] = {
         {"pattern": "Antarctica/*", "status": 403},
         {"pattern": "Etc/GMT*", "status": 400},
     ],
-    "faulty_providers": ["plain"],  # or an append to a spreadsheet would end with an unknown outcome now and then
+    "faulty_providers": ["plain"],  # otherwise appends to spreadsheets could end with an unknown outcome
 }
 
 LOOK_AHEAD = timedelta(days=400)
@@ -63,7 +63,7 @@ class NoTimeZones(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class ZoneFacts:
-    """A zone at one moment. `offset` as in `+05:45`; `next_change` None: none comes within LOOK_AHEAD."""
+    """A zone at one moment. `offset` as in `+05:45`; `next_change`: None: there is no change within LOOK_AHEAD."""
 
     name: str
     abbreviation: str
@@ -83,10 +83,10 @@ class ZoneFacts:
 
 def zone_names() -> list[str]:
     """
-    Every time zone that Python knows on this machine, by name; about 600.
+    Return the names of all time zones that Python finds on this machine, sorted; about 600.
 
     Raises:
-        NoTimeZones: It knows none.
+        NoTimeZones: Python finds no time zones.
     """
     names = sorted(zoneinfo.available_timezones() - NOT_ZONES)
     if not names:
@@ -111,7 +111,7 @@ def next_transition(zone: ZoneInfo, *, after: datetime) -> datetime | None:
     """
     Return the first second, in UTC, at which the zone's offset differs from before, within LOOK_AHEAD.
 
-    The standard library does not tell, so the days are looked through and the day of the change is halved.
+    The standard library has no function for it: this looks day by day, then searches the day of the change by halving.
     """
     low = after.astimezone(UTC).replace(microsecond=0)
     offset, end = _offset(zone, low), low + LOOK_AHEAD
@@ -127,7 +127,7 @@ def next_transition(zone: ZoneInfo, *, after: datetime) -> datetime | None:
 
 
 def offset_text(offset: timedelta) -> str:
-    """Write an offset as `+05:45`; the seconds of historical ones are dropped."""
+    """Write an offset as `+05:45`; seconds, which historical offsets have, are dropped."""
     sign = "-" if offset < timedelta(0) else "+"
     minutes = abs(offset) // timedelta(minutes=1)
     return f"{sign}{minutes // 60:02}:{minutes % 60:02}"
@@ -137,8 +137,8 @@ def row_url(base: str, row: str) -> str:
     """
     Return the address of a row.
 
-    Everything but letters, digits and `_.-~` is encoded: `America/New_York` has a slash, and a name of
-    other people's data may have anything.
+    All characters but letters, digits and `_.-~` are encoded: `America/New_York` has a slash, and names in other data
+    may have any character.
     """
     return f"{base}/plain/sheets/{SHEET}/rows/{quote(row, safe='')}"
 
@@ -159,10 +159,10 @@ def job_lines(base: str, names: Iterable[str], *, at: datetime) -> Iterator[dict
 
 def prepare_sandbox(base: str, knobs: Mapping[str, Any]) -> None:
     """
-    Wait until the sandbox answers, and turn its knobs.
+    Wait until the sandbox answers, and set its knobs.
 
     Raises:
-        SandboxSilent: It does not answer, or is something else.
+        SandboxSilent: The sandbox does not answer, or something else answers there.
     """
     asyncio.run(_turn_knobs(base, knobs))
 

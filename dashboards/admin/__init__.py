@@ -1,4 +1,4 @@
-"""Screens that join limits with the jobs behind them; importing them registers them."""
+"""Screens that show limits together with the jobs that wait for them. Importing the modules registers the screens."""
 
 from . import alert_routes, counters, credential_pools, limits
 

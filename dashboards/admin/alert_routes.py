@@ -1,4 +1,4 @@
-"""Where alerts are sent."""
+"""The screen of alert routes, which say where alerts are sent."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class AlertRouteForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or self.cleaned_data
-        is_new = self.instance._state.adding  # noqa: SLF001 - the id is made before it is stored
+        is_new = self.instance._state.adding  # noqa: SLF001 - a new route has an id before it is stored
         if is_new and given.get("channel") == Channel.WEBHOOK:
             self._sign()
         channel, target = given.get("channel") or self.instance.channel, given.get("target")
@@ -119,7 +119,9 @@ class AlertRouteForm(forms.ModelForm):  # type: ignore[type-arg]
         return given
 
     def _sign(self) -> None:
-        """Give a webhook its secret, whose text is on the instance as `shown_secret` until it has been shown."""
+        """
+        Give a webhook its secret. The text is kept on the instance as `shown_secret`, until the page has shown it.
+        """
         try:
             self.instance.shown_secret, self.instance.secret = new_signing_secret()
         except QueueOpsError as error:
@@ -129,7 +131,7 @@ class AlertRouteForm(forms.ModelForm):  # type: ignore[type-arg]
 def check_target(channel: str, target: str) -> None:
     """
     Raises:
-        ValidationError: It is none of that channel.
+        ValidationError: The target does not fit the channel.
     """
     if channel == Channel.EMAIL:
         validate_email(target)
@@ -142,7 +144,8 @@ def check_target(channel: str, target: str) -> None:
 
 def shown_of(channel: str, target: str) -> str:
     """
-    Return the visible part of a target, its host and last four characters: anybody who knows it all may post to it.
+    Return the visible part of a target, its host and last four characters: anybody who knows the whole target may post
+    to it.
     """
     host = "" if channel == Channel.PAGERDUTY else f"{urlsplit(target).netloc.rpartition('@')[2]}/"
     return f"{host}…{target[-SHOWN_CHARACTERS:]}"
@@ -176,13 +179,13 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
         return super().get_queryset(request).defer(*WRITTEN_BY_ROTATION)
 
     def get_readonly_fields(self, request: HttpRequest, obj: AlertRoute | None = None) -> tuple[str, ...]:
-        return ("channel",) if obj else ()  # a webhook has a secret that was shown once; an address has none
+        return ("channel",) if obj else ()  # a webhook has a secret that was shown once; others have no such secret
 
     def has_delete_permission(self, request: HttpRequest, obj: AlertRoute | None = None) -> bool:
-        return False  # messages on their way name it; switch it off instead
+        return False  # messages under way name the route; switch it off instead
 
     def save_model(self, request: HttpRequest, obj: AlertRoute, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        obj.go_on()  # the person who saves it has looked at it; failed messages are sent again by their own button
+        obj.go_on()  # a person has looked at it: a pause ends; another button sends failed messages again
         super().save_model(request, obj, form, change)
 
     def audited(self, obj: AlertRoute) -> Mapping[str, Any]:

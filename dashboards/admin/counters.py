@@ -1,4 +1,4 @@
-"""Counters: one key of a limit, how full it is, who used it, what waits behind it."""
+"""Counters: each is one key of a limit; how full it is, who used it, and which jobs wait for it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class CounterAdmin(ReadOnlyMixin, PageAdmin):
         return WithGauges
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Counter]:
-        # The join leaves out counters that a deleted limit's last decisions have left behind.
+        # The join leaves out counters that decisions under way stored after their limit was deleted.
         return Counter.objects.select_related("limit").order_by("pk")
 
     def get_search_results(

@@ -24,12 +24,12 @@ class CredentialPoolForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class MembersFormSet(forms.BaseInlineFormSet):  # type: ignore[type-arg]
-    """The members together; the pool's service is the one typed on the same page."""
+    """Checks all members together, against the service and hosts typed on the same page."""
 
     def clean(self) -> None:
         super().clean()
         service = self.data.get("service") or self.instance.service
-        hosts = self.instance.hosts  # as typed: the pool's own form is read before
+        hosts = self.instance.hosts  # as typed: the pool's own form has been read already
         counted: dict[tuple[str, str], str] = {}
         for form in self.forms:
             given: dict[str, Any] = getattr(form, "cleaned_data", {})
@@ -59,7 +59,7 @@ def _principals(credential: Credential) -> tuple[str, str]:
 
 
 def audited(pool: CredentialPool) -> dict[str, Any]:
-    """Return what the audit trail keeps of a pool."""
+    """Return a pool's values for the audit trail."""
     members = pool.members.select_related("credential").order_by("credential__name")
     return {
         "name": pool.name,

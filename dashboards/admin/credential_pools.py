@@ -1,4 +1,4 @@
-"""Pools of credentials: who is in them, how much room each has, and who was taken out."""
+"""Pools of credentials: their members, how much room each member has, and which were taken out."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class CredentialPoolAdmin(QueueAdmin):
         return found.prefetch_related("projects", "members__credential")
 
     def get_readonly_fields(self, request: HttpRequest, obj: CredentialPool | None = None) -> tuple[str, ...]:
-        return ("name", "service") if obj else ()  # payloads and unfinished jobs name it
+        return ("name", "service") if obj else ()  # payloads and unfinished jobs name the pool
 
     def save_model(self, request: HttpRequest, obj: CredentialPool, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         audited_before.set(request, audited(CredentialPool.objects.get(pk=obj.pk)) if change else None)
@@ -173,7 +173,7 @@ def _stands(member: CredentialPoolMember) -> SafeString | str:
 
 
 def _room(member: CredentialPoolMember) -> str:
-    """Say how much of each sort of call the credential's limits let through now, for jobs of no user."""
+    """Return in words how many calls of each type the credential's limits admit now, for jobs without a user."""
     credential = member.credential
     counted = {(rule.call_type, rule.model) for rule in rules() if rule.service == credential.service}
     subjects = {

@@ -1,4 +1,4 @@
-"""The admin's first page: is work flowing, what holds it back, what needs a person."""
+"""The admin's first page: whether jobs are carried out, what holds them back, and what needs a person."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
 MAX_PROJECTS_SHOWN = 50
-MAX_OF_USERS = 1_000  # alerts of allowances, counted
+MAX_OF_USERS = 1_000  # alerts of allowances that are counted
 SIGNS = {"good": "check_circle", "held": "hourglass_top", "warn": "warning", "bad": "error"}
 CHANGES = {"ends": "Ends", "clears": "Clears", "asks": "A probe asks"}
 
 
 def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Add what templates/admin/index.html shows; nothing for people who may not see jobs."""
+    """Add the data of templates/admin/index.html; people who may not see jobs get none."""
     if not request.user.has_perm("jobs.view_job"):
         return context
     overview = read_overview()
@@ -80,19 +80,18 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 
 def _columns(overview: Overview) -> list[str]:
-    """The states of which the table has a column."""
+    """Return the states that have a column in the table of projects."""
     scheduled = {SCHEDULED} if overview.scheduled.jobs else set()
     return [state for state in SHOWN if state in {*JobState, *scheduled}]
 
 
 def _projects(overview: Overview) -> list[dict[str, Any]]:
-    """The projects with the most unfinished work, their counts and their oldest ready job."""
+    """Return the projects with the most unfinished jobs, their counts and their oldest ready job."""
     shown = list(overview.by_project.items())[:MAX_PROJECTS_SHOWN]
     oldest = oldest_ready([project for project, _ in shown])
     jobs, columns = reverse("admin:jobs_job_changelist"), _columns(overview)
     later = scheduled_of_projects([project for project, counts in shown if counts[JobState.QUEUED]])
-    # Jobs that an outage holds stay with those that wait for quota: they are counted for everybody together, not by
-    # project.
+    # Jobs held by an outage are counted here as waiting for quota, because their own count is not by project.
     apart = {
         project: told_apart(counts, held_by_outage=0, scheduled=later.get(project, NOTHING_SCHEDULED).jobs)
         for project, counts in shown

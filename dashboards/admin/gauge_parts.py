@@ -17,12 +17,12 @@ from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.validation import KINDS, NOUNS, figure
 
 WHOLE = 100.0
-COUNTERS_OF_A_LIST = 50  # of each limit, the counters that changed last, of which the fullest is shown
+COUNTERS_OF_A_LIST = 50  # counters of a limit that are read: those that changed last; the fullest of them is shown
 
 
 @dataclass(frozen=True, slots=True)
 class LimitStanding:
-    """One limit as it stands: the gauge of its fullest counter, and all that waits behind it."""
+    """The state of one limit: the gauge of its fullest counter, and the jobs that wait for it."""
 
     fullest: CounterGauge | None
     waiting: int
@@ -32,7 +32,7 @@ class LimitStanding:
 
 
 def standings(limits: Sequence[Limit]) -> dict[int, LimitStanding]:
-    """Read how each of these limits stands, with a bounded number of statements for all of them."""
+    """Read the state of each of these limits, with a bounded number of statements for all of them."""
     if not limits:
         return {}
     behind = queues_behind(rules_of(limits))
@@ -58,7 +58,7 @@ def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue], *, is_
 
 
 def counter_rows(limit: Limit, *, most: int) -> list[dict[str, object]]:
-    """The counters of a limit as its page lists them, the fullest first."""
+    """Return the counters of a limit for its page, the fullest first."""
     behind = queues_behind(rules_of([limit]))[limit.pk]
     return [
         {
@@ -75,7 +75,7 @@ def counter_rows(limit: Limit, *, most: int) -> list[dict[str, object]]:
 
 
 def gauge_bar(gauge: CounterGauge) -> SafeString:
-    """The used part of a cap, with marks at the thresholds of notices and warnings."""
+    """Return a bar of the used part of a cap, with marks at the thresholds of notices and warnings."""
     noun = NOUNS[gauge.unit]
     used, cap = figure(round(gauge.used, 1)), figure(round(gauge.capacity, 3))
     return format_html(
@@ -98,7 +98,7 @@ def gauge_bar(gauge: CounterGauge) -> SafeString:
 
 
 def marks(gauge: CounterGauge) -> SafeString:
-    """Return what is unusual about a counter: full, cooled down, slowed, only watching."""
+    """Return badges for a counter's unusual states: full, cooled down, slowed, in shadow mode."""
     found: list[SafeString] = []
     if gauge.blocked_until is not None:
         words = format_html("<span>cooled down, ends {}</span>", formatting.ago(gauge.blocked_until))

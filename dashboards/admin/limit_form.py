@@ -1,4 +1,4 @@
-"""The form of a limit: checked as the service checks it, played again before it is saved, confirmed where it bites."""
+"""The form of a limit: the service's own checks, a simulation of the last hour, and warnings that must be confirmed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ratelimits.services.tuning.simulate import Simulation, simulate
 from ratelimits.validation import check_override
 
 SIMULATE = "_simulate"
-DEFAULTED = ("guard_seconds", "lease_seconds", "headroom_percent")  # left empty, these fields are those of a new limit
-STRONG_FACTOR = 2.0  # a cap raised or lowered by more than this is confirmed
+DEFAULTED = ("guard_seconds", "lease_seconds", "headroom_percent")  # left empty, they get a new limit's defaults
+STRONG_FACTOR = 2.0  # raising or lowering a cap by more than this factor must be confirmed
 
 
 class LimitForm(AskingForm):
     """
     Attributes:
-        simulation: What the last hour would have been.
+        simulation: How the last hour would have been under the new figures; None: not simulated.
     """
 
     class Meta:
@@ -44,7 +44,7 @@ class LimitForm(AskingForm):
         super().__init__(*args, **kwargs)
         self.simulation: Simulation | None = None
         for name in ("capacity", *DEFAULTED):
-            if name in self.fields:  # readonly for those who may only look
+            if name in self.fields:  # the field is missing for people who may only look
                 self.fields[name].required = False
 
     @property
@@ -52,7 +52,7 @@ class LimitForm(AskingForm):
         return SIMULATE in self.data and self.stored is not None
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures for the service."""
+        """Return the figures to save: empty fields of DEFAULTED get their defaults."""
         blank = Limit()
         return {
             name: getattr(blank, name) if value is None and name in DEFAULTED else value
@@ -92,7 +92,10 @@ class LimitForm(AskingForm):
             self.warnings.append(error.message)
 
     def _post_clean(self) -> None:
-        """The service has checked the figures; the model's own check would refuse what the service fills in."""
+        """
+        Set the figures without the model's own check: the service has checked them, and fills in fields that the
+        model would refuse as empty.
+        """
         if self.errors:
             return
         for name, value in self.figures().items():

@@ -1,4 +1,4 @@
-"""The pages of a limit and of a counter: who used it, and what other figures would have done."""
+"""The pages of a limit and of a counter: who used it, and how other figures would have worked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def simulation_rows(simulation: Simulation) -> list[Compared]:
 
 
 def users_of(limit: Limit, key: str | None = None) -> dict[str, Any]:
-    """Return what the template of the lists of users and kinds needs."""
+    """Return the data for the template that lists the top users and kinds."""
     top = top_users(limit, key)
     most = max((one.amount for one in (*top.users, *top.kinds)), default=0.0)
     called = in_words(one.name for one in top.users)

@@ -1,4 +1,4 @@
-"""Limits: how full each is, what waits behind it, and its figures to edit."""
+"""Limits: how full each is, which jobs wait for it, and its figures to edit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LimitServiceFilter(Choice):
 
 
 class WithStandings(TypedChangeList):
-    """The page's limits with their gauges and queues, read together."""
+    """The list of limits, which reads the gauges and queues of all its rows together."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -81,7 +81,8 @@ class OverrideInline(QueueInline):
 
 def _read_by(name: str) -> str:
     """
-    Return the browser's condition under which an algorithm reads a figure. It holds on a page without that choice, too.
+    Return the condition, in JavaScript, under which the chosen algorithm reads a figure. It is also true on a page
+    where no algorithm can be chosen.
     """
     chosen = (f"algorithm == '{algorithm}'" for algorithm, made in KINDS.items() if name in made.reads)
     return " || ".join(("typeof algorithm == 'undefined'", *chosen))
@@ -170,7 +171,7 @@ class LimitAdmin(ServiceFormAdmin):
         return WithStandings
 
     def has_delete_permission(self, request: HttpRequest, obj: Limit | None = None) -> bool:
-        return False  # by its verb alone, which wants a reason and locks the counters in order
+        return False  # only its verb deletes: it requires a reason, and locks the counters in order
 
     def get_fieldsets(self, request: HttpRequest, obj: Limit | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):

@@ -1,4 +1,4 @@
-"""The websocket's end: signs in, opens what is watched, writes, and hears the client."""
+"""The server's end of a websocket: signs the client in, opens the subject, writes to the client and reads from it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 SIGN_IN_SECONDS = 5.0
 MAX_MESSAGES_PER_SECOND = 600  # of one client; above MESSAGE_WINDOW, for clients that acknowledge each message
-RESUME_SECONDS = 1.0  # between two of them
+RESUME_SECONDS = 1.0  # between two resumes of a socket
 
 Opener = Callable[[Viewer], LiveSubject]
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """One socket; docs/reference/live-protocol.md. The subclasses say what is opened."""
+    """One socket; see docs/reference/live-protocol.md. The subclasses say which subject it opens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         raise NotImplementedError
 
     async def dispatch(self, message: Mapping[str, Any]) -> None:
-        # Channels' own closes old database connections in another thread before each message; here nothing opens any.
+        # Channels' own closes old database connections in a thread before each message; that thread opens none here.
         await getattr(self, message["type"].replace(".", "_"))(message)
 
     async def connect(self) -> None:
@@ -89,7 +89,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     def parsed(self, text: str | None) -> dict[str, Any]:
         """
         Raises:
-            Refused: Not JSON as the protocol has it, or too much of it.
+            Refused: It is not JSON as the protocol defines it, it is too long, or messages come too fast.
         """
         second = time.monotonic() // 1
         self.heard = [second, self.heard[1] + 1 if self.heard[0] == second else 1]
@@ -139,8 +139,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def open(self, find: Callable[[], Viewer | None], *, may_fail: bool, patiently: bool = False) -> None:
         """
-        Open the subject, if a viewer who may see it is found; `may_fail`: if none is found, the socket stays open for
-        now.
+        Find the viewer, and open the subject for them. If there is no viewer, the socket is closed; with `may_fail` it
+        stays open, to sign in by a message.
         """
         try:
             opened = await in_thread(partial(self.look_up, find), patiently=patiently)
@@ -162,7 +162,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.refuse(CloseCode.UNAVAILABLE, "The database does not answer; try again.")
 
     def look_up(self, find: Callable[[], Viewer | None]) -> tuple[Viewer, LiveSubject] | None:
-        """For a thread."""
+        """Find the viewer and open the subject; None: no viewer. Call it in a thread."""
         viewer = find()
         return (viewer, self.opener()(viewer)) if viewer else None
 
@@ -201,7 +201,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def refuse(self, refusal: CloseCode, detail: str) -> None:
         """Say why, and close."""
         if self.socket is not None:
-            self.socket.close(refusal, detail)  # in its turn, by whoever writes
+            self.socket.close(refusal, detail)  # `write` sends the reason, then closes
             return
         if not self.is_closing:
             self.is_closing = True
@@ -209,7 +209,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(code=int(refusal))
 
     def end(self) -> None:
-        """Repeating it is harmless."""
+        """Leave the hub and cancel the tasks. Calling it again is harmless."""
         hub = the_hub()
         if self.sign_in_by is not None:
             self.sign_in_by.cancel()
@@ -242,8 +242,8 @@ class BatchConsumer(JobConsumer):
 
 class MeConsumer(LiveConsumer):
     """
-    A project's work: of the key's project, or the one that staff name; `?user=` narrows it to one user. Or a user's
-    own.
+    A project's work: the key's project, or the one that staff name; `?user=` narrows it to one user. A user with a
+    token gets their own work.
     """
 
     def opener(self) -> Opener:

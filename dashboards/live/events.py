@@ -59,7 +59,7 @@ class Event:
 
     @cached_property
     def masked_body(self) -> str:
-        """For people: on their sockets nobody asks whether they may read encrypted content."""
+        """For people: encrypted content stays closed, because sockets do not check the permission to read it."""
         with opened_if(lambda: False):
             data = None if self.data is None else json.dumps(masked(json.loads(shown_json(self.data))))
             return self._body(message=masked_text(shown_text(self.message)), data=data)
@@ -99,7 +99,7 @@ class EventFilter:
     def of(cls, given: Mapping[str, Any]) -> EventFilter:
         """
         Raises:
-            ValueError: Another field, a value that is neither text nor null, or a state that there is not.
+            ValueError: Another field, a value that is neither text nor null, or an unknown state.
         """
         if given.keys() - {"project", "service", "state"}:
             raise ValueError("A filter has the fields project, service and state.")

@@ -30,15 +30,15 @@ logger = logging.getLogger(__name__)
 
 MAX_SOCKETS = 1_000  # of a process, signed in
 MAX_OF_ONE = 400  # of one account, or of all keys and users of a project
-MAX_OF_USER = 20  # of one end user: a project has many, and they need not know each other
+MAX_OF_USER = 20  # of one end user: otherwise one user could take all sockets of the project
 STATS_SECONDS = 1.0
 ROUND_SECONDS = 0.1
-WAITERS_SECONDS = 0.05  # those who wait are told within a quarter of a second
+WAITERS_SECONDS = 0.05  # waiting requests are answered within a quarter of a second
 BEAT_SECONDS = 1.0
 ACCESS_RECHECK_SECONDS = 4.0
 REST_SHARE = 4.0  # reading states may take a fifth of one thread: 300 watched jobs must not take all of it
-# Each message sent lets go of the interpreter's lock. A thread that computes gives it back no sooner than after this
-# time. With Python's own 5 ms, 2,000 events a second were half a second late.
+# Sending a message releases the interpreter's lock (GIL). A computing thread that takes it keeps it for this time. With
+# Python's default of 5 ms, 2,000 events a second came half a second late.
 SWITCH_SECONDS = 0.0005
 
 
@@ -62,12 +62,12 @@ class Watched:
 
 class Hub:
     """
-    Lives on the event loop, all of it.
+    All sockets and waiters of this process. Its methods run on the event loop.
 
     Attributes:
-        groups: What is watched, by the group that its events come in; the relay's thread looks into it.
-        strangers: Sockets of whom nobody knows yet.
-        waiters: Requests that wait for an end.
+        groups: The watched subjects, by the group of their events; the relay's thread reads it, too.
+        strangers: Sockets that have not signed in yet.
+        waiters: Requests that wait for the end of a job or batch.
     """
 
     def __init__(self) -> None:
@@ -87,10 +87,10 @@ class Hub:
 
     async def join(self, socket: LiveSocket) -> None:
         """
-        Send the snapshot, and from then on what comes.
+        Send the snapshot, and from then on the events that come.
 
-        The socket gets events, held back, before the cursor and the data are read: events that become visible later
-        than the data are among them.
+        The socket already holds events back while the cursor and the data are read. Otherwise events that become
+        visible after the data would be lost.
 
         Raises:
             Refused: There are too many sockets, of this viewer or at all, or the database does not answer.
@@ -112,19 +112,19 @@ class Hub:
             raise
 
     async def follows(self) -> bool:
-        """Follow the log for those who watch or wait; False when the database does not let us within a few seconds."""
+        """Make the relay follow the log; False: the database did not let it within a few seconds."""
         self._start()
         self.relay.hurry()
         return await self.relay.has_begun()
 
     def leave(self, socket: LiveSocket) -> None:
-        """Repeating it is harmless."""
+        """Remove a socket. Calling it again is harmless."""
         of_group = self.groups.get(socket.subject.group, {})
         watched = of_group.get(socket.subject.key)
         if watched is None or socket not in watched.sockets:
             return
         watched.sockets.discard(socket)
-        self._sockets -= Counter([socket.viewer.counted_with])  # forgets those that are zero
+        self._sockets -= Counter([socket.viewer.counted_with])  # drops names whose count is zero
         self._of_users -= Counter([socket.viewer.identity])
         if not watched.sockets:
             del of_group[socket.subject.key]
@@ -148,8 +148,8 @@ class Hub:
 
     async def resume(self, socket: LiveSocket, since: int, epoch: str | None) -> None:
         """
-        Send the events after a cursor. Send a fresh snapshot if they are too many, or the cursor is of another epoch or
-        of none.
+        Send the events after a cursor. Send a fresh snapshot if they are too many, or the cursor has another epoch or
+        no epoch.
         """
         socket.hold()
         cursor = self.relay.cursor
@@ -173,12 +173,13 @@ class Hub:
         if newest is None:
             socket.close(CloseCode.NOT_FOUND, "It is not there any more.")
             return
-        # The cursor lags behind unfinished transactions: younger events may have been handed over before this one came.
+        # The cursor stays behind unfinished transactions: events after it may have been delivered before this socket
+        # came.
         missed = None if watched.subject.is_sampled else await in_thread(partial(watched.subject.missed, newest[0].id))
         socket.release(Kind.SNAPSHOT, *newest, missed=missed or ())
 
     async def _read(self, watched: Watched) -> None:
-        """Read the data, and before it the cursor, so that no event falls between them."""
+        """Read the cursor and then the data: in the other order, events between the two reads would be lost."""
         watched.is_dirty = False
         watched.read_at = time.monotonic()
         cursor = self.relay.cursor
@@ -195,7 +196,7 @@ class Hub:
                         socket.offer(event, cursor)
 
     def _lost(self) -> None:
-        """Events were skipped, or the log is another one."""
+        """Have every socket get the state anew: events were skipped, or the log is of another epoch."""
         epoch = self.relay.cursor.epoch
         is_anew, self._epoch = epoch != self._epoch, epoch
         self.waiters.lost()
@@ -209,7 +210,7 @@ class Hub:
                     socket.fall_behind()
 
     def _start(self) -> None:
-        """The relay and the rounds, once."""
+        """Start the relay and the rounds, once."""
         if self._rounds:
             return
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -223,14 +224,14 @@ class Hub:
             self._rounds.add(asyncio.get_running_loop().create_task(_again_and_again(one, seconds)))
 
     async def _refresh(self) -> None:
-        """Send the newest state of what changed: longest unread first, and never more than some of the time."""
+        """Send the newest state of what changed, the most urgent first. Reading takes at most a fifth of the time."""
         now = time.monotonic()
         for watched in sorted((one for one in self._all() if one.is_due(now)), key=_urgency):
             begun = time.monotonic()
             await self._show(watched)
             await asyncio.sleep(REST_SHARE * (time.monotonic() - begun))
             if time.monotonic() - now > STATS_SECONDS:
-                return  # what must come every second is due again
+                return  # subjects that are shown every second are due again
 
     async def _show(self, watched: Watched) -> None:
         recovering = [socket for socket in watched.sockets if socket.can_recover]
@@ -275,7 +276,7 @@ class Hub:
 
 @cache
 def the_hub() -> Hub:
-    """This process's."""
+    """Return this process's hub."""
     return Hub()
 
 

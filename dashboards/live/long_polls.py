@@ -1,9 +1,9 @@
 """
-`?wait=` of a job or batch: its answer is held here, by no thread, until it has ended or the time is over.
+`?wait=` of a job or batch: its answer is held here, without a thread, until it has ended or the time is over.
 
-Django answers first, as if nobody waited: it knows who may ask, and what has ended. An answer with Retry-After is of
-something that goes on. It is held, and Django is asked again at the end. A call by a door is held likewise: Django has
-made a job of it, and says where its answer will be and how long its caller waits.
+Django answers first, as if nobody waited: it checks who may ask, and whether the job or batch has ended. An answer with
+Retry-After means that it has not. This answer is held, and Django is asked again at the end. A call by a door is held
+likewise: Django has made a job of it, and says where its answer will be and how long its caller waits.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ PATHS: Mapping[str, re.Pattern[str]] = {
 }
 CALLS = re.compile(r"/(openai|anthropic)/v1/(chat/completions|embeddings|moderations|responses|messages)")
 OF_A_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
-# By these an answer may differ from that to another request for the same address.
+# Headers by which answers to requests for the same address may differ.
 TELLING_APART = frozenset(
     {b"authorization", b"x-api-key", b"x-project", b"cookie", b"origin", b"host", b"accept-encoding"}
 )
 
-HELD_ANSWER_SECONDS = 600.0  # an answer of something to which nothing happens is no older
+HELD_ANSWER_SECONDS = 600.0  # the longest that an answer is held while nothing happens
 LINGER_SECONDS = 5.0
 GATHER_SECONDS = 0.01
-LOOK_AGAIN_SECONDS = 1.0  # at the answer of a call, after a refusal
+LOOK_AGAIN_SECONDS = 1.0  # between two looks at a call's answer, after a look was refused
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -62,13 +62,13 @@ class AwaitedEnd:
 
 @dataclass(slots=True)
 class Answer:
-    """As the messages that carry it."""
+    """An answer, as the ASGI messages that carry it."""
 
     messages: list[Any] = field(default_factory=list)
 
     @property
     def goes_on(self) -> bool:
-        """Whether it tells of something that has not ended."""
+        """Whether the job or batch in it has not ended."""
         is_told = bool(self.messages) and self.messages[0]["status"] in (HTTPStatus.OK, HTTPStatus.ACCEPTED)
         return is_told and self.header(b"retry-after") is not None
 
@@ -80,7 +80,7 @@ class Answer:
         self.messages.append(message)
 
     def sent_now(self) -> Iterator[Any]:
-        """The messages with the date of now: clients correct their clocks by it."""
+        """Yield the messages with the current date, by which clients correct their clocks."""
         for message in self.messages:
             if message["type"] != "http.response.start":
                 yield message
@@ -91,13 +91,13 @@ class Answer:
 
 class HeldAnswer:
     """
-    An answer that is held back, and the requests that would all be given it.
+    An answer that is held back, shared by all requests that would get the same one.
 
     Attributes:
-        waiter: Hears what has happened to it since before Django was asked.
-        asked: Gives the answer as it was then.
-        follows: Whether the log of events is followed: else nobody learns of the end.
-        count: How many wait.
+        waiter: Notes events of the job or batch, from before Django was asked on.
+        asked: Django's first answer.
+        follows: Whether the relay follows the log of events; otherwise nothing shows the end.
+        count: How many requests wait.
     """
 
     def __init__(self, waiter: Waiter) -> None:
@@ -138,7 +138,7 @@ class LongPolls:
             await send(message)
 
     async def _called(self, scope: Scope, receive: Receive) -> Answer:
-        """The answer to a call by a door, or where it will be."""
+        """Return the answer to a call by a door; if its time is over first, the answer that says where it will be."""
         answer = Answer()
         await self._application(scope, receive, answer.keep)
         place, seconds = (answer.header(name) if answer.goes_on else None for name in (b"location", b"x-queueops-wait"))
@@ -156,7 +156,7 @@ class LongPolls:
         until = asyncio.get_running_loop().time() + float(seconds)
         while asked is not None:
             found = await self._answered(asked, of_answer, receive)
-            # Without it the look at the job was refused, not the call: its client must not make it once more.
+            # Without this header the look at the job was refused, not the call. The client must not repeat the call.
             if found.header(b"x-queueops-job") is not None:
                 return found
             if asyncio.get_running_loop().time() > until or LEAVING.is_set():
@@ -173,7 +173,7 @@ class LongPolls:
             held.asked = asyncio.ensure_future(self._first(held, scope))
         held.count += 1
         try:
-            answer = await asyncio.shield(held.asked)  # one who leaves must not take the answer from the others
+            answer = await asyncio.shield(held.asked)  # otherwise a client that leaves would cancel it for the others
             if not answer.goes_on or not held.follows:
                 return answer
             asker = self._askers.known(scope)
@@ -191,14 +191,16 @@ class LongPolls:
         return await self._asked(scope)
 
     def _let_go(self, key: bytes, held: HeldAnswer) -> None:
-        """Repeating it is harmless. Whoever asks again soon is held again, and Django is not asked."""
+        """
+        Drop an answer that nobody waits for. Calling it again is harmless. Before that, a new request can share it.
+        """
         if held.count == 0:
             the_hub().waiters.leave(held.waiter)
             if self._held.get(key) is held:
                 del self._held[key]
 
     async def _waited(self, held: HeldAnswer, scope: Scope, receive: Receive, seconds: float) -> Answer:
-        """The answer once there is a better one, or nobody waits for it any more."""
+        """Return the answer once the job or batch has ended, the time is over, or the client or the process leaves."""
         leaves = asyncio.ensure_future(_until_disconnected(receive))
         until = asyncio.get_running_loop().time() + seconds
         answer, waiter = held.asked.result(), held.waiter
@@ -213,7 +215,7 @@ class LongPolls:
         return answer
 
     async def _again(self, scope: Scope) -> Answer:
-        """Ask Django once for all who are told of the same end by the same answer."""
+        """Ask Django once for all requests that get the same answer."""
         key = _digest(scope)
         if key not in self._gathering:
             self._gathering[key] = asyncio.ensure_future(self._gathered(key, scope))
@@ -221,7 +223,7 @@ class LongPolls:
 
     async def _gathered(self, key: bytes, scope: Scope) -> Answer:
         await asyncio.sleep(GATHER_SECONDS)
-        del self._gathering[key]  # whoever comes from here on may know of a later end
+        del self._gathering[key]  # requests from here on may need a newer answer
         return await self._asked(scope)
 
     async def _asked(self, scope: Scope) -> Answer:
@@ -231,13 +233,13 @@ class LongPolls:
             return next(body, None) or await asyncio.Event().wait()
 
         answer = Answer()
-        without_body = {name: value for name, value in scope.items() if name != BODY}  # it is closed already
+        without_body = {name: value for name, value in scope.items() if name != BODY}  # the body is closed already
         await self._application(without_body, receive, answer.keep)
         return answer
 
 
 def asked_in(scope: Scope) -> AwaitedEnd | None:
-    """Return what a request waits for; None: it does not wait, or not as it may, which Django refuses."""
+    """Return what a request waits for; None: it does not wait, or its `wait` is wrong, which Django refuses."""
     if scope["type"] != "http" or scope["method"] != "GET" or b"wait=" not in scope["query_string"]:
         return None
     try:
@@ -250,7 +252,7 @@ def asked_in(scope: Scope) -> AwaitedEnd | None:
 
 
 async def _woken(waiter: Waiter, leaves: asyncio.Future[None], until: float) -> bool:
-    """Wait until the waiter is woken; False: the time is over before, or the client leaves, or the process."""
+    """Wait until the waiter is woken; False: the time is over, the client leaves, or the process stops first."""
     woken: asyncio.Future[Any] = asyncio.ensure_future(waiter.woken.wait())
     seconds = max(0.0, until - asyncio.get_running_loop().time())
     try:

@@ -15,7 +15,7 @@ from jobs.services.explain.event_log import Cursor
 
 SUBPROTOCOL = "queueops.v1"
 MAX_CLIENT_BYTES = 4_096
-MAX_SIGN_IN_BYTES = 9_000  # a token of the longest, and what is around it
+MAX_SIGN_IN_BYTES = 9_000  # the longest token, with the JSON around it
 MAX_TEXT = 1_000  # characters of an event's message
 MAX_DATA_BYTES = 8_000  # of an event's data; beyond it the data is left out and `cut` says so
 
@@ -70,7 +70,7 @@ def event(cursor: Cursor, body: str, *, skipped: int = 0) -> str:
     """
     Args:
         body: From `event_body`: the same for every socket.
-        skipped: How many events the socket's filter let through and were left out since its last one.
+        skipped: How many events that the socket's filter lets through were left out since the last one sent.
     """
     left_out = f'"skipped":{skipped},' if skipped else ""
     return f'{{"type":"event",{_place(cursor)},{left_out}"event":{body}}}'

@@ -1,4 +1,4 @@
-"""Whether a websocket comes from our own pages: browsers open websockets to anywhere, and send the cookie along."""
+"""Whether a websocket comes from our own pages: browsers let any page open one, and send our cookie along."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 class Origin(Enum):
     OURS = "ours"
-    NONE = "none"  # no browser: its cookies count for nothing
-    APP = "app"  # a page of QUEUEOPS_CORS_ORIGINS: nor do its visitor's
+    NONE = "none"  # not sent by a browser: cookies are ignored
+    APP = "app"  # a page of QUEUEOPS_CORS_ORIGINS: cookies are ignored
     FOREIGN = "foreign"
 
 
 def origin_of(scope: Mapping[str, Any]) -> Origin:
-    """Compare Origin with Host as Django's CSRF protection does; the host must be one of ours besides."""
+    """Compare Origin with Host as Django's CSRF protection does; the host must be in ALLOWED_HOSTS, too."""
     headers = headers_of(scope)
     host = headers.get("host", "").lower()
     domain, _ = split_domain_port(host)

@@ -33,10 +33,10 @@ BUSY_SECONDS = 0.025  # between two reads while events come
 QUIET_SECONDS = 0.05  # while somebody watches and nothing happens
 IDLE_SECONDS = 1.0  # while nobody watches
 BUSY_FOR_SECONDS = 2.0
-MIN_SECONDS = 0.005  # however many hints come
+MIN_SECONDS = 0.005  # between two reads, however many notifications come
 RELAYED_AT_ONCE = 1_000
 MAX_BACKLOG = 100_000  # events behind after an outage; beyond it the watchers get the state instead
-LOOK_BACK = 50_000  # ids that transactions from before the first read may still bring; a first cursor lies so far back
+LOOK_BACK = 50_000  # ids before the newest that open transactions may still commit: the first cursor is so far back
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 5.0
 BEGIN_SECONDS = 5.0
@@ -47,7 +47,7 @@ SESSION = b"""
 SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET statement_timeout = '10s'
 """
 
-# Called on the event loop: the events of one read that somebody watches, and the cursor that holds before them.
+# Called on the event loop with the watched events of one read, and the cursor that holds before them.
 Deliver = Callable[[Sequence[Event], Cursor], None]
 
 NEWEST_EVENT = b"SELECT id, created_at FROM jobs_jobevent ORDER BY id DESC LIMIT 1"
@@ -58,7 +58,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class _Place(NamedTuple):
-    """Where the log is: the last id drawn, and the epoch that gave it."""
+    """The position of the log: the last id drawn, the epoch, and since when the epoch lasts."""
 
     last_id: int
     epoch: str
@@ -69,13 +69,14 @@ class Relay:
     """
     One process's reader of the log.
 
-    It reads every event that became visible since its last read, by comparing snapshots, whatever the order in which
-    their transactions committed. NOTIFY only makes it look sooner. Once the database is back after an outage, it reads
-    what it missed; an event may then come twice.
+    It compares snapshots, and thus reads every event that became visible since its last read, in whatever order their
+    transactions committed. NOTIFY only makes it read sooner. Once the database is back after an outage, it reads the
+    events that it missed; an event may then come twice.
 
-    A database that lacks what the relay has read was put back to an earlier moment: everything is paused, in a new
-    epoch. In that epoch, as in one that somebody else began, the relay begins anew. A standby lacks what has not come
-    to it yet: while the connection leads to one, the database counts as away.
+    If the database lacks events that the relay has read, it was put back to an earlier moment: the relay pauses
+    everything and declares a new epoch. In a new epoch, whoever declared it, the relay begins at the log's end. A
+    standby lacks events that are not replicated yet: while the connection leads to a standby, the database counts as
+    unavailable.
 
     Attributes:
         cursor: All events up to this one were handed over.
@@ -86,17 +87,17 @@ class Relay:
         Args:
             groups: What somebody watches; read from the thread while the event loop changes it.
             lost: Called on the event loop when events were skipped, because too many had come during an outage, or the
-                log is another one.
+                log is of another epoch.
         """
         self._groups = groups
         self._deliver = deliver
         self._lost = lost
         self._horizon = Horizon()
-        self._low = Cursor(0, "")  # what was not seen yet has greater ids
-        self._seen: str | None = None  # pg_snapshot: what was handed over
+        self._low = Cursor(0, "")  # events not yet handed over have greater ids
+        self._seen: str | None = None  # pg_snapshot: events visible in it were handed over
         self._newest = 0
         self._newest_at: datetime | None = None
-        self._since: datetime | None = None  # the epoch
+        self._since: datetime | None = None  # when the epoch began
         self._begun = asyncio.Event()
         self._busy_until = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -127,7 +128,7 @@ class Relay:
         return self._begun.is_set()
 
     def hurry(self) -> None:
-        """Somebody watches now."""
+        """Read at once: somebody watches now."""
         with suppress(BlockingIOError):  # the pipe is full of wake-ups already
             os.write(self._mouth, b".")
 
@@ -155,7 +156,8 @@ class Relay:
             retry_seconds = min(LAST_RETRY_SECONDS, retry_seconds * 2)
 
     def _connected(self) -> Connection:
-        # The pool's connections come and go, and behind a pooler a LISTEN would be somebody else's.
+        # Not from the pool: its connections are replaced, and a pooler may give the session with our LISTEN to somebody
+        # else.
         connection = connect_directly(application_name="queueops relay")
         try:
             if settings.QUEUEOPS.listen:  # else a pooler may hand the session to somebody else
@@ -178,16 +180,16 @@ class Relay:
             self._begin(connection, place)
             self._call(self._lost)
         else:
-            # The server may have crashed and given transaction ids again. The old snapshot may be wrong about them now:
+            # The server may have crashed and reused transaction ids. The old snapshot may be wrong about them now:
             # everything after the cursor counts as unseen.
             self._seen = ""
 
     def _is_another(self, place: _Place) -> bool:
-        """Whether the log is of another epoch, or has given out less than was read."""
+        """Whether the log is of another epoch, or its last id is lower than the newest id read."""
         return place.epoch != self._low.epoch or place.last_id < self._newest
 
     def _lacks_newest(self, connection: Connection) -> bool:
-        """Whether another event has the id of the newest one read: the log went back, and has come as far again."""
+        """Whether the newest id read now is another event's: the log was put back, and has reached that id again."""
         row = connection.execute(THAT_EVENT, [self._newest]).fetchone()
         return row is not None and self._newest_at is not None and row[0] != self._newest_at
 
@@ -197,7 +199,7 @@ class Relay:
             try:
                 declare_put_back(since=self._since, actor=ACTOR)
             finally:
-                connections.close_all()  # this thread's, which it needs for nothing else
+                connections.close_all()  # Django's connections of this thread, which needs them for nothing else
             place = _place(connection)
         logger.warning("the database has begun a new epoch; the relay follows its log from its end")
         self._begin(connection, place)
@@ -263,7 +265,7 @@ class Relay:
             self._call(lambda: self._deliver(watched, cursor))
 
     def _call(self, function: Callable[[], None]) -> None:
-        """Have the event loop call a function, and wait: calls that it has not taken yet must not pile up."""
+        """Have the event loop call a function, and wait: otherwise calls would pile up while the loop is busy."""
         done = threading.Event()
 
         def call() -> None:
@@ -282,7 +284,7 @@ class Relay:
             logger.warning("the event loop has not taken events for %s seconds", HANDED_OVER_SECONDS)
 
     def _wait(self, connection: Connection) -> None:
-        """Sleep until it is time, the database says something, or somebody begins to watch."""
+        """Sleep until the next read is due, the database notifies, or somebody begins to watch."""
         time.sleep(MIN_SECONDS)
         seconds = IDLE_SECONDS
         if self._groups:

@@ -24,8 +24,8 @@ WINDOW_BYTES = 1_000_000
 MAX_STATES = 10  # sent to a socket beyond its window before it acknowledges one
 PING_SECONDS = 20.0
 SILENT_SECONDS = 30.0  # a socket that owes an answer and says nothing for so long is closed
-SLOW_SOCKET_SECONDS = 60.0  # beyond its window for so long, it is closed
-MAX_OF_A_BEAT_SECONDS = 2.0  # that count against a client; they come each second
+SLOW_SOCKET_SECONDS = 60.0  # a socket that stays behind for so long is closed
+MAX_OF_A_BEAT_SECONDS = 2.0  # counted against a client; beats come each second, and a longer gap is the process's fault
 
 
 @dataclass(slots=True)
@@ -37,10 +37,10 @@ class _Sent:
 
 class LiveSocket:
     """
-    Its messages wait in `take` for the consumer that writes them.
+    One socket's state. Its messages wait until the consumer fetches them with `take`.
 
-    Within its window it gets every event. Beyond it, events are dropped and it gets the newest state instead, one in a
-    while, until it has acknowledged half of the window.
+    Within its window the socket gets every event. Beyond the window, events are dropped and the socket gets the newest
+    state instead, now and then, until it has acknowledged half of the window.
     """
 
     def __init__(self, viewer: Viewer, subject: LiveSubject) -> None:
@@ -54,7 +54,7 @@ class LiveSocket:
         self._sent: deque[_Sent] = deque()
         self._bytes = 0
         self._newest_cursor = 0
-        self._epoch: str | None = None  # None: no other one than the first was heard of
+        self._epoch: str | None = None  # None: the epoch has not changed since the socket joined
         self._is_anew = False
         self._held: list[tuple[Event, Cursor]] | None = []
         self._behind_since: float | None = None
@@ -86,10 +86,10 @@ class LiveSocket:
 
     def release(self, kind: Kind, cursor: Cursor, data: str, *, missed: Sequence[Event] = ()) -> None:
         """
-        Send the whole state that was read since `hold`, then the events that were held.
+        Send the whole state, read after `hold` was called, and then the events that were held back meanwhile.
 
         Args:
-            missed: Events after the cursor that were there before `hold`; sent before the held events.
+            missed: Events after the cursor that were visible before `hold`; they are sent before the held events.
         """
         if self._is_of_the_past(cursor):
             self.fall_behind()
@@ -106,11 +106,12 @@ class LiveSocket:
 
     def replay(self, missed: Sequence[Event], *, since: int, cursor: Cursor) -> None:
         """
-        Send events that were read since `hold`, then the held events.
+        Send missed events, read after `hold` was called, and then the events that were held back meanwhile.
 
         Args:
-            since: The cursor before the first of them. All but the last carry it, in case the client leaves halfway.
-            cursor: Holds once all of them are sent.
+            since: The cursor before the missed events. All but the last carry it: a client that leaves halfway resumes
+                there.
+            cursor: The cursor that the last of them carries.
         """
         if self._is_of_the_past(cursor):
             self.fall_behind()
@@ -130,7 +131,7 @@ class LiveSocket:
             self._states = 0
 
     def begin_anew(self, epoch: str) -> None:
-        """Forget what was sent: it was of another log. The socket gets a snapshot, and from there on what comes."""
+        """Forget what was sent in another epoch. The socket gets a snapshot, and from then on the events that come."""
         self._epoch = epoch
         self._is_anew = True
         self._sent.clear()
@@ -165,7 +166,7 @@ class LiveSocket:
     def show(self, cursor: Cursor, data: str) -> None:
         """Take the newest state."""
         if self._held is not None or self._is_anew:
-            return  # a newer one is on its way
+            return  # a newer state will be sent
         if self._behind_since is None:
             if len(self._sent) < MESSAGE_WINDOW and self._bytes < WINDOW_BYTES:
                 self._push(messages.whole(Kind.STATS, cursor, data), cursor)
@@ -182,11 +183,11 @@ class LiveSocket:
 
     def acknowledge(self, cursor: int, epoch: str | None = None) -> bool:
         """
-        Free the window up to the cursor; False when no message had it yet.
+        Free the window up to the cursor; False: no message has had this cursor yet.
 
         Args:
             epoch: Of the cursor. A cursor of an earlier epoch, on its way when the epoch changed, frees nothing. None:
-                not told.
+                the client did not say.
         """
         if cursor > self._newest_cursor:
             return False
@@ -199,10 +200,10 @@ class LiveSocket:
 
     def beat(self) -> None:
         """
-        Once a second: ping, and close where nobody answers.
+        Ping the client, and close the socket if it does not answer. Called once a second.
 
-        Time in which the process stood still does not count. Clients' messages from that time have yet to be read;
-        otherwise all of them would be closed for the process's own silence.
+        Time in which the process stood still does not count, because clients' messages from that time are still unread.
+        Otherwise every socket would be closed for the process's own silence.
         """
         now = time.monotonic()
         if self.closing is not None:
@@ -218,7 +219,7 @@ class LiveSocket:
             self.close(CloseCode.TOO_SLOW, "Acknowledged too little for too long.")
         elif now - self._pinged_at >= PING_SECONDS:
             self._pinged_at = now
-            if self._pong_owed_since is None:  # not since the newest ping: they come sooner than the silence ends
+            if self._pong_owed_since is None:  # keep the first ping's time: each later one would put the close off
                 self._pong_owed_since = now
             self._write(messages.PING)
 

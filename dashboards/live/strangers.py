@@ -1,21 +1,21 @@
-"""Sockets of unknown clients. They get a small part of a process, in which clients that sign in at once find room."""
+"""Sockets that have not signed in. They are few in a process, and a client that signs in at once finds room."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 MAX_STRANGERS = 200  # of a process; they are beside the sockets that are signed in
-MAX_OF_ADDRESS = 50  # an office behind one address signs in within a second, too
+MAX_OF_ADDRESS = 50  # enough for an office behind one address: all sign in within a second
 
 PutOut = Callable[[], None]
 
 
 class Strangers:
     """
-    Lives on the event loop.
+    The sockets that have not signed in, by address. Its methods run on the event loop.
 
-    If there is no room, the socket that has waited longest goes, of the address with the most, and not the one that
-    comes. A client with a credential shows it at once, and is a stranger no more.
+    A new socket is always let in. If there is no room, the oldest socket of the address with the most sockets is
+    closed. A client with a credential signs in at once, and then counts here no more.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Strangers:
     def enter(self, address: str, put_out: PutOut) -> None:
         """
         Args:
-            put_out: Called once, without a call of `leave`, if this socket is to make room.
+            put_out: Closes the socket. Called once if it must make room; `leave` is then not needed.
         """
         own = self._by_address.setdefault(address, {})
         own[put_out] = None
@@ -39,7 +39,7 @@ class Strangers:
             self._put_out(max(self._by_address, key=lambda one: len(self._by_address[one])))
 
     def leave(self, address: str, put_out: PutOut) -> None:
-        """Repeating it is harmless."""
+        """Remove a socket. Calling it again is harmless."""
         own = self._by_address.get(address, {})
         if put_out in own:
             del own[put_out]

@@ -1,4 +1,4 @@
-"""The subjects of sockets: who may open one, what it shows, and what it missed."""
+"""The subjects of sockets: who may open one, the data that it shows, and the events that a socket missed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .relay import LOOK_BACK
 from .viewer import Viewer
 
 MAX_MISSED = 400  # events sent again; a client that missed more gets a snapshot
-# How far back the log is searched for a subject without an index. It is beyond the first cursor that a process gives
-# while an old transaction lasts: otherwise nobody could resume from that cursor.
+# How many ids back the log is searched for a subject without an index. A process's first cursor may be LOOK_BACK behind
+# the newest id: with fewer ids than that, nobody could resume from it.
 MAX_MISSED_IDS = 2 * LOOK_BACK
 OPS_EVENTS_PER_SECOND = 50
 EVENTS_PER_SECOND = 200
@@ -53,14 +53,14 @@ class LiveSubject:
 
     Attributes:
         key: Sockets with the same key are shown the same data.
-        group: Whose events they get.
-        load: Reads the data, as JSON text, given the cursor; None when it is gone. Called by `read`.
+        group: The sockets get the events of this group.
+        load: Reads the data, as JSON text, given the cursor; None: the subject was deleted. Called by `read`.
         log: The events of the group.
-        reading: What `load` and the log are read in.
+        reading: Returns the context in which `load` and the log are read.
         events_per_second: More are left out and counted; None: all are sent.
         is_masked: Events come without content and with secrets masked.
         hides_secrets: Events come with their content, and with secrets masked.
-        is_indexed: Whether the log finds them however old they are.
+        is_indexed: Whether an index finds the group's events, however old they are.
         every_seconds: How often the data is read again although no event came.
     """
 
@@ -80,12 +80,12 @@ class LiveSubject:
         return self.events_per_second is not None
 
     def read(self, cursor: Cursor) -> str | None:
-        """The data as JSON text, None when it is gone. For a thread."""
+        """Return the data as JSON text; None: the subject was deleted. Call it in a thread."""
         with self.reading():
             return self.load(cursor)
 
     def missed(self, cursor: int) -> list[Event] | None:
-        """The events after a cursor, oldest first; None when there are too many, or it is too old. For a thread."""
+        """Return the events after a cursor, oldest first; None: too many, or it is too old. Call it in a thread."""
         newest = JobEvent.objects.order_by("-id").values_list("id", flat=True).first() or 0
         if cursor > newest or (newest - cursor > MAX_MISSED_IDS and not self.is_indexed):
             return None  # too old, or of another database
@@ -178,7 +178,7 @@ def open_ops(viewer: Viewer) -> LiveSubject:
 
 
 def _of(viewer: Viewer) -> dict[str, Any]:
-    """The filter that keeps other people's rows out."""
+    """Return the conditions that keep out the rows of other projects and users."""
     scope: dict[str, Any] = {}
     if viewer.project_id is not None or not viewer.is_staff:
         scope["project_id"] = viewer.project_id

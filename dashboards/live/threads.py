@@ -9,21 +9,21 @@ from typing import TypeVar
 
 from django.db import DatabaseError, connection, connections
 
-MAX_THREADS = 4  # of the pool's connections, so that sockets leave most of them to requests
+MAX_THREADS = 4  # each takes one connection of the pool: most must stay free for requests
 
 Result = TypeVar("Result")
 
 _threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="live")
-# For work that waits for others than the database: the keys of an issuer may take seconds.
+# For work that waits for something else than the database: fetching an issuer's keys may take seconds.
 _patient_threads = ThreadPoolExecutor(2, thread_name_prefix="live-patient")
 
 
 async def in_thread(work: Callable[[], Result], *, patiently: bool = False) -> Result:
     """
-    Do work that may be done twice in one of few threads, and give its database connection back.
+    Do work in one of a few threads, and give its database connection back.
 
-    It is begun again, once, if its connection had died in the pool. Otherwise, after a restart of the database, every
-    new socket would be refused until the last dead connection has been tried.
+    The work must bear being done twice: it is begun again, once, if its connection had died in the pool. Otherwise,
+    after a restart of the database, every new socket would be refused until the last dead connection has been tried.
 
     Args:
         patiently: In threads that may hang without keeping any other socket waiting.

@@ -1,4 +1,4 @@
-"""Viewers: a signed-in person, the holder of a producer key or an end user, and whether that still holds."""
+"""Viewers: a signed-in person, the holder of a producer key or an end user; and whether they may still look."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Viewer:
         user_id: Only this user's work within the project; None: everybody's.
         name: For people: an account's name or a key's.
         identity: `user:<pk>`, `key:<pk>` or `token:<issuer>:<user>`.
-        session_key: Of the session that carries the viewer; empty for a key or a token presented as such.
-        expires_at: Of a token: seconds since 1970.
+        session_key: The key of the viewer's session; empty: the viewer showed a producer key or a token instead.
+        expires_at: When the viewer's token expires, in seconds since 1970; None: no token.
     """
 
     is_staff: bool
@@ -55,7 +55,9 @@ class Viewer:
 
     @property
     def counted_with(self) -> str:
-        """Sockets with this name are counted together: an account's, or those of a project by whatever key or token."""
+        """
+        Sockets with this name are counted together: a staff account's, or those of all a project's keys and tokens.
+        """
         return self.identity if self.is_staff else f"project:{self.project_id}"
 
     @property
@@ -68,7 +70,7 @@ class Viewer:
         return int(self.identity.removeprefix(TOKEN).partition(":")[0])
 
     def reading(self) -> AbstractContextManager[None]:
-        """Return the context for a block that reads what the viewer is shown: the database gives it no others' rows."""
+        """Return a context for reading what the viewer is shown: in it the database hides all others' rows."""
         return nullcontext() if self.project_id is None else reading_for(self.project_id, self.user_id)
 
     def sees(self, *, project_id: str) -> bool:
@@ -79,8 +81,8 @@ def viewer_of_session(session: SessionBase) -> Viewer | None:
     """
     Return the viewer of a session: a member of staff who may view jobs, or else the key it was signed in with.
 
-    A session that an expired key, a deactivated account or a changed password left behind does not count, nor does one
-    that is over.
+    A session does not count once it has ended, its key has expired, its account was deactivated or its password was
+    changed.
     """
     user = user_of(session)
     if not sessions.stands(session, user):
@@ -144,7 +146,7 @@ def narrowed(viewer: Viewer, *, project_id: str | None, user_id: UUID | None) ->
 
 def still_allowed_of(viewers: Collection[Viewer]) -> set[Viewer]:
     """
-    Return the viewers who still may look: their session lives and stands for the same viewer, or their key or token is
+    Return the viewers who still may look: their session is valid and still of the same viewer, or their key or token is
     usable. One query for all keys, one for all tokens, one for each session.
     """
     return {*_with_session(viewers), *_with_key(viewers), *_with_token(viewers)}

@@ -1,4 +1,4 @@
-"""Requests that wait for the end of a job or batch: the log of events tells it, or the database in doubt."""
+"""Requests that wait for the end of a job or batch, which the log of events shows, or else a look at the database."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MAX_WAITERS_OF_ONE = MAX_WAITERS // 2  # of one project, or one account
 class Waiter:
     """
     Attributes:
-        woken: What it waits for seems to have ended.
-        has_news: Something has happened to it.
+        woken: Set when its job or batch seems to have ended.
+        has_news: Whether events of its job or batch came, or may have been skipped.
     """
 
     def __init__(self, group: Group) -> None:
@@ -36,29 +36,29 @@ class Waiter:
 
 class Waiters:
     """
-    Lives on the event loop.
+    All waiters of a process. Its methods run on the event loop.
 
     Attributes:
-        groups: What is waited for.
+        groups: The waiters, by the job or batch that they wait for.
     """
 
     def __init__(self) -> None:
         self.groups: dict[Group, set[Waiter]] = {}
         self._of: Counter[str] = Counter()
-        self._in_doubt: set[Group] = set()  # may have ended
+        self._in_doubt: set[Group] = set()  # these may have ended
 
     def __len__(self) -> int:
-        """How many are held."""
+        """How many requests are held."""
         return self._of.total()
 
     def enter(self, group: Group) -> Waiter:
-        """Hear of it from here on: whoever looks at it afterwards misses no end."""
+        """Add a waiter for a job or batch. Look at the job or batch only afterwards: then no end is missed."""
         waiter = Waiter(group)
         self.groups.setdefault(group, set()).add(waiter)
         return waiter
 
     def leave(self, waiter: Waiter) -> None:
-        """Repeating it is harmless."""
+        """Remove a waiter. Calling it again is harmless."""
         others = self.groups.get(waiter.group, set())
         others.discard(waiter)
         if not others:
@@ -66,7 +66,7 @@ class Waiters:
 
     @contextmanager
     def place(self, who: str | None) -> Iterator[bool]:
-        """A place among those who are held; False: there is none, as for those of whom nobody knows who they are."""
+        """Reserve one of the places for held requests; False: none is free, or the caller is unknown."""
         if who is None or LEAVING.is_set() or self._of.total() >= MAX_WAITERS or self._of[who] >= MAX_WAITERS_OF_ONE:
             yield False
             return
@@ -74,10 +74,10 @@ class Waiters:
         try:
             yield True
         finally:
-            self._of -= Counter([who])  # forgets those that are zero
+            self._of -= Counter([who])  # drops names whose count is zero
 
     def note(self, events: Sequence[Event]) -> None:
-        """A batch gets many events, and few of them end it: it is looked up in the next round."""
+        """Note events. Few of a batch's many events end it: `look` asks the database in the next round."""
         for event in events:
             for group in event.groups():
                 waiters = self.groups.get(group, ())
@@ -87,7 +87,7 @@ class Waiters:
                     self._in_doubt.add(group)
 
     def lost(self) -> None:
-        """Events were skipped."""
+        """Note that events were skipped: anything may have ended."""
         for group, waiters in self.groups.items():
             self._in_doubt.add(group)
             for waiter in waiters:
@@ -95,8 +95,10 @@ class Waiters:
 
     async def look(self) -> None:
         """
+        Wake the waiters whose job or batch has ended.
+
         Raises:
-            DatabaseError: They stay in doubt.
+            DatabaseError: The next round looks again.
         """
         if LEAVING.is_set():
             self._wake(list(self.groups))
@@ -118,7 +120,7 @@ class Waiters:
 
 
 def _ended(groups: Collection[Group]) -> list[Group]:
-    """Return those that have ended, or are not there any more: asking again tells which. For a thread."""
+    """Return the groups that have ended or were deleted; a new request tells which. Call it in a thread."""
     jobs = [UUID(pk) for kind, pk in groups if kind == "job"]
     going = Job.objects.filter(pk__in=jobs, status__in=UNFINISHED).values_list("pk", flat=True) if jobs else []
     batches = [UUID(pk) for kind, pk in groups if kind == "batch"]

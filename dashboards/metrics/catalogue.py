@@ -1,4 +1,4 @@
-"""The metrics as data: their page, the collector and the check of the Grafana file go by this list."""
+"""The metrics as data: the documentation, the collector and the check of the Grafana file use this list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFIX = "queueops_"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`name`: without the prefix; counters are exported with `_total` behind it."""
+    """A metric. `name`: without the prefix; counters are exported with the suffix `_total`."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -25,7 +25,7 @@ class Metric:
 
     @property
     def exported(self) -> str:
-        """As a query names it; a histogram has _bucket, _sum and _count behind."""
+        """The name in queries; those of a histogram also have the suffix _bucket, _sum or _count."""
         return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
 
 

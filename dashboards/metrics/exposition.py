@@ -23,7 +23,7 @@ kept_samples: CachedRead[list[Sample]] = CachedRead(read_samples, seconds=SAMPLE
 
 
 class DatabaseCollector(Collector):
-    """It reads when it is asked: nothing is counted in this process, so that several processes agree."""
+    """Reads the samples from the database at each scrape, so that several processes export the same."""
 
     def collect(self) -> Iterator[Family]:
         return families([*kept_samples.get(), *read_process()])
@@ -39,7 +39,7 @@ def exposition() -> bytes:
 
 
 def families(samples: Iterable[Sample]) -> Iterator[Family]:
-    """Group samples by metric, in the catalogue's order; a metric without a sample is there without a value."""
+    """Group samples by metric, in the catalogue's order; a metric without a sample is exported without a value."""
     by_metric: dict[str, list[Sample]] = {name: [] for name in METRICS}
     for sample in samples:
         by_metric[sample.metric].append(sample)

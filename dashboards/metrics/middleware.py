@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/metrics`: for probes and scrapers, which are no users and call by address."""
+"""`/healthz`, `/readyz` and `/metrics`: for probes and scrapers, which do not sign in and call by IP address."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORWARDED = ("HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP")
 
 class Monitoring:
     """
-    Answers before anything else looks at the request.
+    Answers before any other middleware handles the request.
 
     Probes name a container's address as their host and come without TLS. The host check would refuse them, and a
     redirect would send them elsewhere. No session is opened, and nothing is read but the token.
@@ -77,7 +77,8 @@ class Monitoring:
 
 def may_read_metrics(request: HttpRequest) -> bool:
     """
-    Whether the request shows the token. If none is set, whether it comes from this machine, and through no proxy on it.
+    Whether the request shows QUEUEOPS_METRICS_TOKEN. If none is set, whether it comes from this machine without a
+    proxy.
     """
     expected = settings.QUEUEOPS.metrics_token
     if expected:

@@ -22,9 +22,9 @@ from queueops.tenancy.rights import give_rights
 class Readiness:
     """
     Attributes:
-        reasons: Why it is not ready, in words that tell nothing of addresses or accounts; empty: it is.
-        executors: Workers that renewed lately. No reason: a web process accepts work while there are none.
-        warnings: Faults that do not keep it from accepting work, and that a person should know.
+        reasons: Why the process is not ready, without addresses or accounts; empty: it is ready.
+        executors: How many workers sent a heartbeat lately. Zero is no reason: a web process accepts work without them.
+        warnings: Faults that a person should know, but that do not keep the process from accepting work.
     """
 
     reasons: tuple[str, ...] = ()
@@ -38,13 +38,13 @@ class Readiness:
 
 @dataclass(slots=True)
 class _Migrations:
-    """Comparing takes tens of milliseconds, and an applied migration stays applied: asked only until all are."""
+    """Checks migrations only until all are applied: comparing takes tens of milliseconds, and they stay applied."""
 
     are_applied: bool = False
 
     def check(self) -> bool:
         if not self.are_applied:
-            # It may have started before they were.
+            # This process may have started before the migrations.
             self.are_applied = is_migrated() and give_rights()
         return self.are_applied
 
@@ -56,7 +56,7 @@ class ReadinessProbe:
     migrations: _Migrations = field(default_factory=_Migrations)
 
     def ask(self) -> Readiness:
-        """Look at the database, at its migrations, and at who works."""
+        """Check the database, its migrations, and whether workers live."""
         if LEAVING.is_set():
             return Readiness(("it is about to stop",))
         try:

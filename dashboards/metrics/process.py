@@ -1,4 +1,4 @@
-"""Samples that this web process alone knows: its websockets, how far they lag, and the requests before its threads."""
+"""Samples of this web process alone: its websockets, how far they lag, and the requests that wait for its threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _rooms: list[SpooledBytes] = []
 
 
 def show_requests(queue: RequestQueue, room: SpooledBytes) -> None:
-    """Have the metrics tell of the queue before this process's threads, and of the room for bodies."""
+    """Export this process's queue of requests, and the room that bodies take."""
     _queues.append(queue)
     _rooms.append(room)
 
@@ -49,6 +49,6 @@ def _websockets() -> list[Sample]:
 
 
 def _age_of_what_lies_above(cursor: int) -> float:
-    """Return the age of the oldest event that was not handed over, or waits for an open transaction with a lower id."""
+    """Return the age of the oldest event after the cursor: not handed over yet, or after an open transaction's ids."""
     oldest = JobEvent.objects.filter(pk__gt=cursor).order_by("pk").values_list("created_at", flat=True).first()
     return max(0.0, (timezone.now() - oldest).total_seconds()) if oldest else 0.0

@@ -1,4 +1,4 @@
-"""The exported samples, read from the database in bounded reads: every web process tells the same."""
+"""The exported samples, read from the database in bounded reads: every web process exports the same."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from ratelimits.services.usage.totals import usage_totals
 
 MAX_COUNTERS_SAMPLED = 100  # of one limit
 FULL_PERCENT = 100
-TOTALS_SECONDS = 60.0  # of allowances: a sum over every user's current month
+TOTALS_SECONDS = 60.0  # between two reads of allowances, which sum up every user's current month
 TABLES_WITH_DEAD_ROWS = 5
-MAX_PROJECTS = 50  # asked for their oldest ready job, the projects with the most queued first
+MAX_PROJECTS = 50  # whose oldest ready job is read: the projects with the most queued jobs
 
 
 kept_totals = CachedRead(usage_totals, seconds=TOTALS_SECONDS)
 
 
 class Value(NamedTuple):
-    """One sample of a counter or a gauge; `labels` in the order of the catalogue."""
+    """One sample of a counter or a gauge; `labels`: in the catalogue's order."""
 
     metric: str
     labels: tuple[str, ...]
@@ -58,7 +58,7 @@ class Histogram(NamedTuple):
 
     Attributes:
         bounds: Upper bounds of the bins, in the metric's unit.
-        counts: Of each bin, not cumulated, and of the values above the last bound.
+        counts: How many values are in each bin, not cumulated; the last is of those above the last bound.
         total: The sum of the measured values.
     """
 
@@ -75,7 +75,7 @@ Sample = Value | Histogram
 def read_samples() -> list[Sample]:
     """Return everything that the database knows; process.py has what this process alone knows."""
     return [
-        *_flow(),  # from the primary: Prometheus takes a counter that steps back for one that began anew
+        *_flow(),  # from the primary: Prometheus takes a counter that falls for a restarted one
         *off_primary(lambda: [*_depths(), *_allowances(), *_pools()]),
         *_outages(),
         *_limits(),
@@ -107,7 +107,7 @@ def _flow() -> Iterator[Sample]:
         yield Histogram("handler_seconds", of, seconds, total.latencies, total.latency_ms / 1000)
         yield Histogram("pickup_seconds", of, seconds, total.delays, total.delay_ms / 1000)
     decisions = Tally[tuple[str, str, str, str]]()
-    for row in totals.decisions:  # of several models each
+    for row in totals.decisions:  # each row is of one model: summed up over models
         decisions[row.decision, row.service, row.call_type, row.limit_name] += row.calls
     for labels, calls in decisions.items():
         yield Value("limiter_decisions", labels, calls)
@@ -201,7 +201,7 @@ def _objectives() -> Iterator[Sample]:
 
 def _executors() -> Iterator[Sample]:
     rows = list(Executor.objects.all())
-    # Each exists at 0 as well: a rule about a missing sample never becomes true, and nobody is paged.
+    # Zeros are exported, too: a rule about a missing sample never becomes true, and nobody would be paged.
     found = Tally((str(row.role), health_of(row)) for row in rows)
     for role in Executor.Role.values:
         for health in get_args(Health):

@@ -1,4 +1,4 @@
-"""Open alerts for the dashboard: the queue's, then the newest of single users, who may be a great many."""
+"""Open alerts for the dashboard: the queue's, then the newest about single users, of which there may be very many."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QU
 from ratelimits.services.alerts.silences import silence_of
 
 MAX_ALERTS = 20
-ALERTS_KEPT_SECONDS = 30.0  # looking through the open alerts of users is too slow for every second
+ALERTS_KEPT_SECONDS = 30.0  # reading users' open alerts is too slow for every second
 _GRAVITY = {QuotaAlert.Severity.CRITICAL: 0, QuotaAlert.Severity.WARNING: 1, QuotaAlert.Severity.NOTICE: 2}
 
 
 def open_alerts() -> Sequence[QuotaAlert]:
     """
-    Return the queue's alerts: first those that nobody looks after, then the gravest, then the newest. Then come users'
-    alerts.
+    Return the queue's alerts, then users'. The queue's are sorted: unacknowledged first, then the gravest, then the
+    newest.
     """
     severities = [When(severity=severity, then=Value(place)) for severity, place in _GRAVITY.items()]
     gravity = Case(*severities, output_field=IntegerField())

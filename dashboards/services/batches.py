@@ -15,7 +15,7 @@ from jobs.services.explain.snapshots import batch_snapshots
 from jobs.states import SHOWN_VERDICTS
 
 MAX_BATCHES_OPEN = 12
-LOOKED_BACK = 30  # newest batches, among which recently ended ones are found
+LOOKED_BACK = 30  # recently ended batches are looked for among so many of the newest
 ENDED_LATELY = timedelta(minutes=10)
 MAX_BATCHES_SHOWN = 16
 
@@ -26,7 +26,7 @@ def batch_rows(rows: BatchQuerySet | None = None, *, links: bool = True) -> list
 
     Args:
         rows: The batches to choose from.
-        links: To the admin; producers have no use for them.
+        links: Whether the cards link to the admin; producers cannot use it.
     """
     everything = Batch.objects.all() if rows is None else rows
     unfinished = list(everything.filter(finished_at=None).order_by("-pk")[:MAX_BATCHES_OPEN])

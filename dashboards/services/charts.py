@@ -1,4 +1,4 @@
-"""The data of charts and sparklines: the flow's points as columns of numbers."""
+"""The data of charts and sparklines: the points of the job flow as columns of numbers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def charts(span: str) -> dict[str, Any]:
     """
     Return the columns of the five charts over one of SPANS, the oldest first; `at` in seconds since 1970.
 
-    Counts are per second, whatever a point's length; null where nothing is known. The point that is not over yet is
-    left out: its counts would look like a fall.
+    Counts are per second, whatever a point's length; null where nothing is known. The newest point, which is not
+    complete yet, is left out: its counts would look like a fall.
     """
     return _charts[span].get()
 
@@ -91,7 +91,7 @@ def _backlog(points: Sequence[FlowPoint], *states: str) -> Column:
 
 
 def _answers(points: Sequence[FlowPoint]) -> dict[str, list[int]]:
-    """A stack of ten would say less: all refusals but 429 are one part of it."""
+    """Return the answers by class. Refusals other than 429 are one class: a chart of ten classes would say less."""
     classes = {name: (name, *NAMED_4XX) if name == "4xx" else (name,) for name in ANSWERS if name not in NAMED_4XX}
     return {shown: [sum(point.answers[name] for name in names) for point in points] for shown, names in classes.items()}
 

@@ -9,7 +9,7 @@ from jobs.models import Job, JobEvent
 from queueops.core.values.masking import masked_text
 
 MAX_FEED_SHOWN = 40
-EVENTS_LOOKED_AT = 2000  # newest events, of which the fitting ones are shown
+EVENTS_LOOKED_AT = 2000  # the newest events, among which fitting ones are looked for
 MAX_MESSAGE_LENGTH = 300
 
 
@@ -17,7 +17,7 @@ def newest_events(
     *, project: str | None = None, service: str | None = None, state: str | None = None, most: int = MAX_FEED_SHOWN
 ) -> list[dict[str, Any]]:
     """
-    Return events as the live protocol has them, with their job's kind, the newest first.
+    Return events in the form of the live protocol, with their job's kind, the newest first.
 
     Args:
         project, service, state: Only events of these; they are looked for among the newest events.

@@ -29,10 +29,10 @@ from ratelimits.models import Limit
 
 LONGEST = 200
 MAX_OF_A_SORT = 10
-PROJECTS_PROBED = 1000  # a search by idempotency key probes its index once a project
-NEWEST_BATCHES = 50_000  # whose names are looked at
-ENDING_BYTES = 4  # of an id, as lists show it
-IDS_AT_ONCE = 100_000  # ids; some 15 ms from memory
+PROJECTS_PROBED = 1000  # a search by idempotency key reads its index once for each project
+NEWEST_BATCHES = 50_000  # the newest batches, whose names are searched
+ENDING_BYTES = 4  # the end of an id that lists show
+IDS_AT_ONCE = 100_000  # ids of one window; reading them from memory takes some 15 ms
 LOOK_SECONDS = 0.3  # after which no further window is begun
 
 SEARCHED = (
@@ -50,7 +50,7 @@ _DECORATION = re.compile(r"^(?:…|\.\.\.)|^key:(?=qo_)")
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """`about`: what the hit belongs to, or its state. `key`: of its one row; empty: it is a list."""
+    """One match. `about`: what it belongs to, or its state. `key`: its row's key; empty: the match is a list."""
 
     title: str
     about: str
@@ -62,8 +62,8 @@ class Hit:
 class Found:
     """
     Attributes:
-        hits: By what they are; MAX_OF_A_SORT of each at most.
-        looked_back_to: Where a search for the end of an id stopped; None: it saw all, or there was none.
+        hits: By sort, such as `Jobs`; at most MAX_OF_A_SORT of each.
+        looked_back_to: The time back to which ids were searched for their end; None: all were, or none had to be.
     """
 
     hits: dict[str, list[Hit]] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class MaySee(Protocol):
 
 def find(term: str, viewer: MaySee) -> Found:
     """
-    Return what matches and what the viewer may see, in a bounded number of reads.
+    Return the matches that the viewer may see, in a bounded number of reads.
 
     Args:
         term: As it was typed, or copied from a screen.
@@ -103,9 +103,9 @@ def find(term: str, viewer: MaySee) -> Found:
 
 def _jobs(text: str, found: Found) -> Iterator[Hit]:
     projects = list(Project.objects.values_list("pk", flat=True)[:PROJECTS_PROBED])
-    # Sorted by id afterwards: for an ORDER BY the planner might walk the table for the key.
+    # Sorted by id afterwards: with an ORDER BY here the planner might walk the whole table instead of the key's index.
     keyed = Job.objects.filter(project_id__in=projects, idempotency_key=text).order_by().ids()
-    ids = list(keyed[:MAX_OF_A_SORT])  # also for a text that looks like an id: many producers make their keys of ids
+    ids = list(keyed[:MAX_OF_A_SORT])  # even if the text looks like an id: many producers use ids as idempotency keys
     if identifier := _uuid(text):
         ids.append(identifier)
     elif ending := _ending(text):
@@ -118,7 +118,7 @@ def _jobs(text: str, found: Found) -> Iterator[Hit]:
 
 
 def _tags_of(rows: Callable[[], Any], screen: str, what: str) -> Finder:
-    """Find by tags in full: the one job or batch that has the tag, or the list of them."""
+    """Return a finder by full tags: it yields the only job or batch with the tag, or the list of all with it."""
 
     def finder(text: str, found: Found) -> Iterator[Hit]:
         for name in tags_meant(text):
@@ -171,7 +171,7 @@ def _keys(text: str, found: Found) -> Iterator[Hit]:
 
 
 def _named(screen: str, rows: Callable[[], QuerySet[Any]], *fields: str, about: str = "") -> Finder:
-    """Rows of a small table by a part of these fields; the first is what they are called."""
+    """Return a finder of a small table's rows by a part of these fields; the first field is the rows' name."""
 
     def finder(text: str, found: Found) -> Iterator[Hit]:
         matches = Q()
@@ -208,12 +208,15 @@ def _uuid(text: str) -> UUID | None:
 
 
 def _ending(text: str) -> bytes | None:
-    """Return the bytes that an id ends with, as a list shows them."""
+    """Return the last bytes of an id from the text that lists show; None: the text is no such end."""
     return bytes.fromhex(text) if re.fullmatch(rf"[0-9a-fA-F]{{{2 * ENDING_BYTES}}}", text) else None
 
 
 def _ids_by_ending(ending: bytes) -> tuple[list[UUID], datetime | None]:
-    """Return the newest jobs whose ids have this end, and how far back they were looked for; None: to the first."""
+    """
+    Return the newest jobs whose ids have this end, and back to when ids were searched; None: all were, or jobs were
+    found.
+    """
     until, before = time.monotonic() + LOOK_SECONDS, None
     while True:
         rows = run_sql("jobs", "find_by_ending", {"before": before, "most": IDS_AT_ONCE, "ending": ending})

@@ -1,4 +1,4 @@
-"""Limits in use, for the dashboard: how full they are, what waits behind them, and what they hold back."""
+"""Limits in use, for the dashboard: how full they are, which jobs wait for them, and which limits hold jobs back."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ratelimits.services.limiter.view.gauges import CounterGauge, gauge_of
 from ratelimits.services.limits.catalogue import Rule, rules
 from ratelimits.validation import NOUNS
 
-MAX_LIMITS_READ = 200  # looked at, in the order they were made
-MAX_GAUGES_SHOWN = 16  # gauges
-COUNTERS_OF_A_LIMIT = 20  # those that changed last
+MAX_LIMITS_READ = 200  # the limits that are read, oldest first
+MAX_GAUGES_SHOWN = 16  # gauges that are shown
+COUNTERS_OF_A_LIMIT = 20  # the counters of a limit that changed last
 SHOWN_OF_A_LIMIT = 3
 MAX_LANES_SHOWN = 3
 
@@ -30,10 +30,10 @@ Candidate = tuple[Rule, CounterGauge, Queue, datetime | None]
 
 def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
     """
-    Return the gauges to show, and what is held back. Gauges that hold work back come first, then the fullest, shadows
-    last.
+    Return the gauges to show, and the work that limits hold back. Gauges that hold work back come first, then the
+    fullest; limits in shadow mode come last.
 
-    A few statements, however many limits there are.
+    It needs a few statements, however many limits there are.
     """
     known = rules()[:MAX_LIMITS_READ]
     if not known:
@@ -65,10 +65,9 @@ def _first(gauges: Sequence[CounterGauge], queues: Mapping[str, Queue]) -> list[
 
 def _frees_last(candidates: Sequence[Candidate]) -> set[str]:
     """
-    Return the counters that hold work back: for each waiting lane, the counter that is the last to have room for all of
-    it.
+    Return the counters that hold work back: for each waiting lane, the last counter to have room for all of its jobs.
 
-    Work behind several full limits starts when the last of them frees up; that the others are full holds nothing.
+    A lane behind several full limits starts when the last of them has room. The other full limits do not hold it back.
     """
     last: dict[str, tuple[float, str]] = {}
     for _, gauge, queue, clears in candidates:
@@ -129,5 +128,5 @@ def _row(gauge: CounterGauge, queue: Queue, clears: datetime | None, *, binds: b
 
 
 def limits_made() -> bool:
-    """Whether there is any limit, used or not: an empty block says different things then."""
+    """Whether any limit exists, used or not: the text of an empty block depends on it."""
     return Limit.objects.exists()

@@ -30,7 +30,7 @@ def me_snapshot(viewer: Viewer) -> dict[str, Any]:
     """
     Return a producer's page as JSON values: the counts, open batches, newest jobs and dead letters of its project.
 
-    Bounded reads. Someone without a project, such as staff, gets empty parts.
+    Its reads are bounded. A viewer without a project, such as staff, gets empty parts.
     """
     shown: dict[str, Any] = {
         "at": iso(datetime.fromtimestamp(database_now(), UTC)),
@@ -64,7 +64,7 @@ def me_snapshot(viewer: Viewer) -> dict[str, Any]:
 
 
 def job_of(viewer: Viewer, job_id: UUID) -> Job | None:
-    """A job of the viewer's project and, where one user's work is shown, of that user."""
+    """Return a job of the viewer's project, and of the viewer's user if there is one; None: there is no such job."""
     jobs = Job.objects.filter(pk=job_id)
     if viewer.project_id is not None or not viewer.is_staff:
         jobs = jobs.of_project(viewer.project_id or "")
@@ -72,7 +72,7 @@ def job_of(viewer: Viewer, job_id: UUID) -> Job | None:
 
 
 def about_job(job: Job) -> dict[str, Any]:
-    """Return what a producer's page says of a job besides the job itself, as JSON values, secrets masked."""
+    """Return what a producer's page shows about a job besides its fields, as JSON values with secrets masked."""
     letter = DeadLetter.objects.filter(job_id=job.pk).defer("payload", "attempts").first()
     events = JobEvent.objects.filter(job_id=job.pk).order_by("-id")[:NEWEST_EVENTS]
     return {

@@ -1,4 +1,4 @@
-"""Everything the operators' dashboard shows, read at one moment, in a bounded number of bounded reads."""
+"""Everything that the operators' dashboard shows, in a bounded number of bounded reads."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .overview import Overview, address_of, read_overview
 from .tiles import tiles
 
 MAX_PAUSES_SHOWN = 6
-MAX_PROJECTS = 50  # asked for their oldest ready job, the projects with the most queued first
+MAX_PROJECTS = 50  # whose oldest ready job is read: the projects with the most queued jobs
 
 
 def ops_snapshot() -> dict[str, Any]:
     """
     Return the whole dashboard as JSON values; see docs/reference/live-protocol.md for its parts.
 
-    Reads without locks and in several statements, so two parts may be a moment apart. The same for everybody who
-    may see it; what a person may do is not in it.
+    It reads without locks and in several statements, so two parts may be a moment apart. It is the same for everybody
+    who may see it; it does not say what a person may do.
     """
     overview = read_overview()
     [verdict, *others] = [_finding(one) for one in overview.findings]
@@ -65,7 +65,7 @@ def _pause(one: ShownPause) -> dict[str, Any]:
         "id": one.switch.pk,
         "name": "everything" if one.switch.scope == PauseSwitch.Scope.GLOBAL else one.name,
         "is_everything": one.switch.scope == PauseSwitch.Scope.GLOBAL,
-        "may_end": one.switch.scope in OPERATORS and one.switch.window_id is None,  # the platform ends its own
+        "may_end": one.switch.scope in OPERATORS and one.switch.window_id is None,  # the platform ends the others
         "waiting": one.waiting,
     }
 

@@ -1,7 +1,7 @@
 """
-The data of both front pages, read once: how much there is, what holds it back, who works.
+The data of both front pages: how many jobs there are, what holds them back, and which workers live.
 
-The dashboard and the admin's first page say the same because both read it here.
+The dashboard and the admin's first page show the same because both read it here.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ Counts = Mapping[str, int]
 class Overview:
     """
     Attributes:
-        everybody: Jobs by state. `by_project`: the same for each project, the one with the most unfinished jobs first.
-        silent: Open breakers, the oldest first. `held`: jobs that wait for them.
+        everybody: All jobs by state. `by_project`: the same for each project, with the most unfinished jobs first.
+        silent: Open breakers, the oldest first. `held`: how many jobs wait for them to close.
         scheduled: Jobs that wait for their time.
-        alerts: Open alerts, first those that nobody looks after. `silences`: those of which nobody is told.
-        limits: As the dashboard shows them.
+        alerts: Open alerts, the unacknowledged first. `silences`: the silences in force.
+        limits: Gauges, as the dashboard shows them.
         people: Names of actors that are accounts, by the actor.
-        findings: What there is to say, the gravest first; never nothing.
+        findings: Findings about the queue's health, the gravest first; never empty.
         ramp: None: every limit is open.
     """
 
@@ -89,12 +89,12 @@ class Overview:
 
     @property
     def apart(self) -> Counts:
-        """Everybody's jobs by state, the parts of states apart that people see apart."""
+        """All jobs by the states that people see: those held by an outage or scheduled are counted apart."""
         return told_apart(self.everybody, held_by_outage=self.held, scheduled=self.scheduled.jobs)
 
 
 def read_overview() -> Overview:
-    """Read it without locks and in several bounded statements, so two parts may be a moment apart."""
+    """Read the overview without locks and in several bounded statements, so two parts may be a moment apart."""
     by_project = counts_by_project()
     everybody = {state.value: sum(counts[state] for counts in by_project.values()) for state in JobState}
     limits, held_back = limits_now()

@@ -1,4 +1,4 @@
-"""The data of both front pages for one project alone: for people who may see no other."""
+"""The data of the front pages for one project alone, without anything of other projects."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ratelimits.services.limits.ramps import ramp_now
 from .limits import limits_now
 from .overview import MAX_EXECUTORS, MAX_PAUSES, MAX_SILENT, Counts
 
-MAX_ALERTS_READ = 500  # the newest open ones, among which a project's are looked for
+MAX_ALERTS_READ = 500  # the newest open alerts, among which a project's are looked for
 EVERYONE = "*"  # the key of a limit that counts everyone together
-# Their messages name nothing but services and numbers.
+# The messages of these alerts name nothing but services and numbers.
 NAMES_NOBODY = frozenset({QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING})
 
 
@@ -33,9 +33,9 @@ class ProjectOverview:
     """
     Attributes:
         counts: Its jobs by state.
-        findings: What there is to say, the gravest first; never nothing.
-        paused: The pauses that cover jobs of it.
-        silent: What does not answer it.
+        findings: Findings about the project's jobs, the gravest first; never empty.
+        paused: The pauses that cover jobs of the project.
+        silent: The open breakers of the project.
     """
 
     counts: Counts
@@ -45,7 +45,7 @@ class ProjectOverview:
 
 
 def read_project(project_id: str) -> ProjectOverview:
-    """Read the holds of a project, without locks and in bounded statements; nothing of another project is told."""
+    """Read a project's overview, without locks and in bounded statements. It shows nothing of another project."""
     counts = project_counts(project_id)
     paused = _pauses_of(project_id, counts)
     silent = list(_breakers_of(project_id)[:MAX_SILENT])
@@ -81,7 +81,7 @@ def alerts_of(project_id: str) -> list[QuotaAlert]:
 
 
 def may_read(alert: QuotaAlert, project_id: str) -> bool:
-    """Whether its message tells of this project alone, or of nobody's work."""
+    """Whether an alert's message is about this project alone, or names no project's work."""
     if alert.projects:
         return alert.projects == {project_id} or alert.kind in NAMES_NOBODY
     counts = alert.subject.partition(":")[2]

@@ -17,7 +17,7 @@ kept_spend = CachedRead(spent_today_by_project, seconds=SPEND_KEPT_SECONDS)
 
 
 def spend_tiles() -> list[dict[str, Any]]:
-    """The tile of today's spend; none where nothing was spent today."""
+    """Return the tile of today's spend; empty: nothing was spent today."""
     found = [spent for _, _, spent in kept_spend.get()]
     if not found:
         return []

@@ -1,4 +1,4 @@
-"""The dashboard's figures: how much waits, runs and fails now, and how fast."""
+"""The dashboard's figures: how many jobs wait, run and fail now, and how fast."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def tiles(
     """
     Return the tiles in the order they are shown.
 
-    Each has `id`, `label`, `value` (null: unknown or none), `unit`, `hint` (what is counted), `tone` (empty: as it
-    should be), `spark` (the last 15 minutes) and `href`. Some have `since` in place of a value, a moment that the
+    Each has `id`, `label`, `value` (null: unknown or none), `unit`, `hint` (what is counted), `tone` (empty: no
+    fault), `spark` (the last 15 minutes) and `href`. Some have `since` in place of a value, a moment that the
     screen counts from. Some have `more`: there may be more than `value`. Some have `until`, a moment beside the value.
 
     Args:

@@ -1,5 +1,6 @@
 """
-The top users of the limits in the last hour. Too slow for every second: asked for by itself, about twice a minute.
+The top users of each limit in the last hour. Pages ask for them separately, about twice a minute, because reading them
+is too slow for every second.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from queueops.tenancy.user_labels import in_words
 from ratelimits.models import CallTally, Limit
 from ratelimits.services.limiter.view.gauges import top_users
 
-MAX_LIMITS_OF_USERS = 12  # each reads up to 100,000 tallies
+MAX_LIMITS_OF_USERS = 12  # limits that are read; each reads up to 100,000 tallies
 MAX_USERS_OF_A_LIMIT = 3
 USERS_KEPT_SECONDS = 30.0
 

@@ -42,7 +42,7 @@ NOTHING_TO_REQUEUE = error_body("wrong_state", "It has no open dead letter: it w
 
 
 class KeyForm(forms.Form):
-    job = forms.CharField(required=False, widget=forms.HiddenInput)  # whose page was asked for
+    job = forms.CharField(required=False, widget=forms.HiddenInput)  # the job whose page was asked for
     key = forms.CharField(
         label="Producer key",
         max_length=200,

@@ -93,7 +93,7 @@ UNLOCK = Verb(
 
 
 class AuditedPeopleMixin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Writes what a form changed into the audit trail, groups and permissions among it."""
+    """Records a form's changes in the audit trail, changes of groups and permissions included."""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         audited_before.set(request, self.audited(type(obj).objects.get(pk=obj.pk)) if change else None)
@@ -112,7 +112,7 @@ class AuditedPeopleMixin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.delete_model(request, obj)
 
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
-        if audited_before.find(request) is None:  # the page that sets a password saves the form itself
+        if audited_before.find(request) is None:  # only the page that sets a password skips `save_model`
             self._record(request, obj, "set_password_of", None)
         return super().log_change(request, obj, message)
 
@@ -132,7 +132,7 @@ class AuditedPeopleMixin(admin.ModelAdmin):  # type: ignore[type-arg]
 class AccountForm(UserChangeForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "groups" in self.fields:  # not for those who may only look
+        if "groups" in self.fields:  # the field is missing for people who may only look
             self.fields["groups"].label = "Roles"
 
     def clean(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How passwords are checked: Django's way, behind the guard."""
+"""Checks passwords as Django does, behind the guard that locks out people who guess."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from .services.guard import Purpose, SignInLocked, guarded
 from .services.known_browsers import known_to
 
 ONLY = "superusers"
-sign_in_locked = TypedAttribute[SignInLocked]("sign_in_locked")  # of a request, for the page's answer
+sign_in_locked = TypedAttribute[SignInLocked]("sign_in_locked")  # set on a request, for the page that answers it
 
 
 def may_use_password(user: Any) -> bool:
     """
-    Whether somebody may sign in with a password. Superusers always may, or nobody could when the provider is down.
+    Whether somebody may sign in with a password. Superusers always may: otherwise nobody could sign in while the
+    provider is down.
     """
     return bool(user.has_usable_password() and (user.is_superuser or settings.QUEUEOPS.password_sign_in != ONLY))
 
@@ -54,7 +55,7 @@ class GuardedBackend(ModelBackend):
             raise PermissionDenied from locked  # no other backend is asked
 
     def get_user(self, user_id: Any) -> User | None:
-        # Read with the second factors: otherwise every request of a session would read them by queries of their own.
+        # Read the second factors with the user: otherwise every request of a session would need more queries for them.
         keys = ArraySubquery(Passkey.objects.filter(user=OuterRef("pk")).values("pk"))
         user = User.objects.select_related("authenticator").annotate(passkey_ids=keys).filter(pk=user_id).first()
         return user if user and self.user_can_authenticate(user) else None

@@ -1,4 +1,4 @@
-"""*Invite*: makes a colleague's account with a role, and the link by which they sign in first."""
+"""*Invite*: makes a colleague's account with a role, and the link for their first sign-in."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class InviteForm(ConfirmForm):
 
 
 class InvitesMixin:
-    """The buttons of the accounts' list and of an account whose owner has not come yet."""
+    """The buttons of the accounts' list, and of an account whose owner has not signed in yet."""
 
     @action(description="Invite…", url_path="invite", icon="person_add")  # type: ignore[untyped-decorator]
     def invite(self, request: HttpRequest) -> HttpResponse:

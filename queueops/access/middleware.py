@@ -13,7 +13,7 @@ from .services import sessions
 
 
 class SessionLimits:
-    """After AuthenticationMiddleware. A request without a session's cookie costs nothing."""
+    """Middleware, after AuthenticationMiddleware. It skips requests without a session cookie."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response

@@ -49,7 +49,7 @@ class Passkey(models.Model):
 
 
 class RecoveryCode(models.Model):
-    """Stands in for a code of the app, once. Only its digest is stored."""
+    """A code that can be used once instead of a code of the app. Only its digest is stored."""
 
     authenticator = models.ForeignKey(Authenticator, models.CASCADE, related_name="recovery_codes")
     digest = models.CharField(max_length=64, editable=False)
@@ -64,7 +64,7 @@ class RecoveryCode(models.Model):
 
 
 class Identity(models.Model):
-    """An account's identity at a provider (OpenID Connect). Its name or address there may change, this does not."""
+    """An account's identity at a provider (OpenID Connect). Unlike the name or address there, it never changes."""
 
     user = models.ForeignKey(User, models.CASCADE, related_name="identities")
     issuer = models.CharField(max_length=500, editable=False)
@@ -82,7 +82,8 @@ class Identity(models.Model):
 
 class PersonalToken(models.Model):
     """
-    The token of an assistant that acts for one of the staff: it opens what their role opens. Only its digest is stored.
+    The token of an assistant that acts for a staff member, with the permissions of their role. Only its digest is
+    stored.
     """
 
     user = models.ForeignKey(User, models.CASCADE, related_name="personal_tokens", editable=False)
@@ -101,7 +102,7 @@ class PersonalToken(models.Model):
     revoked_at = models.DateTimeField(null=True, editable=False)
     last_used_at = models.DateTimeField(null=True, editable=False, help_text="To the minute.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
-    shown_secret: str  # a new one's, until its page has shown it
+    shown_secret: str  # a new token's text, until its page has shown it
 
     class Meta:
         ordering = ("-pk",)

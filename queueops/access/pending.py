@@ -1,4 +1,4 @@
-"""Somebody whose password was right and whose second factor is still to come. Until then nobody is signed in."""
+"""Sign-ins after the password and before the second factor. Until the second factor is shown nobody is signed in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LASTS_SECONDS = 600
 
 
 def begin(request: HttpRequest, user: User, goes_on_to: str) -> None:
-    request.session.flush()  # whoever was signed in here no longer is, and a planted session id is worth nothing
+    request.session.flush()  # signs out whoever was signed in, and makes a session id that somebody planted useless
     request.session[KEY] = {
         "user": user.pk,
         "password": user.get_session_auth_hash(),
@@ -26,7 +26,7 @@ def begin(request: HttpRequest, user: User, goes_on_to: str) -> None:
 
 
 def user_of(request: HttpRequest) -> User | None:
-    """Return who is about to sign in; None when nobody is, it took too long, or the password changed meanwhile."""
+    """Return who is about to sign in; None: nobody, or it took too long, or the password changed meanwhile."""
     pending: dict[str, Any] = request.session.get(KEY) or {}
     if not pending or time.time() - pending["at"] >= LASTS_SECONDS:
         return None

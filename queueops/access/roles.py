@@ -1,4 +1,4 @@
-"""The roles' permissions for accounts, and what a role makes of its holder; docs/reference/roles.md."""
+"""The roles' permissions for accounts, and a signal that makes everybody with a role staff; docs/reference/roles.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make_staff(instance: User | Group, action: str, pk_set: set[int] | None, **t
     """
     Make everybody with a role staff: otherwise they could not sign in, and nothing would say why.
 
-    Receives Django's `m2m_changed` of accounts and groups, from whichever side a role was given.
+    Receives Django's `m2m_changed`, whether an account got a role or a role got accounts.
     """
     if action != "post_add":
         return

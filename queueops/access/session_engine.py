@@ -1,4 +1,7 @@
-"""Django's sessions in the database, under a digest of their keys: a reader of the table can take over none."""
+"""
+Django's sessions in the database, under a digest of their keys: somebody who reads the table cannot take a session
+over.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from django.contrib.sessions.backends.base import VALID_KEY_CHARS
 from django.utils import timezone
 
 _KEY_CHARS = frozenset(VALID_KEY_CHARS)
-_DIGEST_CHARACTERS = 40  # as the column has them
+_DIGEST_CHARACTERS = 40  # the column's width
 
 
 class SessionStore(db.SessionStore):
-    """Only the synchronous half is overridden: the asynchronous one would find no session."""
+    """Overrides only the synchronous methods: the asynchronous ones would find no session."""
 
     def exists(self, session_key: str) -> bool:
         return super().exists(_stored(session_key))
@@ -37,7 +40,7 @@ class SessionStore(db.SessionStore):
         return row
 
     def _validate_session_key(self, key: str | None) -> bool:
-        # A cookie is anybody's text: a text that PostgreSQL cannot hold would end in an error of ours.
+        # Anybody can send any text as cookie: a text that PostgreSQL cannot store would cause a server error.
         return key is not None and len(key) >= 8 and _KEY_CHARS.issuperset(key)  # noqa: PLR2004 - as Django has it
 
 

@@ -46,7 +46,7 @@ def _revoke(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
 
 REVOKE = Verb(
     name="revoke",
-    permission="access.add_personaltoken",  # one's own; of others see `_revoke`
+    permission="access.add_personaltoken",  # for one's own tokens; `_revoke` checks for others'
     label="Revoke",
     done="revoked",
     explains="Requests with the token are refused from the next one on. This cannot be taken back.",
@@ -97,7 +97,7 @@ class PersonalTokenAdmin(IssuedAdmin):
 
     def save_model(self, request: HttpRequest, obj: PersonalToken, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         token, secret = issue_token(
-            request.user,  # type: ignore[arg-type]  # who has signed in
+            request.user,  # type: ignore[arg-type]  # a signed-in user
             name=obj.name,
             expires_at=obj.expires_at,
             project_id=obj.project_id,

@@ -1,4 +1,4 @@
-"""Has the API's own views answer: the tools thus have their scopes, confinement, filters and errors."""
+"""Lets the API's own views answer: thus their scopes, confinement, filters and errors apply to the tools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .errors import ApiRefused
 
 
 class _Known(BaseAuthentication):
-    """Gives the caller who was found out when the tool's own request came in."""
+    """Returns the caller that the tool's own request was authenticated as."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -41,17 +41,17 @@ def ask(
     **address: Any,
 ) -> Any:
     """
-    Have a view of the API answer this caller; returns what a client would read from the answer's JSON.
+    Let a view of the API answer this caller. Return the answer's JSON as a client would read it.
 
     Args:
-        query: Parameters; None among them are left out.
+        query: Parameters; those that are None are left out.
         address: The parameters of the view's address.
 
     Raises:
         ApiRefused: The view answered with an error.
     """
     known: Callable[[], _Known] = lambda: _Known(caller)  # noqa: E731 - instantiated as a class would be
-    # Throttled was the tool's own request.
+    # No throttle: the tool's own request was throttled already.
     answer = view.as_view(authentication_classes=[known], throttle_classes=[])
     response = answer(_request(method, query or {}, body), **address)
     told = json.loads(JSONRenderer().render(response.data))
@@ -78,6 +78,6 @@ def _request(method: str, query: Mapping[str, Any], body: Mapping[str, Any] | No
 
 
 def _own_host() -> str:
-    """A host of our own: lists put it into links, which nobody follows here."""
+    """Return one of our own hosts: lists put it into links, which nobody follows here."""
     named = next((host for host in settings.ALLOWED_HOSTS if host != "*"), "localhost")
     return named.removeprefix(".")

@@ -1,4 +1,4 @@
-"""Every tool, registered by importing its module."""
+"""Imports the modules of all tools, which registers them."""
 
 from .tool import TOOLS, find_tool
 from .tools import alerts, changes, limits, money, projects, work

@@ -1,4 +1,4 @@
-"""Confirmations: a preview hands them out, and only with one a change can be made."""
+"""Confirmations: a preview returns one, and a change can be made only with a confirmation."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ SALT = "queueops.assistant.confirmation"
 
 
 def give(caller: Caller, tool: str, arguments: dict[str, Any], seen: Any) -> str:
-    """Sign what was shown: to whom, by which tool and arguments, and the state then. Writes nothing."""
+    """
+    Return a confirmation: a signed digest of the caller, the tool, its arguments and the state shown. Writes nothing.
+    """
     return dumps([_digest(caller, tool, arguments, seen), secrets.token_hex(16)], salt=SALT)
 
 
 def take(confirmation: str, caller: Caller, tool: str, *, arguments: dict[str, Any], seen: Any) -> None:
     """
-    Use a confirmation up, in a transaction of its own. One of two calls at once goes on. A change that fails afterwards
-    must be previewed again.
+    Use a confirmation up, in a transaction of its own. If two calls use it at once, one is refused. A change that fails
+    afterwards must be previewed again.
 
     Raises:
         ConfirmationExpired, ConfirmationUsed
-        BadConfirmation: It was not given for this, to this key, or something has changed since.
+        BadConfirmation: It was given for another change, to another caller, or the state has changed since.
     """
     try:
         digest, nonce = loads(confirmation, salt=SALT, max_age=CONFIRMATION_SECONDS)

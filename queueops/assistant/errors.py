@@ -50,7 +50,7 @@ class ApiRefused(QueueOpsError):
 
 
 def nothing_found(message: str) -> ApiRefused:
-    """As the API says that the project has nothing of that id or name."""
+    """Return the API's 404 for an id or a name that the project does not have."""
     return ApiRefused(404, error_body("not_found", message))
 
 

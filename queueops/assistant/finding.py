@@ -1,4 +1,4 @@
-"""Finds what an argument means in the caller's project: an id in full or as lists show it, or a name."""
+"""Finds the row of the caller's project that an argument names: by a full id, its end as lists show it, or a name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ratelimits.models import Limit
 
 from .errors import Ambiguous, nothing_found
 
-# A project's key may find these; people, keys and credentials are for operators.
+# A project's key may find jobs, batches and limits; people, keys and credentials are for operators.
 _OF_A_PROJECT = frozenset({"jobs.view_job", "jobs.view_batch", "ratelimits.view_limit"})
 
 
@@ -23,7 +23,7 @@ class _SeesProject:
 
 
 def search(caller: Caller, term: str) -> Found:
-    """The one search, within the caller's project: the database gives it no other row."""
+    """Search everything within the caller's project: the database returns no row of another project."""
     with reading_for(caller.project_id, caller.user_id):
         return find(term, _SeesProject())
 
@@ -46,7 +46,7 @@ def batch_id(caller: Caller, given: str) -> UUID:
 
 def limit_of(given: str) -> Limit:
     """
-    Find a limit by name or id: limits are the installation's.
+    Find a limit by name or id, whatever project asks: limits belong to the installation.
 
     Raises:
         ApiRefused

@@ -1,6 +1,6 @@
 """
-People's assistants: one token for all projects that its owner sees. Each tool is therefore told in which project to
-look.
+People's assistants: one token opens all projects that its owner sees. Each tool therefore takes the project as an
+argument.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DESCRIBED = {"type": "string", "description": "Where to look, as the tool `proje
 
 
 def with_project(tool: Tool) -> dict[str, Any]:
-    """Return the schema of the arguments that a person's assistant gives to a tool."""
+    """Return the schema of a tool's arguments for a person's assistant: with the project."""
     schema = tool.given.model_json_schema()
     if tool.for_people:
         return schema
@@ -29,13 +29,13 @@ def with_project(tool: Tool) -> dict[str, Any]:
 
 def in_project(caller: Caller, tool: Tool, arguments: dict[str, Any]) -> tuple[Caller, dict[str, Any]]:
     """
-    Return who asks, in the project that a person's assistant names, and the tool's own arguments.
+    Return the caller, in the project that a person's assistant names, and the tool's other arguments.
 
     A project that somebody may not see is answered like one that does not exist.
 
     Raises:
         ProjectRequired, UnknownProject, ProjectMoved
-        UnknownTool: A key asks for what is people's.
+        UnknownTool: The tool is for people alone, and the caller has a key.
     """
     if caller.operator is None:
         if tool.for_people:

@@ -1,4 +1,4 @@
-"""The Model Context Protocol's side of it, by the official SDK: the tools as a server offers them to one caller."""
+"""Offers the tools to one caller by the Model Context Protocol, with the official SDK."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Answer = tuple[int, dict[str, str], bytes]
 def server_for(caller: Known) -> Server[Any]:
     """
     Args:
-        caller: Returns who asks; called for each tool, and raises if they may not ask any more.
+        caller: Returns who asks. It is called for each tool, and raises if the caller may not ask any more.
     """
 
     async def list_tools(_context: Any, _given: Any) -> ListToolsResult:
@@ -58,7 +58,7 @@ def call(caller: Known, name: str, arguments: dict[str, Any]) -> CallToolResult:
         texts = as_texts(told)
     except ApiRefused as refused:
         return _error(refused.body)
-    except Exception as error:  # noqa: BLE001 - as the API's views: what nobody expects is logged there and tells nothing
+    except Exception as error:  # noqa: BLE001 - as in the API's views, whose handler logs unexpected errors
         handle: Any = api_settings.EXCEPTION_HANDLER
         return _error(handle(error, {}).data)
     return CallToolResult(content=[TextContent(type="text", text=text) for text in texts])
@@ -68,7 +68,7 @@ def call(caller: Known, name: str, arguments: dict[str, Any]) -> CallToolResult:
 def described_tools(*, for_people: bool = False) -> tuple[Tool, ...]:
     """
     Args:
-        for_people: Each takes the project, too, in which it is to look.
+        for_people: Each tool also takes the project as an argument.
     """
     return tuple(
         Tool(
@@ -85,7 +85,7 @@ def described_tools(*, for_people: bool = False) -> tuple[Tool, ...]:
 
 
 async def answer_http(caller: Known, headers: list[tuple[bytes, bytes]], body: bytes) -> Answer:
-    """Answer one POST of the protocol's streamable HTTP, without a session: each request stands for itself."""
+    """Answer one POST of the protocol's streamable HTTP, without a session: no state is kept between requests."""
     manager = StreamableHTTPSessionManager(server_for(caller), json_response=True, stateless=True)
     sent: list[dict[str, Any]] = []
     waiting = [{"type": "http.request", "body": body, "more_body": False}]

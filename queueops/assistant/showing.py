@@ -1,4 +1,4 @@
-"""A tool's answer as an assistant is shown it: bounded, masked, and with data marked as data."""
+"""A tool's answer in the form that an assistant gets: bounded, masked, and with data marked as data."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ToolAnswer:
     A tool's answer.
 
     Attributes:
-        says: The tool's own words. Of stored texts it holds none but ids, codes and numbers.
-        data: Anything that JSON can write.
-        masks: Whether secrets in it are hidden; not where it holds figures alone, whose names sound like secrets.
+        says: The tool's own words. They hold ids, codes and numbers, but no stored texts.
+        data: Any value that can be written as JSON.
+        masks: Whether secrets in the data are hidden. Off for data with figures only, whose names sound like secrets.
     """
 
     says: str
@@ -40,7 +40,7 @@ class ToolAnswer:
 
 def as_texts(told: ToolAnswer) -> tuple[str, str]:
     """
-    The tool's own words, and the data between marks that no stored text can have known.
+    Return the tool's own words, and the data between random marks, which no stored text can imitate.
 
     Raises:
         AnswerTooLarge
@@ -50,7 +50,7 @@ def as_texts(told: ToolAnswer) -> tuple[str, str]:
 
 
 def data_of(text: str) -> Any:
-    """Read the data from the second text again."""
+    """Return the data in the second text of `as_texts`."""
     return json.loads(text.split("\n", 2)[2].rsplit("\n", 1)[0])
 
 

@@ -1,4 +1,4 @@
-"""The tools of the assistant, and how a function becomes one."""
+"""The assistant's tools, and the decorator that makes a function a tool."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CarryOut = Callable[[Caller, Any], ToolAnswer]
 class Tool:
     """
     Attributes:
-        given: What it takes.
-        needs: Of the key a scope, of an operator a permission, as for an address of the API.
-        changes: Whether it changes anything; all others only read.
-        for_people: It is about no single project, and keys are not offered it.
+        given: The model of its arguments.
+        needs: The scope of a key or the permission of an operator that it needs, as an address of the API does.
+        changes: Whether it changes anything; all other tools only read.
+        for_people: Whether it is about no single project: then it is not offered to keys.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Tool:
     def __call__(self, caller: Caller, arguments: dict[str, Any]) -> ToolAnswer:
         """
         Raises:
-            InvalidInput: With each bad or unknown argument.
+            InvalidInput: Arguments are bad or unknown; it names each of them.
             MissingScope, MissingPermission
         """
         ensure(caller, self.needs)
@@ -62,7 +62,7 @@ class NoArguments(Input):
 def tool(
     needs: Need, given: type[Input] = NoArguments, *, changes: bool = False, for_people: bool = False
 ) -> Callable[[CarryOut], CarryOut]:
-    """Make a function a tool of its name; its docstring is what assistants read."""
+    """Make a function a tool with the function's name. Assistants read its docstring."""
 
     def register(carry_out: CarryOut) -> CarryOut:
         TOOLS[carry_out.__name__] = Tool(carry_out.__name__, given, needs, carry_out, changes, for_people)

@@ -1,4 +1,4 @@
-"""Where assistants reach the tools over HTTP: a neighbour of the API, with the same keys, and for people."""
+"""The HTTP address of the tools, for assistants: it takes the API's keys, and people's personal tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ POST = frozenset({"POST"})
 
 class PersonalTokenAuthentication(BaseAuthentication):
     """
-    `Authorization: Bearer qp_…`: its owner, with the permissions that their role gives now, in no project yet.
+    `Authorization: Bearer qp_…`: the caller is the token's owner, with the permissions that their role gives now, and
+    without a project unless the token has one.
 
     Only views that name this class take a personal token: today the assistant's address.
 
@@ -89,7 +90,9 @@ class AssistantView(CallerView):
 
 
 def refusal_of(raw: bytes) -> dict[str, Any] | None:
-    """The error of JSON-RPC for a body that is JSON and no message of it; None: the protocol's library judges it."""
+    """
+    Return JSON-RPC's error for a body that is JSON but no message of JSON-RPC; None: the protocol's library decides.
+    """
     try:
         given = pydantic_core.from_json(raw)
     except ValueError:

@@ -13,7 +13,7 @@ from unfold.sites import UnfoldAdminSite
 
 class QueueOpsSite(UnfoldAdminSite):
     def _get_is_tab_active(self, request: HttpRequest, tabs: list[dict[str, Any]], link: str) -> bool:
-        """No: the entries of admin_theme.py say themselves whether one of their tabs is open."""
+        """Return False: the entries of admin_theme.py already say whether one of their tabs is open."""
         return False
 
     def get_tabs_list(self, request: HttpRequest) -> list[dict[str, Any]]:

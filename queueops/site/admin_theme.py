@@ -20,8 +20,8 @@ def _allowed(permission: str) -> Callable[[HttpRequest], bool]:
 Tab = tuple[str, str, str | None]
 """A screen's name, its model as `<app>_<model>`, and who may see it; None: superusers only."""
 
-# The side bar's entries, each with the screens that it leads to: a dozen and three can be taken in at a glance.
-# Features add their own.
+# The side bar's entries, each with its screens. With the two dashboards of `_navigation` they are fifteen, few enough
+# to read at a glance. Features add screens to these entries, never entries.
 ENTRIES: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
     ("Jobs", "list_alt", (("Jobs", "jobs_job", "jobs.view_job"),)),
     (
@@ -129,7 +129,7 @@ ENTRIES: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
 
 
 def _with_features() -> tuple[tuple[str, str, tuple[Tab, ...]], ...]:
-    """The entries, with the tabs of features each in its place."""
+    """Return the entries, with each feature's tabs inserted: first in an entry, or after another tab."""
     entries = {title: (icon, list(tabs)) for title, icon, tabs in ENTRIES}
     for added in (tab for feature in FEATURES for tab in feature.tabs):
         app, _, model = added.model.partition("_")
@@ -156,7 +156,7 @@ def _list_address(model: str, script_prefix: str) -> str:
 
 
 def _address(tab: Tab) -> str:
-    return _list_address(tab[1], get_script_prefix())  # a page compares some hundred pairs of them
+    return _list_address(tab[1], get_script_prefix())  # cached: a page compares some hundred pairs of addresses
 
 
 def _may_see(request: HttpRequest, tab: Tab) -> bool:
@@ -180,7 +180,7 @@ def _navigation(request: HttpRequest) -> list[dict[str, Any]]:
         "title": "Live dashboard",
         "icon": "bolt",
         "link": reverse("dashboard"),
-        "active": False,  # its address begins every other
+        "active": False,  # unfold would mark it on every page: each address begins with it
         "permission": _allowed("jobs.view_job"),
     }
     overview = {"title": "Overview", "icon": "monitoring", "link": reverse("admin:index")}
@@ -240,7 +240,7 @@ UNFOLD: dict[str, Any] = {
             "950": "oklch(28.2% .09 266)",
         },
     },
-    # Made for each request with addresses as texts: unfold would look up a lazy one at each of its comparisons.
+    # Functions, called for each request, return addresses as texts: unfold would resolve a lazy one at each comparison.
     "TABS": _tabs,
     "SIDEBAR": {"show_search": False, "navigation": _navigation},
 }

@@ -69,7 +69,7 @@ def _answer_to(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
         if (seconds := error.details.get("retry_after")) is not None:
             headers["Retry-After"] = str(math.ceil(seconds))
         if error.status == HTTPStatus.UNAUTHORIZED:
-            headers["WWW-Authenticate"] = f'{CHALLENGE}, error="invalid_token"'  # RFC 6750, also of expired ones
+            headers["WWW-Authenticate"] = f'{CHALLENGE}, error="invalid_token"'  # RFC 6750, for expired tokens, too
         return error.status, error.as_dict(), headers
     if isinstance(error, exceptions.APIException):
         return _answer_to_rest_framework(error)
@@ -154,7 +154,7 @@ def answer_404(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def answer_500(request: HttpRequest) -> HttpResponse:
-    error = sys.exc_info()[1]  # Django calls this while it handles it
+    error = sys.exc_info()[1]  # Django calls this function while it handles the exception
     if isinstance(error, OUT_OF_ORDER):
         return _answer_503(request, _database_fault(error))
     if not request.path.startswith(ROOTS):
@@ -169,7 +169,7 @@ def _answer_503(request: HttpRequest, body: dict[str, Any]) -> HttpResponse:
     return HttpResponse(body["error"]["message"], status=503, content_type="text/plain", headers=headers)
 
 
-# Its template has no answer to OPTIONS.
+# Only GET and HEAD: the page's template cannot answer OPTIONS.
 API_PAGE = SpectacularSwaggerSplitView.as_view(
     url_name="schema", http_method_names=["get", "head"], template_name="api/docs.html"
 )

@@ -1,9 +1,9 @@
 """
-Backs the database up, and restores it: what is restored is counted and compared with what was there.
+Backs the database up, and restores it: restored rows and definitions are compared with those backed up.
 
-A dump by itself is no backup. Row security, which confines the login role too, makes pg_restore leave out foreign
-keys: here they come before it. Work that was done after the backup would be done again. Therefore everything is paused
-in the transaction that restores.
+A dump by itself is no backup. Row-level security also confines the login role, and makes pg_restore leave out foreign
+keys: here they are made before it. Jobs that ran after the backup would run again. Therefore the transaction that
+restores also pauses everything.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ MANIFEST = "manifest.json"
 CHUNK = 1 << 20
 SAID_EVERY = 5.0  # seconds
 MEGABYTE = 1_000_000
-LAST_LINES = 5  # of what a program of PostgreSQL complains
+LAST_LINES = 5  # lines of a PostgreSQL program's error output that are shown
 ACTOR = "system:restore"
 
-# Two things may differ between a dump and its copy, and are not compared. Older servers do not list constraints of NOT
-# NULL. The values of sequences go on while a dump is taken.
+# Two things may differ between a dump and its copy, and are not compared. Constraints of NOT NULL: older servers do not
+# list them. Values of sequences: they change while a dump is taken.
 TABLES = """
 SELECT relname::text
   FROM pg_class
@@ -69,7 +69,8 @@ STRUCTURE: dict[str, LiteralString] = {
          WHERE table_schema = 'public' AND grantee LIKE 'queueops\_%'""",
     "sequences": "SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'",
 }
-# PostgreSQL writes these otherwise once it has read its own text: (ARRAY['a'::varchar])::text[] as ARRAY['a'::text].
+# PostgreSQL writes these in another form after it has read its own text: (ARRAY['a'::varchar])::text[] as
+# ARRAY['a'::text].
 WRITTEN_ANEW = re.compile(r"[()\s]|::(text|character varying)(\[\])?")
 MOMENT = """
 SELECT pg_export_snapshot(), to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
@@ -82,13 +83,14 @@ INSERT INTO public.jobs_pauseswitch (scope, key, reason, paused_by)
 VALUES ('global', '', '{RESTORED_REASON}', '{ACTOR}')
     ON CONFLICT DO NOTHING;  -- its table may be that of an earlier version
 """  # noqa: S608 - our own words
-# Entries of a dump that must come after the foreign keys, whose check reads the tables as their owner.
+# Entries of a dump that must come after the foreign keys: checking a key reads the tables as their owner, whom
+# row-level security would confine.
 LAST_ENTRIES = re.compile(r"^\d+; \d+ \d+ (ROW SECURITY|POLICY) ")
-MAKES_PUBLIC = " SCHEMA - public "  # an entry that fails where public exists, as in every new database
-# Our pg_restore writes this setting, which older servers do not know.
+MAKES_PUBLIC = " SCHEMA - public "  # this entry fails if the schema public exists, as in every new database
+# Our pg_restore writes this setting; servers before PostgreSQL 17 refuse it.
 NEWER_SETTING = b"SET transaction_timeout = 0;\n"
-KNOWS_NEWER_SETTING = 170_000  # of PostgreSQL
-HEAD_LINES = 100  # of a script, among which settings stand
+KNOWS_NEWER_SETTING = 170_000  # PostgreSQL's version
+HEAD_LINES = 100  # the first lines of a script, which hold its settings
 
 Say = Callable[[str], object]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -107,10 +109,10 @@ class Manifest:
     The description of a backup.
 
     Attributes:
-        taken_at: The moment it shows, ISO 8601 in UTC.
-        size: Of the dump, in bytes.
-        rows: By table.
-        structure: By sort, how many there are, and a checksum over their definitions.
+        taken_at: The moment of its snapshot, ISO 8601 in UTC.
+        size: The dump's size in bytes.
+        rows: How many rows, by table.
+        structure: By sort of definition, how many there are, and a checksum over them.
         under_way: Jobs that were running: the backup cannot know whether their calls went through.
     """
 
@@ -130,9 +132,9 @@ class Manifest:
 
 def back_up(directory: Path, say: Say) -> Manifest:
     """
-    Write a backup of one moment into a new directory, and read it once to see that it holds every row.
+    Write a backup of one moment into a new directory, and read it back to check that it holds every row.
 
-    Work goes on meanwhile. A backup that is cut off leaves a directory `.partial`, which the next try replaces.
+    Jobs go on meanwhile. An interrupted backup leaves a directory `.partial`, which the next try replaces.
 
     Raises:
         BackupError: The directory exists, or the dump fails or lacks something.
@@ -151,7 +153,7 @@ def back_up(directory: Path, say: Say) -> Manifest:
         say("counting ...")
         rows, structure, [under_way] = _rows(cursor), _structure(cursor), _row(cursor, UNDER_WAY)
         say(f"writing {sum(rows.values()):,} rows of {len(rows):,} tables ...")
-        dump.touch(mode=0o600)  # not only the directory: files are copied out of it
+        dump.touch(mode=0o600)  # the file, too: people copy it out of the directory
         options = ["--format=custom", "--compress=1", "--no-owner", "--enable-row-security"]
         with _Program("pg_dump", *options, f"--snapshot={snapshot}", f"--file={dump}") as program:
             program.end(lambda: say(f"{_megabytes(dump.stat().st_size)} written ..."))
@@ -170,13 +172,13 @@ def back_up(directory: Path, say: Say) -> Manifest:
 
 def restore(directory: Path, say: Say) -> Manifest:
     """
-    Restore a backup into an empty database, with everything paused, and compare it with what was backed up.
+    Restore a backup into an empty database, with everything paused, and compare it with the manifest.
 
     A failure before the comparison leaves the database empty.
 
     Raises:
-        BackupError: There is no whole backup, the database is not empty, or what was restored differs.
-        RolesMissing: Of the database; see `make_roles`.
+        BackupError: The backup is missing or damaged, the database is not empty, or the restored database differs.
+        RolesMissing: The database lacks roles; see `make_roles`.
     """
     with _in_words():
         manifest = _read_manifest(directory)
@@ -197,10 +199,10 @@ def restore(directory: Path, say: Say) -> Manifest:
         say("comparing ...")
         with _one_moment() as cursor:
             rows, structure = _rows(cursor), _structure(cursor)
-        rows["jobs_pauseswitch"] = manifest.rows.get("jobs_pauseswitch", 0)  # one has come
+        rows["jobs_pauseswitch"] = manifest.rows.get("jobs_pauseswitch", 0)  # PAUSE has added one
         _compare("rows", manifest.rows, rows)
         _compare("definitions", manifest.structure, structure)
-    if "jobs_epoch" in rows:  # else migrate gives this older database its first
+    if "jobs_epoch" in rows:  # in a database from before this table, migrate makes the first epoch
         with _in_words():
             declare_restored(actor=ACTOR, every=True)
     trail.record(
@@ -215,7 +217,7 @@ def restore(directory: Path, say: Say) -> Manifest:
 
 
 def _load(dump: Path, say: Say) -> None:
-    """Restore and pause in one transaction: nobody sees the jobs before the pause."""
+    """Restore and pause in one transaction: no worker can see the jobs before the pause."""
     with connect_directly() as alone:
         keeps_setting = alone.info.server_version >= KNOWS_NEWER_SETTING
     with (
@@ -227,11 +229,11 @@ def _load(dump: Path, say: Say) -> None:
     ):
         try:
             _pour(script.output, shell.input, say, keeps_setting=keeps_setting)
-            script.end()  # before the script's end is told, which would commit what came so far
+            script.end()  # raises if pg_restore failed; closing psql's input first would commit the part that came
             shell.input.write(PAUSE.encode())
             shell.input.close()
         except BrokenPipeError:
-            pass  # it says why
+            pass  # psql has ended; `shell.end` reports why
         try:
             shell.end()
         except BackupError as error:
@@ -240,7 +242,7 @@ def _load(dump: Path, say: Say) -> None:
 
 @contextmanager
 def _ordered(dump: Path) -> Iterator[str]:
-    """A list of the dump's entries, as pg_restore takes it, in the order in which they are to come."""
+    """Write the list of the dump's entries for pg_restore, in the order to restore them; yields the file's name."""
     with _Program("pg_restore", "--list", str(dump)) as program:
         entries = program.output.read().decode().splitlines(keepends=True)
         program.end()
@@ -267,7 +269,7 @@ def _pour(source: IO[bytes], sink: IO[bytes], say: Say, *, keeps_setting: bool) 
 
 
 def _rows_of(dump: Path) -> dict[str, int]:
-    """How many rows of each table the dump holds; reads all of it."""
+    """Return how many rows of each table the dump holds. Reads the whole dump."""
     rows: dict[str, int] = {}
     table = ""
     with _Program("pg_restore", "--data-only", "--file=-", str(dump)) as script:
@@ -300,7 +302,7 @@ def _read_manifest(directory: Path) -> Manifest:
 
 @contextmanager
 def _one_moment() -> Iterator[Cursor]:
-    """A transaction that sees one moment and all rows, on a connection of its own."""
+    """Open a transaction that sees all rows as of one moment, on a connection of its own."""
     with closing(connect_directly(application_name="queueops backup")) as alone, alone.transaction():
         cursor = alone.cursor()
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -349,15 +351,15 @@ def _compare(what: str, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> 
 
 class _Program:
     """
-    A program of PostgreSQL under way against our database; a block's end kills it.
+    A running PostgreSQL client program, connected to our database. The end of the `with` block kills it.
 
     Args:
-        given: Whether it is given input.
+        given: Whether we write to its input; otherwise we read its output.
     """
 
     def __init__(self, name: str, *arguments: str, given: bool = False) -> None:
         self._name = name
-        # A pipe that nobody reads would hold it up.
+        # A file, not a pipe: a full pipe that nobody reads would block the program.
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the block
         self._process = subprocess.Popen(
             [client_programs() / name, *arguments],
@@ -375,7 +377,7 @@ class _Program:
         self._process.wait()
         for file in (self._process.stdin, self._process.stdout, self._complaints):
             if file is not None:
-                with suppress(BrokenPipeError):  # of what it has not read
+                with suppress(BrokenPipeError):  # input that the program has not read
                     file.close()
 
     @property
@@ -388,10 +390,10 @@ class _Program:
 
     def end(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """
-        Wait for its end.
+        Wait until the program ends.
 
         Raises:
-            BackupError: It failed.
+            BackupError: The program failed.
         """
         while True:
             try:
@@ -406,7 +408,9 @@ class _Program:
 
 
 def _environ() -> dict[str, str]:
-    """How programs reach our database: never by their arguments, which everybody on the host can see."""
+    """
+    Return an environment with our database's address and password: arguments could be seen by everybody on the host.
+    """
     parameters = connection.get_connection_params()
     names = {"dbname": "DATABASE"} | {
         name: name.replace("_", "").upper()

@@ -14,7 +14,9 @@ from queueops.core.version import VERSION
 
 @checks.register(deploy=True)
 def embedded_database_check(**_: Any) -> list[checks.CheckMessage]:
-    """It is allowed: one machine whose data is on that machine's disk may be all that is wanted."""
+    """
+    Warn of the embedded database. It is no error: one machine with data on its own disk may be all that is wanted.
+    """
     if settings.QUEUEOPS.database_url:
         return []
     return [
@@ -29,7 +31,7 @@ def embedded_database_check(**_: Any) -> list[checks.CheckMessage]:
 
 @checks.register
 def unknown_settings_check(**_: Any) -> list[checks.CheckMessage]:
-    """A later version's settings are no reason not to start: somebody may have gone back to this version."""
+    """Warn of unknown settings. They are no error: they may be a later version's, if somebody went back to this one."""
     return [
         checks.Warning(
             f"{key} is no setting of version {VERSION}, and is not looked at.",

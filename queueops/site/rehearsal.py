@@ -1,7 +1,7 @@
 """
-A rehearsal: jobs of a file are carried out against the sandbox under given limits, and leave nothing behind.
+A rehearsal carries out the jobs of a file against the sandbox, under given limits.
 
-It happens in one transaction that is rolled back, so no worker sees it and no row is left.
+It runs in one transaction that is rolled back: no worker sees its rows, and no row is left.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class CannotRehearse(QueueOpsError):
 class Rehearsed:
     """
     Attributes:
-        ended: How many of the jobs ended how.
-        failures: By error code.
-        accepted, refused: Calls, as the sandbox counted them; refused for its quotas.
-        deferred: By limit, how often a job was put back for it.
-        forecast: Of the whole file, under the same limits.
+        ended: How many jobs there are by the state that they ended in.
+        failures: Dead letters by error code.
+        accepted, refused: Calls that the sandbox accepted, and that it refused because of its quotas.
+        deferred: By limit, how often a job was put back because of it.
+        forecast: The forecast of the whole file, under the same limits.
     """
 
     jobs: int
@@ -68,7 +68,7 @@ class Rehearsed:
 
 
 def written_limits() -> str:
-    """This installation's limits, as `rehearse` reads them elsewhere: no counter, no secret."""
+    """Return this installation's limits in the form that `rehearse` reads elsewhere, without counters and secrets."""
     rows = [*Limit.objects.order_by("pk"), *LimitOverride.objects.order_by("pk")]
     return str(serializers.serialize("json", rows, indent=1))
 
@@ -78,14 +78,14 @@ def rehearse(
 ) -> Rehearsed:
     """
     Args:
-        lines: Jobs, as a batch has them.
-        limits: From `written_limits`; None: this installation's.
+        lines: Jobs, in the form in which a batch is submitted.
+        limits: From `written_limits`; None: this installation's limits.
         most: How many of the jobs are carried out, from the first on.
-        seconds: The rehearsal's longest time; limits take the time that they take.
-        knobs: Of the sandbox, such as its quotas.
+        seconds: The longest time of the rehearsal, which includes waiting for limits.
+        knobs: Settings of the sandbox, such as its quotas.
 
     Raises:
-        CannotRehearse: Nothing was begun.
+        CannotRehearse: The jobs cannot be rehearsed here; nothing was begun.
     """
     foreign = sorted({str(line.get("kind")) for line in lines if not str(line.get("kind")).startswith(SHIPPED)})
     if foreign:
@@ -108,7 +108,7 @@ def rehearse(
 @contextmanager
 def _rolled_back() -> Iterator[None]:
     block: Any = transaction.Atomic(using=None, savepoint=True, durable=False)
-    block._from_testcase = True  # noqa: SLF001 - or no service's durable block would begin in it
+    block._from_testcase = True  # noqa: SLF001 - otherwise services' durable blocks would raise in it
     with block:
         try:
             yield
@@ -118,7 +118,7 @@ def _rolled_back() -> Iterator[None]:
 
 @contextmanager
 def sandbox() -> Iterator[str]:
-    """A sandbox of its own, at a free port."""
+    """Start a sandbox for this rehearsal at a free port; yields its address."""
     with subprocess.Popen([sys.executable, "-m", "sandbox", "--port", "0"], stdout=subprocess.PIPE, text=True) as run:
         try:
             said = run.stdout.readline() if run.stdout else ""
@@ -145,7 +145,7 @@ def _carry_out(lines: Sequence[Mapping[str, Any]], address: str, *, most: int, s
     begun = time.monotonic()
     chosen = [dict(line) for line in islice(lines, most)]
     submit_batch(chosen, project_id=PROJECT, actor=ACTOR, name="rehearsal", partial=True)
-    with suppress(StillUnfinished):  # told by the states
+    with suppress(StillUnfinished):  # `ended` shows what is unfinished
         drain(seconds=seconds)
     counters = _ask(address, "GET", "/_sandbox/ledger?limit=1")["counters"]
     events = JobEvent.objects.filter(project_id=PROJECT, event_type="scheduling", data__has_key="binding_limit")
@@ -193,7 +193,7 @@ def _put_credential(project: Project, name: str, service: str, address: str) -> 
 
 
 def _to_sandbox(line: Mapping[str, Any], address: str) -> dict[str, Any]:
-    """Return the job, with the sandbox in place of the address that it calls."""
+    """Return the job; if it is an http.request, with the sandbox's address in its URL."""
     payload = dict(line.get("payload") or {})
     if line["kind"] == "http.request":
         path = urlsplit(str(payload.get("url", ""))).path.strip("/") or "root"

@@ -1,4 +1,4 @@
-"""The roles shipped: groups made once, which administrators may change afterwards; docs/reference/roles.md."""
+"""The shipped roles: groups created once, which administrators may change afterwards; docs/reference/roles.md."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ _before: frozenset[str] | None = None
 
 def remember_permissions() -> None:
     """Remember, before a migration, the permissions that exist: `make_groups` then knows what the migration adds."""
-    global _before  # noqa: PLW0603 - one migration a process
+    global _before  # noqa: PLW0603 - a process runs one migration
     try:
         with transaction.atomic():
             _before = frozenset(_names(Permission.objects.all()))
-    except DatabaseError:  # no tables yet: the groups are made whole
+    except DatabaseError:  # no tables yet: `make_groups` creates all groups
         _before = None
 
 
 @transaction.atomic
 def make_groups() -> list[str]:
     """
-    Create the groups that are missing. A group that exists stays as its installation has made it. It only gets the
-    permissions of its role that the migration has just added: otherwise nobody could use the new things.
+    Create the groups that are missing. An existing group may have been changed by administrators. It only gets
+    the permissions of its role that the migration has just added: otherwise nobody could use the new features.
 
     Returns:
-        The names of those created.
+        The names of the groups created.
     """
     made = []
     for name, wanted in ROLES.items():

@@ -1,5 +1,6 @@
 """
-The owner of a credential, for turns and room at the door of the web process. Its permissions are asked for later, anew.
+Finds the owner of the credential in a request, for fair turns and room in the web process. Permissions are checked
+later.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from queueops.tenancy.models import ProducerKey, digest_of
 
 def whose(shown: ShownCredential) -> str | None:
     """
-    A `LookUp`. A project's keys and the tokens of its users count as the project.
+    Return the owner of a credential, as a `LookUp` does; None: nobody. Keys and user tokens count as their project.
 
     Raises:
         CannotTell: The database does not answer, or the keys of a token's issuer would have to be fetched.

@@ -1,4 +1,4 @@
-"""A web process looks whether anybody carries out jobs: workers that are gone cannot tell."""
+"""A web process checks that workers carry out jobs: workers that died cannot report it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WorkersWatch:
             try:
                 self._watch.look()
             except (DatabaseError, DriverError) as error:
-                logger.debug("nobody can look whether workers live: %s", error)  # the readiness probe says so
+                logger.debug("nobody can look whether workers live: %s", error)  # the readiness probe reports it
             except Exception:
                 logger.exception("the look whether workers live failed; the next one goes on")
             finally:

@@ -1,8 +1,8 @@
 """
 Counts the accounts at a provider behind the calls that a limit counts together.
 
-A provider's words about a quota concern the account whose key the call showed, and no other. Credentials of one quota
-project are one account; each credential without a quota project may be its own account.
+A provider's statement about a quota concerns only the account whose key the call showed. Credentials of one quota
+project are one account; each credential without a quota project may be an account of its own.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from queueops.core.postgres.replica import from_primary
 
 from .models import PLATFORM, Credential, Project
 
-ACCOUNTS_KEPT_SECONDS = 5.0  # of a credential that was added, or a project, it is known at most this late
+ACCOUNTS_KEPT_SECONDS = 5.0  # how late a new credential or project may be known
 
 _lock = threading.Lock()
 _kept: TTLCache[object, _Known] = TTLCache(1, ACCOUNTS_KEPT_SECONDS)
 
 
 class _Account(NamedTuple):
-    """A credential's: `project` and `user` that the provider counts, empty: the job's own, of one of `projects`."""
+    """
+    A credential's account: the provider's `project` and `user`; empty: those of the job, whose project is in
+    `projects`.
+    """
 
     name: str
     project: str
@@ -40,10 +43,10 @@ def are_several(service: str, *, project: str | None, user: str | None) -> bool:
     """
     Whether calls of several accounts may be counted together.
 
-    Calls of a service without credentials show what their jobs bring along: they count as one account for each project.
+    If a service has no credentials, its jobs bring secrets of their own: each project counts as one account.
 
     Args:
-        project, user: Of the provider, whose calls are counted; None: everybody's.
+        project, user: The provider's project and user whose calls are counted; None: all.
     """
     known = _read()
     accounts = known.by_service.get(service)
@@ -59,7 +62,7 @@ def are_several(service: str, *, project: str | None, user: str | None) -> bool:
 
 
 def forget() -> None:
-    """Read again at the next call."""
+    """Forget the cached accounts: the next call reads them again."""
     with _lock:
         _kept.clear()
 

@@ -17,7 +17,7 @@ from .database_roles import TAKEN_ON, explained, missing_roles
 from .row_security import SERVICE_ROLE
 from .scope import ANONYMOUS_ROLE, API_ROLE
 
-# Tenants' tables whose rows name their project neither in a column `project_id` nor by a row of such a table.
+# Tenants' tables whose rows name their project neither in a column `project_id` nor by a key to a table that has one.
 PROJECTS_OTHERWISE = {
     "jobs_bulkoperation",
     "jobs_maintenancewindow",
@@ -45,7 +45,7 @@ SHARED = {
     "ratelimits_resumeramp",
 }
 
-# Tables that anybody may read of a project that shows itself to everybody, and tables of rules that this takes.
+# Tables that everybody may read of a project with `anonymous_read`, and the tables of rules that reading them needs.
 SHOWN = {
     "jobs_agingrule",
     "jobs_batch",
@@ -57,7 +57,7 @@ SHOWN = {
     "tenancy_project",
 }
 
-# A view confines by its own condition.
+# A view is confined by its own condition, a table by row-level security.
 CONFINED = """(relkind = 'v' AND pg_get_viewdef(pg_class.oid) LIKE '%%project_id%% = ( SELECT %%''queueops.project''%%'
     OR (relrowsecurity AND relforcerowsecurity
         AND ARRAY['api', 'service']::name[] = ARRAY(
@@ -72,7 +72,7 @@ SELECT relname FROM pg_class
  ORDER BY relname
 """  # noqa: S608 - our own words
 
-# A role is as strong as every role that it may take on, or has the rights of.
+# A role has the power of every role that it may switch to or inherits from.
 STRONGER_ROLES = """
 SELECT rolname FROM pg_roles
  WHERE (pg_has_role(%s, oid, 'MEMBER') OR pg_has_role(%s, oid, 'MEMBER'))
@@ -82,8 +82,7 @@ SELECT rolname FROM pg_roles
  ORDER BY rolname
 """
 
-# A table that a later version has made, and confines as we do, is no breach: somebody may have gone back to this
-# version.
+# A table of a later version that is confined as ours is no fault: the installation may have gone back to this version.
 REACHED_TABLES = f"""
 SELECT relname FROM pg_class
  WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') AND relname <> ALL(%s)
@@ -108,7 +107,7 @@ def _belongs_to(described: Any, parents: Collection[type[Model]]) -> bool:
 
 
 def unsafe() -> list[str]:
-    """Return what is wrong, each with what to do; the first may hide others."""
+    """Return the faults, each with what to do; missing roles hide all other faults."""
     if missing := missing_roles():
         return [explained(missing)]
     tables = tenant_tables()
@@ -144,7 +143,9 @@ def ensure_projects_are_kept_apart() -> None:
 
 @checks.register(checks.Tags.database)
 def row_security_check(*, databases: Collection[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
-    """Silent while migrations are to come: `migrate` asks first, and may be about to put the faults right."""
+    """
+    Report nothing while migrations are missing: `migrate` runs the checks first, and may be what repairs the faults.
+    """
     if not databases or not is_migrated():
         return []
     return [checks.Error(text, id="tenancy.E001") for text in unsafe()]

@@ -1,7 +1,7 @@
 """
-The roles that row-level security knows: made where the login role may, told to an administrator where it may not.
+The roles of row-level security: created if the login role may; else an error tells an administrator the SQL.
 
-Roles belong to the whole server. Several databases share them, and may make them at the same moment.
+Roles belong to the whole server. Several databases share them, and may create them at the same moment.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from queueops.core.database import UnsuitableDatabase
 from .row_security import SERVICE_ROLE
 from .scope import ANONYMOUS_ROLE, API_ROLE
 
-GRANTS_KNOW_THEIR_OPTIONS = 160_000  # of PostgreSQL
+GRANTS_KNOW_THEIR_OPTIONS = 160_000  # PostgreSQL's version: GRANT has INHERIT and SET options
 ATTEMPTS = 100
 TAKEN_ON = (API_ROLE, ANONYMOUS_ROLE)
 
-# Errors that show that another database makes the role or membership at this moment.
+# Errors that mean that another database creates the role or membership at this moment.
 SOMEBODY_ELSE_DOES = (
     psycopg.errors.DuplicateObject,
     psycopg.errors.UniqueViolation,
@@ -37,7 +37,7 @@ class RolesMissing(UnsuitableDatabase):
 
 def make_roles(**_: Any) -> None:
     """
-    Make what is missing of the roles and the login role's memberships. Called before every migration.
+    Create the missing roles, and the login role's missing memberships. Called before every migration.
 
     Raises:
         RolesMissing
@@ -65,7 +65,9 @@ def explained(missing: list[str]) -> str:
 
 
 def missing_roles() -> list[str]:
-    """Return the statements for somebody who may create roles; empty: all roles are there."""
+    """
+    Return the statements that create what is missing, for somebody who may create roles; empty: nothing is missing.
+    """
     with connection.cursor() as cursor:
         version = connection.connection.info.server_version
         may_take_on = "SET" if version >= GRANTS_KNOW_THEIR_OPTIONS else "MEMBER"

@@ -14,10 +14,10 @@ from queueops.tenancy.models import ProducerKey, Project
 
 def told_name(name: str) -> str:
     """
-    Return somebody's name for a project or a key, without blanks around it.
+    Return the name that somebody gave a project or a key, without blanks around it.
 
     Raises:
-        ValidationError: Nobody could read it: it is empty, or has signs that are not shown.
+        ValidationError: The name is empty, or has characters that cannot be printed.
     """
     if not name.strip() or not name.isprintable():
         raise ValidationError({"name": "Give a name that can be read."})
@@ -30,10 +30,10 @@ def create_project(project_id: str, *, actor: str, **fields: Any) -> Project:
     Make a project.
 
     Args:
-        fields: Of Project; those not given keep their defaults.
+        fields: Fields of Project; the others keep their defaults.
 
     Raises:
-        ValidationError: The id or a field breaks its rule, or there is such a project.
+        ValidationError: The id or a field breaks its rule, or the project exists already.
     """
     project = Project(pk=project_id, **fields)
     project.full_clean()
@@ -53,7 +53,7 @@ def issue_key(
     requests_per_minute: int | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[ProducerKey, str]:
-    """Issue a key of a project; returns its row, and its text: the only time it can be seen."""
+    """Issue a key of a project. Return its row, and its text, which cannot be seen again."""
     given = {"name": name, "scopes": scopes, "requests_per_minute": requests_per_minute, "expires_at": expires_at}
     key, secret = ProducerKey.issue(project, **given)
     trail.record(actor=actor, action="issue_key", target=f"key {key.prefix}", after=given, project_id=project.pk)
@@ -61,7 +61,7 @@ def issue_key(
 
 
 def faults_told(error: ValidationError) -> str:
-    """Each fault with its field, in one line."""
+    """Return all faults in one line, each with its field."""
     faults = error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
     told = {f"{field}: {text}".removeprefix(": ") for field, texts in faults.items() for text in texts}
     return " ".join(sorted(told))

@@ -21,7 +21,7 @@ from queueops.core.sealing import payload_keys
 MAX_GUARDED = 1_000  # jobs on which a batch's guard decides
 MAX_LABEL_LENGTH = 100  # characters of what a user is called
 USER_PLACE = "{user_id}"  # where the user's id belongs in a project's `user_address`
-PLATFORM = "queueops-alerts"  # the project whose jobs are the platform's own: what tells people of alerts
+PLATFORM = "queueops-alerts"  # the project of the platform's own jobs, which tell people of alerts
 KEY_PREFIX = "qo_"
 KEY_PREFIX_LENGTH = 11  # "qo_" and 8 characters: enough to recognise a key, useless for guessing it
 
@@ -56,7 +56,7 @@ def default_user_scopes() -> list[str]:
 
 
 class ProjectMove(models.TextChoices):
-    """Where a project is on its way to another installation; see queueops/site/moving/move.py."""
+    """How far a project's move to another installation has come; see queueops/site/moving/move.py."""
 
     NONE = "", "lives here"
     MOVING = "moving", "being moved"
@@ -64,7 +64,7 @@ class ProjectMove(models.TextChoices):
 
 
 class Project(models.Model):
-    """One tenant: its jobs, keys, limits and turns."""
+    """One tenant, the owner of jobs, keys and limits. Projects take turns."""
 
     id = models.CharField(primary_key=True, max_length=63, validators=[project_id_rule], help_text="Never changes.")
     name = models.CharField(max_length=200)
@@ -163,7 +163,7 @@ class UserLabel(models.Model):
 
     class Meta:
         indexes = [
-            # By its beginning, however many users there are.
+            # Finds a label by its beginning, however many users there are.
             models.Index(OpClass(Upper("label"), name="text_pattern_ops"), name="tenancy_userlabel_find_idx"),
         ]
 
@@ -201,7 +201,7 @@ class ProducerKey(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False, help_text="To the minute.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
-    shown_secret: str  # a new one's, until its page has shown it
+    shown_secret: str  # a new key's text, until its page has shown it
 
     objects = ProducerKeyQuerySet.as_manager()
 
@@ -220,7 +220,7 @@ class ProducerKey(models.Model):
         Make and store a new key.
 
         Returns:
-            The row, and the key's text: the only time it can be seen.
+            The row, and the key's text, which cannot be seen again.
         """
         cell = f"{settings.QUEUEOPS.cell}_" if settings.QUEUEOPS.cell else ""
         secret = KEY_PREFIX + cell + secrets.token_urlsafe(32)
@@ -293,9 +293,10 @@ class Placement(models.TextChoices):
 
 class Credential(models.Model):
     """
-    A secret that a handler shows to a provider, encrypted at rest, and whom the provider then counts the call against.
+    A secret that a handler shows to a provider, encrypted at rest; and the account that the provider counts the call
+    for.
 
-    Two projects that use one credential share its quotas, because its principals name the counters.
+    Two projects that use one credential share its quotas, because its quota project and user name the counters.
     """
 
     name = models.SlugField(max_length=100, unique=True, help_text="How payloads name it.")
@@ -353,7 +354,7 @@ class CredentialSetting(models.Model):
     A setting that the server behind a credential takes, unlike other servers of its kind.
 
     Attributes:
-        base_url: Its address when this was learned: with another it is not heeded.
+        base_url: The credential's address when this was learned. At another address the setting is ignored.
         reason: What the server said.
     """
 
@@ -383,7 +384,7 @@ class CredentialSetting(models.Model):
 
 class CredentialPool(models.Model):
     """
-    Several credentials of one service, of which each call shows one; a payload names it as it would a credential.
+    Several credentials of one service: each call shows one of them. A payload names a pool as it names a credential.
 
     The member is chosen when a job is claimed: see ratelimits/services/limits/alternatives.py.
     """
@@ -436,14 +437,15 @@ class CredentialPoolMember(models.Model):
 
 class CredentialRefusal(models.Model):
     """
-    The refusal of a pool's job with one of the pool's credentials.
+    A provider's refusal of one of a pool's credentials, in the call of a job.
 
     Attributes:
         of_project: The job's project.
         call: The job with which it left as one call.
-        times: How often: once in each of the job's rounds.
-        disproved: It was the job's own: a call that began later was accepted, or the job gave it back.
-        tried_at: When a call was let go to try the credential, against which this is the last evidence.
+        times: How often it was refused: once in each of the job's rounds.
+        disproved: The refusal was the job's own fault: a call with the credential that began later was accepted, or the
+            job withdrew it.
+        tried_at: When a call was let through to try the credential; noted in the credential's last refusal.
     """
 
     credential = models.ForeignKey(Credential, models.CASCADE, related_name="refusals", db_index=False)
@@ -472,7 +474,7 @@ class CredentialRefusal(models.Model):
 
 
 class SecretKeyCanary(models.Model):
-    """One row: a text signed with the secret key that this database belongs to; see secrets/secret_key.py."""
+    """One row: a text signed with the secret key of this database's installation; see secrets/secret_key.py."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     signed = models.TextField(editable=False)

@@ -37,7 +37,7 @@ Row = TypeVar("Row", bound=Model)
 
 def refuse_moved(project_id: str, move: str, address: str, *, reads: bool = False) -> None:
     """
-    Refuse what concerns a project that lives elsewhere, and what would write to one on its way.
+    Refuse every request for a project that has moved, and every write to a project that is being moved.
 
     Raises:
         ProjectMoved, ProjectMoving
@@ -59,10 +59,10 @@ def refusal_of(project_id: str, move: str, address: str) -> QueueOpsError | None
 
 def refuse_writes(project_id: str) -> None:
     """
-    Refuse what would write to a project that is on its way, or lives elsewhere.
+    Refuse writes to a project that is being moved, or has moved.
 
-    Call it in the transaction that writes. It refuses a caller who was let in before the project was closed and writes
-    only now. A move waits for the transactions that began before.
+    Call it in the transaction that writes. It refuses a caller who was let in before the move began and writes only
+    now. A move waits for the transactions that began before it.
 
     Raises:
         ProjectMoved, ProjectMoving
@@ -73,11 +73,11 @@ def refuse_writes(project_id: str) -> None:
 
 def hold_projects(project_ids: Collection[str], actor: str) -> None:
     """
-    Keep projects that somebody changes from being switched until the transaction ends: the move finds the change.
+    Hold the projects that somebody changes: their move cannot end before the transaction does, and finds the change.
 
-    Use it for audited writes that are not confined to the project. Nobody changes a project that has moved; the
-    installation's own work on the rows that were left goes on. Only people change a project on its way: a leaked key
-    must be revoked at once, and the move gives up.
+    Use it for audited writes that are not confined to the project. Nobody may change a project that has moved; only the
+    system still works on the rows that were left here. Only people may change a project that is being moved: a leaked
+    key must be revoked at once, and the move then gives up.
 
     Raises:
         ProjectMoved, ProjectMoving
@@ -90,12 +90,12 @@ def hold_projects(project_ids: Collection[str], actor: str) -> None:
 
 
 def projects_away() -> frozenset[str]:
-    """Return the projects on their way to another installation, or there: what they left here waits for nobody."""
+    """Return the projects that are being moved or have moved. Their rows here do not count as waiting work."""
     return frozenset(Project.objects.exclude(move=ProjectMove.NONE).values_list("pk", flat=True))
 
 
 def ids_that_stay(rows: QuerySet[Row], ids: Sequence[UUID]) -> list[UUID]:
-    """Return the ids of the rows whose project is neither on its way nor elsewhere. Their model names projects."""
+    """Return the ids of the rows whose project is neither being moved nor has moved. The model has a `project_id`."""
     away = projects_away()
     if not away:
         return list(ids)

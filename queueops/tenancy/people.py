@@ -1,4 +1,4 @@
-"""Actors as people know them."""
+"""Names of actors that people know."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ OF_USERS = "user:"
 
 def name_of(actor: str) -> str:
     """
-    `anna` for `user:7`, `key imports (qo_1a2b…)` for a producer's, `… of the app` for an end user with a token of that
-    issuer; other actors as they are.
+    Return `anna` for `user:7`, `key imports (qo_1a2b…)` for a producer's key, and `user … of the app` for an end user
+    with a token of that issuer. Other actors are returned unchanged.
     """
     kind, _, key = actor.partition(":")
     if kind == "token":
@@ -30,7 +30,7 @@ def name_of(actor: str) -> str:
 
 
 def names_of(actors: Iterable[str]) -> dict[str, str]:
-    """Return the names of those actors that are accounts, by the actor: `{"user:7": "anna"}`."""
+    """Return the names of the actors that are accounts: `{"user:7": "anna"}`."""
     pks = {actor.removeprefix(OF_USERS) for actor in actors if actor.startswith(OF_USERS)}
     wanted = [int(pk) for pk in pks if pk.isdecimal()]
     if not wanted:

@@ -1,8 +1,8 @@
 """
-Receivers of our messages, those of webhooks and of alert routes: whether they take them, and since when not.
+Receivers of our messages, by webhooks and alert routes: whether they accept messages, and since when not.
 
-A receiver that has accepted nothing for SILENT_FOR is paused; one that says 410 is switched off. None is asked for
-ever.
+A receiver that has accepted nothing for SILENT_FOR is paused; one that answers 410 is switched off. No message is sent
+for ever to a receiver that does not accept it.
 """
 
 # ruff: noqa: SLF001 - _meta and _default_manager are Django's documented API of a model that is not known here
@@ -19,13 +19,13 @@ from queueops.audit import trail
 from queueops.core.clock import Now
 
 SILENT_FOR = timedelta(days=3)  # as long as a message is repeated, see `receiver` in jobs/backoff.py
-MAX_PAUSED = 100  # of one call
+MAX_PAUSED = 100  # receivers in one call of `pause_silent`
 
 R = TypeVar("R", bound="Receiver")
 
 
 class Receiver(models.Model):
-    """How an address takes our messages. A test counts only if it is accepted."""
+    """The state of an address that receives our messages. A test message counts only if it is accepted."""
 
     class Pause(models.TextChoices):
         SILENT = "silent", "it accepted nothing for three days"
@@ -39,7 +39,7 @@ class Receiver(models.Model):
     paused_because = models.CharField(
         max_length=6, choices=Pause, default="", db_default="", editable=False, blank=True
     )
-    shown_secret: str  # a new one's, until its page has shown it
+    shown_secret: str  # the secret of a new receiver, until its page has shown it
 
     class Meta:
         abstract = True
@@ -48,17 +48,21 @@ class Receiver(models.Model):
 
     @property
     def is_silent(self) -> bool:
-        """It is paused: nothing is sent until somebody sends again, or a message on its way is accepted."""
+        """
+        Whether it is paused for silence: nothing is sent until somebody resumes it, or a message under way is accepted.
+        """
         return self.paused_because == self.Pause.SILENT
 
     def go_on(self) -> None:
-        """Forget what was refused; not saved."""
+        """Clear the failure and the pause; the caller saves the row."""
         for name, value in self.NOT_FAILING.items():
             setattr(self, name, value)
 
 
 def note_accepted(model: type[Receiver], pk: Any) -> None:
-    """Note that it took a message: a pause for silence is over. One that was switched off stays so."""
+    """
+    Note that a receiver accepted a message, which ends a pause for silence. A receiver that was switched off stays off.
+    """
     failing = Q(failing_since__isnull=False) & ~Q(paused_because=Receiver.Pause.GONE)
     model._default_manager.filter(failing, pk=pk).update(**Receiver.NOT_FAILING)
 
@@ -69,7 +73,7 @@ def note_refused(model: type[Receiver], pk: Any, *, is_gone: bool = False) -> No
     Note that a message did not arrive.
 
     Args:
-        is_gone: It answered 410: it is switched off, which is audited.
+        is_gone: It answered 410: then it is switched off, and this is audited.
     """
     model._default_manager.filter(pk=pk, failing_since=None).update(failing_since=Now())
     if not is_gone:
@@ -81,7 +85,7 @@ def note_refused(model: type[Receiver], pk: Any, *, is_gone: bool = False) -> No
 
 
 def pause_silent(model: type[R]) -> list[R]:
-    """Pause those that have accepted nothing for SILENT_FOR; at most MAX_PAUSED, each audited."""
+    """Pause the receivers that have accepted nothing for SILENT_FOR, at most MAX_PAUSED; each pause is audited."""
     because = Receiver.Pause.SILENT
     due = model._default_manager.filter(enabled=True, paused_at=None, failing_since__lt=Now() - SILENT_FOR)
     paused = []

@@ -1,9 +1,9 @@
 """
-Rights of the API's role on tables that 1.0.0 does not know, nor do the commits up to e6e967ab.
+Rights of the API's role on tables that neither 1.0.0 nor the commits up to e6e967ab know.
 
-These take such a table for a breach as soon as the API may use it: web does not start, and an executor that connects
-takes no jobs. Therefore no migration gives the rights. Until the first process of this version runs, processes of the
-version before go on beside the new tables, and start again where they have to.
+These versions take such a table for a fault as soon as the API may use it: web does not start, and an executor that
+connects takes no jobs. Therefore no migration grants the rights. Until the first process of this version runs,
+processes of the version before can work, and start again, beside the new tables.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from django.db import connection, transaction
 from .row_security import columns
 from .scope import API_ROLE
 
-# Later tables need none of this: from 1.1.0 on a confined table is no breach, and its migration gives the rights.
+# Later tables are not listed: from 1.1.0 on a confined table is no fault, and its migration grants the rights.
 RIGHTS: Mapping[str, str] = {
     "jobs_refusedcalls": "SELECT",
-    # Without `reason`: the server's words about a job are for its project alone.
+    # Without `reason`: it quotes the server's answer about a job, which is for the job's project alone.
     "tenancy_credentialsetting": columns("SELECT", ["id", "credential_id", "model", "takes"]),
     **dict.fromkeys(
         ("door_modelroute", "door_doorfile", "door_doorfilepart", "door_doorcall", "door_doorbatch"),
@@ -27,7 +27,7 @@ RIGHTS: Mapping[str, str] = {
 }
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('queueops rights', 0))"
-# Null where the role is still to be made, too.
+# The privilege is null also if the role does not exist yet.
 GIVEN = """
 SELECT relname, has_any_column_privilege(to_regrole(%s)::oid, oid, 'SELECT') FROM pg_class
  WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s)
@@ -36,15 +36,15 @@ SELECT relname, has_any_column_privilege(to_regrole(%s)::oid, oid, 'SELECT') FRO
 
 def give_rights() -> bool:
     """
-    Give what is missing. Several processes at once wait for each other.
+    Grant the missing rights. Several processes at once wait for each other.
 
     Returns:
-        Whether all is given now: not before the tables and the role are there.
+        Whether all rights are granted now; False: tables or the role do not exist yet.
     """
     if all(_given().values()):
         return True
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(LOCK)  # or two would change one row of the catalogue, and the second would fail
+        cursor.execute(LOCK)  # otherwise two processes would change one row of the catalogue, and the second would fail
         given = _given()
         for table in [name for name, is_given in given.items() if is_given is False]:
             cursor.execute(f"GRANT {RIGHTS[table]} ON TABLE {table} TO {API_ROLE}")

@@ -2,10 +2,10 @@
 Row-level security of the tenants' tables, for migrations: who may see and write which rows.
 
     queueops_service   Everything. The login role is a member: workers, the admin and the relay act as this role.
-    queueops_api       A project's rows, with what is granted. A transaction takes the role on: scope.py.
-    queueops_anonymous Some rows of a project that shows itself to everybody, to read. A transaction takes it on, too.
+    queueops_api       A project's rows, with what is granted. A transaction switches to this role: scope.py.
+    queueops_anonymous Some rows, to read, of a project that shows itself to everybody. A transaction switches to it.
 
-FORCE makes the login role, which owns the tables, obey too. A superuser obeys no policy before it takes on a role.
+FORCE makes the login role, which owns the tables, obey too. A superuser obeys no policy until it switches to a role.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from .scope import ANONYMOUS_ROLE, API_ROLE, PROJECT_SETTING, USER_SETTING
 
 SERVICE_ROLE = "queueops_service"
 
-# In a SELECT of its own a setting is read once a statement, not once a row. Once set and over, it is empty, not null.
+# In a subquery a setting is read once for a statement, not for each row. After a transaction that set it, it is empty,
+# not null.
 PROJECT = f"(SELECT nullif(current_setting('{PROJECT_SETTING}', true), ''))"
 USER = f"(SELECT nullif(current_setting('{USER_SETTING}', true), '')::uuid)"
 
 OF_PROJECT = f"project_id = {PROJECT}"
-# The project shows itself to everybody: the anonymous role does not even see the names of other projects.
+# EXISTS is true only for a project that shows itself to everybody: the anonymous role cannot see other projects' rows.
 OF_SHOWN_PROJECT = f"{OF_PROJECT} AND EXISTS (SELECT FROM tenancy_project AS shown WHERE shown.id = {PROJECT})"
 OF_USER = f"{OF_PROJECT} AND ({USER} IS NULL OR user_id = {USER})"
 
@@ -33,9 +34,9 @@ def protect(table: str, rows: str, *grants: str, check: str = "") -> RunSQL:
     Confine the API to some rows of a table, and to what is granted.
 
     Args:
-        rows: Which rows the API may see, change and leave behind, as a condition in SQL.
-        grants: Such as `SELECT` or `UPDATE (name)`; none: the API may do nothing with the table.
-        check: Which rows it may write, where these are not the same.
+        rows: A condition in SQL: the rows that the API may see and change, as they are before and after a change.
+        grants: Privileges such as `SELECT` or `UPDATE (name)`; without any the API may do nothing with the table.
+        check: A condition for the rows that it may write, if it differs from `rows`.
     """
     protecting = [
         f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
@@ -60,13 +61,13 @@ def show_to_anonymous(table: str, rows: str) -> RunSQL:
 
 def show_rows(view: str, table: str, rows: str, names: Sequence[str]) -> RunSQL:
     """
-    Let the API read these rows of a table through a view, where the table itself must show it less.
+    Let the API read these rows of a table through a view, if the table itself must show it fewer.
 
-    The view reads with the rights of its owner, who sees every row: only its condition confines it. It is no barrier
-    (`security_barrier`): a barrier would be planned by itself, and a page of it would read all of its rows.
+    The view reads with the rights of its owner, who sees every row: only its condition confines it. It has no
+    `security_barrier`: PostgreSQL would plan it by itself, and one page would read all of its rows.
 
     Args:
-        names: Of the columns.
+        names: The columns' names.
     """
     making = f"CREATE VIEW {view} AS SELECT {', '.join(names)} FROM {table} WHERE {rows}"  # noqa: S608 - our own words
     granting, revoking = _granting(f"TABLE {view}", ["SELECT"])
@@ -75,7 +76,7 @@ def show_rows(view: str, table: str, rows: str, names: Sequence[str]) -> RunSQL:
 
 def grant(target: str, *privileges: str, role: str = API_ROLE) -> RunSQL:
     """
-    Let a role use what belongs to no project.
+    Let a role use a table or sequence that belongs to no project.
 
     Args:
         target: `TABLE jobs_retrypolicy` or `SEQUENCE jobs_jobevent_id`.

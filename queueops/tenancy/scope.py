@@ -29,17 +29,19 @@ def acting_for(project_id: str, user_id: UUID | None = None, *, role: str = API_
     Let the statements of the block see and write the project's rows alone, and only what the API may do with them.
 
     Each transaction that begins in the block is confined from its first statement to its end; a statement outside of
-    any gets one of its own. A thread that the block starts is confined only in a copy of its context.
+    transactions gets its own. A thread that the block starts is confined only if it runs in a copy of the block's
+    context.
 
-    A transaction asks as it begins whether the project is on its way to another installation. The caller was let in
-    before, and what it wrote behind the copy would be lost; a move waits for the transactions that began before it.
+    Each transaction asks as it begins whether the project is being moved to another installation. A caller may have
+    been let in before the move, and rows written after the copy would be lost. A move waits for transactions that began
+    before it.
 
     Args:
-        user_id: Of the project's rows that belong to users, only this one's.
+        user_id: Only this user's rows, among the project's rows that belong to users.
         role: ANONYMOUS_ROLE: may only read, and only where the project shows itself to everybody.
 
     Raises:
-        ProjectMoving, ProjectMoved: Where a transaction begins.
+        ProjectMoving, ProjectMoved: From the statement that begins a transaction.
     """
     with _confined_to(project_id, user_id, role), guarded(STAYS_HERE):
         yield
@@ -48,8 +50,8 @@ def acting_for(project_id: str, user_id: UUID | None = None, *, role: str = API_
 @contextmanager
 def reading_for(project_id: str, user_id: UUID | None = None, *, role: str = API_ROLE) -> Iterator[None]:
     """
-    Do as `acting_for` does, in one transaction: otherwise each read would have its own. Reads a project on its way,
-    too.
+    Confine reads as `acting_for` does, in one transaction instead of one for each read. A project that is being moved
+    can be read, too.
     """
     with _confined_to(project_id, user_id, role), transaction.atomic():
         yield
@@ -71,8 +73,8 @@ def for_everyone() -> Iterator[None]:
     """
     Lift the confinement of `acting_for` within the block.
 
-    Use it for figures that follow from everyone's work, such as a place in a queue, and for marks of the whole log.
-    Nothing of another project's rows may leave the block but a number or a time.
+    Use it for figures about everyone's work, such as a position in the queue, and for positions in the whole log. Only
+    numbers and times of another project's rows may leave the block.
     """
     with local_settings(None):
         yield

@@ -17,9 +17,9 @@ THEIR_PAGE = ' <a class="qo-link" href="{}" rel="noreferrer">their page</a>'
 
 def label_users(project_id: str, labels: Mapping[UUID, str]) -> None:
     """
-    Give the users these labels in the caller's transaction: at its end, because it locks the rows it changes.
+    Give the users these labels, in the caller's transaction. Call it at the end: it locks the rows that it changes.
 
-    A label that a user already has is not written: submissions that repeat their labels wait for nobody.
+    A label that a user already has is not written: otherwise submissions that repeat labels would wait for each other.
     """
     if not labels:
         return
@@ -28,7 +28,7 @@ def label_users(project_id: str, labels: Mapping[UUID, str]) -> None:
     )
     changed = [
         UserLabel(project_id=project_id, user_id=user, label=label)
-        for user, label in sorted(labels.items())  # in one order, or two submissions lock each other out
+        for user, label in sorted(labels.items())  # in a fixed order: otherwise two submissions could deadlock
         if known.get(user) != label
     ]
     UserLabel.objects.bulk_create(
@@ -48,11 +48,11 @@ def labels_of(project_id: str, users: Iterable[UUID]) -> dict[UUID, str]:
 
 def in_words(names: Iterable[str], *, project_id: str = "") -> dict[str, str]:
     """
-    Return each name as people know it: `acme / Ada` for `acme / 6f9f1b0e-…`, if that user is called so.
+    Return each name with the user's label: `acme / Ada` for `acme / 6f9f1b0e-…`, if that user's label is Ada.
 
     Args:
-        project_id: Whose users they are, where the names do not begin with it. Empty: a user whom two projects call
-            differently keeps the id.
+        project_id: The users' project, if the names do not begin with it. Empty: a user to whom two projects give
+            different labels keeps the id.
     """
     found = {name: (name.rpartition(" / ")[0] or project_id, _user_of(name.rpartition(" / ")[2])) for name in names}
     rows = UserLabel.objects.filter(user_id__in={user for _, user in found.values() if user})
@@ -70,7 +70,7 @@ def in_words(names: Iterable[str], *, project_id: str = "") -> dict[str, str]:
 
 
 def users_shown(project_id: str, users: Iterable[UUID]) -> dict[UUID, SafeString]:
-    """Each user as pages show them: what they are called, with links to their jobs and to the project's own page."""
+    """Return each user as HTML for pages: the label, with links to their jobs and to the project's own page."""
     wanted = set(users)
     labels = labels_of(project_id, wanted)
     form = Project.objects.filter(pk=project_id).values_list("user_address", flat=True).first() or ""

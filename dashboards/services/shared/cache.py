@@ -1,4 +1,4 @@
-"""Reads once in a process what many screens ask for within seconds."""
+"""Values that a process reads once and keeps for some seconds, because many screens ask for them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _every: list[CachedRead[object]] = []
 
 class CachedRead(Generic[Value]):
     """
-    The value of a read, kept for a while.
+    The value of a read, kept for some seconds.
 
-    One caller reads while the others get the value from before; only the first callers wait for each other.
+    While one caller reads anew, others get the earlier value. Callers wait only for the very first read.
     """
 
     def __init__(self, read: Callable[[], Value], *, seconds: float) -> None:
@@ -24,14 +24,14 @@ class CachedRead(Generic[Value]):
         self._seconds = seconds
         self._lock = threading.Lock()
         self._known: tuple[float, Value] | None = None
-        _every.append(self)  # type: ignore[arg-type]  # nobody reads a value through it
+        _every.append(self)  # type: ignore[arg-type]  # the list is used only to forget values
 
     def get(self) -> Value:
         known = self._known
         if known is not None and time.monotonic() - known[0] < self._seconds:
             return known[1]
         if not self._lock.acquire(blocking=known is None):
-            assert known is not None  # noqa: S101 - it would have waited
+            assert known is not None  # noqa: S101 - without a value it would have waited
             return known[1]
         try:
             known = self._known
@@ -48,6 +48,6 @@ class CachedRead(Generic[Value]):
 
 
 def forget_all() -> None:
-    """Let everything be read again, as after a change that must show at once."""
+    """Forget all kept values, for example after a change that must show at once."""
     for kept in _every:
         kept.forget()

@@ -22,13 +22,13 @@ def link(screen: str, identifier: object) -> str:
 
 
 def list_link(screen: str, **chosen: str) -> str:
-    """Return the address of the admin's list of a kind of row, with filters chosen."""
+    """Return the address of an admin list, with these filters set."""
     address = reverse(f"admin:{screen}_changelist")
     return f"{address}?{urlencode(chosen)}" if chosen else address
 
 
 def shown_states() -> list[dict[str, Any]]:
-    """How the pages draw each state, in the order in which they name them: see jobs/states.py. For blocks.js."""
+    """Return for blocks.js how pages draw each state, in the order of jobs/states.py."""
     groups = {"waiting": WAITING, "running": RUNNING, "ended": TERMINAL}
     return [
         {

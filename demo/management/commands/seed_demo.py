@@ -19,7 +19,7 @@ from queueops.tenancy.models import ProducerKey, Project, Scope
 from ratelimits.services.limits.catalogue import rules
 
 ACTOR = "system:seed_demo"
-# `manage.py up` gives the leave to call this machine to what it starts, and not to other terminals.
+# `manage.py up` sets this variable for the processes that it starts; in other terminals it must be set by hand.
 ONCE_MORE = "QUEUEOPS_ALLOW_LOOPBACK_TARGETS=on .venv/bin/python manage.py seed_demo --again --watch"
 
 
@@ -43,7 +43,7 @@ class Command(BaseCommand):
             found = {} if again else {name: batch for name in parts if (batch := self._newest(name))}
             unfinished = [batch for batch in found.values() if not self._is_done(batch)]
             is_done = len(found) == len(parts) and not unfinished
-            # Each time: a sandbox that was stopped has forgotten its knobs.
+            # Set on every run: a restarted sandbox has lost its knobs.
             with suppress(zones.SandboxSilent) if is_done else nullcontext():
                 zones.prepare_sandbox(self.sandbox, language_model.KNOBS | ({} if is_done else zones.KNOBS))
             if is_done:

@@ -1,8 +1,8 @@
 """
-Locks out people who guess.
+Locks out people who guess passwords, codes or keys.
 
-Counts are rows, so that all web processes agree and a restart forgets nothing. An attempt is counted
-before it is checked: however many are sent at once, no more than the limit are checked.
+The counts are rows, so that all web processes agree and a restart forgets nothing. An attempt is counted before it is
+checked: of any number sent at once, no more than the limit are checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .trail import tell_failure
 Purpose = SignInCount.Purpose
 Found = TypeVar("Found")
 
-MAX_FORGOTTEN = 100  # counts cleared away with each attempt
+MAX_FORGOTTEN = 100  # expired counts deleted with each attempt
 UNKNOWN = "unknown:"
 KNOWN_BROWSER = "browser "
 
@@ -55,20 +55,20 @@ def guarded(
     browser: str = "",
 ) -> Found | None:
     """
-    Check something that could be guessed, and count it as a failure unless something true comes back.
+    Check something that could be guessed, and count a failure unless `check` returns something true.
 
     Passwords lock by account and address after QUEUEOPS_LOCKOUT_FAILURES and by account after
     QUEUEOPS_LOCKOUT_ACCOUNT_FAILURES; codes by account and keys by address, each after the smaller number.
-    Success forgets what was counted for it; a failure is in the audit trail.
+    Success deletes the counts that it was counted in; a failure is recorded in the audit trail.
 
     Args:
         check: Not called while locked.
-        account: As it was given; it need not exist.
-        browser: One with which the account has signed in before. Its passwords are counted by themselves: others'
+        account: The name that was typed in; the account need not exist.
+        browser: A browser in which the account has signed in before. Its attempts have a count of their own: others'
             failures do not lock it.
 
     Raises:
-        SignInLocked: `retry_after` has the seconds until the lock opens by itself.
+        SignInLocked: `retry_after` is in seconds, until the lock ends by itself.
     """
     rows = _rows(purpose, known_name(account), address or "unknown", browser)
     with transaction.atomic(durable=True):
@@ -87,9 +87,9 @@ def guarded(
 @transaction.atomic
 def unlock(name: str, *, actor: str, reason: str = "") -> int:
     """
-    Forget every failure of an account, or of an address for keys, and return how many counts that were.
+    Delete all counts of an account, or of an address for keys. Return how many there were.
 
-    The audit trail tells of it if there were any.
+    The audit trail records it if there were any.
     """
     forgotten, _ = SignInCount.objects.filter(Q(account=known_name(name)) | Q(account="", address=name)).delete()
     if forgotten:
@@ -126,7 +126,8 @@ def state_of(row: SignInCount) -> str:
 
 def _rows(purpose: SignInCount.Purpose, account: str, address: str, browser: str) -> list[tuple[str, str, int]]:
     """
-    Return what is counted: account, address, limit. The order is fixed, or two attempts could wait for each other.
+    Return the counts for an attempt: account, address, limit. Their order is fixed: otherwise two attempts could
+    deadlock.
     """
     config = settings.QUEUEOPS
     if purpose == Purpose.PASSWORD and browser:

@@ -23,7 +23,7 @@ LASTS_HOURS = settings.PASSWORD_RESET_TIMEOUT // 3600
 
 
 class InvitationTokens(PasswordResetTokenGenerator):
-    """Tokens of the account as it is: a password that is set, or another invitation, ends every earlier token."""
+    """Tokens that hold the account's state: setting a password, or another invitation, makes earlier tokens invalid."""
 
     key_salt = "queueops.access.invitation"
 
@@ -61,7 +61,7 @@ class InvitedByProvider(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class Invited:
-    """`mailed`: what became of the e-mail, in words; empty: none was to be sent."""
+    """An invited account and its link. `mailed`: whether the e-mail was sent, in words; empty: none was to be sent."""
 
     user: User
     link: str
@@ -69,7 +69,7 @@ class Invited:
 
 
 def may_give(asks: User, role: Group) -> bool:
-    """Whether the role holds nothing that its giver does not hold."""
+    """Whether the giver has every permission of the role."""
     held = asks.get_all_permissions()
     names = role.permissions.values_list("content_type__app_label", "codename")
     return asks.is_superuser or all(f"{app}.{codename}" in held for app, codename in names)
@@ -80,12 +80,12 @@ def invite(asks: User, *, name: str, email: str, role: Group, base: str) -> Invi
     Make an account with the role, and the link with which its owner signs in for the first time.
 
     Args:
-        name: To sign in with.
-        email: Where the link goes, if mail is configured; may be empty.
-        base: Of the installation: `https://queueops.example.com`.
+        name: The account's name, to sign in with.
+        email: The link is mailed there, if mail is configured; may be empty.
+        base: The installation's address: `https://queueops.example.com`.
 
     Raises:
-        AccountExists, RoleNotYours, InvitedByProvider: There is no new account.
+        AccountExists, RoleNotYours, InvitedByProvider: No account was made.
     """
     if settings.QUEUEOPS.password_sign_in == ONLY:
         raise InvitedByProvider
@@ -106,7 +106,7 @@ def invite(asks: User, *, name: str, email: str, role: Group, base: str) -> Invi
 @transaction.atomic
 def invite_again(asks: User, user: User, *, base: str) -> Invited:
     """
-    Make another link for somebody who has not signed in yet; earlier links are worth nothing.
+    Make another link for somebody who has not signed in yet. Earlier links become invalid.
 
     Raises:
         NothingToInvite, InvitedByProvider, RoleNotYours
@@ -116,7 +116,7 @@ def invite_again(asks: User, user: User, *, base: str) -> Invited:
     user = User.objects.select_for_update(of=("self",)).get(pk=user.pk)
     if not is_waited_for(user):
         raise NothingToInvite
-    # The holder of the link has the account: an administrator must not win more rights by inviting again.
+    # Whoever has the link gets the account: by inviting again an administrator must not gain rights they do not have.
     if not asks.is_superuser and not user.get_all_permissions() <= asks.get_all_permissions():
         raise RoleNotYours
     user.password = make_password(None)
@@ -132,7 +132,7 @@ def is_waited_for(user: User) -> bool:
 
 @transaction.atomic
 def accept(user: User, token: str, password: str) -> User | None:
-    """Set the password that somebody invited has chosen; None: another request was faster, or the link is over."""
+    """Set the password that an invited person has chosen; None: another request was faster, or the link is invalid."""
     found = User.objects.select_for_update(of=("self",)).filter(pk=user.pk).first()
     if found is None or not is_waited_for(found) or not tokens.check_token(found, token):
         return None

@@ -1,9 +1,9 @@
 """
-Browsers in which somebody has signed in before: strangers' wrong passwords do not lock them out.
+Browsers in which somebody has signed in before: other people's wrong passwords do not lock the owner out there.
 
-A browser is given a signed cookie that names its account. Its attempts are counted by themselves, and lock it alone. A
-thief of the cookie has as many guesses as from one address. A stranger without it locks the account for other browsers
-only.
+Such a browser gets a signed cookie that names the account. Its attempts have a count of their own, and lock this
+browser alone. A thief of the cookie has as many guesses as from one address. Somebody without the cookie can lock the
+account only for other browsers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KNOWN_FOR_SECONDS = 180 * 86_400
 
 
 def remember(response: HttpResponse, request: HttpRequest, user: User) -> HttpResponse:
-    """Have the browser show from now on that this person has signed in with it."""
+    """Set the cookie that shows that this person has signed in with the browser."""
     told = {"user": user.pk, "browser": known_to(request, user.get_username()) or secrets.token_hex(8)}
     response.set_cookie(
         COOKIE,
@@ -36,7 +36,7 @@ def remember(response: HttpResponse, request: HttpRequest, user: User) -> HttpRe
 
 
 def known_to(request: HttpRequest | None, username: str) -> str:
-    """Return the name of the browser, if the person of this name has signed in with it; else empty."""
+    """Return the browser's id if `username` has signed in with it; else empty."""
     text = request.COOKIES.get(COOKIE, "") if request is not None else ""
     if not text:
         return ""

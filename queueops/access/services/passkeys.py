@@ -1,7 +1,7 @@
 """
 Passkeys (WebAuthn): added, shown as second factor, removed. The library is python-fido2.
 
-A challenge lies in the session. Any answer uses it up, and a passkey can meet it once.
+A challenge is kept in the session. Any answer uses it up, and a passkey can answer it only once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from . import second_factor
 NAME = "QueueOps"
 MAX_PASSKEYS = 10  # of one person
 ADDING, SHOWING = "passkey_being_added", "passkey_asked_for"  # in the session
-# The library raises these for an answer that is none.
+# The library raises these for data that is not a passkey's answer.
 BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, AssertionError, NotImplementedError)
 
 
@@ -73,7 +73,7 @@ def begin_adding(request: HttpRequest, user: User, name: str) -> None:
             id=str(user.pk).encode(), name=user.get_username(), display_name=user.get_full_name() or user.get_username()
         ),
         credentials=_credentials(user),
-        resident_key_requirement=ResidentKeyRequirement.DISCOURAGED,  # asked for by name, it needs no place of its own
+        resident_key_requirement=ResidentKeyRequirement.DISCOURAGED,  # asked for by id, it needs no room on the device
         user_verification=UserVerificationRequirement.PREFERRED,
     )
     request.session[ADDING] = {"state": state, "name": name, "options": json.dumps(dict(options.public_key))}
@@ -134,10 +134,10 @@ def ask_for(request: HttpRequest, user: User) -> str:
 
 def show(request: HttpRequest, user: User, answer: Any) -> Passkey | None:
     """
-    Return the passkey that answered the challenge; None: it is wrong, or it answered before.
+    Return the passkey that answered the challenge; None: the answer is wrong, or was used before.
 
-    The write is guarded: one of two requests with the same answer is let in, and a copied passkey whose count lags is
-    not.
+    The update is conditional: only one of two requests with the same answer is let in, and a copied passkey with an
+    older sign count is not.
     """
     state = request.session.pop(SHOWING, None)
     if state is None:
@@ -176,7 +176,10 @@ def remove(user: User, passkey_id: int, *, actor: str) -> str:
 
 
 def _server(request: HttpRequest) -> Fido2Server:
-    """Return the server of the requested host: a passkey answers no other, and this takes answers of no other page."""
+    """
+    Return the server for the requested host. A passkey answers that host alone, and answers of other origins are
+    refused.
+    """
     own = f"{request.scheme}://{request.get_host()}"
     host = request.get_host().rpartition(":")[0] or request.get_host()
     return Fido2Server(PublicKeyCredentialRpEntity(id=host, name=NAME), verify_origin=lambda origin: origin == own)

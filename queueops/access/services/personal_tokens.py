@@ -1,4 +1,4 @@
-"""Personal tokens: issued once, shown once, looked up on every request, and gone when they expire or are revoked."""
+"""Personal tokens: issued once, shown once, looked up on every request, and refused once they expire or are revoked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.reasons import required_reason
 from queueops.tenancy.models import digest_of
 
-PREFIX = "qp_"  # no producer's key begins so
+PREFIX = "qp_"  # no producer's key begins with it
 TOKEN_CHARACTERS_SHOWN = len(PREFIX) + 8
 MAX_TOKEN_DAYS = 90
 
@@ -34,16 +34,16 @@ def issue_token(
     user: User, *, name: str, expires_at: datetime, project_id: str | None = None, actor: str
 ) -> tuple[PersonalToken, str]:
     """
-    Issue a token of one's own.
+    Issue a token to the person who asks for it.
 
     Args:
         project_id: The only project that it opens; None: all that the person's role shows.
 
     Returns:
-        The row, and the token's text: the only time it can be seen.
+        The row, and the token's text, which cannot be seen again.
 
     Raises:
-        BadExpiry: Past, or too far ahead. Nothing was issued.
+        BadExpiry: The expiry is past, or too far ahead. Nothing was issued.
     """
     if not timezone.now() < expires_at <= timezone.now() + timedelta(days=MAX_TOKEN_DAYS, minutes=1):
         raise BadExpiry(fields={"expires_at": [f"In the future, and at most {MAX_TOKEN_DAYS} days ahead."]})
@@ -70,7 +70,7 @@ def issue_token(
 @transaction.atomic
 def revoke_tokens(ids: Sequence[int], *, actor: str, reason: str) -> int:
     """
-    Revoke tokens for good; the next request with one is refused. Returns how many were usable.
+    Revoke tokens for good; the next request with any of them is refused. Return how many were revoked.
 
     Raises:
         ReasonRequired
@@ -91,8 +91,8 @@ def revoke_tokens(ids: Sequence[int], *, actor: str, reason: str) -> int:
 
 def find_usable(secret: str) -> PersonalToken | None:
     """
-    Return the token of that text, if it may be used now: neither expired nor revoked, its owner active and on the
-    staff.
+    Return the token with this text, if it may be used now: it has not expired, is not revoked, and its owner is active
+    and staff.
     """
     return (
         PersonalToken.objects.select_related("user")
@@ -108,6 +108,6 @@ def find_usable(secret: str) -> PersonalToken | None:
 
 
 def note_use(token: PersonalToken) -> None:
-    """Keep when it was used last, to the minute."""
+    """Store when the token was last used, to the minute."""
     if token.last_used_at is None or token.last_used_at < timezone.now() - timedelta(minutes=1):
         PersonalToken.objects.filter(pk=token.pk).update(last_used_at=Now())

@@ -44,13 +44,13 @@ class AccountInactive(QueueOpsError):
 
 def welcome(claims: dict[str, Any]) -> User:
     """
-    Return the account of somebody for whom the provider vouches, with the roles that the provider gives now.
+    Return the account of somebody who has signed in at the provider, with the roles that the provider gives now.
 
     The first sign-in makes an account, or with QUEUEOPS_OIDC_LINK_BY_EMAIL takes an existing one. Roles that
-    QUEUEOPS_OIDC_ROLES names are given and taken; other roles stay as they were given here. Somebody who has lost all
-    of the named roles is no longer staff, which ends their sessions in every browser. A missing claim of groups does
-    not mean that there are none: Entra ID leaves it out for somebody in very many groups. Then the sign-in is refused,
-    and no role is taken.
+    QUEUEOPS_OIDC_ROLES names are given and taken; other roles stay as they are. Somebody who has lost all of the named
+    roles is no longer staff, which ends their sessions in every browser. A missing claim of groups does not mean that
+    there are no groups: Entra ID leaves it out for somebody in very many groups. Then the sign-in is refused, and no
+    role is taken.
 
     Raises:
         NoRole, GroupsMissing, AccountInactive
@@ -78,7 +78,7 @@ def roles_of(claims: dict[str, Any]) -> set[str]:
 
 
 def unknown_roles() -> list[str]:
-    """Roles that the settings name and nobody has made."""
+    """Return the roles that QUEUEOPS_OIDC_ROLES names and that do not exist."""
     named = {role for _, role in settings.QUEUEOPS.oidc_roles}
     return sorted(named - set(Group.objects.filter(name__in=named).values_list("name", flat=True)))
 
@@ -91,7 +91,7 @@ def is_second_factor_shown(claims: dict[str, Any]) -> bool:
 
 def _account(claims: dict[str, Any], *, may_make: bool) -> User | None:
     who = {"issuer": settings.QUEUEOPS.oidc_issuer, "subject": str(claims["sub"])}
-    # Two first sign-ins at once: the second waits here, and finds what the first has made.
+    # If one person signs in twice at once for the first time, the second waits here and finds the first one's account.
     lock = int.from_bytes(hashlib.sha256(repr(who).encode()).digest()[:8], signed=True)
     with transaction.get_connection().cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock])
@@ -111,7 +111,7 @@ def _same_address(claims: dict[str, Any]) -> User | None:
     address = claims.get("email")
     if not settings.QUEUEOPS.oidc_link_by_email or not address or claims.get("email_verified") is not True:
         return None
-    # Never a superuser's account: the person who hands out addresses at the provider would own the installation.
+    # Never a superuser's account: otherwise whoever assigns addresses at the provider could take over the installation.
     found = User.objects.filter(email__iexact=address, is_superuser=False, identities=None)[:2]
     return found[0] if len(found) == 1 else None
 

@@ -1,5 +1,5 @@
 """
-Asks the provider that vouches for staff (OpenID Connect), and decides which of its answers to believe.
+Asks the provider of single sign-on for staff (OpenID Connect), and checks which of its answers are genuine.
 
 Authlib carries out the code flow with state, nonce and PKCE, and checks the ID token.
 """
@@ -21,12 +21,13 @@ from queueops.tenancy.callers.issuer_keys import give_connection_back
 from .provider_calls import GuardedSession
 
 DISCOVERY = "/.well-known/openid-configuration"
-LEEWAY_SECONDS = 60  # between the provider's clock and ours
-KNOWN_SECONDS = 600  # the discovery document and keys; a key that is not known is looked for at once
-# A provider may publish `none` or HS256 too: the first proves nothing, the second would take public keys for secrets.
+LEEWAY_SECONDS = 60  # allowed difference between the provider's clock and ours
+KNOWN_SECONDS = 600  # how long the discovery document and keys are kept; an unknown key is fetched at once
+# A provider may publish `none` or HS256, too. Neither is accepted: `none` proves nothing, and HS256 would take public
+# keys for secrets.
 ALGORITHMS = ("RS256", "ES256", "PS256", "RS384", "RS512", "ES384", "ES512", "PS384", "PS512", "EdDSA")
 NEEDED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-# The library raises these for a provider's nonsense.
+# The library raises these for answers of a provider that it cannot read.
 NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 FAULTS = {
     "iss": "It is another issuer's.",
@@ -85,7 +86,7 @@ def sign_in_address(request: HttpRequest, callback: str) -> HttpResponse:
 
 def claims_of(request: HttpRequest) -> dict[str, Any]:
     """
-    Return what the provider says of the person who comes back from it. The state is used up in any case.
+    Return the provider's claims about the person who comes back from it. The state is used up in any case.
 
     Raises:
         ProviderUnreachable, ProviderRefused, SignInStale, BadIdToken
@@ -99,7 +100,7 @@ def claims_of(request: HttpRequest) -> dict[str, Any]:
     }
     state = request.GET.get("state", "")
     if client.framework.get_state_data(request.session, state) is None:
-        raise SignInStale  # before anything that the address says is shown: it may be anybody's
+        raise SignInStale  # before anything from the address is shown: anybody may have written it
     try:
         token = client.authorize_access_token(request, claims_options=wanted, leeway=LEEWAY_SECONDS)
         if not token.get("userinfo"):
@@ -137,7 +138,7 @@ def discovered() -> dict[str, Any]:
 
 
 def at(claims: Any, path: str) -> Any:
-    """Return a claim by its name, or by a path whose dots lead into objects; None: there is none."""
+    """Return a claim by its name, or by a path with dots into nested objects; None: there is no such claim."""
     if isinstance(claims, dict) and path in claims:  # names with dots in them exist: https://example.org/groups
         return claims[path]
     name, _, rest = path.partition(".")
@@ -145,7 +146,7 @@ def at(claims: Any, path: str) -> Any:
 
 
 def _completed(client: Any, token: dict[str, Any]) -> dict[str, Any]:
-    """Add what the provider tells only at its userinfo address, if the groups are not in the token."""
+    """Add the claims of the provider's userinfo address, if the groups are not in the token."""
     claims = dict(token["userinfo"])
     if at(claims, settings.QUEUEOPS.oidc_group_claim) is not None or "userinfo_endpoint" not in client.server_metadata:
         return claims

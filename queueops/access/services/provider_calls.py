@@ -1,4 +1,4 @@
-"""Calls the provider of single sign-on by the guarded way out, under the library that speaks its protocol."""
+"""Makes the calls of the OpenID Connect library to the provider of single sign-on, by the guarded OutboundClient."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from queueops.core.outbound.policy import OutboundPolicy
 
 logger = logging.getLogger(__name__)
 
-PROVIDER_SECONDS = 5.0  # of each call while somebody waits, from its beginning to its end
-MAX_ANSWER_BYTES = 1_000_000  # of discovery, keys, tokens and user info; those of the field have less than 100,000
+PROVIDER_SECONDS = 5.0  # for a whole call, while somebody waits
+MAX_ANSWER_BYTES = 1_000_000  # of discovery, keys, tokens and user info; common providers send less than 100,000
 PASSED_ON = ("Accept", "Authorization", "Content-Type", "User-Agent")
 
 
 class GuardedSession(OAuth2Session):
     """
-    Authlib's session, with every call made by OutboundClient: bounded in bytes, and as a whole in time. Inner addresses
-    are closed but for the issuer's own host and QUEUEOPS_OIDC_PRIVATE_TARGETS. Reads follow redirects, each of them
-    guarded alike.
+    Authlib's session, with every call made by OutboundClient, which bounds bytes and the whole call's time. Internal
+    addresses are refused except the issuer's own host and QUEUEOPS_OIDC_PRIVATE_TARGETS. GET follows redirects, and
+    each redirect is checked likewise.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -40,14 +40,14 @@ class GuardedSession(OAuth2Session):
             self.mount(scheme, _Guard())
 
     def get_redirect_target(self, resp: Response) -> None:
-        """Return None: a redirect that the guard has not followed is the answer."""
+        """Return None: a redirect that the guard has not followed is returned as the answer."""
 
 
 class _Guard(BaseAdapter):
     def send(self, request: PreparedRequest, **_: Any) -> Response:  # type: ignore[override]
         """
         Raises:
-            ProviderAway: No complete answer, or from where none may be asked for.
+            ProviderAway: The answer is not complete, or the address may not be called.
         """
         try:
             answer = asyncio.run(_send(request))
@@ -63,11 +63,11 @@ class _Guard(BaseAdapter):
         response.headers = CaseInsensitiveDict(answer.headers)
         response.encoding = answer.charset
         response.raw = BytesIO(answer.body)
-        vars(response)["_content"] = answer.body  # inflated already, which reading `raw` would do again
+        vars(response)["_content"] = answer.body  # decompressed already; reading `raw` would decompress it again
         return response
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no connection is kept open."""
 
 
 async def _send(request: PreparedRequest) -> OutboundResponse:

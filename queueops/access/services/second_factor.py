@@ -1,4 +1,4 @@
-"""Second factors: set up, shown when signing in, taken away. Their changes are in the audit trail."""
+"""Second factors: set up, shown when signing in, removed. The audit trail records changes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Shown:
     The second factor that somebody showed.
 
     Attributes:
-        recovery_codes_left: None when it was a code of the app.
+        recovery_codes_left: None: the code was one of the app.
     """
 
     authenticator: Authenticator
@@ -78,7 +78,7 @@ def authenticator_of(user: Any) -> Authenticator | None:
 
 
 def factors_of(user: Any) -> list[int | str]:
-    """Return an identifier for each second factor that somebody has; a session names the one it has shown by it."""
+    """Return an identifier for each of somebody's second factors. A session stores the identifier of the one shown."""
     if not getattr(user, "pk", None):
         return []
     authenticator, keys = authenticator_of(user), getattr(user, "passkey_ids", None)
@@ -119,12 +119,12 @@ def unseal(token: bytes) -> bytes:
 
 
 def typed(secret: bytes) -> str:
-    """The secret as people type it into an app that cannot see the picture."""
+    """Return the secret in the form that people type into an app if they cannot scan the picture."""
     return base64.b32encode(secret).decode()
 
 
 def address_of(secret: bytes, user: User) -> str:
-    """The otpauth:// address that the picture holds."""
+    """Return the otpauth:// address that the picture (QR code) holds."""
     return _totp(secret).get_provisioning_uri(user.get_username(), ISSUER)
 
 
@@ -139,10 +139,10 @@ def current_step() -> int:
 @transaction.atomic
 def set_up(user: User, secret: bytes, code: str, *, actor: str) -> tuple[Authenticator, list[str]]:
     """
-    Store a second factor whose app has just shown a right code.
+    Store a new second factor, if `code` is right for its secret.
 
     Returns:
-        The second factor, and its recovery codes: the only time they can be seen.
+        The second factor, and its recovery codes, which cannot be seen again.
 
     Raises:
         WrongCode, AlreadySetUp, CredentialKeysMissing
@@ -150,7 +150,7 @@ def set_up(user: User, secret: bytes, code: str, *, actor: str) -> tuple[Authent
     step = _step_of(secret, code)
     if step is None:
         raise WrongCode
-    lock(user)  # two set-ups at once: the second sees the first
+    lock(user)  # otherwise two set-ups at once would not see each other
     if Authenticator.objects.filter(user=user).exists():
         raise AlreadySetUp
     authenticator = Authenticator.objects.create(user=user, secret=seal(secret), last_step=step)
@@ -160,9 +160,9 @@ def set_up(user: User, secret: bytes, code: str, *, actor: str) -> tuple[Authent
 
 def show(authenticator: Authenticator, code: str) -> Shown | None:
     """
-    Use a code of the app, or a recovery code; None when it is wrong or was used before.
+    Use a code of the app, or a recovery code; None: it is wrong or was used before.
 
-    Each write is guarded by the condition that makes the code usable: one of two requests with the same code is let in.
+    Each update requires that the code is still unused: only one of two requests with the same code is let in.
 
     Raises:
         CredentialKeysMissing, SecondFactorUnreadable
@@ -180,7 +180,7 @@ def show(authenticator: Authenticator, code: str) -> Shown | None:
 
 @transaction.atomic
 def renew_recovery_codes(authenticator: Authenticator, *, actor: str) -> list[str]:
-    """Replace all recovery codes, used or not, and return the new ones: the only time they can be seen."""
+    """Replace all recovery codes, used or not, and return the new ones, which cannot be seen again."""
     trail.record(actor=actor, action="renew_recovery_codes", target=_target(authenticator.user_id))
     return _issue_codes(authenticator)
 
@@ -188,7 +188,7 @@ def renew_recovery_codes(authenticator: Authenticator, *, actor: str) -> list[st
 @transaction.atomic
 def turn_off(user: User, *, actor: str) -> None:
     """
-    Take the app's codes away, recovery codes with them; passkeys stay.
+    Remove the app as second factor, and the recovery codes with it; passkeys stay.
 
     Raises:
         SecondFactorRequired
@@ -201,13 +201,13 @@ def turn_off(user: User, *, actor: str) -> None:
 
 
 def lock(user: User) -> None:
-    """Until the transaction ends, nobody else adds or takes away a second factor of this person."""
+    """Lock the person's row: until the transaction ends, nobody else adds or removes their second factors."""
     User.objects.select_for_update().get(pk=user.pk)
 
 
 @transaction.atomic
 def take_away(user_ids: Sequence[int], *, actor: str, reason: str = "") -> int:
-    """Take all second factors of these people away, and return how many people had one."""
+    """Remove all second factors of these people. Return how many of the people had a second factor."""
     people = User.objects.select_for_update().filter(pk__in=user_ids).order_by("pk")
     owners = [user.pk for user in people if factors_of(user)]
     Authenticator.objects.filter(user_id__in=owners).delete()
@@ -222,7 +222,7 @@ def _totp(secret: bytes) -> TOTP:
 
 
 def _step_of(secret: bytes, code: str) -> int | None:
-    """The newest step whose code this is."""
+    """Return the newest time step with this code; None: the code is wrong."""
     given, now = "".join(code.split()), current_step()
     for step in range(now + LENIENT_STEPS, now - LENIENT_STEPS - 1, -1):
         if secrets.compare_digest(code_at(secret, step).encode(), given.encode()):

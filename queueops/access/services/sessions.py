@@ -1,4 +1,4 @@
-"""How long a session lasts, and what it must have shown."""
+"""How long a session lasts, and which second factor it must have shown."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from django.http import HttpRequest
 from . import second_factor
 
 BEGAN_AT, SEEN_AT = "began_at", "seen_at"
-SECOND_FACTOR = "second_factor"  # which of them was shown when signing in
-BY_PROVIDER = "provider"  # in its place: the provider has asked for a second factor
-FRESH_SECONDS = 600  # a sign-in within this time proves who somebody without a password here is
-PRODUCER_KEY = "producer_key"  # the key's id: producers without an account
-TOUCH_SECONDS = 60  # the row is written no more often
+SECOND_FACTOR = "second_factor"  # identifier of the second factor that was shown when signing in
+BY_PROVIDER = "provider"  # stored instead of an identifier: the provider has asked for a second factor
+FRESH_SECONDS = 600  # people without a password prove who they are by a sign-in within this time
+PRODUCER_KEY = "producer_key"  # the id of a producer's key, for producers without an account
+TOUCH_SECONDS = 60  # at most one write of a session's row in this time
 
 
 def stands(session: SessionBase, user: AbstractBaseUser | AnonymousUser | None) -> bool:
     """
     Return whether a session may still be used.
 
-    It may not when it is older than QUEUEOPS_SESSION_HOURS, was not used for QUEUEOPS_SESSION_IDLE_MINUTES,
-    or owes a second factor that became due since. A session nobody signed in to always stands.
+    It may not when it is older than QUEUEOPS_SESSION_HOURS, was not used for QUEUEOPS_SESSION_IDLE_MINUTES, or
+    lacks a second factor that became due since. A session without a sign-in may always be used.
     """
     if not signed_in(session):
         return True
@@ -47,7 +47,7 @@ def owes_second_factor(session: SessionBase, user: Any) -> bool:
 
 
 def note_factors(session: SessionBase, user: Any) -> None:
-    """Bind the session of somebody who has just changed their second factors to a factor that they have now."""
+    """Store a current factor in the session of somebody who has just changed their second factors."""
     factors = second_factor.factors_of(user)
     if session.get(SECOND_FACTOR) not in (*factors, BY_PROVIDER):
         session[SECOND_FACTOR] = next(iter(factors), None)
@@ -58,7 +58,7 @@ def signed_in(session: SessionBase) -> bool:
 
 
 def is_fresh(session: SessionBase) -> bool:
-    """Whether somebody has signed in just now."""
+    """Whether the sign-in is less than FRESH_SECONDS ago."""
     return bool(time.time() - session.get(BEGAN_AT, 0) < FRESH_SECONDS)
 
 
@@ -71,5 +71,5 @@ def touch(session: SessionBase) -> None:
 
 
 def begin_session(request: HttpRequest, **told: Any) -> None:
-    """Receive Django's `user_logged_in`: the age counts from here."""
+    """Receive Django's `user_logged_in`: note the time from which the session's age counts."""
     request.session[BEGAN_AT] = request.session[SEEN_AT] = int(time.time())

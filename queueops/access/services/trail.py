@@ -1,4 +1,4 @@
-"""Signing in and out in the audit trail."""
+"""Records signing in and out in the audit trail."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from queueops.audit import trail
 from queueops.core.web.asking import asking_person
 
 ANYBODY = "anonymous"
-MAX_FAILURES_TOLD = 100  # told by one web process in FAILURE_SECONDS: a flood fills no table
+MAX_FAILURES_TOLD = 100  # entries by one web process in FAILURE_SECONDS: a flood cannot fill the table
 FAILURE_SECONDS = 3600.0
 
 
 class FailureBudget:
-    """Allow MAX_FAILURES_TOLD of something in FAILURE_SECONDS, which begin with the first."""
+    """Allows MAX_FAILURES_TOLD entries in FAILURE_SECONDS, counted from the first entry."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,11 +34,11 @@ _failures = FailureBudget()
 
 def tell_failure(what: str, name: str, *, attempt: int, locks: bool) -> None:
     """
-    Note that somebody failed, until MAX_FAILURES_TOLD were told.
+    Record that somebody failed, up to MAX_FAILURES_TOLD entries in FAILURE_SECONDS.
 
     Args:
         what: `password`, `code` or `key`.
-        name: As the counts have it: a digest if no account has this name.
+        name: The name as it is counted: a digest if no account has this name.
         attempt: Its number since the count began.
     """
     if _failures.take():
@@ -61,8 +61,8 @@ def tell_sign_out(user: Any, **told: Any) -> None:
 
 
 def tell_password(instance: Any, created: bool, **told: Any) -> None:  # noqa: FBT001 - Django's signal
-    """Receive `post_save` of users. The page that sets somebody else's password tells of it by itself."""
-    is_set = instance._password is not None  # noqa: SLF001 - not where a hash is renewed, and nothing else tells
+    """Receive `post_save` of users. The page that sets somebody else's password records this itself."""
+    is_set = instance._password is not None  # noqa: SLF001 - no public sign; not set where a hash is renewed
     actor = asking_person()
     if is_set and not created and actor in ("system", f"user:{instance.pk}"):
         trail.record(actor=actor, action="change_password", target=f"user {instance.get_username()}")

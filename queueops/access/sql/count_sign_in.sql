@@ -4,7 +4,7 @@
 --         window_seconds: for how long failures count, and how long a lock lasts
 -- locks   the count's row, until the caller commits: parallel guesses are counted one after the other
 -- clock   clock_timestamp(), of the moment the row is locked
--- returns the number of the attempt; no row: locked, and nothing changed (a lock never grows by being tried)
+-- returns the number of the attempt; no row: locked, and nothing changed (further attempts do not prolong a lock)
 INSERT INTO access_signincount AS known (purpose, account, address, failures, forget_at)
 VALUES (%(purpose)s, %(account)s, %(address)s, 1, {{clock_now}} + make_interval(secs => %(window_seconds)s))
 ON CONFLICT (purpose, account, address) DO UPDATE

@@ -1,7 +1,7 @@
--- Delete counts that are over, so that a guesser of names cannot fill the table.
+-- Delete expired counts, so that a guesser of names cannot fill the table.
 --
 -- params  most: rows of one call
--- locks   the deleted rows, SKIP LOCKED: not those that somebody is counting on
+-- locks   the deleted rows, SKIP LOCKED: it passes over counts that a sign-in is changing
 -- clock   clock_timestamp()
 -- returns one row for each deleted
 DELETE FROM access_signincount

@@ -42,7 +42,7 @@ class InvitedPage(PasswordResetConfirmView):
         token = self.request.session.pop(INTERNAL_RESET_SESSION_TOKEN)
         user = invitations.accept(form.user, token, form.cleaned_data["new_password1"])
         if user is None:
-            return HttpResponseRedirect(self.request.get_full_path())  # which says that the link is over
+            return HttpResponseRedirect(self.request.get_full_path())  # that page says that the link is no longer valid
         return past_first_factor(self.request, user, reverse("admin:index"))
 
     def render_to_response(self, context: Any, **kwargs: Any) -> HttpResponse:

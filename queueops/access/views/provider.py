@@ -20,11 +20,11 @@ from queueops.core.errors import QueueOpsError
 
 from .sign_in import past_first_factor
 
-GOES_ON_TO = "provider_goes_on_to"  # in the session, while somebody is at the provider
+GOES_ON_TO = "provider_goes_on_to"  # kept in the session while somebody is at the provider
 
 
 class _Wanted(RedirectURLMixin):
-    """Return where somebody wants to go: an address of this host."""
+    """The address that somebody wants to go to after signing in: only an address of this host is taken."""
 
     next_page = "admin:index"
 

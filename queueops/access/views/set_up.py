@@ -29,7 +29,7 @@ from queueops.core.errors import QueueOpsError
 
 from .sign_in import check_code, sign_in, told_to_wait
 
-SETTING_UP = "second_factor_being_set_up"  # in the session: the sealed secret, until a code of it was shown
+SETTING_UP = "second_factor_being_set_up"  # session key of the sealed secret, until a code of it was shown
 FORMS: dict[str, type[forms.Form]] = {"begin": PasswordForm, "confirm": AppCodeForm, "codes": CodeForm, "off": CodeForm}
 
 
@@ -94,14 +94,14 @@ def gives_password(request: HttpRequest) -> bool:
 
 def prove(request: HttpRequest, user: User, given: dict[str, Any]) -> None:
     """
-    Have somebody who is signed in prove again who they are. Otherwise a stranger at an open session could change how
-    they sign in.
+    Make a signed-in person prove again who they are. Otherwise a stranger at an open session could change how that
+    person signs in.
 
     Raises:
         WrongPassword, SignInLocked, SignInAgain
     """
     if not request.user.is_authenticated:
-        return  # about to be signed in: shown a moment ago
+        return  # about to be signed in: the password was checked a moment ago
     if not gives_password(request):
         if not is_fresh(request.session):
             raise SignInAgain

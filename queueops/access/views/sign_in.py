@@ -123,7 +123,8 @@ def _show(request: HttpRequest, user: User, given: dict[str, Any]) -> int | str:
     """
     if "credential" in given:
         owner = user.get_username()
-        # A signature cannot be guessed: wrong codes of others do not keep the owner's passkey out.
+        # Not behind the guard: a signature cannot be guessed, and others' wrong codes must not lock the owner's
+        # passkey.
         passkey = passkeys.show(request, user, given["credential"])
         if passkey is None:
             guarded(Purpose.CODE, lambda: None, account=owner)

@@ -35,7 +35,7 @@ from .limits import Cap
 from .work import Text
 
 ACKNOWLEDGE = Need(Scope.OPERATE, "ratelimits.acknowledge_alert")
-THROUGH = "through the assistant"  # what the audit trail has of every change
+THROUGH = "through the assistant"  # added to the reason of every change in the audit trail
 UNFINISHED = ("queued", "rate_limited", "retried", "dispatched", "in_progress")
 
 Reason = Annotated[str, StringConstraints(min_length=1, max_length=400, strip_whitespace=True)]
@@ -155,7 +155,7 @@ def preview_cancel_batch(caller: Caller, given: OfCancel) -> Change:
     counts = ask(caller, BatchDetail, pk=pk)["counts"]
     count = sum(counts[state] for state in UNFINISHED)
     says = f"{numbered(count, 'job')} of batch {pk} would be cancelled; what ends before is left alone."
-    # Their number falls while jobs end, and never rises.
+    # The number of jobs is left out: it falls while jobs end, and would make the confirmation invalid.
     seen = {"batch": str(pk)}
     return Change(says, seen, lambda: ask(caller, CancelBatch, "POST", body={"reason": given.why}, pk=pk))
 

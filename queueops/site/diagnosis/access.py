@@ -38,7 +38,7 @@ def examine_credentials() -> DoctorFinding:
 
 
 def examine_payload_keys() -> DoctorFinding:
-    """Looks through the rows of encrypted projects for one that a key is missing for, and for one that is plain."""
+    """Look for rows of encrypted projects whose key is missing, and for rows that are not encrypted."""
     name = "payload keys"
     if scalar("SELECT to_regclass('jobs_pauseswitch')") is None:
         return DoctorFinding(name, DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
@@ -76,7 +76,7 @@ def examine_secret_key() -> DoctorFinding:
 
 
 def examine_issuers() -> DoctorFinding:
-    """Asks each key server now, as the next token with a new key would."""
+    """Fetch the keys of each issuer now, as the next token with a new key would."""
     if scalar("SELECT to_regclass('tenancy_issuer')") is None:
         return DoctorFinding("issuers", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
     issuers = list(Issuer.objects.filter(enabled=True).order_by("pk"))
@@ -121,7 +121,7 @@ def examine_sign_in() -> DoctorFinding:
 
 
 def examine_single_sign_on() -> DoctorFinding:
-    """Asks the provider now, as the next who signs in would."""
+    """Ask the provider now, as the next person who signs in would."""
     if not settings.QUEUEOPS.oidc_issuer:
         return DoctorFinding("single sign-on", DoctorVerdict.OK, "none is set; people sign in with passwords")
     from queueops.access.services import provided, provider

@@ -18,7 +18,7 @@ from .finding import DoctorFinding, DoctorVerdict, row_of, scalar
 
 MAX_CLOCK_SKEW_SECONDS = 1.0
 LISTEN_WAIT_SECONDS = 2.0
-CONNECTIONS_PER_WORKER = 3  # the executor's, its listener, and django-q2's; with spans another
+CONNECTIONS_PER_WORKER = 3  # the executor's, its listener's and django-q2's; tracing takes one more
 
 
 def examine_database() -> DoctorFinding:

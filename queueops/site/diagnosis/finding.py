@@ -1,4 +1,4 @@
-"""An answer of the doctor, and the functions by which it asks the database."""
+"""An answer of `manage.py doctor`, and functions to query the database."""
 
 from dataclasses import dataclass
 from enum import StrEnum

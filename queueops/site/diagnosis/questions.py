@@ -41,7 +41,7 @@ from .upkeep import (
 
 
 def examine() -> Iterator[DoctorFinding]:
-    """Answer every question; without a database only the questions that need none."""
+    """Answer every question; without a database, only the questions that need no database."""
     yield from examine_settings()
     database = examine_database()
     yield database

@@ -1,4 +1,4 @@
-"""The doctor's questions that need no database: about settings, and about what stands beside."""
+"""The doctor's questions that need no database: about settings, metrics, the sandbox and tracing."""
 
 import socket
 from collections.abc import Iterator

@@ -23,10 +23,10 @@ from ratelimits.services.limits.defaults import unheeded_settings
 from .finding import DoctorFinding, DoctorVerdict, scalar
 
 LATE_SUMS_SECONDS = 60.0
-LATE_STREAM_SECONDS = 300.0  # a minute between two runs, and a transaction that lasts
+LATE_STREAM_SECONDS = 300.0  # a run comes each minute, and may wait for a long transaction
 RECENT_FAILURE_SECONDS = 3600.0
 MAX_TASKS_NAMED = 5
-LATE_SWEEP_SECONDS = 6 * 3600.0  # an hour between two, and a large store takes its time
+LATE_SWEEP_SECONDS = 6 * 3600.0  # a sweep comes each hour, and a large store takes long
 
 
 def examine_executors() -> DoctorFinding:
@@ -47,7 +47,7 @@ def examine_executors() -> DoctorFinding:
 
 
 def examine_sums() -> DoctorFinding:
-    """The sums behind charts and metrics."""
+    """Check that the sums behind charts and metrics follow the job log."""
     if scalar("SELECT to_regclass('jobs_flowcursor')") is None:
         return DoctorFinding("sums", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
     behind = scalar(
@@ -103,7 +103,7 @@ def examine_tasks() -> DoctorFinding:
 
 
 def examine_kinds() -> DoctorFinding:
-    """Look for rules that name a kind as it was called before: they mean nothing to the jobs that come now."""
+    """Look for rules that name a kind by a former name: they do not apply to jobs that are submitted now."""
     if scalar("SELECT to_regclass('jobs_objective')") is None:
         return DoctorFinding("kinds", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
     former = {name: kind for name, kind in served_names().items() if name != kind}
@@ -127,7 +127,7 @@ def examine_kinds() -> DoctorFinding:
 
 
 def examine_caps() -> DoctorFinding:
-    """Caps that the environment names and no limit has."""
+    """Look for caps that the environment sets and no limit has."""
     if scalar("SELECT to_regclass('ratelimits_limit')") is None:
         return DoctorFinding("caps", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
     if not (unheeded := unheeded_settings()):
@@ -155,7 +155,7 @@ def examine_audit_stream() -> DoctorFinding:
 
 
 def examine_results() -> DoctorFinding:
-    """The result store: whether it can be written, how long that takes, and whether it is swept."""
+    """Check the result store: whether it can be written, how long that takes, and whether it is swept."""
     place = settings.QUEUEOPS.result_store
     if scalar("SELECT to_regclass('jobs_resultstoretotals')") is None:
         return DoctorFinding("results", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
@@ -182,7 +182,7 @@ def examine_results() -> DoctorFinding:
 
 
 def _late_in_store(totals: ResultStoreTotals) -> tuple[str, str]:
-    """Return what is wrong with a result store that answers, and what to do; empty: nothing."""
+    """Return the fault of a result store that answers, and what to do; empty texts: there is no fault."""
     now = datetime.now(UTC)
     if totals.failed_at and (now - totals.failed_at).total_seconds() < RECENT_FAILURE_SECONDS:
         said = f"; it failed at {totals.failed_at:%H:%M} UTC: {totals.failure}"

@@ -126,7 +126,7 @@ def _opened_to(view: Any, method: str) -> str:
 
 
 def described_patterns() -> list[URLPattern]:
-    """The addresses of the OpenAPI document; a second spelling of one is left out."""
+    """Return the addresses of the OpenAPI document; second spellings of an address are left out."""
     patterns = (*jobs_patterns, *door_patterns, *limits_patterns)
     return [pattern for pattern in patterns if "schema" not in vars(pattern.callback)["view_initkwargs"]]
 

@@ -1,4 +1,4 @@
-"""The guarantees, and the tests that prove them: read from the tests' source, none of them is imported."""
+"""The guarantees, and the tests that prove them. Tests are found in their source, without importing them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ prove: `@pytest.mark.proves("R1")`.
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A test, by its path from the root; `form`: `short`, `soak`, or both."""
+    """A test. `path`: from the repository's root; `form`: `short`, `soak` or `short and soak`."""
 
     path: str
     name: str
@@ -107,7 +107,7 @@ def guarantees_page() -> str:
 
 
 def find_proofs(root: Path) -> dict[str, list[Proof]]:
-    """By guarantee, in the order of their paths."""
+    """Return the tests by guarantee, in the order of their paths."""
     found: dict[str, list[Proof]] = defaultdict(list)
     for file in sorted((root / "tests").rglob("test_*.py")):
         for row, name, form in _proofs_of(ast.parse(file.read_text(encoding="utf-8"))):

@@ -20,7 +20,7 @@ class KnownDefect:
     """A defect that was reported in public, and the tests that fail if it is ours."""
 
     title: str
-    seen: str  # what was reported, in our own words
+    seen: str  # the reported defect, in our own words
     threads: Sequence[tuple[str, str]]  # repository and number, address
     here: str  # why it cannot happen here
     tests: Sequence[str]

@@ -17,14 +17,14 @@ from queueops.tenancy.models import Project, ProjectMove
 
 from .copying import Ciphers, Cursor, MoveError, has_secrets
 
-NAMED = 5  # of many
+NAMED = 5  # names in a message; the others are counted
 MIGRATIONS = "SELECT app || ' ' || name FROM django_migrations ORDER BY 1"
 TABLES = "SELECT to_regclass('jobs_epoch') IS NOT NULL AND to_regclass('django_migrations') IS NOT NULL"
 ARCHIVED = "SELECT count(*) FROM jobs_restoredjob WHERE project_id = %(project)s"
 POLICIES = (
     "SELECT DISTINCT retry_policy_id FROM jobs_job WHERE project_id = %(project)s AND retry_policy_id IS NOT NULL"
 )
-# The columns of a limit that give its counters and overrides their meaning.
+# The columns of a limit that say what its counters and overrides mean: they must be equal in both installations.
 MEANING = "concat_ws(' ', service, call_type, scope, model, per_model, unit, algorithm, window_seconds, reset_zone)"
 EVERY_LIMIT = f"SELECT name, {MEANING} FROM ratelimits_limit"
 OF_KEY = "key = 'project:' || %(project)s OR starts_with(key, 'project:' || %(project)s || '/')"
@@ -74,7 +74,7 @@ def epoch_of(cursor: Cursor) -> str:
 
 
 def check_installations(here: Cursor, there: Cursor) -> None:
-    """Raise MoveError unless both are installations of one version, and not the same installation."""
+    """Raise MoveError unless both databases have one version of QueueOps, and are different installations."""
     [(whole,)] = there.execute(TABLES).fetchall()
     if not whole:
         raise MoveError("The other database has no QueueOps: run manage.py migrate there.")
@@ -89,10 +89,10 @@ def check_installations(here: Cursor, there: Cursor) -> None:
 
 def is_there(project: Project, there: Cursor) -> bool:
     """
-    Whether this project is in the other installation already.
+    Whether this project has been moved to the other installation already.
 
     Raises:
-        MoveError: Another project of its id is there.
+        MoveError: Another project with its id is there.
     """
     rows = there.execute("SELECT created_at FROM tenancy_project WHERE id = %s", [project.pk]).fetchall()
     if not rows:
@@ -109,7 +109,9 @@ def check_project(project: Project, here: Cursor, there: Cursor, ciphers: Cipher
 
 
 def unserved_there(here: Cursor, there: Cursor, project_id: str) -> str:
-    """Say what keeps jobs of the project from being carried out there: no worker lives, or none knows a kind."""
+    """
+    Say why jobs of the project cannot be carried out there: no worker lives, or no worker has the handler of a kind.
+    """
     lease = settings.QUEUEOPS.lease_seconds
     served = {kind for (kind,) in there.execute(with_clocks(WORKERS), [lease]).fetchall()}
     if not served:
@@ -182,7 +184,9 @@ def _opens(cipher: Fernet | MultiFernet, token: bytes | str) -> bool:
 
 
 def _faults_of_payload_keys(project: Project, there: Cursor, theirs: Mapping[str, str]) -> Iterator[str]:
-    """Sealed payloads are copied as they are: there they are opened with the keys that sealed them."""
+    """
+    Yield what is wrong with the other installation's payload keys: it needs the keys that sealed the payloads here.
+    """
     used = keys_used(project.pk)
     if not used and not project.encrypted:
         return
@@ -200,7 +204,7 @@ def _faults_of_payload_keys(project: Project, there: Cursor, theirs: Mapping[str
 
 
 def _known_to(keys: Mapping[str, str], there: Cursor) -> bool:
-    """Whether one of the payloads sealed there opens with its key of these, or none is sealed there."""
+    """Whether any payload sealed there opens with the key that it names, or no payload is sealed there."""
     found = [TOKEN.fullmatch(text) for (text,) in there.execute(SEALED_PAYLOADS).fetchall()]
     return not found or any(one and one[1] in keys and _opens(Fernet(keys[one[1]]), one[2]) for one in found)
 

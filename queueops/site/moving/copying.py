@@ -1,4 +1,4 @@
-"""Copying a project's rows from one database into another, and comparing both."""
+"""Copies a project's rows from one database into another, and compares the copies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Cursor = psycopg.Cursor[tuple[Any, ...]]
 Say = Callable[[str], object]
 
 SAID_EVERY = 5.0  # seconds
-# Settings that show a value as the same text on both sides.
+# Settings under which both databases write a value as the same text.
 ALIKE = """
 SET LOCAL TimeZone = 'UTC';
 SET LOCAL DateStyle = 'ISO';
@@ -73,14 +73,14 @@ class Ciphers:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """How many rows of a sort there are, and a sum over their text in which their order does not count."""
+    """How many rows of a sort there are, and a sum over their text that does not depend on their order."""
 
     rows: int
     sum: str
 
 
 class Statements:
-    """A sort's statements for one project."""
+    """The SQL statements for one sort of one project's rows."""
 
     def __init__(self, sort: Sort, project_id: str, cursor: Cursor) -> None:
         self.sort = sort
@@ -114,7 +114,7 @@ class Statements:
 
     @property
     def ordered(self) -> sql.Composed:
-        """Return the SELECT in the order in which the other database numbers rows anew: that of their numbers here."""
+        """Return the SELECT, ordered by id if the other database gives the rows new ids: the order of the ids stays."""
         numbered = "id" in self.sort.leaves and self.sort.read == WHOLE
         return self.read + sql.SQL(" ORDER BY own.id" if numbered else "")
 
@@ -149,10 +149,11 @@ def look(cursor: Cursor, statements: Statements) -> Copied:
 
 def look_at_watched(cursor: Cursor, project_id: str, *, lock: bool = False) -> dict[str, list[tuple[Any, ...]]]:
     """
-    Return a number and a sum of each sort that people may change while a project is copied; secrets as they are sealed.
+    Return the number and a sum of the rows of each sort that people may change while a project is copied. Secrets count
+    in their sealed form.
 
     Args:
-        lock: Wait for changes that are being made, and let none be made until the transaction ends.
+        lock: Lock the rows: wait for changes under way, and keep others from changing them until the transaction ends.
     """
     cursor.execute(ALIKE)
     seen: dict[str, list[tuple[Any, ...]]] = {}
@@ -167,10 +168,10 @@ def look_at_watched(cursor: Cursor, project_id: str, *, lock: bool = False) -> d
 
 def copy_project(project_id: str, *, here: Cursor, there: Cursor, ciphers: Ciphers, say: Say) -> dict[str, int]:
     """
-    Copy every sort of rows in the transactions of both cursors, and compare it on both sides.
+    Copy all sorts of rows in the transactions of both cursors, and compare each sort on both sides.
 
     Raises:
-        MoveError: What came differs from what is here, or a secret opens with no key.
+        MoveError: The copy differs from the rows here, or no key opens a secret.
     """
     for cursor in (here, there):
         cursor.execute(ALIKE)
@@ -188,13 +189,13 @@ def copy_project(project_id: str, *, here: Cursor, there: Cursor, ciphers: Ciphe
                 "Something there has them already, or knows no limit that they name. Nothing was moved."
             )
         done[sort.name] = wanted.rows
-    there.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what is wrong is told before anything is switched
+    there.execute("SET CONSTRAINTS ALL IMMEDIATE")  # broken references raise here, before the project is switched
     there.execute("SELECT set_config(%s, '', true), set_config('queueops.repair', '', true)", [RESTORING])
     return done
 
 
 def _copy(statements: Statements, rows: int, *, here: Cursor, there: Cursor, ciphers: Ciphers, say: Say) -> None:
-    """COPY FROM cannot write to tables with row security: rows come by a table of the transaction's own."""
+    """Copy a sort's rows through a temporary table: COPY FROM cannot write to tables with row-level security."""
     there.execute(sql.SQL("CREATE TEMPORARY TABLE given ON COMMIT DROP AS {} WITH NO DATA").format(statements.read))
     told = time.monotonic()
     source = sql.SQL("COPY ({}) TO STDOUT").format(statements.ordered)
@@ -251,7 +252,7 @@ def _opened(
 
 def make_parts(project_id: str, *, here: Cursor, there: Cursor) -> None:
     """
-    Make the partitions of the log there that the project's events need, so that retention drops them in their time.
+    Make the partitions of the log that the project's events need there, so that retention can drop them by day.
     """
     days = here.execute(
         "SELECT DISTINCT (created_at AT TIME ZONE 'UTC')::date FROM jobs_jobevent WHERE project_id = %s", [project_id]
@@ -268,7 +269,7 @@ def make_parts(project_id: str, *, here: Cursor, there: Cursor) -> None:
         if found:
             continue
         part, table = sql.Identifier(name), sql.Identifier(EVENTS.table)
-        # If rows of the day came while it had no partition, they are in the default one, which takes these rows, too.
+        # If the default partition already has rows of the day, no other can be attached: it takes these rows, too.
         with suppress(psycopg.errors.CheckViolation), there.connection.transaction():
             there.execute("SET LOCAL lock_timeout = '10s'")
             there.execute(sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING DEFAULTS)").format(part, table))

@@ -1,10 +1,10 @@
 """
 Moving a project to another installation: pause, copy, verify, switch.
 
-One transaction there takes all rows; it commits after this side has said that the project lives there. A move that is
-stopped thus leaves nothing there, and at no moment do two installations carry out the same jobs. After a cut between
-the two commits the project runs nowhere. The same command then finishes the move: nothing changes a project here that
-has moved.
+One transaction in the other database writes all rows. It commits after this database has committed that the project
+lives there. A move that is stopped before thus leaves nothing there, and two installations never carry out the same
+jobs. After a cut between the two commits the project runs nowhere. The same command then finishes the move: its rows
+here are unchanged, because nothing changes a project that has moved.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ VALUES (%s, %s, 'move_project', %s, %s, %s, '', '')
 class Outcome:
     """
     Attributes:
-        rows: The rows that were moved, or would be, by their sort.
+        rows: How many rows were moved, or would be, by sort.
         stored, stored_bytes: Jobs whose results are in the result store, and the size of these results.
-        finished: An earlier call had moved it: there was nothing left to do.
-        unserved: What keeps its jobs from being carried out there, in a sentence; empty: nothing does.
+        finished: An earlier call had moved the project; nothing was left to do.
+        unserved: Why its jobs cannot be carried out there, in a sentence; empty: they can.
     """
 
     rows: dict[str, int]
@@ -100,14 +100,15 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
     """
     Move a project to the installation of another database.
 
-    A call that was cut off is done again: it finishes, or begins anew.
+    If a call was cut off, call it again: it finishes the move, or begins anew.
 
     Args:
-        address: Of the other installation, as callers are told it; may be empty.
-        wait_seconds: How long jobs that run, and requests under way, may take to end.
+        address: The other installation's address, which callers are told; may be empty.
+        wait_seconds: How long running jobs, and requests under way, may take to end.
 
     Raises:
-        MoveError: It cannot be moved; it goes on here, and nothing is there.
+        MoveError: The project cannot be moved, has moved to another installation already, or the move was cut off. A
+            project that cannot be moved goes on here. After a cut, repeat the call or abort the move.
     """
     with _both(url) as (here, there):
         project = _project(project_id)
@@ -136,7 +137,7 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
                 )
                 there.execute("SELECT pg_notify(%s, '')", [Channel.READY.value])
                 say("switching ...")
-                begun = False  # from here on it is undone by nobody
+                begun = False  # from here on an error no longer undoes the move: this side may have committed
                 if project.move != ProjectMove.MOVED:
                     try:
                         _switch(project_id, address, moment, seen=seen, rows=rows)
@@ -155,13 +156,13 @@ def abort_move(project_id: str, *, url: str = "") -> bool:
     Let a project whose move was cut off go on here.
 
     Args:
-        url: Of the other database: needed where the project is said to have moved, to see that it did not come there.
+        url: The other database's URL. It is needed if the project counts as moved here, to check that it is not there.
 
     Returns:
         Whether there was a move.
 
     Raises:
-        MoveError: It has moved.
+        MoveError: The project has moved, this cannot be checked, or there is no such project.
     """
     project = _project(project_id)
     if project.move == ProjectMove.MOVED:
@@ -211,7 +212,8 @@ def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: S
 
 def _all_is_noted(project_id: str) -> bool:
     """
-    Whether webhooks that hear of jobs know of all ended jobs: the other installation does not look for them in its log.
+    Whether all ended jobs are noted for the project's webhooks: the other installation does not look for ended jobs in
+    its log.
     """
     if not Webhook.objects.filter(project=project_id, enabled=True, hears_jobs=True).exists():
         return True
@@ -223,10 +225,11 @@ def _all_is_noted(project_id: str) -> bool:
 
 
 def _switch(project_id: str, address: str, moment: datetime, *, seen: dict[str, Any], rows: dict[str, int]) -> None:
-    """Say here that the project lives there, unless something came in or was changed since the copy's moment."""
+    """Mark the project as moved, unless something came in or was changed since `moment`, when the copy began."""
     with transaction.atomic(durable=True), _told_before_the_commit():
         _look_for_changes(project_id, seen, lock=True)
-        # Waits for transactions that hold the project since they changed it, as the audit trail makes them do.
+        # This waits for transactions that changed the project: the audit trail makes them hold its row
+        # (hold_projects.sql).
         Project.objects.select_for_update().get(pk=project_id)
         since = {"project_id": project_id, "created_at__gt": moment}
         came = {
@@ -268,7 +271,8 @@ def _look_for_changes(project_id: str, seen: dict[str, Any], *, lock: bool = Fal
 @contextmanager
 def _told_before_the_commit() -> Iterator[None]:
     """
-    Report that an error of the database before the commit, such as a deadlock with somebody's change, switched nothing.
+    Turn an error of the database before the commit, such as a deadlock with somebody's change, into a MoveError that
+    says that nothing was moved.
     """
     try:
         yield
@@ -277,7 +281,7 @@ def _told_before_the_commit() -> Iterator[None]:
 
 
 def _keep_pause_by_hand(project_id: str, there: Cursor) -> None:
-    """A pause that somebody set before the move goes with the project."""
+    """Copy a pause that somebody set before the move to the other installation."""
     for switch in PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=project_id, window=None).exclude(
         paused_by=ACTOR
     ):
@@ -306,7 +310,7 @@ def _connect_here(options: dict[str, Any]) -> psycopg.Connection:
 
 @contextmanager
 def _both(url: str) -> Iterator[tuple[Cursor, Cursor]]:
-    """A cursor here and one there, each of a connection of its own that sees all rows; errors in words."""
+    """Open a cursor in each database, on direct connections that see all rows. Database errors become MoveError."""
     options: dict[str, Any] = {"application_name": "queueops move"}
     try:
         there = psycopg.connect(url, **{**PATIENCE, **options}, autocommit=True)

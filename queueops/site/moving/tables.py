@@ -1,7 +1,7 @@
 """
-The parts of a project: which rows of which tables go with it to another installation, and in what order.
+The parts of a project: which rows of which tables move with it to another installation, and in what order.
 
-Features name the rows of their own tables in their records.
+Each feature names the rows of its own tables in its `moves` and `stays`.
 """
 
 # ruff: noqa: S608 - put together from our own words
@@ -14,7 +14,7 @@ from dataclasses import replace
 from jobs.features import FEATURES
 from queueops.core.moved_rows import NUMBERED, OF_KEY, OF_PROJECT, PROJECT, SEALED, Sort
 
-# The guard of the states lets in ended jobs and queued jobs; other jobs are moved to their state afterwards.
+# The trigger on job states lets only ended and queued jobs be inserted; other jobs get their state by an UPDATE.
 JOBS = (
     """
 INSERT INTO jobs_job ({columns}, pool)
@@ -47,7 +47,7 @@ SORTS = (
         " FROM tenancy_credential_projects AS allowed JOIN tenancy_credential AS own ON own.id = allowed.credential_id"
         f" WHERE allowed.project_id = {PROJECT}",
         write=(
-            f"{SEALED} ON CONFLICT (name) DO NOTHING",  # another project that has moved here uses it
+            f"{SEALED} ON CONFLICT (name) DO NOTHING",  # it is there if another moved project uses it
             (
                 "INSERT INTO tenancy_credential_projects (credential_id, project_id)"
                 f" SELECT own.id, {PROJECT} FROM given JOIN tenancy_credential AS own USING (name)"
@@ -56,7 +56,8 @@ SORTS = (
         known_by="name",
         is_watched=True,
     ),
-    # The pools themselves are there already, with keys of their own: they may be of other projects, too.
+    # The pools are not moved: they are there already, with credentials of their own, because other projects may use
+    # them.
     Sort(
         "use of credential pools",
         "tenancy_credentialpool_projects",
@@ -74,7 +75,7 @@ SORTS = (
     Sort("user labels", "tenancy_userlabel", is_watched=True),
     *(sort for feature in FEATURES for sort in feature.moves if not sort.names_jobs),
     Sort("batches", "jobs_batch"),
-    # A token of the other installation's proves nothing here, where claims count on from their own.
+    # Fencing tokens are left out: the other installation gives its own.
     Sort("jobs", "jobs_job", leaves=frozenset({"pool", "fencing_token"}), write=JOBS),
     Sort("tags", "jobs_tag"),
     Sort("dead letters", "jobs_deadletter", is_watched=True),
@@ -133,12 +134,12 @@ SORTS = (
             ),
         ),
     ),
-    # Last: from its first row on, the other installation's live pages wait for the end of the transaction.
+    # Events come last: from the first on, the other installation's live pages wait for the end of the transaction.
     Sort("events", "jobs_jobevent", leaves=frozenset({"id", "xid"})),
 )
 
-# The sorts that people may change while a project is paused. Two things that change by themselves are left out: the
-# time of a key's last use, and resolved dead letters, which house-keeping deletes.
+# The sorts that people may change while a project is paused. Two things that change without people are left out: when a
+# key was last used, and resolved dead letters, which house-keeping deletes.
 WATCHED = tuple(
     replace(
         sort,
@@ -149,7 +150,7 @@ WATCHED = tuple(
     if sort.is_watched
 )
 
-# Tables that know projects, or hold rows of some, and stay: with the reason that people are told.
+# Tables with rows of projects that are not moved, each with the reason that people are shown.
 STAYS: Mapping[str, str] = {
     **{table: reason for feature in FEATURES for table, reason in feature.stays.items()},
     "access_personaltoken": "personal tokens: people make others there",

@@ -68,7 +68,7 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]
         self.fields["new_secret"].help_text = f"{SHAPES} {kept}"
 
     def clean_new_secret(self) -> bytes | None:
-        """The secret encrypted; None: the stored one stays."""
+        """Return the new secret, encrypted; None: the stored secret stays."""
         given = self.cleaned_data["new_secret"]
         if not given:
             return None
@@ -118,14 +118,14 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]
         return str(self.cleaned_data["placement_name"]).strip()
 
     def clean(self) -> dict[str, Any]:
-        """Hold the secret against the way in which http.request is to show it."""
+        """Check that http.request can send the secret in the chosen placement."""
         given: dict[str, Any] = super().clean() or self.cleaned_data
         if not given.get("hosts") or self.errors:
             return given
         try:
             secret = unseal(given["new_secret"] or bytes(self.instance.secret))
         except (InvalidToken, CredentialKeysMissing):
-            return given  # the doctor tells of it
+            return given  # manage.py doctor reports it
         field, fault = why_not_shown(given["placement"], given["placement_name"], secret, given["hosts"])
         if fault:
             self.add_error(field, fault)
@@ -210,13 +210,13 @@ class CredentialAdmin(QueueAdmin):
         audited_before.set(request, _audited(Credential.objects.get(pk=obj.pk)) if change else None)
         sealed = form.cleaned_data["new_secret"]
         if sealed is None:
-            # Only what the form shows: a rotation may write the secret meanwhile.
+            # Only the form's fields: otherwise this would overwrite a secret that a rotation writes meanwhile.
             obj.save(update_fields=[name for name in AUDITED if name != "name"])
             return
         obj.secret = sealed
         if change:
             obj.rotated_at = Now()
-            refusals.forgive([obj.name])  # they were of the secret before
+            refusals.forgive([obj.name])  # they were refusals of the earlier secret
             pools.forget()
             notify(Channel.READY)
         super().save_model(request, obj, form, change)
@@ -257,7 +257,7 @@ class CredentialAdmin(QueueAdmin):
 
 
 def _audited(credential: Credential) -> dict[str, Any]:
-    """Return what the audit trail keeps; the secret is no part of it."""
+    """Return the values for the audit trail, without the secret."""
     projects = sorted(credential.projects.values_list("pk", flat=True))
     settings = [[one.model, one.takes] for one in CredentialSetting.objects.filter(credential=credential)]
     told = {"settings": settings} if settings else {}

@@ -47,7 +47,7 @@ class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
         self.known_url = stored
         kept = "Empty: the one stored stays as it is." if self.has_secret else "Stored encrypted and never shown again."
         self.fields["new_secret"].help_text = f"Where tokens are signed with HS256, instead of published keys. {kept}"
-        self.written: dict[str, Any] = {}  # besides what the form shows
+        self.written: dict[str, Any] = {}  # columns to save besides the form's fields
 
     def clean_issuer(self) -> str:
         given: str = self.cleaned_data["issuer"]
@@ -68,7 +68,7 @@ class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
         return given
 
     def clean_new_secret(self) -> bytes | None:
-        """The secret encrypted; None: the stored one stays."""
+        """Return the new secret, encrypted; None: the stored secret stays."""
         given: str = self.cleaned_data["new_secret"]
         if not given:
             return None

@@ -78,7 +78,7 @@ def _try_token(ids: Sequence[int], *, actor: str, token: str) -> VerbOutcome:
 
 
 def _told(token: str) -> str:
-    """Return what a token says of itself, for whoever has to find the mistake."""
+    """Return the token's header and claims in words, to find the mistake."""
     try:
         header, claims = read_unverified(token)
     except InvalidToken:
@@ -149,7 +149,7 @@ class IssuerAdmin(QueueAdmin):
         return super().get_queryset(request).defer("secret")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Issuer | None = None) -> tuple[str, ...]:
-        # Users are known by the issuer's name, and their work is the project's.
+        # Users' ids derive from the issuer's name, and their rows belong to the project.
         return (*self.readonly_fields, "project", "issuer") if obj else self.readonly_fields
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
@@ -172,7 +172,7 @@ class IssuerAdmin(QueueAdmin):
         before = _audited(Issuer.objects.get(pk=obj.pk)) if change else None
         for name, value in form.written.items():
             setattr(obj, name, value)
-        # Only what the form shows and means: keys may be fetched and the secret rotated meanwhile.
+        # Only the form's columns: otherwise this would overwrite keys fetched, or a secret rotated, meanwhile.
         obj.save(
             update_fields=[*(name for name in AUDITED if name in form.cleaned_data), *form.written] if change else None
         )
@@ -227,5 +227,5 @@ class IssuerAdmin(QueueAdmin):
 
 
 def _audited(issuer: Issuer) -> dict[str, Any]:
-    """Return what the audit trail keeps; the secret is no part of it."""
+    """Return the values for the audit trail, without the secret."""
     return {name: getattr(issuer, name) for name in AUDITED}

@@ -48,7 +48,7 @@ class ProjectAdmin(AuditedMixin, QueueAdmin):
         return ("id",) if obj else ()
 
     def has_delete_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
-        return False  # its jobs name it, and looking for them would read the whole table
+        return False  # jobs name their project, and looking for them would read the whole table
 
     @display(description="read by", label={"everybody": "warning"})  # type: ignore[untyped-decorator]
     def read_by(self, project: Project) -> str:

@@ -67,13 +67,14 @@ class Caller:
     On whose behalf a request is carried out: `request.auth` of every authenticated request.
 
     Attributes:
-        actor: `key:<prefix>`, `token:<issuer>:<user>`, `user:<pk>` or `anonymous`, as services and the audit log want.
-        identity: Whose requests are throttled together.
-        scopes: Of the key or the issuer; empty for operators, who have permissions instead.
+        actor: `key:<prefix>`, `token:<issuer>:<user>`, `user:<pk>` or `anonymous`, as services and the audit trail
+            expect.
+        identity: Requests with the same identity are throttled together.
+        scopes: The scopes of the key or the issuer; empty for operators, who have permissions instead.
         operator: The signed-in user; None for all others.
-        user_id: The end user who calls, and who sees and does only what is theirs; None: everybody's of the project.
+        user_id: The end user who calls, confined to their own rows; None: the caller has all rows of the project.
         requests_per_minute: None: QUEUEOPS_REQUESTS_PER_MINUTE.
-        confined: An operator who sees this project alone.
+        confined: Whether an operator sees this project alone.
     """
 
     project_id: str
@@ -87,7 +88,7 @@ class Caller:
 
     @property
     def sees_all(self) -> bool:
-        """Whether it may see and change what counts for several projects, as far as its permissions go."""
+        """Whether the caller may see and change what concerns several projects, as far as their permissions go."""
         return self.operator is not None and not self.confined
 
     @property
@@ -118,7 +119,7 @@ class ProducerKeyAuthentication(BaseAuthentication):
         pk, project_id, prefix, scopes, requests_per_minute, unused_lately, *move = found
         refuse_moved(project_id, *move, reads=_reads(request))
         if unused_lately:
-            # Filtered again: parallel requests would each write the row.
+            # Filtered again: otherwise each of several parallel requests would write the row.
             ProducerKey.objects.filter(UNUSED_LATELY, pk=pk).update(last_used_at=Now())
         caller = Caller(
             project_id=project_id,
@@ -137,7 +138,8 @@ class TokenAuthentication(BaseAuthentication):
     """
     `Authorization: Bearer <JWT>` of an issuer that a project trusts.
 
-    The issuer is looked up on every request and never cached, so that the tokens of one turned off are refused at once.
+    The issuer is looked up on every request and never cached, so that tokens of a disabled issuer are refused at
+    once.
     """
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
@@ -147,7 +149,7 @@ class TokenAuthentication(BaseAuthentication):
         try:
             token = verify_token(presented)
         except InvalidToken:
-            # Expired ones are not counted: they were genuine, and the users of one office share an address.
+            # Expired tokens are not counted: they were genuine, and the users of one office share an address.
             if wait_seconds := bad_keys.take(client_address(request)):
                 raise TooManyBadKeys(wait_seconds) from None
             raise
@@ -184,18 +186,18 @@ class OperatorSessionAuthentication(SessionAuthentication):
         return user, Caller(project_id=project_id, actor=actor, identity=actor, operator=user)
 
     def enforce_csrf(self, request: Request) -> None:
-        # The header has the token. To look for it in a form would read the body, and the view would find an empty one.
+        # The token is in the header. Django would look for it in a form first and read the body, which the view needs.
         bodiless = copy(request._request)  # noqa: SLF001 - no public name for it
         bodiless.POST = QueryDict()
-        super().enforce_csrf(bodiless)  # type: ignore[arg-type]  # it reads nothing else than Django's has
+        super().enforce_csrf(bodiless)  # type: ignore[arg-type]  # it uses only what Django's request has
 
 
 class AnonymousAuthentication(BaseAuthentication):
     """
-    Authenticates nobody in particular, to read what a project shows to everybody.
+    Lets a request without credentials read what a project shows to everybody.
 
-    This needs a view that says `for_anonymous`. Anywhere else, and for other projects, the answer is that of a request
-    without credentials: it does not tell which projects there are.
+    The view must set `for_anonymous`. In other views, and for other projects, the request is answered as one without
+    credentials: the answer does not tell which projects exist.
     """
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
@@ -230,7 +232,9 @@ def _named_project(request: Request) -> str | None:
 
 
 def find_key(digest: str) -> tuple[Any, ...] | None:
-    """Look a usable key up: its pk, project, prefix, scopes, rate, and whether it was unused for a minute."""
+    """
+    Return a usable key's pk, project, prefix, scopes, rate, whether it was unused for a minute, and its project's move.
+    """
     statement, parameters = _look_up()
     with hot_cursor() as cursor:
         cursor.execute(statement, [digest if value == DIGEST_PLACE else value for value in parameters])
@@ -239,7 +243,7 @@ def find_key(digest: str) -> tuple[Any, ...] | None:
 
 @cache
 def _look_up() -> tuple[bytes, tuple[Any, ...]]:
-    """The look-up's SQL, written by the ORM once: that takes longer than running it."""
+    """Return the look-up's SQL. The ORM writes it once, because writing takes longer than running it."""
     rows = (
         ProducerKey.objects.usable()
         .annotate(unused_lately=ExpressionWrapper(UNUSED_LATELY, output_field=BooleanField()))
@@ -259,7 +263,7 @@ def presented_key(request: Request) -> str | None:
 
 
 def is_token(credentials: str) -> bool:
-    """Whether it is meant as a token (JWT) rather than a key, which holds no dot."""
+    """Whether the credentials are meant as a token (JWT) rather than a key, which has no dot."""
     return "." in credentials and not credentials.startswith(KEY_PREFIX)
 
 

@@ -1,7 +1,7 @@
 """
-The public keys that issuers publish (JWKS): fetched, kept, and fetched again when a token names one that is not known.
+The public keys that issuers publish (JWKS): fetched, stored, and fetched again when a token names an unknown key.
 
-They are kept in the issuer's row. All web processes thus share one fetch and one cool-down, a restart while the
+The keys are stored in the issuer's row. All web processes thus share one fetch and one cool-down, a restart while the
 endpoint is down loses nothing, and an operator sees the keys in use.
 """
 
@@ -31,13 +31,13 @@ from queueops.tenancy.models import Issuer
 
 from .issuers import KnownIssuer, read_issuer
 
-FRESH_SECONDS = 600  # so long a key that its issuer withdrew may still be taken
-COOL_DOWN_SECONDS = 30  # between two fetches, whatever tokens name; so long a new key may be refused
-USABLE_SECONDS = 86_400  # so long the last keys are used while the endpoint is down
+FRESH_SECONDS = 600  # how long a key that its issuer withdrew may still be accepted
+COOL_DOWN_SECONDS = 30  # between two fetches, whatever keys tokens name: how long a new key may be refused
+USABLE_SECONDS = 86_400  # how long the last keys are used while the endpoint is down
 FETCH_TIMEOUT_SECONDS = 5.0
 MAX_JWKS_BYTES = 256_000
 MAX_PUBLISHED_KEYS = 50
-MIN_RSA_BITS, MAX_RSA_BITS = 2048, 8192  # below: broken; above: each check takes milliseconds
+MIN_RSA_BITS, MAX_RSA_BITS = 2048, 8192  # shorter keys are broken; with longer ones each check takes milliseconds
 
 # The parts of a published key that are kept, by its type. Anything else, a private part above all, is left out.
 PUBLIC_PARTS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y")}
@@ -47,7 +47,7 @@ MAX_FETCH_SECONDS = FETCH_TIMEOUT_SECONDS + 1
 RETRY_SECONDS = 2
 
 _fetching: dict[int, threading.Lock] = {}
-# Requests that fetch, or wait for it, keep a thread each; all others are told to come back.
+# Each request that fetches keys, or waits for them, holds a thread: more requests than this are told to come back.
 SEATS = 8
 _seats = threading.BoundedSemaphore(SEATS)
 
@@ -79,12 +79,12 @@ def key_of(issuer: KnownIssuer, kid: str | None, *, may_fetch: bool = True) -> P
     """
     Return the key that a token names; None: its issuer has no such key.
 
-    An unknown name, or keys that are no longer fresh, cost at most one fetch in COOL_DOWN_SECONDS, in all processes
-    together. Only a caller without a key waits for a fetch that another has begun.
+    Unknown names and keys that are no longer fresh cause at most one fetch in COOL_DOWN_SECONDS, in all processes
+    together. A request waits for another request's fetch only if the stored keys do not have its key.
 
     Raises:
-        IssuerKeysUnavailable: The issuer's keys are not known, or too old, or are being fetched elsewhere; or they
-            would have to be fetched, and may not.
+        IssuerKeysUnavailable: The issuer's keys are unknown or too old, or are being fetched elsewhere; or they must be
+            fetched, but `may_fetch` is off.
     """
     found = _find(issuer, kid) if _are_usable(issuer) else None
     if found is not None and issuer.fetched_seconds_ago < FRESH_SECONDS:
@@ -109,7 +109,7 @@ def _are_usable(issuer: KnownIssuer) -> bool:
 
 
 def _find(issuer: KnownIssuer, kid: str | None) -> PublishedKey | None:
-    """Return the key of that name; a token that names none is taken to mean the only key there is."""
+    """Return the key of this name. A token without a name gets the issuer's key if there is only one."""
     if kid is None:
         named = issuer.jwks if len(issuer.jwks) == 1 else []
     else:
@@ -122,7 +122,7 @@ def fetch_keys(issuer_id: int, jwks_url: str) -> int:
     Fetch and store an issuer's keys now, whenever they were fetched last.
 
     Returns:
-        How many can be used.
+        How many keys can be used.
 
     Raises:
         OutboundRefused, OutboundFailed, BadKeySet: The keys stay as they were; the row says why.
@@ -134,17 +134,17 @@ def fetch_keys(issuer_id: int, jwks_url: str) -> int:
     except QueueOpsError as error:
         row.update(jwks_error=error.message[:300])
         raise
-    # Guarded by the address: keys of an address that was replaced meanwhile must not come back.
+    # `row` is filtered by the address: keys of an address that was replaced meanwhile must not be stored.
     row.update(jwks=jwks, jwks_fetched_at=Now(), jwks_error="")
     return len(jwks)
 
 
 def read_key_set(body: bytes) -> list[dict[str, str]]:
     """
-    Return what is kept of a published set: the public parts of each key that tokens may be signed with.
+    Return the part of a published set that is stored: the public parts of each key that tokens may be signed with.
 
     Raises:
-        BadKeySet: It is no such set, or holds no key for RS256 or ES256.
+        BadKeySet: The body is no key set, or has no key for RS256 or ES256.
     """
     try:
         published = json.loads(body)["keys"]
@@ -180,7 +180,7 @@ def _can_check(jwk: dict[str, str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _as_key(jwk: str) -> PublishedKey:
-    """The key of a JWK as text: making one takes longer than checking a token with it."""
+    """Return the key of a JWK given as text; cached, because parsing it takes longer than checking a token with it."""
     algorithm = ALGORITHMS[json.loads(jwk)["kty"]]
     return PublishedKey(algorithm, jwt.PyJWK.from_json(jwk, algorithm).key)
 
@@ -215,7 +215,7 @@ def _fetch(jwks_url: str) -> bytes:
 
 
 def give_connection_back() -> None:
-    """Give the connection back: otherwise a slow endpoint would keep the pool's connections from all other requests."""
+    """Return the connection to the pool: otherwise requests that wait for a slow endpoint would hold all of them."""
     if not connection.in_atomic_block:
         connection.close()
 
@@ -225,7 +225,7 @@ def _refreshed(issuer: KnownIssuer, *, may_wait: bool) -> KnownIssuer:
     Return the issuer with its keys once they were fetched, by this request or by another.
 
     Raises:
-        IssuerKeysUnavailable: Too many wait already, or the fetch did not end in time.
+        IssuerKeysUnavailable: Too many requests wait already, or the fetch did not end in time.
     """
     if issuer.tried_seconds_ago < COOL_DOWN_SECONDS and not _is_being_fetched(issuer):
         return issuer
@@ -247,7 +247,7 @@ def _refreshed(issuer: KnownIssuer, *, may_wait: bool) -> KnownIssuer:
 
 
 def _is_being_fetched(issuer: KnownIssuer) -> bool:
-    """By another process, perhaps: it has tried, and neither succeeded nor failed yet."""
+    """Whether a fetch, perhaps another process's, has begun lately and neither succeeded nor failed yet."""
     is_open = issuer.tried_seconds_ago < issuer.fetched_seconds_ago and not issuer.has_failed
     return is_open and issuer.tried_seconds_ago < MAX_FETCH_SECONDS
 
@@ -263,7 +263,7 @@ def _seat() -> Iterator[None]:
 
 
 def _claim_fetch(issuer: KnownIssuer) -> bool:
-    """Whether this process is to fetch: nobody has done so within the cool-down."""
+    """Claim the next fetch for this process; False: somebody has begun one within the cool-down."""
     row = Issuer.objects.filter(pk=issuer.id, jwks_url=issuer.jwks_url)
     rested = Q(jwks_tried_at=None) | Q(jwks_tried_at__lt=Now() - timedelta(seconds=COOL_DOWN_SECONDS))
     return bool(row.filter(rested).update(jwks_tried_at=Now(), jwks_error=""))

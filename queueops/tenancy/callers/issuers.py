@@ -1,4 +1,4 @@
-"""An issuer as it is when a token comes: read for every request, so that one turned off is refused at once."""
+"""Issuers, read from the database for each request with a token: tokens of a disabled issuer are refused at once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NEVER = float("inf")
 @dataclass(frozen=True, slots=True)
 class KnownIssuer:
     """
-    An issuer as its row had it.
+    An issuer, as its row was read.
 
     Attributes:
-        secret: Sealed; None: it publishes keys.
+        secret: The sealed shared secret; None: the issuer publishes keys.
         jwks: The public keys that were fetched last, each with its parts.
-        fetched_seconds_ago, tried_seconds_ago: When they were fetched, and when that was last tried.
-        has_failed: The last try.
+        fetched_seconds_ago, tried_seconds_ago: Since the keys were fetched, and since a fetch was last begun.
+        has_failed: Whether the last fetch failed.
         move: Whether its project has moved to another installation, and where.
     """
 
@@ -43,14 +43,14 @@ class KnownIssuer:
 
 
 def find_issuer(name: str) -> KnownIssuer | None:
-    """The enabled issuer that tokens name in `iss`."""
+    """Return the enabled issuer that tokens name in `iss`; None: there is none."""
     if not (name.isascii() and name.isprintable()):
         return None  # PostgreSQL takes neither NUL nor lone surrogates
     return _read(issuer=name, enabled=True)
 
 
 def read_issuer(pk: int) -> KnownIssuer | None:
-    """An issuer, enabled or not."""
+    """Return an issuer, enabled or not; None: it was deleted."""
     return _read(pk=pk)
 
 

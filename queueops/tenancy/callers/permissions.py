@@ -37,7 +37,7 @@ class NotForUsers(QueueOpsError):
 
 
 class Need(NamedTuple):
-    """The need of a method: this scope of a key, this permission of an operator."""
+    """The need of a method: a scope for callers with a key or token, a permission for operators."""
 
     scope: Scope
     permission: str
@@ -45,8 +45,8 @@ class Need(NamedTuple):
 
 class MeetsNeed(BasePermission):
     """
-    Views say in `needs` what each of their methods needs; one that says nothing raises a KeyError. End users are let in
-    only where the view says `for_users`: that it shows and changes nothing but what is theirs.
+    Lets a caller in who meets the need of the view's method. A method that is missing in the view's `needs` raises a
+    KeyError. End users are let in only if the view sets `for_users`: it then shows and changes only their own rows.
     """
 
     def has_permission(self, request: Request, view: Any) -> bool:
@@ -54,7 +54,7 @@ class MeetsNeed(BasePermission):
         if not isinstance(caller, Caller):
             return False
         method = "GET" if request.method == "HEAD" else request.method or ""
-        # Only HTTP's own methods count: the attribute `query` of a view is no handler of QUERY.
+        # Only HTTP's methods count: an attribute `query` of a view does not handle a method QUERY.
         if method != "OPTIONS" and method.lower() in view.http_method_names and hasattr(view, method.lower()):
             if caller.user_id is not None and not view.for_users:
                 raise NotForUsers
@@ -64,11 +64,11 @@ class MeetsNeed(BasePermission):
 
 def sees_secrets(actor: str) -> bool:
     """
-    Whether this caller is shown the secrets in what jobs hold and providers said: the one rule, for every surface.
+    Whether this caller is shown secrets in jobs' contents and providers' answers: one rule for the API and all pages.
 
-    A project's key is: its producers sent them. Nobody else is. People look over each other's shoulders. An end user is
-    shown jobs into which the app's backend put its own credentials. Anonymous readers are anybody. People get the
-    secrets by an export alone; it has a permission of its own and is audited.
+    Only a caller with a project's key is: its producers sent the secrets. People are not, because others can see their
+    screens. End users are not: their jobs may hold credentials of the app's backend. Anonymous readers may be anybody.
+    People get the secrets only by an export, which needs a permission of its own and is audited.
 
     Args:
         actor: As in `Caller.actor`.
@@ -78,10 +78,10 @@ def sees_secrets(actor: str) -> bool:
 
 def sees_tracebacks(caller: Caller) -> bool:
     """
-    Whether this caller, who may see the job, is also shown where its handler's code broke.
+    Whether this caller, who may see the job, is also shown the traceback of its handler.
 
-    People with a session are: they mend it. Producers, end users and anonymous readers are not: the code is the
-    operator's, and none of their business.
+    People with a session are: they repair the handler. Producers, end users and anonymous readers are not: the code is
+    the operator's.
     """
     return caller.operator is not None
 

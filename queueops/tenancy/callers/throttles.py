@@ -1,8 +1,8 @@
 """
 How often one caller may ask.
 
-Counted in each web process for itself: two processes let twice as much through. That protects a
-process from one caller without asking the database before every request.
+Each web process counts for itself: two processes let twice as much through. That protects a process from one caller
+without a query before every request.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ class TooManyBadKeys(Throttled):
     extra_detail_singular = extra_detail_plural = ""
 
 
-# By address, counted only after a look-up failed: nobody's valid key is refused for a neighbour's guesses.
+# By address, counted only after a look-up failed: a valid key is never refused because of a neighbour's guesses.
 bad_keys = Rate(BAD_KEYS_PER_MINUTE)
 
 
 class CallerThrottle(BaseThrottle):
     """
-    Allow QUEUEOPS_REQUESTS_PER_MINUTE to each operator, each key without its own rate, and each address that is
-    neither. Allow QUEUEOPS_USER_REQUESTS_PER_MINUTE to each end user, and to each address without credentials.
+    Throttles each caller to a number of requests a minute: a key to its own rate, if it has one. Other keys, operators,
+    and addresses without a caller get QUEUEOPS_REQUESTS_PER_MINUTE. End users, and addresses that read anonymously, get
+    QUEUEOPS_USER_REQUESTS_PER_MINUTE.
     """
 
     rate = Rate(settings.QUEUEOPS.requests_per_minute)

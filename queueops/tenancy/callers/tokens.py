@@ -1,8 +1,8 @@
 """
-Tokens of end users (JWT): whether one is genuine, and whom it stands for.
+Tokens of end users (JWT): checks whether a token is genuine, and which user it stands for.
 
-The issuer's row alone fixes what may be trusted: the key, the algorithm, the audience. The token's own header is read
-only for the name of its key, to choose among the keys that the issuer is known to have.
+The issuer's row alone says what is trusted: the key, the algorithm, the audience. The token's own header is read only
+for the name of its key, to choose among the issuer's known keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 MAX_TOKEN_CHARACTERS = 8_192
 MAX_SUBJECT_CHARACTERS = 255  # OpenID Connect allows no more
-UNREADABLE_SECONDS = 60  # a person has to help
+UNREADABLE_SECONDS = 60  # until a retry; a person must set the missing key first
 MIN_SECRET_BYTES = 32  # RFC 7518: as long as the digest
 SECRET_ENTRY = "hs256"  # noqa: S105 - in the sealed object
 
@@ -70,7 +70,7 @@ class VerifiedToken:
     A genuine token.
 
     Attributes:
-        expires_at: Seconds since 1970 until which it is accepted: the issuer's leeway is in it.
+        expires_at: Until when the token is accepted, the issuer's leeway included; seconds since 1970.
     """
 
     issuer: KnownIssuer
@@ -84,7 +84,7 @@ def verify_token(token: str, *, may_fetch: bool = True) -> VerifiedToken:
     Check a token against the enabled issuer that it names.
 
     Args:
-        may_fetch: Keys of the issuer that are not known here; seconds may pass.
+        may_fetch: Whether unknown keys of the issuer may be fetched, which may take seconds.
 
     Raises:
         InvalidToken, ExpiredToken, IssuerKeysUnavailable, CredentialKeysMissing
@@ -98,10 +98,10 @@ def verify_token(token: str, *, may_fetch: bool = True) -> VerifiedToken:
 
 def check_token(token: str, issuer: KnownIssuer, *, may_fetch: bool = True) -> VerifiedToken:
     """
-    Check a token as one of this issuer.
+    Check whether a token is this issuer's and valid.
 
     Raises:
-        As `verify_token`.
+        The errors of `verify_token`.
     """
     header, _ = read_unverified(token)
     key = _key(issuer, header, may_fetch=may_fetch)
@@ -125,10 +125,10 @@ def check_token(token: str, issuer: KnownIssuer, *, may_fetch: bool = True) -> V
 
 def read_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """
-    Return header and claims as anybody could have written them.
+    Return header and claims unchecked: anybody could have written them.
 
     Raises:
-        InvalidToken: It is no token at all, or longer than any should be.
+        InvalidToken: The text is no JWT, or is longer than MAX_TOKEN_CHARACTERS.
     """
     if len(token) > MAX_TOKEN_CHARACTERS:
         raise InvalidToken(f"The token is longer than {MAX_TOKEN_CHARACTERS:,} characters.", reason="too_long")
@@ -141,9 +141,9 @@ def read_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def user_of(issuer: str, subject: str) -> UUID:
     """
-    Return the user that a token's `sub` stands for: itself, if it is a UUID as it is usually written.
+    Return the user that a token's `sub` stands for: the `sub` itself, if it is a UUID in the usual form.
 
-    Any other is mapped, always to the same: `uuid5(NAMESPACE_URL, "<iss> <sub>")`.
+    Any other `sub` is always mapped to the same UUID: `uuid5(NAMESPACE_URL, "<iss> <sub>")`.
 
     Raises:
         InvalidToken

@@ -1,7 +1,7 @@
 """
 Where `http.request` may show a credential, and how: its hosts and its placement. Pure.
 
-A host is a name or an address; `*.example.org` stands for every name below that one, and not for itself.
+A host is a name or an address; `*.example.org` stands for every name below example.org, but not for example.org.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 def read_host(text: str) -> str:
     """
-    Return a host as it is compared: in small letters, without a last dot, international names in ASCII.
+    Return a host in the form that is compared: lower case, no trailing dot, international names in ASCII.
 
     Raises:
-        ValueError: It is none; a URL or a port among others.
+        ValueError: The text is no host: for example a URL, or a host with a port.
     """
     below = ANY_BELOW if text.startswith(ANY_BELOW) else ""
     given = text.removeprefix(below).strip()
@@ -46,12 +46,12 @@ def host_of(url: str) -> str:
 
 
 def is_among(host: str, hosts: Collection[str]) -> bool:
-    """Whether a host, or a pattern of hosts, is one of these or below one of them."""
+    """Whether a host or a pattern is one of `hosts`, or is covered by one of their patterns."""
     return host in hosts or any(host.endswith(one[1:]) for one in hosts if one.startswith(ANY_BELOW))
 
 
 def why_not_at(url: str, hosts: Collection[str]) -> str:
-    """Return why a credential of these hosts may not be shown to a URL; empty: it may."""
+    """Return why a credential with these hosts may not be sent to a URL; empty: it may."""
     host = host_of(url)
     if not is_among(host, hosts):
         told = f"only to {', '.join(hosts)}" if hosts else "to no host: an administrator names its hosts"
@@ -62,7 +62,9 @@ def why_not_at(url: str, hosts: Collection[str]) -> str:
 
 
 def secret_of(placement: str, secret: Mapping[str, Any]) -> str:
-    """Return the text to show; for BASIC `username:password`. Empty: the secret has none, or is a service account."""
+    """
+    Return the text to send; for BASIC `username:password`. Empty: the secret lacks it, or is of a service account.
+    """
     if placement == Placement.BASIC:
         user, password = (secret.get(name) for name in ("username", "password"))
         whole = isinstance(user, str) and isinstance(password, str) and ":" not in user and bool(password)
@@ -76,7 +78,7 @@ def is_service_account(secret: Mapping[str, Any]) -> bool:
 
 
 def why_not_shown(placement: str, name: str, secret: Mapping[str, Any], hosts: Collection[str]) -> tuple[str, str]:
-    """Return the field that is at fault, and why a secret cannot be shown so; empty texts: it can. Quotes no secret."""
+    """Return the wrong field and why a secret cannot be sent this way; empty texts: it can. Quotes no secret."""
     if fault := _why_no_name(placement, name):
         return "placement_name", fault
     if is_service_account(secret):
@@ -117,7 +119,7 @@ def _name(given: str, below: str) -> str:
         host = (URL(f"https://{given}/").raw_host or "").rstrip(".").lower()
     except ValueError:
         host = ""
-    # Whatever a URL would take for a port, a user or a path would be dropped here in silence.
+    # A port, a user or a path in `given` would otherwise be dropped here without an error.
     if not _NAME.fullmatch(host) or set(given) & set(":/@?#") or (below and "." not in host):
         raise ValueError(f"{below}{given} is no host: write api.example.org, or *.example.org for all names below it.")
     return f"{below}{host}"

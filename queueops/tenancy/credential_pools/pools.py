@@ -1,9 +1,9 @@
 """
 Credential pools: which credentials a call may show.
 
-A pool stands in a lane's name where a credential's project would, as `pool:<name>`. In the lane's subject the project
-of the jobs stands behind it, `pool:<name>/<project>`: a member may be out for one project alone. Members are kept for
-half a second: within it every process knows of a member that is taken out or put back.
+In a lane's name a pool takes the place of a credential's quota project, as `pool:<name>`. In the lane's subject the
+jobs' project is added, `pool:<name>/<project>`: a member may be taken out for one project alone. Members are cached for
+half a second: after that every process uses the current ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from queueops.tenancy.models import CredentialPool, CredentialPoolMember
 
 from .refusals import Absence, absences
 
-MARK = "pool:"  # begins the quota project of a pool's lanes; no provider's project begins so
+MARK = "pool:"  # the quota project of a pool's lanes begins with it; no provider's project does
 MEMBERS_KEPT_SECONDS = 0.5
 
 _lock = threading.Lock()
@@ -31,8 +31,8 @@ class PoolMember(NamedTuple):
     A credential that calls may show.
 
     Attributes:
-        quota_project, quota_user: Whom the provider counts; an empty user: the job's own.
-        is_on_trial: It is out, but none is in: one call may show it.
+        quota_project, quota_user: Whom the provider counts the calls for; an empty user: the job's own.
+        is_on_trial: The member is taken out, like all members of the pool: one call may try it.
     """
 
     credential: str
@@ -43,17 +43,19 @@ class PoolMember(NamedTuple):
 
 
 def principals_of(pool: str) -> tuple[str, str]:
-    """Project and user that stand for a pool in the names of lanes: its users wait in lanes of their own."""
+    """
+    Return the quota project and user of a pool in lanes' names. The user is empty: each user has a lane of their own.
+    """
     return MARK + pool, ""
 
 
 def asked_by(quota_project: str, project: str) -> str:
-    """Return a quota project; if it is a pool's, with the project of the jobs behind it."""
+    """Return a quota project; if it is a pool's, add the project of the jobs."""
     return f"{quota_project}/{project}" if quota_project.startswith(MARK) else quota_project
 
 
 def pool_of(quota_project: str) -> str:
-    """The pool that a quota project stands for; empty: it is a provider's project."""
+    """Return the pool that a quota project stands for; empty: it is a provider's project."""
     return quota_project.removeprefix(MARK).partition("/")[0] if quota_project.startswith(MARK) else ""
 
 
@@ -64,7 +66,7 @@ def members_of(pool: str, project: str = "") -> tuple[PoolMember, ...]:
     If no member is left, the members that have rested are on trial.
 
     Args:
-        project: Whose calls; empty: without looking at what is out for one project alone.
+        project: Whose calls they are; empty: members that are taken out for one project alone count as in.
     """
     found = [(member, [one for one in out if one.concerns(project)]) for member, out in _read().get(pool, ())]
     if remain := tuple(member for member, out in found if not out):
@@ -73,19 +75,19 @@ def members_of(pool: str, project: str = "") -> tuple[PoolMember, ...]:
 
 
 def absences_of(credential: str) -> list[Absence]:
-    """Return for whom a pool's credential is out, as read at most MEMBERS_KEPT_SECONDS ago."""
+    """Return for which projects a pool's credential is taken out, as read at most MEMBERS_KEPT_SECONDS ago."""
     members = (one for found in _read().values() for one in found)
     return next((out for member, out in members if member.credential == credential), [])
 
 
 def forget() -> None:
-    """Read again at the next call; call it after changing a pool."""
+    """Forget the cached members: the next call reads them again. Call it after changing a pool."""
     with _lock:
         _kept.clear()
 
 
 def pools_among(names: Collection[str]) -> frozenset[str]:
-    """Return which of these names are pools'."""
+    """Return those of the names that are names of pools."""
     return frozenset(CredentialPool.objects.filter(name__in=set(names)).values_list("name", flat=True))
 
 

@@ -1,9 +1,9 @@
 """
-Providers' refusals of credentials in pools, and the credentials that these take out.
+Providers' refusals of credentials in pools, and the credentials that are taken out because of them.
 
-A refusal is evidence against its credential until a call that began after it is accepted: then it was the job's own.
-Evidence is read, never summed up in a row: processes that add to it at once lose none of it. docs/adr/0051 says why
-these rules.
+A refusal is evidence against its credential until a call that began after it is accepted: then the refusal was the
+job's own fault. Refusals are counted when they are read, not in a row: processes that record some at once lose none.
+docs/adr/0051 gives the reasons for these rules.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from queueops.core.clock import Now
 from queueops.core.sql import run_sql, run_sql_as
 from queueops.tenancy.models import CredentialRefusal
 
-CALLS_OF_EVIDENCE = 3  # calls of one project, none accepted since: it is out for that project
-PROJECTS_OF_EVIDENCE = 3  # projects of which a call each was refused, none accepted since: it is out for all
-RESTED_SECONDS = 60.0  # between calls that try a credential, where a project has no other
+CALLS_OF_EVIDENCE = 3  # refused calls of one project, none accepted since: the credential is out for it
+PROJECTS_OF_EVIDENCE = 3  # projects with a refused call each, none accepted since: it is out for all
+RESTED_SECONDS = 60.0  # between calls that try a credential, if a project has no other
 
 REST = timedelta(seconds=RESTED_SECONDS)
 
 
 class RefusedCall(NamedTuple):
     """
-    A call that showed a credential and was refused. `call`: the job with which it left. `counts`: how many it counts
-    as.
+    A job's call that showed a credential and was refused. `call`: the job with which it left as one call. `counts`: as
+    how many refusals it counts.
     """
 
     credential: str
@@ -45,9 +45,9 @@ class Absence(NamedTuple):
     A credential that is taken out.
 
     Attributes:
-        project: For whose jobs; empty: for all.
-        calls, projects: The evidence: refused calls, and of how many projects, since it was accepted last.
-        rested: Its last refusal is RESTED_SECONDS ago.
+        project: The project for whose jobs it is out; empty: for all.
+        calls, projects: How many calls were refused since it was last accepted, and of how many projects.
+        rested: Whether its last refusal is at least RESTED_SECONDS ago.
         jobs: The last jobs that were refused.
     """
 
@@ -66,12 +66,12 @@ class Absence(NamedTuple):
 
     @property
     def evidence(self) -> str:
-        """In words: `3 calls of acme`, `4 calls of 3 projects`."""
+        """The evidence in words: `3 calls of acme`, `4 calls of 3 projects`."""
         return f"{self.calls} calls of {self.project or f'{self.projects} projects'}"
 
 
 def record(refusals: Iterable[RefusedCall]) -> None:
-    """Keep refusals, in the caller's transaction. Locks their rows."""
+    """Store refusals, in the caller's transaction. Locks their rows."""
     given = list(refusals)
     columns = {
         "names": [one.credential for one in given],
@@ -86,20 +86,20 @@ def record(refusals: Iterable[RefusedCall]) -> None:
 
 def accepted(calls: Collection[tuple[str, float]]) -> bool:
     """
-    Take earlier refusals of these credentials as their jobs' own, in the caller's transaction; waits for no lock.
+    Mark earlier refusals of these credentials as their jobs' fault, in the caller's transaction. Waits for no lock.
 
     Returns:
         Whether there were any.
 
     Args:
-        calls: Credentials, and when a call that showed it began, seconds since 1970 by the database's clock.
+        calls: Each accepted call's credential, and when it began: seconds since 1970 by the database's clock.
     """
     columns = {"names": [name for name, _ in calls], "begun": [begun for _, begun in calls]}
     return bool(run_sql("queueops.tenancy", "disprove_refusals", columns))
 
 
 def refused_by(jobs: Collection[UUID]) -> Mapping[UUID, Mapping[str, bool]]:
-    """Return by job the credentials that its provider refused, and whether each was accepted since."""
+    """Return by job the credentials that its provider refused, and whether each refusal was disproved since."""
     found: dict[UUID, dict[str, bool]] = {}
     rows = CredentialRefusal.objects.filter(job__in=jobs)
     for job, name, disproved in rows.values_list("job", "credential__name", "disproved"):
@@ -108,23 +108,25 @@ def refused_by(jobs: Collection[UUID]) -> Mapping[UUID, Mapping[str, bool]]:
 
 
 def withdraw(jobs: Collection[UUID]) -> None:
-    """Take all refusals of these jobs as their own."""
+    """Mark all refusals of these jobs as the jobs' own fault."""
     CredentialRefusal.objects.filter(job__in=jobs, disproved=False).update(disproved=True)
 
 
 def forgive(credentials: Collection[str]) -> None:
-    """Take all refusals of these credentials as their jobs' own."""
+    """Mark all refusals of these credentials as their jobs' fault."""
     CredentialRefusal.objects.filter(credential__name__in=credentials, disproved=False).update(disproved=True)
 
 
 def absences() -> list[Absence]:
-    """Return which credentials are out, and for whom."""
+    """Return which credentials are taken out, and for which project."""
     given = {"calls": CALLS_OF_EVIDENCE, "projects": PROJECTS_OF_EVIDENCE, "rest_seconds": RESTED_SECONDS}
     return run_sql_as(Absence, "queueops.tenancy", "list_absences", given)
 
 
 def begin_trial(credential: str) -> bool:
-    """Whether one call may show a rested credential now: true once in RESTED_SECONDS. Locks its last refusal."""
+    """
+    Let one call try a rested credential; True at most once in RESTED_SECONDS. Locks the credential's last refusal.
+    """
     against = CredentialRefusal.objects.filter(credential__name=credential, disproved=False)
     last = against.order_by("-refused_at", "-pk").values("pk")[:1]
     rested = Q(tried_at=None) | Q(tried_at__lt=Now() - REST)

@@ -1,9 +1,9 @@
 """
-The settings that the server behind a credential takes, where other servers of its kind take others.
+The settings that the server behind a credential takes, unlike other servers of its kind.
 
-A setting is learned from a refusal that names a field, for one credential, address and model. It is a row that
-operators see and may delete. A process goes by its own lessons from the next call on, and by others' once it has read
-their rows.
+A setting is learned from a refusal that names a field, for one credential, address and model. It is stored as a row
+that operators see and may delete. A process uses what it has learned itself from the next call on, and what others have
+learned once it has read their rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from cachetools import TTLCache
 from queueops.audit import trail
 from queueops.tenancy.models import Credential, CredentialSetting
 
-KEPT_SECONDS = 60.0  # for which a process goes by what it has learned itself, though its row is deleted meanwhile
-MAX_LESSONS = 1_000  # models come from payloads
+KEPT_SECONDS = 60.0  # a process uses what it has learned itself for so long, even if the row is deleted meanwhile
+MAX_LESSONS = 1_000  # bounded: payloads name the models
 MAX_OF_A_CREDENTIAL = 100
 MAX_OF_A_LESSON = 500
 
@@ -41,7 +41,7 @@ _own: TTLCache[SettingPlace, frozenset[str]] = TTLCache(MAX_LESSONS, KEPT_SECOND
 
 def note(place: SettingPlace, takes: str, reason: str) -> None:
     """
-    Go by a lesson from the next call on, and have `write_noted` write it down. Asks no database.
+    Use a setting from the next call on, and have `write_noted` store it. Needs no database.
 
     Args:
         takes: One of `CredentialSetting.Takes`.
@@ -53,14 +53,14 @@ def note(place: SettingPlace, takes: str, reason: str) -> None:
 
 
 def noted_here(place: SettingPlace) -> frozenset[str]:
-    """Return what this process has learned lately, whether or not it is written down."""
+    """Return what this process has learned lately, whether or not it is stored."""
     with _lock:
         return _own.get(place, frozenset())
 
 
 def write_noted() -> int:
     """
-    Write down what was learned, each in a statement of its own. Returns how many rows are new.
+    Store what was learned, each setting by a statement of its own. Returns how many rows are new.
 
     A credential that has MAX_OF_A_CREDENTIAL rows gets no more.
     """
@@ -91,7 +91,7 @@ def write_noted() -> int:
 
 
 def forget() -> None:
-    """Drop what this process has learned, written down or not."""
+    """Forget what this process has learned, stored or not."""
     with _lock:
         _noted.clear()
         _own.clear()

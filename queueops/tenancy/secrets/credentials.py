@@ -26,7 +26,7 @@ from queueops.tenancy.credential_pools.server_settings import SettingPlace, note
 from queueops.tenancy.models import Credential, CredentialPool, CredentialSetting, Issuer, Placement
 
 MAX_SECRET_CHARACTERS = 100_000
-SEALED: list[Any] = [Credential, Issuer]  # models whose `secret` is such a token, or NULL
+SEALED: list[Any] = [Credential, Issuer]  # models whose `secret` is a Fernet token, or NULL
 CHECKS: list[Callable[[Credential], str | None]] = []
 
 logger = logging.getLogger(__name__)
@@ -77,8 +77,8 @@ class OpenCredential:
 
     Attributes:
         secret: The JSON object; not part of the repr, so that no log line or traceback shows it.
-        quota_project, quota_user: Whom the provider counts; empty: the job's own.
-        settings: What its server takes, `CredentialSetting.Takes`, by model; empty: of every model.
+        quota_project, quota_user: Whom the provider counts the calls for; empty: the job's own.
+        settings: The `CredentialSetting.Takes` of its server by model; the key "" holds for every model.
         hosts, placement, placement_name, oauth_scopes: For `http.request`: see credential_pools/http_use.py.
     """
 
@@ -95,7 +95,7 @@ class OpenCredential:
     oauth_scopes: str = ""
 
     def takes(self, model: str) -> frozenset[str]:
-        """Return what its server takes for a model: what is written down, and what this process has just learned."""
+        """Return the settings of its server for a model: those stored, and those that this process has just learned."""
         learned = noted_here(SettingPlace(self.name, self.base_url, model))
         return learned.union(self.settings.get("", ()), self.settings.get(model, ()))
 
@@ -106,8 +106,8 @@ class Rotation:
     The outcome of `rotate`.
 
     Attributes:
-        current: Secrets that were encrypted with the newest key already.
-        unreadable: Names of the credentials that no key opens; they are as they were.
+        current: How many secrets were encrypted with the newest key already.
+        unreadable: Names of the credentials that no key opens; they are unchanged.
     """
 
     rotated: int
@@ -117,10 +117,10 @@ class Rotation:
 
 def parse_secret(text: str) -> dict[str, Any]:
     """
-    Read a secret as a person gives it.
+    Read a secret that a person has typed in.
 
     Raises:
-        BadSecret: It is no JSON object with at least one entry. The message quotes nothing of it.
+        BadSecret: The text is no JSON object with at least one entry. The message does not quote the text.
     """
     if len(text) > MAX_SECRET_CHARACTERS:
         raise BadSecret(f"The secret is longer than {MAX_SECRET_CHARACTERS:,} characters.")
@@ -132,7 +132,7 @@ def parse_secret(text: str) -> dict[str, Any]:
     except (RecursionError, ValueError):
         fault = BadSecret.default_message()
     if fault:
-        raise BadSecret(fault)  # out of the except block: the decoder's error holds the whole text
+        raise BadSecret(fault)  # after the except block: the decoder's error would bring the whole text along
     if not isinstance(secret, dict) or not secret:
         raise BadSecret('The secret must be a JSON object with at least one entry, such as {"api_key": "…"}.')
     return secret
@@ -159,13 +159,13 @@ def unseal(token: bytes) -> dict[str, Any]:
 
 
 def also_rotate(model: Any) -> None:
-    """Have `rotate` and `unreadable_credentials` see to another model with `secret` and `rotated_at`."""
+    """Have `rotate` and `unreadable_credentials` cover another model that has `secret` and `rotated_at`."""
     if model not in SEALED:
         SEALED.append(model)
 
 
 def also_warn(check: Callable[[Credential], str | None]) -> None:
-    """Have the form of credentials show what a check says of a saved credential; None: nothing."""
+    """Have the credentials' form show a check's warning about a saved credential; None: no warning."""
     if check not in CHECKS:
         CHECKS.append(check)
 
@@ -215,9 +215,9 @@ def open_named(name: str) -> OpenCredential:
 
 def open_for(names: Collection[str]) -> dict[str, OpenCredential]:
     """
-    Open several at once.
+    Open several credentials at once.
 
-    A credential that is missing or cannot be opened is left out, so that it stops no other; `open_named` says why.
+    A credential that is missing or cannot be opened is left out, so that the others can be used; `open_named` says why.
     """
     opened = {}
     for row in Credential.objects.filter(name__in=set(names)).prefetch_related("settings") if names else ():
@@ -233,9 +233,9 @@ class Account(NamedTuple):
     The account behind a credential, without its secret.
 
     Attributes:
-        principals: Whom the provider counts: project and user; empty ones: the job's own.
+        principals: Project and user that the provider counts the calls for; empty: the job's own.
         base_url: Its own address; empty: the service's public one.
-        is_pool: It is a pool, whose members stand for themselves.
+        is_pool: It is a pool: each of its members has an account of its own.
     """
 
     principals: tuple[str, str] = ("", "")
@@ -244,7 +244,7 @@ class Account(NamedTuple):
 
 
 def find_accounts(names: Collection[str]) -> dict[str, Account]:
-    """Return the accounts behind those of the credentials and pools that exist, by name."""
+    """Return by name the accounts behind these credentials and pools, as far as they exist."""
     if not names:
         return {}
     rows = Credential.objects.filter(name__in=set(names))
@@ -263,13 +263,13 @@ def base_url_of(name: str | None) -> str:
 
 
 def find_principals(names: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Return whom the provider counts, name -> (quota_project, quota_user), for the credentials that exist."""
+    """Return name -> (quota_project, quota_user), whom the provider counts, for the credentials that exist."""
     return {name: account.principals for name, account in find_accounts(names).items()}
 
 
 class UsableCredential(NamedTuple):
     """
-    A credential that a project may name, or a pool of them: the service that it opens, and its own address.
+    A credential or a pool of credentials that a project may name.
 
     Attributes:
         hosts, placement, placement_name: For `http.request`; a pool has no placement of its own.
@@ -296,7 +296,7 @@ def usable_by(project_id: str | None) -> dict[str, UsableCredential]:
 
 
 def without_batches(project_id: str | None) -> frozenset[tuple[str, str]]:
-    """Return the usable credentials of a project, and their models, whose server takes no batches; "": every model."""
+    """Return the credentials and models of a project whose server takes no batches; the model "": every model."""
     rows = CredentialSetting.objects.filter(takes=CredentialSetting.Takes.NO_BATCHES, credential__projects=project_id)
     return frozenset(rows.order_by().values_list("credential__name", "model"))
 
@@ -305,7 +305,7 @@ def rotate() -> Rotation:
     """
     Encrypt every secret with the newest key.
 
-    Each row is its own statement: an interrupted run has finished what it did, and the next goes on from there.
+    Each row is updated by a statement of its own: an interrupted run loses nothing, and the next run does the rest.
 
     Raises:
         CredentialKeysMissing
@@ -326,10 +326,10 @@ def rotate() -> Rotation:
 
 def unreadable_credentials() -> tuple[str, ...]:
     """
-    Return the names of the credentials, and of whatever else is encrypted like them, that no key opens.
+    Return the names of the rows of SEALED, credentials among them, whose secret no key opens.
 
     Raises:
-        CredentialKeysMissing: There is one, and no key.
+        CredentialKeysMissing: Secrets are stored, but no key is set.
     """
     names = []
     for row in _sealed_rows():
@@ -346,13 +346,13 @@ def _sealed_rows() -> Iterator[Any]:
 
 
 def _rotate_one(model: Any, pk: int, keys: tuple[str, ...]) -> bool:
-    """Return whether it was re-encrypted; False too when it is gone."""
+    """Return whether the secret was encrypted anew; False: it was current, or its row was deleted."""
     cipher, newest = _cipher(keys), Fernet(keys[0])
     while True:
         stored = model.objects.filter(pk=pk).values_list("secret", flat=True).first()
         if stored is None or _opens(newest, bytes(stored)):
             return False
-        # Guarded by what was read: a secret that is replaced meanwhile must not come back.
+        # Filtered by the secret that was read: otherwise this could overwrite a secret that was replaced meanwhile.
         row = model.objects.filter(pk=pk, secret=bytes(stored))
         if row.update(secret=cipher.rotate(bytes(stored)), rotated_at=Now()):
             return True

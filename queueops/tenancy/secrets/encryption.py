@@ -1,7 +1,7 @@
 """
 The projects whose payloads are encrypted, and the columns of models that hold encrypted content.
 
-Rows stay as they were written until `encrypt_payloads` has been over them: both kinds are read at any time.
+Rows stay as they were written until `encrypt_payloads` rewrites them: plain and encrypted rows can both be read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from queueops.core import sealing
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.models import Project
 
-SETTING_KNOWN_SECONDS = 5.0  # for so long after a change, a process may still write as it was set before
+SETTING_KNOWN_SECONDS = 5.0  # how long after a change a process may still write by the old setting
 DECRYPT = "tenancy.decrypt_project"
 
 _known: dict[str, tuple[bool, float]] = {}
@@ -35,12 +35,12 @@ class CannotRead(QueueOpsError):
 
 
 def note_encrypted(project_id: str, *, is_on: bool) -> None:
-    """Remember the setting of a project, for a caller who had to ask the database anyway."""
+    """Remember a project's setting. Callers who have read it from the database anyway save a query by this."""
     _known[project_id] = (is_on, time.monotonic() + SETTING_KNOWN_SECONDS)
 
 
 def is_encrypted(project_id: str) -> bool:
-    """Whether a project's payloads are to be sealed when they are written; read at most every SETTING_KNOWN_SECONDS."""
+    """Whether a project's payloads are sealed when written. The setting is read at most every SETTING_KNOWN_SECONDS."""
     is_on, until = _known.get(project_id, (False, 0.0))
     if time.monotonic() < until:
         return is_on
@@ -50,15 +50,16 @@ def is_encrypted(project_id: str) -> bool:
 
 
 def forget_encrypted() -> None:
-    """Read the setting anew: a change was made here."""
+    """Read the settings anew at the next call; call this after changing one."""
     _known.clear()
 
 
 class Concealing:
     """
-    Middleware: people with a session see encrypted content only with the permission for it. After SessionLimits.
+    Middleware, after SessionLimits: people with a session see encrypted content only with the permission for it.
 
-    Keys see it, as they sent it. The permission is asked for when encrypted content is met: otherwise this is free.
+    Holders of keys see it: they sent it. The permission is looked up only when encrypted content is read, so that other
+    requests cost no query.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -72,16 +73,16 @@ class Concealing:
 
 
 def may_read_encrypted(user: AbstractBaseUser | AnonymousUser) -> bool:
-    """Whether a person may read encrypted content. A user who is nobody calls with a key, whose own rules hold."""
+    """Whether a user may read encrypted content. Without a signed-in user the caller has a key: other rules decide."""
     return not user.is_authenticated or bool(getattr(user, "has_perm", lambda _: False)(DECRYPT))
 
 
 class SealedJSONField(models.JSONField):
     """
-    JSON that is sealed, whole or in parts, where its project's payloads are encrypted; read as if it were not.
+    JSON that is sealed, whole or in parts, if its project's payloads are encrypted. Reading opens it.
 
     Args:
-        whole: Seal all of it when a row is saved; otherwise its writer seals what has to be.
+        whole: Seal the whole value when a row is saved; otherwise the code that writes it seals the parts.
     """
 
     def __init__(self, *args: Any, whole: bool = False, **kwargs: Any) -> None:
@@ -106,7 +107,7 @@ class SealedJSONField(models.JSONField):
 
 
 class SealedTextField(models.TextField):  # type: ignore[type-arg]
-    """Text that may hold sealed parts, which its writer has sealed; read as if it did not."""
+    """Text that may hold parts sealed by the code that wrote it. Reading opens them."""
 
     def deconstruct(self) -> Any:
         name, _, args, kwargs = super().deconstruct()

@@ -1,9 +1,9 @@
 """
-Which secret key a database belongs to.
+Checks that a process has the secret key of its database.
 
-Operators' tasks wait in the database, signed with QUEUEOPS_SECRET_KEY. A host with another key takes them, cannot read
-them and throws them away. Therefore the database holds a text signed with the right key, and a process with another key
-refuses to start.
+Operators' tasks wait in the database, signed with QUEUEOPS_SECRET_KEY. A worker with another key would take them, fail
+to read them and drop them. Therefore the database holds a text signed with the right key, and a process with another
+key refuses to start.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ OTHER_KEY = (
 
 def ensure_own_secret_key() -> None:
     """
-    Compare this process's key with the database's; the first process to ask sets it.
+    Compare this process's key with the database's. The first process of a new database stores its own.
 
     Raises:
-        UnsuitableDatabase: It is another.
+        UnsuitableDatabase: The keys differ.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s)", [SecretKeyCanary._meta.db_table])  # noqa: SLF001 - documented
         if cursor.fetchone() == (None,):
-            return  # before its migration
+            return  # the migration that makes the table is still to come
     if (signed := _stored()) is None:
-        # Two first processes at once: one inserts, both read what is there.
+        # If two first processes insert at once, one row is stored, and both check it.
         SecretKeyCanary.objects.bulk_create([SecretKeyCanary(signed=_signer().sign(TEXT))], ignore_conflicts=True)
         signed = _stored()
     try:

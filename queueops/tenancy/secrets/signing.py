@@ -12,14 +12,14 @@ from .credentials import CredentialUnreadable, seal, unseal
 
 SIGNING_SECRET_BYTES = 32
 ENTRY = "signing_secret"
-# These columns of rows with such a secret are not loaded where rows are saved: no form brings an old token back.
+# Forms do not load these columns: otherwise saving one could overwrite a rotated secret with the old token.
 WRITTEN_BY_ROTATION = ("secret", "rotated_at")
 
 
 def new_signing_secret() -> tuple[str, bytes]:
     """
     Returns:
-        The secret as receivers want it (Standard Webhooks), and what is stored.
+        The secret in the form that receivers expect (Standard Webhooks), and its encrypted form to store.
 
     Raises:
         CredentialKeysMissing

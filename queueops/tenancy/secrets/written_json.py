@@ -1,4 +1,4 @@
-"""A column of JSON that is kept as it was written: digits, order of keys and size stay what they were."""
+"""A column of JSON kept exactly as it was written: digits, order of keys and size do not change."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .encryption import SealedJSONField
 
 class WrittenJSONField(SealedJSONField):
     """
-    JSON text in a column of text, read as its value; sealed as a whole where its project's payloads are encrypted.
+    A JSON value stored as text. It is sealed as a whole if its project's payloads are encrypted.
 
-    jsonb writes numbers anew: 1e308 comes back as 309 digits, fifty times as long, and 6.02214076e23 as a number that
-    is no double. A row whose text is null has its value in the column of before, which is jsonb.
+    jsonb would rewrite numbers: 1e308 comes back as 309 digits, fifty times as long, and 6.02214076e23 as an integer
+    instead of a double. If a row's text is null, its value is in an earlier column of type jsonb.
 
     Args:
-        before: That column.
+        before: The name of that earlier column.
     """
 
     def __init__(self, *args: Any, before: str, **kwargs: Any) -> None:
@@ -70,7 +70,8 @@ class WrittenBytes(Func):
     """
     How many bytes a WrittenJSONField's value has as JSON text; 0: it is null.
 
-    A large value of the earlier column is not unpacked for that, as in jobs/sql/fragments/claim_bytes.sql.
+    A large value of the earlier column is not decompressed: it counts as 8 MB, as in
+    jobs/sql/fragments/claim_bytes.sql.
     """
 
     output_field = models.BigIntegerField()
@@ -84,7 +85,7 @@ class WrittenBytes(Func):
 
 
 def _of_the_value(lookup: type[Lookup[Any]]) -> type[Lookup[Any]]:
-    """The lookup, which looks into the value; in its column that is text."""
+    """Return a lookup that compares the JSON value; its column holds text."""
 
     def begin(self: Any, column: Any, *rest: Any) -> None:
         lookup.__init__(self, _value(column), *rest)

@@ -1,8 +1,8 @@
--- Take refusals as the jobs' own: their credential was accepted by a call that began after them.
+-- Mark refusals as the jobs' own fault: the provider accepted the credential in a call that began after them.
 --
--- params  names, begun: parallel arrays: credentials, and when a call that showed it began, seconds since 1970
+-- params  names, begun: parallel arrays of credentials, and of when a call that showed each began, seconds since 1970
 -- order   by id
--- locks   the rows written; passes over what another transaction writes, so that it waits for nobody
+-- locks   the rows written; skips rows that another transaction has locked, so that it waits for nobody
 -- clock   none
 -- returns the rows' ids
 WITH told AS MATERIALIZED (
@@ -12,7 +12,7 @@ WITH told AS MATERIALIZED (
       JOIN tenancy_credential AS credential ON credential.name = given.name
       JOIN tenancy_credentialrefusal AS refusal ON refusal.credential_id = credential.id
      WHERE NOT refusal.disproved
-       AND refusal.refused_at <= to_timestamp(given.begun) + interval '1 microsecond'  -- what a float rounds off
+       AND refusal.refused_at <= to_timestamp(given.begun) + interval '1 microsecond'  -- for float8's rounding
      ORDER BY refusal.id
        FOR UPDATE OF refusal SKIP LOCKED
 )

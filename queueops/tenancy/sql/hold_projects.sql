@@ -1,4 +1,4 @@
--- Keep projects from being switched to another installation until the transaction ends, and tell which are on their way.
+-- Keep projects from being switched to another installation until the transaction ends; return their moves' states.
 --
 -- params  projects: their ids
 -- order   by id

@@ -1,7 +1,8 @@
--- List the credentials that refusals take out: for a project by calls of its own, for all by those of several projects.
+-- List the credentials that are taken out: for one project after refused calls of its own, for all after refused calls
+-- of several projects.
 --
--- params  calls: of one project; projects: of which one call each is enough; rest_seconds: since the last refusal, after
---         which one call may try
+-- params  calls: how many of one project suffice; projects: how many, with a refused call each, suffice;
+--         rest_seconds: after the last refusal, until one call may try it
 -- locks   none
 -- clock   now(), as the start of the reading transaction
 -- returns credential_id, credential, project (empty: for all), calls, projects, since, rested, reason, jobs (the last

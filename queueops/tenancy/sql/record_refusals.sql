@@ -1,10 +1,10 @@
--- Keep that providers refused credentials of pools: one row a credential and job, whose rounds are counted.
+-- Record that providers refused credentials of pools: one row for each credential and job, which counts the refusals.
 --
--- params  names, projects, jobs, calls, reasons, counts: parallel arrays; calls: the job with which each left as one call;
---         counts: as how many refusals each counts
+-- params  names, projects, jobs, calls, reasons, counts: parallel arrays; calls: the job with which each left as one
+--         call; counts: as how many refusals each counts
 -- order   by credential and job
--- locks   the rows written; a job's are written by who ends its call, and by successes, which wait for nobody
--- clock   now(), as the claim that may share the transaction: its calls begin after the refusals
+-- locks   the rows written; others write a job's rows where its call ends, or skip locked rows (disprove_refusals.sql)
+-- clock   now(), like a claim in the same transaction: otherwise claimed calls would seem to begin before the refusals
 -- returns the rows' jobs
 INSERT INTO tenancy_credentialrefusal AS refusal (credential_id, of_project, job, call, reason, times, refused_at)
 SELECT credential.id, given.project, given.job, given.call, given.reason, given.counts, {{now}}

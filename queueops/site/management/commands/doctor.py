@@ -19,7 +19,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         table = Table(box=None, pad_edge=False)
         for name in ("", "what", "found", "what to do"):
-            table.add_column(name, overflow="fold")  # else paths and commands are cut where a line ends
+            table.add_column(name, overflow="fold")  # otherwise paths and commands would be cut at the end of a line
         findings = list(examine())
         for finding in findings:
             colour = COLOURS[finding.verdict]

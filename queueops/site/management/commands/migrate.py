@@ -25,7 +25,7 @@ class Command(migrate.Command):
             except UnsuitableDatabase as error:
                 raise CommandError(error.message) from error
             with connections[alias].cursor() as cursor:
-                cursor.execute("SET statement_timeout = 0")  # the role's, which an index of a large table outlasts
+                cursor.execute("SET statement_timeout = 0")  # an index of a large table outlasts the role's
             super().handle(*args, **options)
 
     @contextlib.contextmanager
@@ -45,8 +45,8 @@ class Command(migrate.Command):
                     [held] = cursor.fetchone()
                 if held:
                     break
-                # It asks again and again: the snapshot of a waiting statement would keep the other from building
-                # indexes concurrently.
+                # Poll for the lock: a statement that waits for it holds a snapshot, which would keep the other migrate
+                # from building indexes concurrently.
                 holding.rollback()
                 if not told:
                     self.stdout.write("Another migrate is at work; waiting for it.")

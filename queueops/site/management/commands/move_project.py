@@ -37,11 +37,12 @@ class Command(BaseCommand):
         try:
             POSTGRES_URL.parse(to)
         except ValueError:
-            # It is not repeated either, because it has a password. An empty one would be the database of this machine.
+            # The URL is not repeated in the message, because it has a password. An empty URL would mean this machine's
+            # database.
             raise CommandError(f"--to must be {POSTGRES_URL.rule}.") from None
         if not 0 <= wait < inf:
             raise CommandError("--wait is a number of seconds, 0 or more.")
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stop undoes what was begun
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stop undoes the move
         try:
             if options["abort"]:
                 undone = abort_move(project, url=to)

@@ -29,8 +29,8 @@ from queueops.tenancy.secrets.secret_key import ensure_own_secret_key
 from ratelimits.services.limits.defaults import load_limits_if_none
 
 RULE = "-" * 60
-DRAIN_MARGIN_SECONDS = 15.0  # what django-q2 needs around the executors' grace period
-WEB_MARGIN_SECONDS = 10.0  # what the web process needs around that of its requests
+DRAIN_MARGIN_SECONDS = 15.0  # django-q2 needs so much more than the executors' grace period
+WEB_MARGIN_SECONDS = 10.0  # the web process needs so much more than its requests' grace period
 
 
 class Command(BaseCommand):
@@ -49,7 +49,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, no_demo: bool, pool: str | None = None, **options: Any) -> None:
         self.pool = pool
         self.console = Console(sys.stdout)
-        # Until the supervisor takes over, SIGTERM too must leave through the context managers.
+        # Until the supervisor handles it, SIGTERM raises KeyboardInterrupt, so that the context managers clean up.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         demo = settings.QUEUEOPS.debug and not no_demo
         self._refuse_closed_directory()
@@ -66,7 +66,7 @@ class Command(BaseCommand):
                 operator = ensure_operator()
                 if settings.QUEUEOPS.debug and load_limits_if_none():
                     self.say("up", "loaded the default limits (manage.py load_limits shows and restores them)")
-                # The supervisor's own session would hold a transaction slot for nothing.
+                # The supervisor needs no database session: an idle one would only take up a slot.
                 connections.close_all()
                 self._supervise(operator, server, demo=demo)
         except AlreadyRunning as error:
@@ -118,7 +118,7 @@ class Command(BaseCommand):
         ]
         if demo and importlib.util.find_spec("sandbox"):
             port = str(settings.QUEUEOPS.sandbox_port)
-            # First to start and last to stop: draining jobs still call it.
+            # The sandbox starts first and stops last, because draining jobs still call it.
             children.insert(0, ChildSpec("sandbox", python_command("-m", "sandbox", "--port", port)))
         if demo and "seed_demo" in get_commands():
             children.append(ChildSpec("demo", python_command(manage, "seed_demo", "--watch"), once=True))

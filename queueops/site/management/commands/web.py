@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class Command(BaseCommand):
     help = "Serve the API and the admin on QUEUEOPS_HOST and QUEUEOPS_PORT (daphne)."
 
-    requires_system_checks = ()  # they would be told in plain text amid the log
+    requires_system_checks = ()  # their messages would be plain text within the log
 
     def handle(self, *args: Any, **options: Any) -> None:
         self._check()
@@ -41,7 +41,7 @@ class Command(BaseCommand):
         from queueops.site.asgi import application, askers, body_limits, cross_origin, room
         from queueops.site.workers_watch import WorkersWatch
 
-        _ = get_resolver().url_patterns  # or the first request would import them, and its producer wait for it
+        _ = get_resolver().url_patterns  # otherwise the first request would import them, and wait for it
         spare_the_collector()
         WorkersWatch().start()
         chosen = settings.QUEUEOPS
@@ -62,9 +62,9 @@ class Command(BaseCommand):
         if cut_off:
             logger.warning("%s requests are cut off after %g s", cut_off, chosen.drain_grace_seconds)
             logging.shutdown()
-            os._exit(0)  # Python would wait for their threads
+            os._exit(0)  # a normal exit would wait for the threads of these requests
         for one in connections.all():
-            ours: Any = one  # the stubs do not know our backend
+            ours: Any = one  # the type stubs lack our database backend's methods
             ours.close_pool()
 
     def _check(self) -> None:
