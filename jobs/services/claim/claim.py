@@ -60,7 +60,7 @@ def claim_jobs(
         settlements: For calls that have ended; settled here, where the counters are locked anyway.
 
     Returns:
-        The jobs claimed, perhaps more than `wanted`: jobs that leave in one call have the first one's id as `group`.
+        The jobs claimed, perhaps more than `wanted`: a job that leaves in another job's call has its id as `group`.
     """
     if wanted < 1:
         settle(settlements)
