@@ -6,7 +6,7 @@ CHANGE_SECONDS = 1.0  # between two changes: calls that were claimed before a ch
 
 
 class AdaptiveConcurrency:
-    """Uses a quarter fewer slots after each second in which calls started too late, a tenth more after any other."""
+    """A quarter fewer slots, down to one, after each second in which calls were too late; otherwise a tenth more."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots

@@ -384,7 +384,7 @@ class HandlerLoop:
         return ready
 
     def _without_poison(self, runs: Sequence[_Run], errors: Mapping[int, ProviderError]) -> list[Outcome | None]:
-        if errors.keys().isdisjoint(range(len(runs))):  # no job is named: sent again, the call would fail again
+        if errors.keys().isdisjoint(range(len(runs))):  # no job of the call is named: it would fail again
             return [self._broken(run, next(iter(errors.values()))) for run in runs]
         return [
             self._broken(run, errors[place])

@@ -152,7 +152,7 @@ class JobSpans:
                 self._hand_over(attempt)
 
     def forget(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Drop jobs that this executor lost: another executor makes the spans of their next attempts."""
+        """Drop jobs that this executor lost: it does not write how they end."""
         for job in jobs:
             self._attempts.pop((job.id, job.token), None)
 

@@ -2,7 +2,7 @@
 --
 -- params  keys: coalesce keys, each once; most: jobs of each key; bytes: of all payloads of each key;
 --         except: ids chosen already;
---         token: the claim's, which the companions will get; jobs whose token is not lower are left out
+--         token: the claim's, which the companions will get (jobs whose token is not lower are left out)
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
 -- returns as choose_jobs.sql does, the oldest of each key first; token, weight and class are placeholders

@@ -2,7 +2,7 @@
 --
 -- params  lanes: names;
 --         services, call_types, projects, users: parts of the lanes' names, and first columns of the index that finds
---         their jobs (user null: jobs without a user);
+--         their jobs (a null user: jobs without a user);
 --         soon: how many jobs of each lane are expected to leave soon, parallel to the others;
 --         most: bound of the statement, and of the jobs read in each tier of a lane
 -- locks   the chosen rows, SKIP LOCKED

@@ -2,7 +2,7 @@
 --
 -- Their rows stay until upkeep has rescued their jobs. They show that the whole host died, so no job counts a crash.
 --
--- params  every: let go of all executors; otherwise of those without a heartbeat since the server's start, or for long;
+-- params  every: let go of all executors, not only of those without a heartbeat since the server's start, or for long;
 --         silent: seconds without a heartbeat after which an executor counts as dead;
 --         aged: how many seconds before now their last heartbeat is set to
 -- locks   the executors' rows, their running jobs in id order, the duties

@@ -9,7 +9,7 @@
 --         scheduled_ats, delays: a time or, instead, seconds;
 --         effect_keys: null where it is the job's id;
 --         costs_by_unit: JSON;
---         waits: JSON of the jobs and batches that the job depends on; such a job is held;
+--         waits: JSON of the jobs and batches that the job depends on, so that it is held;
 --         ended_batches: JSON of the ended batch, for jobs that are a batch's callback;
 --         traceparents: the traceparent of a traced submission, kept in the log;
 --         debounces: seconds, the longest wait of a debounced job;

@@ -2,7 +2,7 @@
 --
 -- params  target, sources, needs_lease: the edge;
 --         attempt, crash, deferral: 0 or 1, added to the counters;
---         ids, tokens, codes, messages, results: parallel arrays, one entry a job; codes and messages of its error;
+--         ids, tokens, codes, messages, results: parallel arrays, one entry a job, the codes and messages of its error;
 --         delays: likewise, seconds until the job may run (null: at once);
 --         data: likewise, the event's data as JSON text;
 --         keys: likewise, a new coalesce key of a job that must not leave with the same jobs again (null: unchanged);

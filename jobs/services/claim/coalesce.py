@@ -80,7 +80,7 @@ def _fitting(
                 group=leader.id,
                 weight=leader.weight,
                 tier_class=leader.tier_class,
-                credential=leader.credential,  # if it is a pool: the member chosen for the call
+                credential=leader.credential,  # of a pool: the member chosen for the call
                 bound=None,  # the leader's bound is that of the whole call
             )
         )

@@ -220,7 +220,7 @@ class LaneGate:
 
     def _offered(self, opened: list[LaneHeadroom], wanted: int) -> OpenLanes:
         """
-        Offer as many jobs of each project, and CHOICE times as many as its limits admit, so that the claim can choose.
+        Offer each project's lanes about as many jobs, and CHOICE times what limits admit, so that the claim can choose.
 
         A project's lanes are taken alternately by their most urgent tier and by their turn. The claim thus finds the
         most urgent lanes as well as the overdue ones.

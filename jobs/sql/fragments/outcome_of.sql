@@ -1,5 +1,4 @@
--- Outcome of the job or batch that the row `job` of jobs_dependency depends on: open, met or failed. A requeued job has
--- the outcome of its requeues.
+-- Outcome of the job or batch that the jobs_dependency row `job` names: open, met or failed. Its requeues count, too.
 CASE WHEN job.on_batch AND (SELECT true FROM jobs_job AS part
                              WHERE part.batch_id = job.on_id AND part.status IN {{unfinished}}
                              ORDER BY part.status LIMIT 1)  -- makes it use the index: otherwise all jobs are read
