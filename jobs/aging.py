@@ -65,7 +65,7 @@ def class_of(score: int, rules: Mapping[Priority, TierGrowth] = DEFAULT_RULES) -
 
 
 def age_of_score(tier: Priority, score: int, rules: Mapping[Priority, TierGrowth] = DEFAULT_RULES) -> float | None:
-    """The least age in seconds at which a job of `tier` has at least this score; None: it never gets there."""
+    """The least age in seconds at which a job of `tier` has at least this score; None: it never reaches this score."""
     rule = rules[tier]
     age = _age_in_rule(rule, score)
     if rule.promote_after is None or rule.promote_to is None or (age is not None and age < rule.promote_after):

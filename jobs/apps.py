@@ -10,7 +10,7 @@ class JobsConfig(AppConfig):
     verbose_name = "Work"
 
     def ready(self) -> None:
-        from jobs import cluster  # noqa: F401 - what it replaces of django-q2 must stand before a cluster starts
+        from jobs import cluster  # noqa: F401 - its import patches django-q2, before a cluster starts
         from jobs.handlers.registry import load_handlers
         from jobs.models import Webhook
         from jobs.services.operate import names_heard

@@ -12,7 +12,7 @@ LIMITED_JITTER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Truncated exponential backoff. `window` None: not bounded in time."""
+    """Truncated exponential backoff. `window`: seconds in which retries may begin; None: not bounded in time."""
 
     initial: float
     multiplier: float
@@ -25,7 +25,8 @@ class Policy:
 A_DAY = 86_400.0
 
 # The first two are templates A and B of the product's specification; RetryPolicy rows start as these. `receiver` is for
-# our messages: after 5 s, 15 s, 45 s and so on up to 6 h, for three days, as senders of the field do (wire-facts.md).
+# our messages to receivers. It retries after 5 s, 15 s, 45 s and so on up to 6 h, for three days, as is common among
+# senders (wire-facts.md).
 TEMPLATES: dict[str, Policy] = {
     "moderate": Policy(initial=1, multiplier=3, max_delay=60, max_retries=5, jitter="full", window=500),
     "aggressive": Policy(initial=1, multiplier=2, max_delay=64, max_retries=10, jitter="limited", window=None),
@@ -49,7 +50,7 @@ def delay(policy: Policy, retries_done: int, *, chance: float, retry_after: floa
 
     Args:
         chance: Uniform in [0, 1): the jitter's randomness, drawn by the caller.
-        retry_after: What the provider asked for; waits at least that long, see `spread`.
+        retry_after: Seconds that the provider asked for; the delay is at least that long, see `spread`.
     """
     longest = ceiling(policy, retries_done)
     match policy.jitter:
@@ -64,7 +65,7 @@ def delay(policy: Policy, retries_done: int, *, chance: float, retry_after: floa
 
 def exhausted(policy: Policy, retries_done: int, *, window_used: float, next_delay: float) -> str | None:
     """
-    Why no retry is left, or None when one is.
+    Return why no retry is left, or None if a retry is left.
 
     Args:
         window_used: Seconds since the first attempt, less the time spent waiting for limits.

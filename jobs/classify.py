@@ -1,4 +1,8 @@
-"""Judging a failed attempt: retry it, or give up and tell the operator what to do. Pure but for quoted source."""
+"""
+Decides whether a failed attempt is retried, or given up with a remedy for the operator.
+
+Pure, except that tracebacks quote source files.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ REMEDIES: dict[int, str] = {
 OUTAGE_REMEDY = "The provider failed. Check its status page; requeue once it works again."
 OUTCOME_UNKNOWN = "outcome_unknown"
 POISON = "poison"
-# Remedies for messages to receivers: their status tells of somebody's own server.
+# Remedies for messages to receivers: the HTTP status is from a receiver's own server, so REMEDIES do not apply.
 OF_RECEIVERS = {
     "webhook_refused": (
         "The receiver did not accept the message in three days. Have its server mended, then send again what failed: "
@@ -103,8 +107,8 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "project_refused": "Its task belongs to another project. Submit it there; then discard this one.",
     "target_refused": "The target address may not be called. Check the URL.",
 }
-# In JSON as json.dumps writes it: NUL, or one surrogate without its pair. `fine` must be read as a whole first: it is a
-# backslash that is text, or a pair.
+# Matches, in JSON as json.dumps writes it, an escaped NUL or half of a surrogate pair. `fine` matches first: an escaped
+# backslash or a complete pair, which must be kept.
 UNSTORABLE_ESCAPE = re.compile(
     r"(?P<fine>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u0000|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
@@ -114,7 +118,7 @@ DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discar
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt, as stored. `traceback`: of a bug in the handler or the task; else empty."""
+    """One failed attempt, as stored. `traceback`: of a bug in the handler or the task; otherwise empty."""
 
     code: str
     error_class: str
@@ -129,7 +133,7 @@ class Failure:
 
     @property
     def remedy(self) -> str:
-        if self.code == OUTCOME_UNKNOWN:  # before its status: to requeue once the provider works again could double it
+        if self.code == OUTCOME_UNKNOWN:  # before its status, whose remedy may be to requeue: that could double it
             return REMEDIES_BY_CODE[OUTCOME_UNKNOWN]
         if self.code == CONTEXT_TOO_LONG or self.code in OF_RECEIVERS:
             return REMEDIES_BY_CODE[self.code]
@@ -145,11 +149,11 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
     Describe what a handler raised.
 
     Args:
-        secrets: Texts that its traceback must not show, beside those that masking.py finds by itself.
+        secrets: Texts that the traceback must not show, besides the secrets that masking.py finds by itself.
     """
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     if isinstance(error, ProviderError):
-        raised = error.__cause__ if "exception_class" in error.details else None  # what a function of @task raised
+        raised = error.__cause__ if "exception_class" in error.details else None  # raised by a @task function
         return Failure(
             code=clean(error.code)[:MAX_CODE],
             error_class=str(error.details.get("exception_class", name))[:200],
@@ -165,7 +169,7 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
     if isinstance(error, UnknownKind):
         return Failure("unknown_kind", name, clean(error.message), outcome="not_sent")
     message = clean(f"{type(error).__name__}: {error}")
-    # As requests, httpx and what is built on them raise it.
+    # requests, httpx and libraries that use them raise errors with a `response`.
     response = getattr(error, "response", None)
     if getattr(response, "status_code", None) == HTTPStatus.TOO_MANY_REQUESTS:
         headers = getattr(response, "headers", None)
@@ -176,10 +180,10 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
 
 def with_push_back(failure: Failure, refusal: OutboundResponse | None) -> Failure:
     """
-    Add the quota that a refusal concerns, where its handler did not name it.
+    Add the quota that a refusal concerns, if the handler did not name the quota.
 
-    A 429 that says the credit is gone concerns no quota and stays an ordinary failure. A failure whose handler has said
-    whether it is repeated does, too.
+    A 429 that says that the account's credit is used up concerns no quota and stays an ordinary failure. A failure also
+    stays one if its handler has said whether to repeat it.
 
     Args:
         refusal: The last answer to the handler's calls that may concern a quota; None: the calls were made by other
@@ -216,7 +220,7 @@ def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
 
 
 def is_outage(failure: Failure) -> bool:
-    """Whether the service is to blame, not the request: no connection, a broken one, no answer, a 5xx."""
+    """Whether the service failed, not the request: no connection, a broken connection, no answer, or a 5xx."""
     return (
         (failure.outcome == "not_sent" and failure.code != "unknown_kind")
         or (failure.outcome == "unknown" and failure.code in UNANSWERED)
@@ -236,13 +240,13 @@ def fingerprint(kind: str, failure: Failure) -> str:
 
 
 def clean_json(text: str) -> str:
-    """JSON text that jsonb takes: without NUL and without half of a surrogate pair."""
+    """Return JSON text that jsonb accepts: without NUL and without half of a surrogate pair."""
     text = defused(text)
     return UNSTORABLE_ESCAPE.sub(lambda found: found["fine"] or r"\ufffd", text) if r"\u" in text else text
 
 
 def _usable_delay(seconds: float | None) -> float | None:
-    """Return the seconds that a provider asked us to wait, if they are a time at all; at most a week."""
+    """Return the seconds that a provider asked us to wait, at most a week; None if the number is no delay."""
     if seconds is None or not seconds >= 0:
         return None
     return min(seconds, MAX_STATED_DELAY_SECONDS)
@@ -253,5 +257,5 @@ def _is_server_error(status: int | None) -> bool:
 
 
 def clean(message: str) -> str:
-    """PostgreSQL's text holds no NUL, and lone surrogates are no Unicode."""
+    """Return a message that PostgreSQL's text accepts: without NUL or lone surrogates, cut to MAX_MESSAGE."""
     return defused(message[:MAX_MESSAGE]).replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

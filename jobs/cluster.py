@@ -1,8 +1,8 @@
 """
-django-q2's part: it supervises the worker processes, brokers operator tasks and runs schedules.
+Integrates django-q2, which supervises the worker processes, brokers operator tasks and runs schedules.
 
-No other module but jobs.forking imports django_q. Jobs never pass through its broker: each worker process hosts an
-executor that claims them from the Job table.
+Only this module and jobs.forking import django_q. Jobs never pass through its broker: each worker process hosts an
+executor that claims jobs from the Job table.
 """
 
 from __future__ import annotations
@@ -94,23 +94,23 @@ HOUSE_KEEPING = {
 }
 
 HAS_TASKS = "SELECT 1 FROM django_q_ormq WHERE key = %s AND lock <= {{now}} LIMIT 1"
-POLL_QUEUE_SECONDS = 1.0  # it ends at once when something comes
-READ_AGAIN_SECONDS = 0.005  # another worker reads what came
+POLL_QUEUE_SECONDS = 1.0  # the longest wait of one poll, which ends at once when a task comes
+READ_AGAIN_SECONDS = 0.005  # after another worker has taken the task first
 RETENTION_SECONDS = 10.0
 STREAM_SECONDS = 30.0
 RESULT_SWEEP_SECONDS = 10.0
-TASKS_AWAY_SECONDS = 1.0  # between two looks whether the database is back
+TASKS_AWAY_SECONDS = 1.0  # between two checks whether the database is back
 
 
 class TaskNotAllowed(Exception):
-    """The function is not on the list of what django-q2 may run here."""
+    """The function is not in ALLOWED_TASKS, which lists what django-q2 may run here."""
 
 
 class SkipLockedBroker(ORM):  # django_q has no types
     """
     Hands out tasks with one SKIP LOCKED statement instead of a read and an optimistic update for each row.
 
-    By the database's clock: that of a host which is ahead would keep tasks from all others.
+    Times are by the database's clock: a host whose clock is ahead would otherwise lock tasks for too long.
     """
 
     delay = timedelta()
@@ -123,10 +123,10 @@ class SkipLockedBroker(ORM):  # django_q has no types
 
     def dequeue(self) -> list[tuple[int, str]] | None:
         """
-        Take up to Conf.BULK tasks; None, after Conf.POLL seconds, when there are none.
+        Take up to Conf.BULK tasks; if there is none, return None after Conf.POLL seconds.
 
-        There are none while the database is away, either. An error raised here would end the asking process, ten
-        seconds later and with a traceback, and the next process would ask again.
+        Also return None while the database is away. An error raised here would end the calling process, ten seconds
+        later and with a traceback, and the process that replaces it would meet the same error.
         """
         self._away = self._away or LastingTrouble(logger)
         try:
@@ -146,15 +146,15 @@ class SkipLockedBroker(ORM):  # django_q has no types
         return None
 
     def _take_ready(self) -> list[tuple[int, str]]:
-        if connection.errors_occurred:  # not else: to begin a session costs more than all its queries
+        if connection.errors_occurred:  # only then: beginning a session costs more than all its queries
             close_old_connections()
         if not self._is_prepared:
-            ensure_own_secret_key()  # or the tasks could not be read, and would be thrown away
+            ensure_own_secret_key()  # with another key, tasks could not be read and would be thrown away
             self._is_prepared = begin_version()
         return self._take() if self._has_some() else []
 
     def _has_some(self) -> bool:
-        """Look for tasks without a transaction: an idle installation does so each second."""
+        """Whether tasks wait; asked without a transaction, because an idle installation asks each second."""
         with connection.cursor() as cursor:
             cursor.execute(with_clocks(HAS_TASKS), [self.list_key])
             return cursor.fetchone() is not None
@@ -179,7 +179,7 @@ class LaterBroker(SkipLockedBroker):
 
 
 class DatabaseClock:
-    """The scheduler's clock. With the host's own, a host whose clock is ahead would put off every schedule."""
+    """The scheduler's clock: the database's. By its own clock, a host that is ahead would put off every schedule."""
 
     @staticmethod
     def now() -> datetime:
@@ -188,10 +188,10 @@ class DatabaseClock:
 
 class KillSafeQueue(Queue):  # django_q has no types
     """
-    A queue whose reader holds the lock only to read.
+    A queue whose reader holds the lock only while it reads, not while it waits.
 
-    multiprocessing's own queue waits in `get()` with the lock held. A worker killed there takes the lock with it: no
-    other worker ever gets a task again, or the STOP that ends it.
+    multiprocessing's own queue waits in `get()` with the lock held. If a worker is killed there, the lock is never
+    released: no other worker ever gets a task again, or the STOP that ends the worker.
     """
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - its base class's
@@ -200,8 +200,8 @@ class KillSafeQueue(Queue):  # django_q has no types
             left = POLL_QUEUE_SECONDS if until is None else until - time.monotonic()
             if self._reader.poll(min(POLL_QUEUE_SECONDS, max(0.0, left)) if block else 0):
                 try:
-                    # Without waiting: a second reader would wait, with the lock, for a task that the first has read. A
-                    # kill in that time would keep every later task from being read.
+                    # Do not block: otherwise a second reader would wait, with the lock, for a task that the first has
+                    # taken. If it were killed meanwhile, no later task could be read.
                     return super().get(block=False)
                 except Empty:
                     time.sleep(READ_AGAIN_SECONDS)
@@ -210,7 +210,7 @@ class KillSafeQueue(Queue):  # django_q has no types
 
 
 class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
-    """A cluster that does not start with another installation's secret key, nor where LISTEN would harm others."""
+    """A cluster that refuses to start with another installation's secret key, or where LISTEN would harm others."""
 
     def start(self) -> int:
         try:
@@ -223,26 +223,26 @@ class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
         except QueueOpsError as error:
             sys.exit(error.message)
         except DatabaseError:
-            pass  # it is away; whoever takes tasks or jobs asks again
+            pass  # the database is away; the processes that take tasks or jobs check again
         finally:
             connection.close()  # before the fork
         return int(super().start())
 
     def sig_handler(self, signum: int, frame: FrameType | None) -> None:
         for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, _do_nothing)  # a second signal amid the first's work would wait for itself for ever
+            signal.signal(name, _do_nothing)  # a second signal during the first's handler would wait for ever
         super().sig_handler(signum, frame)
 
 
 def sentinel(*arguments: Any) -> None:
-    """django-q2's, which ends with its master; its workers then drain by themselves."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it has the master's handler until it begins
+    """django-q2's sentinel, made to end with its master; its workers then drain by themselves."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it has inherited the master's handler
     end_with_parent(_parent())
     _Sentinel(*arguments)
 
 
 def scheduler(broker: ORM | None = None) -> None:
-    """django-q2's, which waits for the database without a word: the process that hands out tasks reports the outage."""
+    """django-q2's scheduler, made silent while the database is away: the process that hands out tasks reports that."""
     close_old_connections()
     try:
         connection.ensure_connection()
@@ -252,26 +252,26 @@ def scheduler(broker: ORM | None = None) -> None:
 
 
 def pusher(*arguments: Any) -> None:
-    """django-q2's, which ends with its sentinel. Tasks that it had handed out go out again."""
+    """django-q2's pusher, made to end with its sentinel. Tasks that it had handed out are handed out again."""
     end_with_parent(_parent())
     _pusher(*arguments)
 
 
 def monitor(*arguments: Any) -> None:
-    """django-q2's, which ends with its sentinel. Tasks whose results it had not saved are repeated."""
+    """django-q2's monitor, made to end with its sentinel. Tasks whose results it had not saved are repeated."""
     end_with_parent(_parent())
     _monitor(*arguments)
 
 
 def worker(*arguments: Any) -> None:
-    """django-q2's, which drains and ends when its sentinel is gone: nobody would guard it or tell it to stop."""
+    """django-q2's worker, made to drain and end when its sentinel dies: nobody would guard it or tell it to stop."""
     signal.signal(signal.SIGHUP, _end)
     end_with_parent(_parent(), signal.SIGHUP)
     try:
         _worker(*arguments)
     finally:
-        # Here, not at the process's end: from 3.14 on Python first waits there for the handlers' threads.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would cut off the drain that it asks for
+        # Stop here and not at exit: from 3.14 on, Python waits there for the handlers' threads first.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a SIGHUP now would cut off the drain
         for executor in _hosted:
             executor.stop()
 
@@ -282,7 +282,7 @@ def _end(signum: int, frame: FrameType | None) -> None:
 
 
 def _do_nothing(signum: int, frame: FrameType | None) -> None:
-    """Unlike SIG_IGN, this handler also takes a signal that has already come."""
+    """Do nothing. Unlike SIG_IGN, a handler also takes signals that have already arrived."""
 
 
 def _parent() -> int:
@@ -291,9 +291,9 @@ def _parent() -> int:
 
 
 class Command(qcluster.Command):  # django_q has no types
-    """django-q2's, which may serve one pool."""
+    """django-q2's qcluster command, with an option to serve one pool."""
 
-    requires_system_checks = ()  # of addresses and screens, which take a second to import: web looks
+    requires_system_checks = ()  # they would import URLs and screens for a second; the web process runs them
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -318,7 +318,7 @@ _monitor, django_q.cluster.monitor = django_q.cluster.monitor, monitor
 _worker, django_q.cluster.worker = django_q.cluster.worker, worker
 
 
-_hosted: list[ExecutorPump] = []  # this worker process's one
+_hosted: list[ExecutorPump] = []  # the one executor of this worker process
 
 
 def host_executor(**kwargs: Any) -> None:
@@ -349,7 +349,7 @@ def host_executor(**kwargs: Any) -> None:
 
 
 class RefusedArguments:
-    """In place of the arguments of a task that may not run: unpacking them fails before the function is called."""
+    """Replaces the arguments of a task that may not run: unpacking it raises before the function is called."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -360,12 +360,12 @@ class RefusedArguments:
 
 def refuse_foreign_task(*, func: Any, task: dict[str, Any], **kwargs: Any) -> None:
     """
-    Let a task that is not ours fail before it runs, with its name as the result.
+    Let a task that is not in ALLOWED_TASKS fail before it runs, with its name in the result.
 
-    A duty of a later version is none of ours: an error raised here would end the worker, and with it its jobs.
+    Such a task may be a duty of a later version. An error raised here would end the worker, and with it its jobs.
     """
     name = f"{getattr(func, '__module__', '')}.{getattr(func, '__qualname__', func)}"
-    if func is not None and name not in ALLOWED_TASKS:  # django-q2 itself refuses what is not there
+    if func is not None and name not in ALLOWED_TASKS:  # django-q2 itself refuses a function that does not exist
         logger.error("django-q2: %s is not on the list of what may run; it is refused", name)
         task["args"] = RefusedArguments(name)
 
@@ -376,13 +376,13 @@ pre_execute.connect(refuse_foreign_task, dispatch_uid="jobs.refuse_foreign_task"
 
 def begin_version() -> bool:
     """
-    Add the duties of this version, and the rights on its new tables.
+    Add the schedules of this version's duties, and the rights on its new tables.
 
-    The version before takes these badly. The processes of this version add them as they start; `migrate` does so only
-    where nobody is at work.
+    Workers of the version before may fail at these. Processes of this version therefore add them as they start;
+    `migrate` does so only if no executor lives.
 
     Returns:
-        Whether all is there now; the tables may not exist yet.
+        Whether all is added now; the tables may not exist yet.
     """
     if not give_rights():
         return False
@@ -394,15 +394,15 @@ def begin_version_unless_others_work() -> None:
     """
     Call `begin_version` after a migration, unless executors live.
 
-    1.0.0's workers end at a duty that they do not know. The workers that take their place refuse a new table that the
-    API may use.
+    Workers of 1.0.0 end at a duty that they do not have, and the workers that replace them refuse to work with a new
+    table that the API may use.
     """
     if not Executor.objects.filter(alive()).exists():
         begin_version()
 
 
 def ensure_schedules() -> None:
-    """Create the house-keeping schedules that are missing; those edited in the admin stay as they are."""
+    """Create the house-keeping schedules that are missing; schedules edited in the admin stay unchanged."""
     known = set(Schedule.objects.filter(name__in=HOUSE_KEEPING).values_list("name", flat=True))
     for name, minutes in HOUSE_KEEPING.items():
         if name in known:
@@ -412,7 +412,7 @@ def ensure_schedules() -> None:
 
 
 def forget_tasks() -> int:
-    """Delete the tasks that wait; return how many. Bulk operations go on with new ones, schedules as well."""
+    """Delete the waiting tasks; return how many. Bulk operations and schedules go on with new tasks."""
     return int(OrmQ.objects.all().delete()[0])
 
 
@@ -421,7 +421,7 @@ def enqueue_operation(operation_id: UUID, turn: int) -> None:
     Have a worker carry out the next chunk of a bulk operation when it is due, after the caller's transaction.
 
     Args:
-        turn: Of the operation; see BulkOperation.
+        turn: The operation's turn; see BulkOperation.
     """
 
     def enqueue() -> None:
@@ -435,7 +435,7 @@ bulk_run.hand_to_worker = enqueue_operation
 
 
 def run_operation(operation_id: str, turn: int | None = None) -> None:
-    """Carry out one chunk of a bulk operation, and leave the next to a task of its own."""
+    """Carry out one chunk of a bulk operation, and enqueue a task for the next chunk."""
     if bulk_run.run_bulk_chunk(UUID(operation_id), turn=turn):
         enqueue_operation(UUID(operation_id), turn or 0)
 
@@ -447,12 +447,12 @@ def keep_partitions() -> list[str]:
 
 def apply_retention(holder: str = "") -> dict[str, int]:
     """
-    Delete rows older than their retention; while there are more, the next task goes on.
+    Delete rows older than their retention; while there are more, enqueue a task that goes on.
 
-    No task is long, because a stop waits for it.
+    Each task is short, because stopping a worker waits for its task.
 
     Args:
-        holder: Of the duty, where an earlier task goes on; another's stops this one.
+        holder: The holder of the duty, if this task continues an earlier one; it ends if another holder has the duty.
     """
     own = UUID(holder) if holder else uuid4()
     if not executors.take_duty("retention", holder=own, term_seconds=3 * RETENTION_SECONDS):
@@ -476,7 +476,7 @@ def _forget() -> dict[str, int]:
 
 
 def settle_holds() -> None:
-    """Finish pausing and resuming that a killed process left half done."""
+    """Finish pauses and resumes that a killed process left half done."""
     pauses.settle_holds()
 
 
@@ -486,17 +486,17 @@ def restart_operations() -> None:
 
 
 def sweep_leases() -> int:
-    """Take back jobs with a lapsed lease. Executors do it every few seconds; this is for when none of them does."""
+    """Take back jobs with a lapsed lease. Executors do so every few seconds; this runs in case none of them does."""
     return upkeep.rescue_lapsed() if _may_judge() else 0
 
 
 def expire_reservations() -> int:
-    """Give back what reservations of allowances hold beyond their time. Executors do it every few seconds as well."""
+    """Release reservations of allowances that have expired. Executors do so every few seconds as well."""
     return release.expire_reservations()
 
 
 def clean_executors() -> list[int]:
-    """Kill this cluster's executors that do not answer, and forget those of all that are long gone."""
+    """Kill this cluster's executors that do not answer, and delete the rows of executors that died long ago."""
     if not _may_judge():
         return []
     lease = settings.QUEUEOPS.lease_seconds
@@ -506,23 +506,23 @@ def clean_executors() -> list[int]:
 
 
 def _may_judge() -> bool:
-    """False while this process's executor rests: the database was away, or is another than before."""
+    """False while heartbeats and leases may be out of date, after the database was away or was replaced."""
     return all(executor.may_judge for executor in _hosted)
 
 
 def stream_audit() -> None:
-    """Send the audit trail's new entries; where `manage.py stream_audit` does so, there is nothing to do."""
+    """Send the audit trail's new entries, unless `manage.py stream_audit` has sent them already."""
     if target := settings.QUEUEOPS.audit_stream:
         stream.send_new(target, seconds=STREAM_SECONDS)
 
 
 def sweep_result_store(after: str = "", holder: str = "") -> int:
     """
-    Remove objects of the result store that no job names any more; while there is more, the next task goes on.
+    Remove objects of the result store that no job refers to; while there are more, enqueue a task that goes on.
 
     Args:
-        after: The place that the task before reached.
-        holder: Of the duty, as with apply_retention.
+        after: How far the previous task came.
+        holder: The holder of the duty, as in apply_retention.
     """
     store = result_store()
     own = UUID(holder) if holder else uuid4()

@@ -52,7 +52,7 @@ STATUSES = {
 
 
 class TaskNotFinished(Exception):
-    """Stands in a result's errors where no exception of the task ended it: cancelled, crashed, expired."""
+    """Is a result's error if no exception of the task ended it: the job was cancelled, crashed or expired."""
 
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ class QueueOpsTask(AnyTask):
     Attributes:
         repeatable: Running it twice does no harm. Only such a task is run again after it failed or its
             worker died.
-        in_one_commit: Its writes to the default database and its completion are one commit, so that its effect is there
+        in_one_commit: Its writes to the default database and its completion are one commit, so that its effect happens
             exactly once. It must be synchronous. It is run again like a repeatable task, as a run that does not
             complete it leaves nothing behind.
         retry_policy: Name of the RetryPolicy of a repeatable task; None: `moderate`.
-        timeout_seconds: Of one run; at most MAX_TASK_SECONDS of the handler.
+        timeout_seconds: Time limit of one run; at most MAX_TASK_SECONDS of the handler.
     """
 
     repeatable: bool = False
@@ -108,12 +108,12 @@ def task(
     **options: Any,
 ) -> QueueOpsTask | Callable[[Callable[..., Any]], QueueOpsTask]:
     """
-    Decorate a function as `@task` of django.tasks does, which takes no keywords of a backend from Django 6.0 on.
+    Decorate a function as `@task` of django.tasks does, which from Django 6.0 on takes no keywords of a backend.
 
     Args:
-        function: Where the decorator stands without brackets.
+        function: The function, if the decorator is used without brackets.
         repeatable, in_one_commit, retry_policy, timeout_seconds: See `QueueOpsTask`.
-        options: Those of django.tasks: `priority`, `queue_name`, `backend`, `takes_context`.
+        options: Keywords of django.tasks: `priority`, `queue_name`, `backend`, `takes_context`.
     """
 
     def decorate(function: Callable[..., Any]) -> QueueOpsTask:
@@ -131,9 +131,11 @@ def task(
 
 class QueueOpsBackend(BaseTaskBackend):
     """
-    Options: `project`: whose jobs they become, made at the first use. `repeatable`: dotted paths of tasks
-    that may run twice, for those of other people's apps. `in_one_commit`: likewise, of those whose effect and
-    completion are one commit.
+    Runs tasks as jobs of one project.
+
+    Options: `project`: the project of the jobs, made at the first use. `repeatable`: dotted paths of tasks that may
+    run twice, for tasks of other people's apps. `in_one_commit`: likewise, of tasks whose effect and completion are one
+    commit.
     """
 
     task_class = QueueOpsTask  # type: ignore[assignment]  # declared as the generic class itself
@@ -149,7 +151,7 @@ class QueueOpsBackend(BaseTaskBackend):
         self.in_one_commit = self.options.get("in_one_commit", ())
 
     def is_repeatable(self, task: Task[..., Any]) -> bool:
-        """Whether a task may run twice. One in one commit may: an incomplete run leaves nothing behind."""
+        """Whether a task may run twice. A task in one commit may, as an incomplete run leaves nothing behind."""
         told = getattr(task, "repeatable", False) or task.module_path in self.repeatable
         return told or self.is_in_one_commit(task)
 
@@ -159,7 +161,7 @@ class QueueOpsBackend(BaseTaskBackend):
     def validate_task(self, task: Task[..., Any]) -> None:
         """
         Raises:
-            InvalidTaskError: This backend cannot run it so.
+            InvalidTaskError: This backend cannot run the task as it is declared.
         """
         super().validate_task(task)
         if self.is_in_one_commit(task) and iscoroutinefunction(task.func):
@@ -167,11 +169,11 @@ class QueueOpsBackend(BaseTaskBackend):
 
     def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """
-        Store the task as a job, in the caller's transaction if there is one: it exists if that commits.
+        Store the task as a job, in the caller's transaction if there is one: the job exists only if that commits.
 
         Raises:
-            InvalidTaskError: This backend cannot run it so.
-            TypeError, ValueError: Arguments that are no JSON.
+            InvalidTaskError: This backend cannot run the task as it is declared.
+            TypeError, ValueError: The arguments cannot be written as JSON.
             QueueOpsError: Nothing was stored; see `submit_job`.
         """
         self.validate_task(task)
@@ -212,12 +214,12 @@ class QueueOpsBackend(BaseTaskBackend):
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
         """
-        Read a task's job. One that was requeued from the dead letters is followed to its latest job.
+        Read the result of a task's job. If the job was requeued from the dead letters, read its latest requeue.
 
         Raises:
-            TaskResultDoesNotExist: No such job of this backend, or the retention has deleted it.
-            CannotRead: It is encrypted, and this process has not the key.
-            ResultMissing, StoreError: It is in the result store, which has lost it or does not answer.
+            TaskResultDoesNotExist: This backend has no such job, or retention has deleted it.
+            CannotRead: The payload or result is encrypted, and this process lacks the key.
+            ResultMissing, StoreError: The result is in the result store, which has lost it or does not answer.
         """
         job = self._job(result_id)
         while letter := DeadLetter.objects.filter(job=job).select_related("requeued_as").first():
@@ -295,11 +297,11 @@ def find_task(path: str) -> Task[..., Any]:
     """
     Return the task of a dotted path.
 
-    The path may come from anybody who can submit jobs, and importing runs code: only the module `tasks` of an
-    installed app is imported, and what is below it.
+    The path may come from anybody who can submit jobs, and importing runs code. Only the module `tasks` of an installed
+    app, and modules below it, are therefore imported.
 
     Raises:
-        ValueError: It is not a task of a QueueOpsBackend.
+        ValueError: The path does not lead to a task of a QueueOpsBackend.
     """
     module_name, _, name = path.rpartition(".")
     module = sys.modules.get(module_name)
@@ -321,7 +323,7 @@ def backend_of(alias: str) -> QueueOpsBackend:
     Return the backend of an alias.
 
     Raises:
-        ValueError: TASKS has none of that name, or another kind.
+        ValueError: TASKS has no backend of that name, or one of another class.
     """
     backend = task_backends[alias] if alias in task_backends.settings else None
     if isinstance(backend, QueueOpsBackend):
@@ -342,7 +344,7 @@ def _workers(events: Iterable[JobEvent]) -> list[str]:
 
 
 def _errors(job: Job, events: Iterable[JobEvent]) -> list[TaskError]:
-    """One for each attempt that failed, and one where the job ended otherwise than by an attempt."""
+    """Return an error for each failed attempt, and one if the job was cancelled or failed without an attempt."""
     errors = []
     for event in events:
         facts = event.data or {}

@@ -1,14 +1,14 @@
 """
-The record in which a feature says what it adds.
+The record in which a feature declares what it adds to QueueOps.
 
-It stands in `jobs/features/<name>/feature.py`, and holds names and plain data. A reader resolves only the names that it
-needs, so that an executor imports neither screens nor the API. The readers:
+Each feature has one in `jobs/features/<name>/feature.py`, with names and plain data. A reader resolves only the names
+that it needs, so that an executor imports neither screens nor the API. The readers:
 
 - jobs/api/urls.py: the addresses of the API
 - jobs/admin/__init__.py, queueops/site/admin_theme.py: screens, and their place in the side bar
 - jobs/roles.py: permissions
 - jobs/executor/duties.py: duties
-- jobs/models/fragments.py: conditions and tables that statements name for features
+- jobs/models/fragments.py: conditions and tables of features that go into SQL statements
 - jobs/features/watches/watch.py: watches
 - jobs/services/upkeep/retention.py: how long rows are kept
 - queueops/site/moving/tables.py: which rows go with a project that moves
@@ -25,13 +25,13 @@ from queueops.core.moved_rows import Sort
 
 
 class OwnRounds(Protocol):
-    """Work of a feature that each executor offers to do, under duties that it takes itself; made once an executor."""
+    """A feature's work that takes its duties by itself; each executor has one instance."""
 
     def do(self, now: float) -> object:
         """Do what is due; called each second with the monotonic clock's time."""
 
     def stop(self) -> object:
-        """The executor ends."""
+        """Stop, because the executor ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Tab:
     A screen's place in the side bar.
 
     Attributes:
-        title: What the tab is called.
-        model: `<app>_<model>`; who may view it sees the tab.
-        after: The model of the tab that it follows, or the title of an entry that it begins.
+        title: The tab's label.
+        model: `<app>_<model>`; people who may view this model see the tab.
+        after: The model of the tab before this one, or the title of an entry whose first tab this is.
     """
 
     title: str
@@ -53,24 +53,25 @@ class Tab:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """
-    Names are those of the feature's package: `api.ScheduleList`.
+    One feature's additions. Names are relative to the feature's package, such as `api.ScheduleList`.
 
     Attributes:
-        package: Dotted.
-        page: The guide to it, below docs/; for readers of the code.
-        addresses: Of the API, below /api/v1/: each with its view.
-        screens: The module that registers them; empty: there are none.
-        tabs: Where they stand.
+        package: The dotted path of the feature's package.
+        page: The guide to the feature, below docs/; for readers of the code.
+        addresses: Paths of the API below /api/v1/, each with its view.
+        screens: The module that registers the admin screens; empty: the feature has none.
+        tabs: The screens' places in the side bar.
         viewer, operator, administrator: The permissions that each of these roles gets, without `jobs.`.
-        duties: What one executor does for all each second: functions, or classes made once an executor, with a `do`.
-        rounds: Classes of OwnRounds, made with the executor's id and the log of its outcomes.
+        duties: Work that one executor does for all each second: functions, or classes with a `do`, made once an
+            executor.
+        rounds: Classes of OwnRounds, made with the executor's id and its OutcomeLog.
         due: Conditions in SQL: whether a duty has something to do. An idle executor asks all of them at once.
         watches: Functions that look for trouble every few seconds.
         retention: RetentionRules, for tables that grow.
         goes_with_jobs: Tables with a `job_id`, whose rows are deleted with their jobs.
-        keeps_batches: Tables with a `batch_id`, whose rows keep a batch that has ended.
-        moves: The sorts of rows that go with a project to another installation.
-        stays: Tables that know projects and stay behind, with the reason that people are told.
+        keeps_batches: Tables with a `batch_id`, whose rows keep an ended batch from being deleted.
+        moves: The sorts of rows that move with a project to another installation.
+        stays: Tables with a project whose rows stay behind when it moves, with the reason that people are shown.
     """
 
     package: str
@@ -95,6 +96,6 @@ class Feature:
         return import_module(f"{self.package}.{name}")
 
     def find(self, name: str) -> Any:
-        """Return what has this name, as `api.ScheduleList`."""
+        """Return the object of this name, such as `api.ScheduleList`, relative to the package."""
         module, _, attribute = name.rpartition(".")
         return getattr(self.module(module), attribute)

@@ -1,16 +1,17 @@
 """
-Lanes are jobs that share every limit. Targets are the addresses of their calls that outages tell apart. Pure.
+Names of lanes and targets. A lane is the jobs that share every limit; a target is an address whose outages are told
+apart from others. Pure.
 
 A target is a base URL with its port, and after a space the credential that gave it: `https://llm.example:443 acme-key`.
-Empty: the service has one address for everybody.
+An empty target means that the service has one address for everybody.
 
-A lane's name tells whom the provider counts and whose jobs wait in it, so neither has to be looked up again. It is
-`service/call_type/model/quota project/quota user/project/user`, each part escaped. A tag of the target follows where
-the service has several: jobs of a target that is out must not stand before the others. The kind comes last, where a
-limit counts that kind by itself.
+A lane's name has the subject that the provider counts and the owners of the jobs, so neither has to be looked up again.
+The name is `service/call_type/model/quota project/quota user/project/user`, each part escaped. A tag of the target
+follows if the service has several targets: jobs of a target that is out must not block the others. The kind comes last,
+if a limit counts that kind by itself.
 
-A pool of credentials stands there as a quota project of its own, `pool:<name>`, and its subject has the project behind
-that. The claim chooses the member that a call uses, by the lane's name and by which credential has room.
+A credential pool takes the part of the quota project, as `pool:<name>`; in the lane's subject, the project follows it.
+The claim chooses the member that a call uses, by the lane's name and by which credential has room.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ MAX_TARGET_CHARACTERS = 400
 
 class Lane(NamedTuple):
     """
-    A lane's name taken apart.
+    The parts of a lane's name.
 
     Attributes:
-        project, user: The owners of its jobs; the subject has whom the provider counts.
-        tag: Of the target, empty: the service itself.
+        subject: The subject that the provider counts the lane's calls against.
+        project, user: The owners of its jobs.
+        tag: The tag of the target; empty: the service has one address.
     """
 
     subject: Subject
@@ -58,7 +60,7 @@ def escaped(part: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def read_lane(name: str) -> Lane:
-    """Take a lane's name apart."""
+    """Return the parts of a lane's name."""
     service, call_type, model, quota_project, quota_user, project, user, *more = map(unquote, name.split("/"))
     tag, kind = (*more, "", "")[:2]
     counted = asked_by(quota_project, project)
@@ -76,10 +78,10 @@ def subject_of(
     kind: str = "",
 ) -> Subject:
     """
-    Return whom a provider counts a job's call against.
+    Return the subject that a provider counts a job's call against.
 
     Args:
-        principals: Project and user that the job's credential stands for; empty ones: the job's own.
+        principals: Project and user that the provider counts the job's credential as; if empty, the job's own.
         kind: See `Subject`.
     """
     quota_project, quota_user = principals
@@ -92,7 +94,7 @@ def target_of(url: str, *, credential: str = "") -> str:
     Return the target of calls to `url`.
 
     Args:
-        credential: Whose address it is; empty: anybody's.
+        credential: The credential that gave the address; empty: the address is the same for everybody.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -102,19 +104,19 @@ def target_of(url: str, *, credential: str = "") -> str:
 
 
 def target_of_pool(pool: str) -> str:
-    """Return the target of a pool's calls: one for all members, which stand in for each other wherever each is."""
+    """Return the target of a pool's calls: one for all members, which replace each other even at other addresses."""
     return f" {pool}"[:MAX_TARGET_CHARACTERS]
 
 
 def pool_of_lane(lane: str | None) -> str:
-    """The pool of credentials whose calls wait in a lane; empty: its calls show one credential, or none."""
+    """Return the credential pool of a lane's calls; empty: the calls use a single credential, or none."""
     if lane is None or f"/{MARK}" not in lane:
         return ""
     return pool_of(read_lane(lane).subject.project)
 
 
 def path_of(text: str) -> int:
-    """Return a number for a path of a target: equal for equal paths, and never 0, which stands for none."""
+    """Return a number for a path of a target: equal for equal paths, and never 0, which means that there is no path."""
     return (zlib.crc32(text.encode(errors="replace")) - 2**31) or 1
 
 
@@ -124,7 +126,7 @@ def address_of(target: str) -> str:
 
 
 def tag_of(target: str) -> str:
-    """A short name of a target for a lane's; empty for none."""
+    """Return a short tag of a target, for the name of a lane; empty for an empty target."""
     return f"{zlib.crc32(target.encode()):08x}" if target else ""
 
 

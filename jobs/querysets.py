@@ -1,4 +1,4 @@
-"""Reads of the queue's records."""
+"""QuerySets of jobs, batches and dead letters."""
 
 from __future__ import annotations
 

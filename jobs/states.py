@@ -46,7 +46,7 @@ WAITING = frozenset({S.QUEUED, S.RATE_LIMITED, S.RETRIED})
 RUNNING = frozenset({S.DISPATCHED, S.IN_PROGRESS})
 TERMINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED})
 UNFINISHED = WAITING | RUNNING
-# Parts of a state that people see apart: rate_limited jobs whose target is out, and queued jobs whose time is to come.
+# Parts of a state that screens show apart: rate_limited jobs whose target is out, and queued jobs with a future time.
 OUTAGE = "outage"
 SCHEDULED = "scheduled"
 APART = frozenset({OUTAGE, SCHEDULED})
@@ -55,12 +55,12 @@ APART = frozenset({OUTAGE, SCHEDULED})
 @dataclass(frozen=True, slots=True)
 class Appearance:
     """
-    A state as people meet it.
+    How a state looks to people.
 
     Attributes:
-        tone: Of the style sheets: grey, blue, amber, green or red.
+        tone: A colour of the style sheets: grey, blue, amber, green or red.
         sign: A Material symbol.
-        colour: Of the dashboard's charts: the 0 to 6 of its style sheet's `--fill-`.
+        colour: Its colour in the dashboard's charts: the 0 to 6 of its style sheet's `--fill-`.
     """
 
     words: str
@@ -93,8 +93,8 @@ SHOWN: dict[str, Appearance] = {
 
 
 def told_apart(counts: Mapping[str, int], *, held_by_outage: int, scheduled: int) -> dict[str, int]:
-    """Counts by state, with what an outage holds apart from what waits for quota, and the scheduled from the queued."""
-    # Each part is counted after its state, and may have grown by then: a count below zero would be shown.
+    """Return counts by state, with jobs held by an outage apart from rate_limited, and scheduled jobs from queued."""
+    # Each part is counted after its state and may be larger by then: without min(), a count could be below zero.
     held, later = min(held_by_outage, counts[S.RATE_LIMITED]), min(scheduled, counts[S.QUEUED])
     limited, queued = counts[S.RATE_LIMITED] - held, counts[S.QUEUED] - later
     apart = {**counts, S.QUEUED: queued, SCHEDULED: later, S.RATE_LIMITED: limited, OUTAGE: held}
@@ -116,10 +116,10 @@ class BatchVerdict(models.TextChoices):
 class GuardState(models.TextChoices):
     """The stage of a batch's guard; see features/batch_guards/guards.py."""
 
-    TRIAL = "trial"  # the first of its jobs are tried, the others are held
-    PASSED = "passed"  # the rest was let go, or nothing was left to stop
-    STOPPED = "stopped"  # it is paused
-    WENT_ON = "went_on"  # on a person's or a producer's word
+    TRIAL = "trial"  # the batch's first jobs are tried, the others are held
+    PASSED = "passed"  # the other jobs were released, or none was left to hold
+    STOPPED = "stopped"  # the guard has paused the batch
+    WENT_ON = "went_on"  # a person or a producer resumed it
 
 
 V = BatchVerdict
@@ -156,7 +156,7 @@ def verdict_of_ended(counts: Mapping[str, int]) -> BatchVerdict:
 
 
 def ended_verdict(counts: Mapping[str, int] | None) -> str | None:
-    """As `verdict_of_ended`; None: its counts are not known, or some items have not ended."""
+    """Return `verdict_of_ended`; None: the batch's counts are not known, or some of its items have not ended."""
     if not counts or any(counts.get(state) for state in UNFINISHED):
         return None
     return verdict_of_ended(counts).value
@@ -167,9 +167,9 @@ class Transition:
     """
     One edge, or several edges with one meaning.
 
-    `when` says when it is taken. `needs_lease` edges are taken only by the executor whose fencing token the row still
-    carries. The counters named are raised by one: retry_count, crash_count, deferral_count. `through` is a state that
-    the log tells of and the row passes over: two steps of one commit are one version of the row.
+    `when` says when the edge is taken. An edge with `needs_lease` is taken only by the executor whose fencing token is
+    still in the row. `consumes_attempt`, `counts_crash` and `counts_deferral` add one to retry_count, crash_count or
+    deferral_count. `through` is a state that is logged, but never stored: two steps in one commit write the row once.
     """
 
     sources: frozenset[JobState]

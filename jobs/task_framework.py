@@ -1,7 +1,8 @@
 """
 Django's framework for tasks: `django.tasks` from Django 6.0 on, the package `django-tasks` before.
 
-The only module that knows which. The package runs beside Django 6.0, too, but its tasks are none of `django.tasks`.
+All other modules import it from here. The package runs with Django 6.0, too, but its `Task` is another class than that
+of `django.tasks`.
 """
 
 from __future__ import annotations

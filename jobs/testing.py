@@ -25,12 +25,12 @@ from queueops.core.clock import Now, TransactionNow
 from queueops.tenancy.secrets.credentials import OpenCredential
 
 POLL_SECONDS = 0.02
-BUSY_AT_LEAST_SECONDS = 5.0  # what is due is carried out even where nothing is waited for
+BUSY_AT_LEAST_SECONDS = 5.0  # so long after the deadline, jobs that are due are still carried out
 _LIMITED = Q(status=JobState.RATE_LIMITED) | Q(lane__isnull=False)
 
 
 class StillUnfinished(AssertionError):
-    """`drain` gave up: jobs that should have ended have not."""
+    """`drain` gave up: jobs that should have ended have not ended."""
 
 
 def run_handler(
@@ -46,21 +46,21 @@ def run_handler(
     ended_batch: EndedBatch | None = None,
 ) -> Done:
     """
-    Carry out one handler here and now, as an executor would; no database unless the handler uses it.
+    Run one handler at once, as an executor would, without a database unless the handler uses it.
 
-    The payload goes through JSON and the handler's schema, the handler has its time limit, and the result
-    must be JSON-able. A handler that returns Continue runs again until it is done; one that coalesces gets a
-    group of this one job. Use `arun_handler` where an event loop runs already.
+    The payload goes through JSON and the handler's schema, the handler has its time limit, and the result must be
+    JSON-able. A handler that returns Continue runs again until it is done; a handler that coalesces gets a group of
+    this one job. Use `arun_handler` where an event loop runs already.
 
     Args:
         payload: As a producer sends it, or an instance of the schema.
         on_progress: Called with each `job.progress(percent, message)`.
-        credential, ended_batch: What the handler finds in `job.credential` and `job.ended_batch`.
+        credential, ended_batch: The values of `job.credential` and `job.ended_batch`.
 
     Raises:
-        UnknownKind: The module that registers it was not imported.
-        pydantic.ValidationError: The payload does not fit.
-        TimeoutError: An async handler took longer than it may.
+        UnknownKind: The module that registers the handler was not imported.
+        pydantic.ValidationError: The payload does not fit the handler's schema.
+        TimeoutError: An async handler took longer than its time limit.
         Exception: Whatever the handler raises, such as ProviderError.
     """
     handler, job = _prepare(
@@ -114,13 +114,13 @@ def drain(*, seconds: float = 30.0, slots: int = 20) -> None:
 
     Held jobs, and jobs not due within `seconds`, are left alone.
 
-    In a test that rolls back (`@pytest.mark.django_db`) all of it happens in the test's transaction and thread,
+    In a test that rolls back (`@pytest.mark.django_db`), everything runs in the test's transaction and thread,
     synchronous handlers included. Retries and jobs scheduled for later do not wait: their time is brought forward.
-    On-commit functions run. Batch APIs are not called, nobody looks for alerts, and no connection but the test's takes
-    part.
+    On-commit functions run. Batch APIs are not called, alerts are not looked for, and only the test's connection is
+    used.
 
-    In a test that commits (`transaction=True`) real executors in this process do it, each with threads and
-    connections of its own, and retries are waited for.
+    In a test that commits (`transaction=True`), real executors in this process carry the jobs out, each with threads
+    and connections of its own, and `drain` waits for retries.
 
     Args:
         slots: Jobs carried out at once.
@@ -141,7 +141,7 @@ def drain(*, seconds: float = 30.0, slots: int = 20) -> None:
     if connection.in_atomic_block:
         _drain_here(options, seconds)
         return
-    # The first of a cluster takes the quarantine seat, so one alone would carry out suspects only.
+    # The first executor of a cluster becomes the quarantine executor, so one alone would carry out only suspects.
     executors = [ExecutorPump(options, cluster_pid=os.getpid()) for _ in range(2)]
     for executor in executors:
         executor.start()
@@ -172,7 +172,7 @@ def _take_turns(executors: Sequence[InlinePump], deadline: float) -> None:
     for executor in executors:
         executor.take_turn(is_idle=True)
     while True:
-        # Duties come with an idle turn: they may find more to do.
+        # An idle turn does the duties, which may make more jobs ready.
         is_busy = any(executor.take_turn(is_idle=is_idle) for is_idle in (False, True) for executor in executors)
         now = time.monotonic()
         if is_busy and now < deadline + BUSY_AT_LEAST_SECONDS:
@@ -184,14 +184,14 @@ def _take_turns(executors: Sequence[InlinePump], deadline: float) -> None:
         if not is_busy and (step := _bring_forward(horizon)):
             brought_forward += step
         elif now < deadline and Job.objects.unfinished().filter(_LIMITED | _about_to_be_let_go()).exists():
-            time.sleep(POLL_SECONDS)  # the limits' clock goes on, and so do duties
+            time.sleep(POLL_SECONDS)  # meanwhile limits refill by the clock, and the next idle turn does the duties
         else:
             raise StillUnfinished(f"{len(left)} jobs have not ended: " + "; ".join(left))
 
 
 def _bring_forward(seconds: float) -> float:
-    """Make the next of the jobs that wait for a time due, and the others as much sooner; returns the seconds."""
-    # now() stands still until the test ends: by it nothing becomes due, not even jobs whose time the clock has passed.
+    """Make the next job that waits for a time due now, and the others as much sooner; return by how many seconds."""
+    # now() stands still until the test's transaction ends, so by now() no job becomes due, even if its time has passed.
     Job.objects.filter(status=JobState.RATE_LIMITED, scheduled_at__lte=Now()).update(scheduled_at=TransactionNow())
     waiting = Job.objects.filter(
         status__in=[JobState.QUEUED, JobState.RETRIED],
@@ -264,7 +264,7 @@ def _called(handler: Handler, job: RunningJob[Any]) -> Done:
 
 
 def _goes_on(job: RunningJob[Any], answer: Any) -> bool:
-    """Hand a Continue's `partial` to the next run, as JSON like the stored one."""
+    """Whether the handler runs again: then give its next run the `partial` of Continue, through JSON as if stored."""
     if isinstance(answer, Continue):
         job.partial = pydantic_core.from_json(pydantic_core.to_json(answer.partial))
     return isinstance(answer, Continue)
@@ -285,7 +285,7 @@ def _wait_until_empty(seconds: float) -> None:
 
 
 def _about_to_be_let_go() -> Q:
-    """Jobs that the guard of their batch holds, the first jobs of which have all ended."""
+    """Jobs that their batch's guard holds although all first jobs of the batch have ended: it will release them."""
     first = Job.objects.unfinished().filter(batch=OuterRef("batch"), pk__lte=OuterRef("batch__trial_until"))
     tried = Q(held=True, batch__paused=False, pk__gt=F("batch__trial_until"))
     return tried & ~Q(batch__guard_state=GuardState.STOPPED) & Q(~Exists(first))
@@ -293,11 +293,12 @@ def _about_to_be_let_go() -> Q:
 
 def _due_within(seconds: float) -> list[str]:
     """
-    Describe up to ten unfinished jobs that are neither held nor scheduled for later than that.
+    Describe up to ten unfinished jobs that are neither held nor scheduled for later than in `seconds`.
 
-    Jobs that a batch's guard is about to let go count as well: else a drain would end after the batch's first jobs.
+    Jobs that a batch's guard is about to release count as well: otherwise a drain would end after the batch's first
+    jobs.
     """
-    # For a job that a limit holds, scheduled_at is a forecast, not a wish.
+    # For a job that a limit holds, scheduled_at is only a forecast, so the job counts as due now.
     wished = Case(When(status=JobState.RATE_LIMITED, then=Now()), default=Coalesce("scheduled_at", Now()))
     due = Job.objects.unfinished().filter(Q(held=False) | _about_to_be_let_go()).annotate(due=wished)
     rows = due.filter(due__lte=Now() + timedelta(seconds=max(0.0, seconds))).order_by("id")

@@ -1,4 +1,4 @@
-"""Texts of a handler that are kept, such as the traceback of its bug, and where they must be left out."""
+"""Makes a handler's tracebacks and log lines fit to be stored: bounded, masked, and without the executor's frames."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from queueops.core.values.masking import masked_text
 from queueops.tenancy.secrets.credentials import OpenCredential
 
 MAX_TRACEBACK = 8_000  # characters
-MAX_FRAMES = 40  # of one exception, the innermost
+MAX_FRAMES = 40  # the innermost frames of one exception
 MAX_PART = 1_000  # characters of one frame, or of an exception's message: a long one must not push the frames out
 MAX_LINE = 300
 CUT = "[cut]\n"
@@ -29,12 +29,11 @@ def traceback_of(error: BaseException, secrets: Sequence[str] = ()) -> str:
     """
     Return the traceback of a handler's exception: at most MAX_TRACEBACK characters that PostgreSQL's jsonb takes.
 
-    The innermost frames are kept; the executor's own frames and local variables are not. Paths begin at the package. It
-    is empty where nothing was raised, as for an exception that a group's handler returns: the message says all there
-    is.
+    The innermost frames are kept; the executor's own frames and local variables are not. Paths begin at the package.
+    The text is empty if the exception was not raised, for example if a group's handler returned it.
 
     Args:
-        secrets: Masked wherever they stand, beside what masking.py finds by itself; longest first.
+        secrets: Masked wherever they occur, besides the secrets that masking.py finds by itself; longest first.
     """
     if error.__traceback__ is None:
         return ""
@@ -42,7 +41,7 @@ def traceback_of(error: BaseException, secrets: Sequence[str] = ()) -> str:
         raised_in = _below_executor(error.__traceback__)
         told = TracebackException(type(error), error, raised_in, limit=-MAX_FRAMES, compact=True)
         text = "".join(_fit(part, tuple(secrets)) for part in told.format())
-    except Exception:  # noqa: BLE001 - the exception's class is the handler's too, and telling of it may raise
+    except Exception:  # noqa: BLE001 - the exception's class is the handler's code, and its str() may raise
         return ""
     if len(text) <= MAX_TRACEBACK:
         return text
@@ -50,7 +49,7 @@ def traceback_of(error: BaseException, secrets: Sequence[str] = ()) -> str:
 
 
 def secrets_of(credential: object) -> list[str]:
-    """The texts in an open credential, each line by itself too, as repr() tears a private key apart; longest first."""
+    """Return an open credential's secrets and each line of them, as repr() splits a private key; longest first."""
     found: set[str] = set()
     waiting: list[Any] = [credential.secret] if isinstance(credential, OpenCredential) else []
     while waiting:
@@ -63,18 +62,18 @@ def secrets_of(credential: object) -> list[str]:
 
 
 def fit_line(text: str, secrets: Sequence[str] = ()) -> str:
-    """One line that a handler logged, as it is stored: masked, then cut to MAX_LINE characters."""
+    """Return a line that a handler logged as it is to be stored: masked, then cut to MAX_LINE characters."""
     kept = _fit(text, tuple(secrets)).rstrip("\n").replace("\n", " ")
     return kept if len(kept) <= MAX_LINE else kept[:MAX_LINE] + "…"
 
 
 def without_diagnostics(data: Any) -> Any:
-    """Return an event's data for readers who are not shown the operator's code and its log lines."""
+    """Return an event's data for readers who must not see tracebacks and log lines of the operator's code."""
     return {name: value for name, value in data.items() if name not in DIAGNOSTICS} if isinstance(data, dict) else data
 
 
 def _below_executor(raised_in: TracebackType | None) -> TracebackType | None:
-    """From the handler's own frame on; all of it where the executor itself raised."""
+    """Return the traceback from the handler's first frame on; all of it if the executor itself raised."""
     handlers, frame = raised_in, raised_in
     while frame is not None:
         if frame.tb_frame.f_globals.get("__name__") == _EXECUTOR:
@@ -84,7 +83,7 @@ def _below_executor(raised_in: TracebackType | None) -> TracebackType | None:
 
 
 def _fit(part: str, secrets: tuple[str, ...]) -> str:
-    """Cut one frame or message; known secrets are masked first, or a cut might leave half of one."""
+    """Cut one frame or message. Known secrets are masked first: otherwise a cut might leave half of a secret."""
     whole = storable(part, secrets)
     kept = masked_text(whole[:MAX_PART]) + ("…" if len(whole) > MAX_PART else "")
     lines = _PATH.sub(lambda found: _shortened(found[0]), kept).splitlines()

@@ -1,4 +1,4 @@
-"""Moves jobs along the edges of states.py. Besides it only insert_jobs.sql and promote_jobs.sql write a status."""
+"""Moves jobs along the edges of states.py. Other code writes a status only in insert_jobs.sql and promote_jobs.sql."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Move(NamedTuple):
     One job's move along an edge.
 
     Attributes:
-        token: The fencing token it was claimed with; edges that need the lease compare it.
-        delay_seconds: Until it may run. None: at once. The database's clock adds it.
+        token: The fencing token of its claim; edges that need the lease compare it with the row's.
+        delay_seconds: Until it may run, added to the database's time. None: at once.
         error_code: With `message`, becomes the row's last error. None: the last error stays.
-        message: What the event says; None: the edge's common message.
+        message: The event's message; None: the common message of all moves.
         result: The handler's result as JSON text.
-        data: The event's further figures as JSON text.
-        coalesce_key: Replaces the job's, so that it leaves with others than before. None: it stays.
+        data: The event's data as JSON text.
+        coalesce_key: Replaces the job's key, so that it leaves with other jobs than before. None: the key stays.
     """
 
     id: UUID
@@ -39,9 +39,9 @@ class Move(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Lease:
     """
-    The executor that claims, and its seconds unless it renews. The moves' tokens become the jobs' fencing tokens.
+    The executor that claims, and the lease's seconds unless renewed. The moves' tokens become the jobs' fencing tokens.
 
-    `via`: the way of the jobs that were to go by a batch of their provider.
+    `via`: how jobs are delivered that have a `via`, such as jobs submitted for a provider batch.
     """
 
     executor: UUID
@@ -55,8 +55,8 @@ def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "", lease: Lea
 
     Args:
         moves: At most one a job.
-        message: What the events say of jobs whose move has no message of its own.
-        lease: Of the edges `claim` and `dispatch`, which alone give one.
+        message: The events' message for moves without a message of their own.
+        lease: The lease of a claim: only for the edges `claim` and `dispatch`.
 
     Returns:
         The ids that moved. A missing job was in no source state of the edge, or another executor owns it.

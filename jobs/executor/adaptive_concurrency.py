@@ -1,12 +1,12 @@
-"""How many of its slots an executor uses: fewer while calls start too late to be sent."""
+"""Decides how many of its slots an executor uses: fewer while calls start too late to be sent."""
 
 from __future__ import annotations
 
-CHANGE_SECONDS = 1.0  # between two changes: calls that were claimed before one say nothing of it
+CHANGE_SECONDS = 1.0  # between two changes: calls that were claimed before a change do not show its effect
 
 
 class AdaptiveConcurrency:
-    """A quarter less after each second in which calls started too late, down to one; a tenth more after any other."""
+    """A quarter fewer slots, down to one, after each second in which calls were too late; otherwise a tenth more."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -16,10 +16,10 @@ class AdaptiveConcurrency:
 
     def note(self, *, late: bool, now: float) -> bool:
         """
-        Take note whether calls have started too late since the last note; `now`: monotonic seconds.
+        Note whether calls have started too late since the last call of `note`; `now`: monotonic seconds.
 
         Returns:
-            Whether there are fewer slots now.
+            Whether the executor now uses fewer slots than before.
         """
         before = self.slots
         self._late |= late

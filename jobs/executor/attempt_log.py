@@ -1,4 +1,4 @@
-"""The lines that a handler logs while it carries out a job: kept with the attempt, bounded and masked."""
+"""Keeps the lines that a handler logs while it carries out a job: with the attempt, bounded and masked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 from jobs.tracebacks import fit_line
 
-FIRST_LINES, LAST_LINES = 10, 40  # of an attempt: how it began and how it ended say most
+FIRST_LINES, LAST_LINES = 10, 40  # kept of an attempt: its beginning and end say most
 OURS = ("jobs.executor", "jobs.services", "queueops", "ratelimits", "django")
 
 Line = tuple[int, str, str]
@@ -17,7 +17,7 @@ Line = tuple[int, str, str]
 
 
 class AttemptLog:
-    """Lines of one attempt, as they come; any thread may add some."""
+    """The lines of one attempt, in the order of logging; any thread may add lines."""
 
     __slots__ = ("_began", "_first", "_last", "_left_out")
 
@@ -42,10 +42,10 @@ class AttemptLog:
 
     def kept(self, secrets: Sequence[str] = ()) -> list[Line]:
         """
-        The lines as they are stored; where some were left out, one says how many.
+        Return the lines to be stored; if lines were left out, an extra line says how many.
 
         Args:
-            secrets: Masked wherever they stand, beside what masking.py finds by itself; longest first.
+            secrets: Masked wherever they occur, besides the secrets that masking.py finds by itself; longest first.
         """
         lines = [*self._first, *self._last]
         if self._left_out:
@@ -57,7 +57,7 @@ current_log: ContextVar[AttemptLog | None] = ContextVar("attempt_log", default=N
 
 
 class AttemptLogHandler(logging.Handler):
-    """Keeps what handlers and the libraries they call log, as far as the installation's level lets it through."""
+    """Keeps the lines that job handlers and their libraries log, if the installation's log level admits them."""
 
     def emit(self, record: logging.LogRecord) -> None:
         log = current_log.get()

@@ -1,8 +1,8 @@
 """
-Duties that one executor does for all: each duty is done by one at a time, under a lease of its own.
+Duties that one executor does for all: one executor at a time does each duty, under a lease of its own.
 
-Where thousands of lanes or jobs wait, house-keeping takes long, and a pump that does it does not claim meanwhile. It
-therefore falls to quarantine's executor, whose pump has nothing else to do; the others stand in where there is none.
+Where thousands of lanes or jobs wait, house-keeping takes long, and a pump that does it does not claim meanwhile. The
+quarantine executor therefore does the duties, as its pump has little else to do; without one, other executors do them.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ DUTY_SECONDS = 1.0
 ALERT_SECONDS = 5.0
 SAMPLE_SECONDS = 5.0
 FORGET_SECONDS = 60.0
-SELDOM_DUTY_SECONDS = 20.0  # while nothing is under way: a look costs more than all else that an idle executor does
+SELDOM_DUTY_SECONDS = 20.0  # while nothing is under way: all duties cost more than all else that an idle executor does
 
 
 class Duties:
     """
-    One executor's share.
+    One executor's share of the duties.
 
     Args:
-        silent_seconds: The lease: an executor that does not renew for so long counts as gone.
+        silent_seconds: The lease: an executor without a heartbeat for so long counts as dead.
         stuck_seconds: How long a handler may block the loop before its process is killed.
-        looks_for_trouble: It opens and resolves alerts, too.
+        looks_for_trouble: Whether to open and resolve alerts, too.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Duties:
         self.sweep_seconds = sweep_seconds
         self.silent_seconds = silent_seconds
         self.stuck_seconds = stuck_seconds
-        self.has_time = False  # for work that keeps claims waiting
+        self.has_time = False  # whether it may do work that keeps claims waiting
         self.looks_for_trouble = looks_for_trouble
         self.rests_until = float("-inf")
         self._of_features = [_duty(feature.find(name)) for feature in FEATURES for name in feature.duties]
@@ -82,11 +82,11 @@ class Duties:
         Do what is due; call it each DUTY_SECONDS.
 
         Args:
-            now: Of the monotonic clock.
-            quiet: This executor has nothing to do. If none has, one statement asks whether anything is due.
+            now: Seconds of the monotonic clock.
+            quiet: This executor has nothing to do: one statement then asks whether anything is due at all.
 
         Returns:
-            Whether other executors have work, and wait for this one's duties.
+            Whether this executor is quiet although jobs are under way, whose executors wait for its duties.
         """
         _do_all(self._tell_worker_deaths)
         if self.is_sweep_due(now):
@@ -141,12 +141,12 @@ class Duties:
         return executors.take_duty("flow", holder=self.executor, term_seconds=3 * DUTY_SECONDS)
 
     def stop(self) -> None:
-        """The executor ends: so does what its features do beside it."""
+        """Stop the features' rounds, because the executor ends."""
         _do_all(*(rounds.stop for rounds in self._rounds))
 
 
 def _duty(found: Any) -> Callable[[], object]:
-    """Return what a feature does each second; of a class, what a new one of it does."""
+    """Return a feature's duty: the function itself, or the `do` of a new instance if it is a class."""
     do: Callable[[], object] = found().do if isinstance(found, type) else found
     return do
 

@@ -29,10 +29,10 @@ from .pump import ExecutorPump
 
 class InlineEventLoop(asyncio.SelectorEventLoop):
     """
-    Runs on its caller's thread, and so do all calls that ask for another thread.
+    Runs on its caller's thread, and runs there all calls that ask for another thread, too.
 
-    Work for a thread waits for the loop to pause. No loop then runs around it, so it may use the database, on the
-    caller's connection.
+    A function meant for a thread runs while the loop pauses. As no loop runs then, Django lets the function use the
+    database, on the caller's connection.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class InlineEventLoop(asyncio.SelectorEventLoop):
         return asyncio.wrap_future(self.submit(func, *args), loop=self)
 
     def run_while(self, goes_on: Callable[[], bool]) -> None:
-        """Run while the condition holds; the code that ends it calls `stop`."""
+        """Run while `goes_on` returns true; code that makes it false calls `stop`."""
         while goes_on():
             self.run_forever()
             while self._calls:
@@ -58,11 +58,11 @@ class InlineEventLoop(asyncio.SelectorEventLoop):
                 if call.set_running_or_notify_cancel():
                     try:
                         call.set_result(_apart(function))
-                    except BaseException as error:  # noqa: BLE001 - it is the handler's to deal with
+                    except BaseException as error:  # noqa: BLE001 - the handler gets the error
                         call.set_exception(error)
 
     def finish(self) -> None:
-        """Let handlers close what they keep open, and end."""
+        """Let handlers close their open resources, and close the loop."""
         closing = self.create_task(close_handlers())
         closing.add_done_callback(lambda _: self.stop())
         self.run_while(lambda: not closing.done())
@@ -71,7 +71,7 @@ class InlineEventLoop(asyncio.SelectorEventLoop):
 
 
 class InlineLoop(HandlerLoop):
-    """Carries jobs out in turns: `run` returns when each has its outcome."""
+    """Carries jobs out on the caller's thread: `run` returns when each job has an outcome."""
 
     def begin_on(self, loop: InlineEventLoop) -> None:
         logging.getLogger().addHandler(KEEPER)
@@ -98,11 +98,11 @@ class InlinePump(ExecutorPump):
     """Does a pump's work when it is told to, on its caller's connection."""
 
     loop_class = InlineLoop
-    looks_for_trouble = False  # a hundred statements, which a test asks for by tend_alerts
+    looks_for_trouble = False  # looking for alerts takes a hundred statements; a test calls tend_alerts for it
     loop: InlineLoop
 
     def begin_on(self, loop: InlineEventLoop) -> None:
-        """Register."""
+        """Use this loop, and register the executor."""
         self.loop.begin_on(loop)
         if self._spans:
             self._spans.start()
@@ -113,10 +113,10 @@ class InlinePump(ExecutorPump):
         Write outcomes, claim jobs, and carry them out to the end.
 
         Args:
-            is_idle: Nothing was left to claim: do everybody's duties, and look at each lane anew.
+            is_idle: No job was left to claim: do the shared duties, and read each lane anew.
 
         Returns:
-            Whether anything was carried out.
+            Whether any job was carried out.
         """
         due = self._next if is_idle else ("claim", "promote", "progress")
         self._next = dict.fromkeys(self._next, math.inf) | dict.fromkeys(due, 0.0)
@@ -125,14 +125,14 @@ class InlinePump(ExecutorPump):
             self._gate = LaneGate(self.settings.pool)
         self._cycle()
         if is_idle:
-            self._duties.put_off_alerts(math.inf)  # once a drain: what it ends would begin others
+            self._duties.put_off_alerts(math.inf)  # once a drain: ending alerts would begin others
         end_commit()
         is_busy = self.loop.active > 0
         self.loop.run()
         return is_busy
 
     def leave(self) -> None:
-        """Deregister."""
+        """Close the loop, deregister the executor, and free its duties."""
         self._close_loop()
         self._sign_off()
         DutyLease.objects.filter(holder=self.id).delete()  # no term ends while the test's transaction lasts
@@ -141,14 +141,14 @@ class InlinePump(ExecutorPump):
 
 
 def end_commit() -> None:
-    """Run the functions that wait for the commit: for the jobs, all earlier work counts as committed."""
+    """Run the on-commit functions, as if all earlier work were committed: the test's transaction never commits."""
     while connection.run_on_commit:
         connection.run_on_commit.pop(0)[1]()
 
 
 @contextmanager
 def kept_open() -> Iterator[None]:
-    """Keep handlers from closing the connection, as they do in a thread: it would end the transaction here."""
+    """Keep handlers from closing the connection as they do in a thread: that would end the test's transaction."""
     connection.close_if_unusable_or_obsolete = lambda: None  # type: ignore[method-assign]
     try:
         yield
@@ -157,7 +157,7 @@ def kept_open() -> Iterator[None]:
 
 
 def _apart(function: Callable[[], Any]) -> Any:
-    """Call it as if each of its statements were committed: one that fails spoils none of the transaction around."""
+    """Call a function in a savepoint: a failed statement in it does not abort the transaction around it."""
     before = transaction.savepoint()
     try:
         return function()

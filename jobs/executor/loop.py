@@ -1,4 +1,4 @@
-"""The handler side of an executor: an asyncio loop in its own thread. It never waits for the database."""
+"""The handler side of an executor: an asyncio loop in a thread of its own, which never waits for the database."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
-LOOP_BUDGET_SECONDS = 2.0  # for one step of a handler; until it gives the loop back, no other job goes on
+LOOP_BUDGET_SECONDS = 2.0  # for one step of a handler: while the step lasts, no other job in the loop goes on
 OVERRUN_SECONDS = 5.0  # how long a handler may ignore its cancellation before its slot is written off
-OUT_OF_MEMORY_EXIT = 137  # as if the kernel had killed it
+OUT_OF_MEMORY_EXIT = 137  # as if the kernel had killed the process
 
 CANCELLED = "cancelled"
 STOPPING = "stopping"
@@ -85,19 +85,19 @@ class _Run:
     job: ClaimedJob
     begun: float
     credential: Opened | None = None
-    group: Sequence[_Run] = ()  # that leave with it as one call, itself included
+    group: Sequence[_Run] = ()  # the runs that share its call, itself included
     task: asyncio.Task[None] | None = None
     running: RunningJob[Any] | None = None
     service: str = ""
     retry: str = "moderate"
     repeatable: bool = False
     ending: str = ""  # why it is being cancelled from outside
-    notes: CallNotes = field(default_factory=CallNotes)  # of a group, all members'
-    leads: bool = True  # tells of its calls; of a group one does
+    notes: CallNotes = field(default_factory=CallNotes)  # a group's runs share one
+    leads: bool = True  # its outcome has the calls; in a group, only the first run's has them
     timed_out: bool = False
     deadline: float = field(default=float("inf"))
-    stored: Succeeded | None = None  # once its handler's own transaction has completed it
-    log: AttemptLog = field(default_factory=AttemptLog)  # what is logged for a whole group is in its first member's
+    stored: Succeeded | None = None  # set once its handler's own transaction has completed the job
+    log: AttemptLog = field(default_factory=AttemptLog)  # a group's lines are in the first run's
 
     @property
     def calls(self) -> list[tuple[int, int]]:
@@ -108,8 +108,8 @@ class HandlerLoop:
     """
     Carries out claimed jobs and collects their outcomes.
 
-    Threads: `start`, `carry_out`, `cancel`, `collect` and the figures are for the pump's thread; the rest runs
-    on the loop's own. `wake` is called when there is something to collect; it must be cheap and thread-safe.
+    Threads: `start`, `carry_out`, `cancel`, `collect` and the properties are for the pump's thread; the rest runs on
+    the loop's own. The loop calls `wake` when there is something to collect; `wake` must be cheap and thread-safe.
     """
 
     def __init__(
@@ -128,20 +128,22 @@ class HandlerLoop:
         self._pulse = pulse
         self.wake = wake
         self.last_tick = time.monotonic()
-        self.leaked = 0  # handlers that outlived their deadline: their threads can't be taken back
+        self.leaked = 0  # handlers that ignored their cancellation: their threads can't be taken back
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="handlers", daemon=True)
         self._threads = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="handler")
-        # By claim, not by job: a job that was taken away and claimed again runs beside the end of its former run.
+        # By job and fencing token: a job that was taken away and claimed again may begin before its former run ends.
         self._runs: dict[tuple[UUID, int], _Run] = {}
-        self._strays: dict[Future[Answer], float] = {}  # threads whose job has ended, and their last moment
+        self._strays: dict[Future[Answer], float] = {}  # threads whose job has ended, and until when each may go on
         self._outcomes: deque[Outcome] = deque()
         self._ends: deque[Outcome] | None = deque() if keeps_ends else None
         self._spans = spans
         self._results = results
         self._progress: dict[UUID, Progress] = {}
         self._first_outcome_at: float | None = None
-        self.sends_late = False  # set at one call at a time, until one is in time: not sending it would stop all work
+        # Send late calls, too, until a call is in time. Set when one call at a time is still too late: if no late call
+        # were sent, all work would stop.
+        self.sends_late = False
         self._was_late = False
 
     def start(self) -> None:
@@ -150,10 +152,10 @@ class HandlerLoop:
 
     def carry_out(self, jobs: Sequence[ClaimedJob], credentials: Mapping[str, Opened] | None = None) -> None:
         """
-        Begin these jobs. Each ends in exactly one outcome, unless `cancel` says that nobody wants it.
+        Begin these jobs. Each ends in exactly one outcome, unless `cancel` drops it.
 
         Args:
-            credentials: By name, those that the jobs name; an error where one cannot be opened.
+            credentials: The credentials that the jobs name, by name; an error instead of one that cannot be opened.
         """
         self._loop.call_soon_threadsafe(self._begin, jobs, credentials or {})
 
@@ -169,11 +171,11 @@ class HandlerLoop:
         return outcomes, list(notes.values())
 
     def take_ends(self) -> list[Outcome]:
-        """Return the outcomes since the last call, whether `collect` gave them or not; none unless `keeps_ends`."""
+        """Return the outcomes since the last call, collected or not; empty if made without `keeps_ends`."""
         return [self._ends.popleft() for _ in range(len(self._ends))] if self._ends else []
 
     def take_late(self) -> bool:
-        """Say whether any call was too late to be sent since last time: the loop does not keep up with the claims."""
+        """Say whether a call was too late to be sent since the last `take_late`: the loop lags behind the claims."""
         was_late, self._was_late = self._was_late, False
         return was_late
 
@@ -184,7 +186,7 @@ class HandlerLoop:
 
     @property
     def waiting_seconds(self) -> float | None:
-        """How long the oldest uncollected outcome has waited; None: there is none."""
+        """How long the oldest uncollected outcome has waited; None: no outcome waits."""
         first = self._first_outcome_at
         if first is None:
             return 0.0 if self._outcomes else None
@@ -214,7 +216,7 @@ class HandlerLoop:
         """Close what handlers keep open, and stop the loop. Call it when no job is left."""
         self.watch.stop()
         closing = asyncio.run_coroutine_threadsafe(close_handlers(), self._loop)
-        with suppress(TimeoutError):  # a handler that blocks the loop would block the end of the process too
+        with suppress(TimeoutError):  # otherwise a handler that blocks the loop would keep the process from ending
             closing.result(timeout=5)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
@@ -266,7 +268,7 @@ class HandlerLoop:
             if run is None or run.task is None or run.ending:
                 continue
             if reason == CANCELLED and any(other.ending != CANCELLED for other in run.group if other is not run):
-                run.ending = reason  # the call is the others' too: it goes on without a word about this job
+                run.ending = reason  # other jobs need the call, so it goes on; this job gets no outcome
                 self._end(run, None)
                 continue
             run.ending = reason
@@ -275,7 +277,7 @@ class HandlerLoop:
                 run.running.cancelled.set()
             run.task.cancel()
             if run.running is None:
-                # Cancelled before its first step, a task never runs: nobody else would end this job.
+                # A task that is cancelled before its first step never runs, so it would never end this job.
                 self._end(run, self._interrupted(run))
 
     async def _carry_out(self, run: _Run) -> None:
@@ -293,7 +295,7 @@ class HandlerLoop:
         self._end(run, outcome)
 
     async def _carry_out_group(self, runs: Sequence[_Run]) -> None:
-        """Make one call for several jobs. A job that spoils it for all is found out here, so that only it fails."""
+        """Make one call for several jobs. Find out which job makes the call fail, so that only that job fails."""
         if self._is_too_late(runs):
             for run in runs:
                 self._end(run, _unsent(run))
@@ -330,7 +332,7 @@ class HandlerLoop:
             self._end(run, outcome)
 
     async def _with_places(self, runs: Sequence[_Run], outcomes: Sequence[Outcome | None]) -> Sequence[Outcome | None]:
-        """Put large results into the result store, all at once; the outcomes name them then."""
+        """Write large results to the result store, all at once; the outcomes then refer to them."""
         if self._results is None:
             return outcomes
         for run in runs:
@@ -359,13 +361,13 @@ class HandlerLoop:
 
     @staticmethod
     def _told(outcome: Succeeded, broken: Outcome | None) -> Outcome | None:
-        """Return the failure of a call that succeeded but whose result is not kept; it still costs what it cost."""
+        """Return the failure of a call that succeeded but whose result could not be kept; the call's cost stays."""
         if not isinstance(broken, Failed):
             return broken
         return replace(broken, service="", cost=outcome.cost, usage=outcome.usage, stated=outcome.stated)
 
     def _ready(self, runs: Sequence[_Run]) -> list[_Run]:
-        """Return the jobs of a group that the call is made for; the others end here, and tell nothing of its money."""
+        """Return the jobs of a group that the call is made for. End the others, without the call's money."""
         ready, broken = [], []
         for run in runs:
             if run.ending:
@@ -382,17 +384,17 @@ class HandlerLoop:
         return ready
 
     def _without_poison(self, runs: Sequence[_Run], errors: Mapping[int, ProviderError]) -> list[Outcome | None]:
-        if errors.keys().isdisjoint(range(len(runs))):  # sent again, they would come back the same way
+        if errors.keys().isdisjoint(range(len(runs))):  # no job of the call is named: it would fail again
             return [self._broken(run, next(iter(errors.values()))) for run in runs]
         return [
             self._broken(run, errors[place])
             if place in errors
-            else GivenBack(run.job, "sent again without another", cost=0)  # a provider counts nothing that it refuses
+            else GivenBack(run.job, "sent again without another", cost=0)  # providers do not count refused calls
             for place, run in enumerate(runs)
         ]
 
     def _is_too_late(self, runs: Sequence[_Run]) -> bool:
-        """Whether a call must not be sent: its provider would count it in another window than the limits do."""
+        """Whether a call is too late to be sent: its provider would count it in a later window than our limits do."""
         send_by = min((run.job.send_by for run in runs if run.job.send_by is not None), default=None)
         if send_by is None:
             return False
@@ -403,7 +405,7 @@ class HandlerLoop:
         return not self.sends_late
 
     def _ended(self, run: _Run, answer: Answer | BaseException) -> Outcome | None:
-        """Return one job's outcome of a group's call; a result that cannot be kept fails its job alone."""
+        """Return the outcome of one job of a group's call; a result that cannot be kept fails only its own job."""
         try:
             return self._broken(run, answer) if isinstance(answer, BaseException) else self._answered(run, answer)
         except Exception as error:  # noqa: BLE001 - as in _carry_out
@@ -434,7 +436,8 @@ class HandlerLoop:
         if isinstance(error, asyncio.CancelledError | JobCancelled):
             return self._interrupted(run)
         if isinstance(error, MemoryError):
-            # The process may be damaged. Ending it counts a crash for its jobs and leads the guilty one to quarantine.
+            # The process may be damaged. Exiting counts a crash for each of its jobs, and after a second crash the
+            # guilty job runs in quarantine.
             logger.critical("out of memory while carrying out job %s (%s)", run.job.id, run.job.kind)
             os._exit(OUT_OF_MEMORY_EXIT)
         if isinstance(error, _InvalidPayload | SealedAway):
@@ -522,11 +525,11 @@ class HandlerLoop:
         try:
             return await asyncio.wrap_future(call)
         except asyncio.CancelledError:
-            if not call.cancel():  # the thread goes on until the handler looks whether it should
+            if not call.cancel():  # the thread goes on until the handler checks whether it is cancelled
                 self._strays[call] = time.monotonic() + OVERRUN_SECONDS
             raise
         finally:
-            del call  # an error in it leads back to this frame
+            del call  # breaks a reference cycle: an exception in the future refers to this frame
 
     def _interrupted(self, run: _Run) -> Outcome | None:
         if run.ending == CANCELLED:
@@ -558,7 +561,7 @@ class HandlerLoop:
         )
 
     def _write_off(self, run: _Run) -> None:
-        """Give up on a handler that ignores its cancellation. Its thread stays busy: the process must be renewed."""
+        """Give up on a handler that ignores its cancellation. Its thread stays busy: the process must be replaced."""
         logger.error("job %s (%s) ignores its cancellation; its slot is lost", run.job.id, run.job.kind)
         self.leaked += 1
         self._end(run, None if run.ending == CANCELLED else self._failed(run, self._timeout(run)))
@@ -566,8 +569,8 @@ class HandlerLoop:
     def _end(self, run: _Run, outcome: Outcome | None) -> None:
         if self._runs.pop((run.job.id, run.job.token), None) is None:
             return  # written off before
-        run.running, run.group = None, ()  # they lead back to it: it would stay for the garbage collector
-        if run.stored is not None:  # it is completed, whatever came after the commit
+        run.running, run.group = None, ()  # break reference cycles: the run would wait for the garbage collector
+        if run.stored is not None:  # the job is completed, whatever happened after the commit
             outcome = replace(outcome, stored=True) if isinstance(outcome, Succeeded) else run.stored
         if self._spans:
             self._spans.end_call(run.job, outcome)
@@ -587,7 +590,7 @@ class HandlerLoop:
             self.wake()
 
     def _note(self, run: _Run, percent: int, message: str) -> None:
-        if not run.ending:  # or it would hide what the job's next run reports
+        if not run.ending:  # otherwise it would overwrite the progress of the job's next run
             self._progress[run.job.id] = Progress(run.job, percent, clean(message))
 
     def _elapsed_ms(self, run: _Run) -> float:
@@ -595,14 +598,14 @@ class HandlerLoop:
 
 
 def _time_out(run: _Run) -> None:
-    """Do what asyncio.timeout would, at a third of its price."""
+    """Time a call out as asyncio.timeout does, in a third of the time that asyncio.timeout takes."""
     run.timed_out = True
     if run.task is not None:
         run.task.cancel()
 
 
 def _facts(job: ClaimedJob) -> dict[str, Any]:
-    """For log lines that its handler writes."""
+    """The fields that log lines of a job's handler get."""
     return {"job": job.id, "kind": job.kind, "batch": job.batch_id, "project": job.project}
 
 
@@ -610,11 +613,11 @@ def _unread(job: ClaimedJob, error: _InvalidPayload | SealedAway) -> GivenBack:
     if isinstance(error, SealedAway):
         return GivenBack(job, kept_closed(error.key), cost=0, closed=True)
     refusal = refusal_of(version_of(find_handler(job.kind)))
-    return GivenBack(job, clean(refusal + str(error)), misfit=True)  # a later version may have made it
+    return GivenBack(job, clean(refusal + str(error)), misfit=True)  # a later version may have made the payload
 
 
 def _another_way(handler: Handler, payload: Any, step: int) -> Any:
-    """Return the payload for the way of that number; as it is where a later version left that way out."""
+    """Return the payload of the fallback with that number; unchanged if a later version removed that fallback."""
     ways = handler.fallback(payload) if handler.fallback else ()
     return ways[step - 1].payload if step <= len(ways) else payload
 
@@ -624,7 +627,7 @@ def _unsent(run: _Run) -> GivenBack:
 
 
 def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:
-    """Give a group back as two halves that never leave together again: one has the job that spoils the call."""
+    """Give a group back as two halves that never leave together again: one half has the job that fails the call."""
     base = (runs[0].job.coalesce_key or "").partition(HALF)[0]
     keys = [f"{base}{HALF}{uuid4().hex[:12]}" for _ in range(2)]
     middle = len(runs) // 2
@@ -635,7 +638,7 @@ def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:
 
 
 def _cost(run: _Run, cost: int | None) -> int | None:
-    """Return the call's cost as told; None instead of an invalid one, which would keep the flush from being written."""
+    """Return the cost that the handler reported; None instead of an invalid cost, which would make the flush fail."""
     if cost is None or (type(cost) in (int, float) and 0 <= cost < math.inf):
         return cost
     logger.error("job %s (%s) says that it cost %r; its estimate stands", run.job.id, run.job.kind, cost)
@@ -643,7 +646,7 @@ def _cost(run: _Run, cost: int | None) -> int | None:
 
 
 def _stated(run: _Run) -> tuple[StatedQuota, ...]:
-    """Return the quotas that its provider stated, where a limit counts the call."""
+    """Return the quotas that the provider stated, if a limit counts the call."""
     headers = run.notes.headers if run.leads else None
     if headers is None or (run.job.send_by is None and not run.job.holds):
         return ()
@@ -656,7 +659,7 @@ def _told_cost(answer: Done | Continue) -> int | None:
 
 
 def _usage(run: _Run, usage: Usage | None) -> Usage | None:
-    """Return the call's usage as told; None instead of an invalid one, as with a cost."""
+    """Return the usage that the handler reported; None instead of an invalid usage, as in `_cost`."""
     if usage is None or usage.is_sound:
         return usage
     logger.error("job %s (%s) says that it used %r; its estimate stands", run.job.id, run.job.kind, usage)
@@ -664,7 +667,7 @@ def _usage(run: _Run, usage: Usage | None) -> Usage | None:
 
 
 class _InvalidPayload(ValueError):
-    """The stored payload does not fit the handler's schema any more."""
+    """The stored payload no longer fits the handler's schema."""
 
     def __init__(self, error: ValidationError) -> None:
         super().__init__(str(error))

@@ -1,4 +1,4 @@
-"""Which job holds the loop: every step of a handler is timed, and one that takes too long is named while it lasts."""
+"""Finds which job holds the event loop: times each step of a handler, and names a slow step's jobs while it lasts."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-LOOKS_A_BUDGET = 5  # times that the watch looks while a step uses up its budget
-MARKS_A_BUDGET = 20  # times that a busy loop's processor time is noted: to ask for it costs more than most steps
-FRAMES = 3  # the innermost, in the log
+LOOKS_A_BUDGET = 5  # how often the watch thread looks within one budget
+MARKS_A_BUDGET = 20  # how often processor time is read within one budget: reading it costs more than most steps
+FRAMES = 3  # innermost stack frames, in the log
 
 _jobs: ContextVar[Sequence[ClaimedJob]] = ContextVar("jobs_of_task", default=())
 
 
 def tell_whose(jobs: Sequence[ClaimedJob]) -> None:
-    """Say whose the tasks are that this context begins from now on, and those that they begin."""
+    """Say which jobs the tasks belong to that this context begins from now on, and the tasks that those begin."""
     _jobs.set(jobs)
 
 
@@ -39,7 +39,7 @@ def tell_whose(jobs: Sequence[ClaimedJob]) -> None:
 class _Step:
     jobs: Sequence[ClaimedJob]
     began: float
-    cpu: float  # the thread's, noted shortly before it began
+    cpu: float  # the loop thread's processor time, read shortly before the step began
     looks: int = 0
     told: bool = False
 
@@ -48,15 +48,15 @@ class LoopWatch:
     """
     Names the jobs whose handler holds the event loop for longer than a budget, once a run.
 
-    A handler gives the loop back at each of its awaits; until then no other job of the process goes on.
+    A handler gives the loop back whenever it waits in an await; until then no other job of the process goes on.
 
-    Threads: `make_task` and `end` are for the loop's; a thread of its own looks at it, because a held loop cannot.
-    `collect` is for the pump's.
+    Threads: the loop's thread calls `make_task` and `end`, the pump's thread `collect`. A thread of this class watches
+    the loop, because a held loop cannot watch itself.
 
     Args:
-        budget_seconds: Of one step.
+        budget_seconds: How long one step may take.
         wake: Called when there is something to collect.
-        pulse: Is told whose step it is, for those who find this process dead.
+        pulse: Gets the job of each step, for the processes that find this one dead.
     """
 
     def __init__(self, *, budget_seconds: float, wake: Callable[[], None], pulse: OwnPulse | None = None) -> None:
@@ -64,7 +64,7 @@ class LoopWatch:
         self._pulse = pulse
         self._wake = wake
         self._step: _Step | None = None
-        self._holders: dict[tuple[UUID, int], float] = {}  # runs that go on, and for how long they held it at most
+        self._holders: dict[tuple[UUID, int], float] = {}  # unfinished runs -> seconds of their longest hold
         self._held: deque[Held] = deque()
         self._lock = threading.Lock()  # both threads may name the same step
         self._loop_thread = 0
@@ -87,18 +87,18 @@ class LoopWatch:
         return step is not None and step.told
 
     def collect(self) -> list[Held]:
-        """Return what held the loop since the last call: each run once while it goes on, and once when it has ended."""
+        """Return the jobs that held the loop since the last call: once while a run goes on, and once after its end."""
         return [self._held.popleft() for _ in range(len(self._held))]
 
     def make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
-        """Return a task whose steps are timed as those of the jobs that its context tells; the loop's task factory."""
+        """The loop's task factory: return a task whose steps are timed for the jobs that `tell_whose` has set."""
         jobs = _jobs.get()
         return asyncio.Task(_Steps(work, self, jobs) if jobs else work, loop=loop, **options)
 
     def end(self, job: ClaimedJob, *, comes_back: bool) -> None:
-        """Forget a run that ends; one that held the loop and comes back is told once more."""
+        """Forget a run that ends; report its job once more if the run held the loop and the job will run again."""
         if self._step is not None:
-            self._judge(self._step)  # this one is not over, and what it gives back must not be written before its name
+            self._judge(self._step)  # the present step must be named before the outcome of its job is written
         with self._lock:
             seconds = self._holders.pop((job.id, job.token), None)
         if seconds is not None and comes_back:
@@ -123,10 +123,10 @@ class LoopWatch:
 
     def _judge(self, step: _Step) -> None:
         """
-        Name a step that the watch could not see, on the loop's thread.
+        Name, on the loop's thread, a slow step that the watch thread could not see.
 
-        Code that keeps the interpreter to itself, as a regular expression does, keeps the watch from looking. Where the
-        step used no processor it was another thread's code, or the machine stood still.
+        Code that holds the interpreter lock, such as a regular expression, keeps the watch thread from running. If the
+        step used little processor time, another thread held the lock, or the machine stood still.
         """
         seconds = time.monotonic() - step.began
         if seconds > self.budget_seconds and (step.told or time.thread_time() - step.cpu > self.budget_seconds / 2):
@@ -137,7 +137,7 @@ class LoopWatch:
             step = self._step
             if step is None or step.told:
                 continue
-            step.looks += 1  # looks, not time: a machine that stood still is nobody's doing
+            step.looks += 1  # count looks, not time: the time may have passed because the machine stood still
             if step.looks > LOOKS_A_BUDGET:
                 self._name(step, time.monotonic() - step.began, self._where())
 
@@ -150,7 +150,7 @@ class LoopWatch:
                 key = job.id, job.token
                 if is_first and key not in self._holders:
                     self._held.append(Held(job, seconds))
-                if is_first or key in self._holders:  # not again one whose run ended in this step
+                if is_first or key in self._holders:  # not a run that has ended in this step
                     self._holders[key] = max(seconds, self._holders.get(key, 0.0))
         if is_first:
             self._wake()
@@ -162,7 +162,7 @@ class LoopWatch:
 
 
 class _Steps(Coroutine[Any, Any, R]):
-    """A task's work; its code between two waits is one step."""
+    """A task's coroutine, timed: the code that runs between two waits is one step."""
 
     def __init__(self, work: Coroutine[Any, Any, R], watch: LoopWatch, jobs: Sequence[ClaimedJob]) -> None:
         self._work, self._watch, self._jobs = work, watch, jobs
@@ -180,7 +180,7 @@ class _Steps(Coroutine[Any, Any, R]):
         return self._work.__await__()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._work, name)  # the state of the coroutine, which libraries ask a task for
+        return getattr(self._work, name)  # libraries read the coroutine's state from a task
 
 
 def _log(jobs: Sequence[ClaimedJob], seconds: float, where: str) -> None:

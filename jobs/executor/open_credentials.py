@@ -1,4 +1,4 @@
-"""The credentials that an executor's jobs name, opened and kept for a few seconds."""
+"""Decrypts the credentials that an executor's jobs name, and keeps them for a few seconds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Opened = dict[str, OpenCredential | QueueOpsError]
 
 
 class Keyring:
-    """One executor's."""
+    """The opened credentials of one executor."""
 
     def __init__(self) -> None:
         self._kept: TTLCache[str, OpenCredential | QueueOpsError] = TTLCache(MAX_KEPT, SECRETS_KEPT_SECONDS)
 
     def open(self, jobs: Iterable[ClaimedJob]) -> Opened:
-        """Return the credentials that jobs name, by name; an error for one that cannot be opened."""
+        """Return the credentials that jobs name, by name; an error instead of a credential that cannot be opened."""
         names = {job.credential for job in jobs if job.credential}
         known = {name: kept for name in names if (kept := self._kept.get(name)) is not None}
         missing = names - known.keys()

@@ -1,7 +1,8 @@
 """
-The calls of one executor and how they ended, in files beside the database: a database that was put back lacks them.
+Logs the calls of one executor, and how they ended, to files outside the database.
 
-`manage.py reconcile` reads them. A line is an object: `begun` before a call, `ended` after it.
+A database that was put back to an earlier moment lacks these calls; `manage.py reconcile` reads them from the files.
+Each line is a JSON object: `begun` before a call, `ended` after it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 FILE_BYTES = 16_000_000
 FILE_SECONDS = 3600.0
-RESULT_BYTES = 4096  # of larger results the size alone is written
+RESULT_BYTES = 4096  # of a larger result, only the size is written
 MESSAGE_CHARACTERS = 300
 COMPLAINS_EVERY_SECONDS = 60.0
 
@@ -46,7 +47,7 @@ class OutcomeLogUnusable(QueueOpsError):
 
 def ensure_usable(directory: Path) -> None:
     """
-    Make the directory if it is missing, readable by its owner alone: results stand in it.
+    Make the directory if it is missing, readable by its owner alone, because its files contain results.
 
     Raises:
         OutcomeLogUnusable
@@ -64,15 +65,15 @@ def ensure_usable(directory: Path) -> None:
 
 class OutcomeLog:
     """
-    The log of one executor, for all of its threads.
+    The log of one executor, shared by all its threads.
 
-    When a write returns, the operating system has the lines, and they survive this process. They are put on the disk
-    before a call of a kind that may not be repeated whatever its payload, when a file is full, and at the end. Lines
-    that cannot be written hold up no job: a warning is logged, and they are lost.
+    When a write returns, the operating system has the lines, and they survive this process. They are synced to disk
+    before a call whose kind is not always safe to repeat, when a file is full, and at the end. Lines that cannot be
+    written hold up no job: a warning is logged, and the lines are lost.
 
     Args:
-        most_bytes: Of all files in the directory that nobody writes any more; the oldest go.
-        days: After which files go.
+        most_bytes: Most bytes of all files in the directory; beyond that, the oldest finished files are deleted.
+        days: Age in days after which a finished file is deleted.
     """
 
     def __init__(self, directory: Path, executor: UUID, *, most_bytes: int, days: float) -> None:
@@ -87,15 +88,15 @@ class OutcomeLog:
         self._lock = threading.Lock()  # the batch lane's threads write beside the pump
 
     def begin(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Write that calls for these jobs are about to go out; call it before they do."""
+        """Write that calls for these jobs are about to begin; call this before they begin."""
         self._write((_line("begun", job) for job in jobs), sync=not all(map(self._may_be_repeated, jobs)))
 
     def end(self, outcomes: Iterable[Outcome]) -> None:
-        """Write how calls ended; call it before the database is told."""
+        """Write how calls ended; call this before the outcomes are written to the database."""
         self._write(map(_ending, outcomes), sync=False)
 
     def close(self) -> None:
-        """Put all on the disk."""
+        """Sync all lines to disk, and close the file."""
         with self._lock:
             self._close()
 
@@ -117,7 +118,7 @@ class OutcomeLog:
                 if sync:
                     os.fdatasync(file.fileno())
             except OSError as error:
-                self._close()  # the next line must not begin in a torn one
+                self._close()  # the next line must not continue a half-written line
                 if time.monotonic() >= self._complains_at:
                     self._complains_at = time.monotonic() + COMPLAINS_EVERY_SECONDS
                     logger.warning("executor %s: the outcome log lacks %s bytes: %s", self._executor, len(text), error)
@@ -129,7 +130,7 @@ class OutcomeLog:
             self._forget_old()
             name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{self._executor}.ndjson"
             descriptor = os.open(self._directory / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # says that it is being written
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # marks the file as being written
             self._file, self._size = os.fdopen(descriptor, "ab", buffering=0), 0
             self._next_file_at = now + FILE_SECONDS
             to_disk(self._directory)
@@ -149,7 +150,7 @@ class OutcomeLog:
             try:
                 self._repeatable[job.kind] = find_handler(job.kind).idempotent is True
             except UnknownKind:
-                return True  # nothing is called
+                return True  # no handler, so no call is made
         return self._repeatable[job.kind]
 
 
@@ -173,8 +174,10 @@ def _line(event: str, job: ClaimedJob, **facts: object) -> str:
 
 def _ending(outcome: Outcome) -> str:
     """
-    `completed`; `failed`: no other attempt may help; `retry`: it failed and another attempt may follow; `part`: a part
-    is done; `not_done`: it is given back.
+    Return the line for an outcome, as one of five words.
+
+    `completed`; `failed`: no further attempt would help; `retry`: it failed and another attempt may follow; `part`: a
+    part is done; `not_done`: the job is given back.
     """
     if isinstance(outcome, Succeeded):
         result = outcome.result

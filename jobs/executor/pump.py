@@ -1,4 +1,4 @@
-"""The database side of an executor: one thread that claims, renews, promotes and flushes; it waits for no handler."""
+"""The database side of an executor: a thread that claims, renews, promotes and flushes, and waits for no handler."""
 
 from __future__ import annotations
 
@@ -73,16 +73,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROMOTE_SECONDS = 0.25
-SLEEP_AFTER_SECONDS = 5.0  # idle for so long, an executor that is told of work looks seldom
-SELDOM_SECONDS = 5.0  # between these looks, for work that nobody tells of
-COMPANY_SECONDS = 0.02  # outcomes wait at most this long for company
+SLEEP_AFTER_SECONDS = 5.0  # after so long without work, an executor that listens for notifications polls seldom
+SELDOM_SECONDS = 5.0  # between these polls, for work without a notification
+COMPANY_SECONDS = 0.02  # outcomes wait at most this long for others, to be written together
 PARK_SECONDS = 0.5
 ADOPT_AGAIN_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
 RECONNECT_SECONDS = 1.0
-UNSUITABLE_SECONDS = 10.0  # between two looks at a database that somebody must put right
-# The hot statements are known and served by indexes. Compiling them costs more than running them, and a plan made for
-# the tables' size of the moment would scan them once they have grown.
+UNSUITABLE_SECONDS = 10.0  # between two tries at a database that somebody must put right
+# All frequent statements are served by indexes. Compiling them costs more than running them, and a plan made while the
+# tables are small would still scan them once they have grown.
 PLANNING = (("jit", "off"), ("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off"))
 STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
 
@@ -111,7 +111,7 @@ class ExecutorPump:
     """
     One process's executor: this pump and its HandlerLoop.
 
-    It claims only what it can start now, so an urgent job waits for a slot and never behind a prefetched batch.
+    The pump claims only jobs that it can start now, so an urgent job waits for a slot and never behind prefetched jobs.
     A lost database stops claiming, not the handlers: outcomes are kept and written after the reconnect.
     """
 
@@ -123,8 +123,8 @@ class ExecutorPump:
     ) -> None:
         """
         Args:
-            is_orphan: Whether the process that guards this one is gone. Where the kernel does not tell it, it is
-                found out here; then the executor drains and ends its process.
+            is_orphan: Returns whether the process that guards this one has died, for systems whose kernel does not
+                signal that. The executor then drains and ends its process.
         """
         self.id = uuid.uuid4()
         self.settings = settings
@@ -162,8 +162,8 @@ class ExecutorPump:
         self._width = AdaptiveConcurrency(settings.slots)
         self._role = Executor.Role.GENERAL
         self._owned: dict[UUID, ClaimedJob] = {}
-        self._begun_up_to = 0  # the highest token of what it has begun
-        self._calls = 0  # what occupies slots: jobs that leave together are one
+        self._begun_up_to = 0  # the highest token of the jobs that it has begun
+        self._calls = 0  # calls under way, each in a slot: jobs that leave together are one call
         self._turns = ClassTurns(settings.starved_share)
         self._gate = LaneGate(settings.pool)
         self._heads = ScanCursor()
@@ -181,9 +181,9 @@ class ExecutorPump:
             looks_for_trouble=self.looks_for_trouble,
         )
         self._policies: dict[str, Policy] | None = None  # None: to be read before they are needed
-        self._hint = True  # there may be work
-        self._told = False  # of work that was just submitted
-        self._has_spare = False  # the last claim found less than there were slots for
+        self._hint = True  # there may be jobs to claim
+        self._told = False  # a notification said that jobs were just submitted
+        self._has_spare = False  # the last claim found fewer jobs than there were slots
         self._connected = False
         self._leases_lost = 0
         self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "progress", "park"), 0.0)
@@ -205,26 +205,26 @@ class ExecutorPump:
         self._thread = threading.Thread(target=self._run, name="pump", daemon=True)
 
     def start(self) -> None:
-        """Begin. Call it after the fork: threads, loop and connection belong to this process alone."""
+        """Begin. Call this after the fork: threads, loop and connection belong to this process alone."""
         self.loop.start()
         if self._spans:
             self._spans.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """Claim no more, let running jobs end within the grace period, give back the rest. Returns when done."""
+        """Claim no more, let running jobs end within the grace period, give back the others. Returns when done."""
         self._stopping.set()
         self._wake()
         self._thread.join()
 
     @property
     def may_judge(self) -> bool:
-        """Whether it has been connected for long enough for others' rows, and their leases, to be of now."""
+        """Whether it has been connected long enough for other executors' heartbeats and leases to be up to date."""
         return self._connected and time.monotonic() >= self._duties.rests_until
 
     def _run(self) -> None:
-        tell_of("executor", lambda: {"executor": self.id})  # the handlers' tasks are begun from here and tell it too
-        # A session that a pooler shares would carry them to its other clients.
+        tell_of("executor", lambda: {"executor": self.id})  # handlers' tasks are begun from here, so their logs have it
+        # Behind a pooler, settings are local to each transaction: a shared session would carry them to other clients.
         with local_settings(None if self.settings.listen else PLANNING), between_rows(self._keep_leases):
             self._work()
 
@@ -232,7 +232,7 @@ class ExecutorPump:
         while not self._is_done():
             try:
                 self._pulse.beat()
-                self._log_ends()  # first: while the database is away it alone is told
+                self._log_ends()  # first, because while the database is away only the outcome log gets the outcomes
                 self._connect()
                 self._cycle()
                 self._go_on()
@@ -252,7 +252,7 @@ class ExecutorPump:
                 self._tell_failed(error, "a statement failed; the cycle is repeated")
                 time.sleep(0.1)
             except Exception as error:  # noqa: BLE001
-                # Whatever it is, a dead pump would keep its process from working and from being replaced.
+                # Go on after any error: a dead pump would keep its process from working and from being replaced.
                 self._tell_failed(error, "unexpected error in the pump")
                 time.sleep(RECONNECT_SECONDS)
         self._leave()
@@ -297,15 +297,15 @@ class ExecutorPump:
             self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots, pool=self.settings.pool
         )
         self._compare_claims()
-        if not self._trouble.lasts:  # or it is told once a whole cycle went well
+        if not self._trouble.lasts:  # otherwise this is logged once a whole cycle went well
             logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
         self._connected = True
         self._hint = True
-        self._next["renew"] = 0.0  # or its row would be as old as the database is
+        self._next["renew"] = 0.0  # otherwise a database that was put back would keep an old heartbeat in its row
         self._meet()
 
     def _compare_claims(self) -> None:
-        """Compare claims with a database that was away, or is another: its executors' rows are not of now."""
+        """Compare claims with a database that was away or replaced; its executors' heartbeats may be out of date."""
         self._duties.put_off_sweep(time.monotonic() + self.settings.lease_seconds)
         compared = compare_claims(self.id, list(self._owned.values()), begun_up_to=self._begun_up_to)
         if any(compared):
@@ -337,7 +337,7 @@ class ExecutorPump:
 
     def _cycle(self) -> None:
         now = self._cycle_began_at = time.monotonic()
-        # Behind a pooler nothing else tells that the database is another, whose leases have lapsed.
+        # Behind a pooler, only renewing shows that the database was replaced by another one, whose leases have lapsed.
         if now >= self._next["renew"] or (not self.settings.listen and self._duties.is_sweep_due(now)):
             self._renew_in_time(now)
         if now >= self._next["tick"]:
@@ -357,7 +357,7 @@ class ExecutorPump:
                 self._meet()
         self._kinds.tend()
         self._keep_leases()
-        if held := self.loop.watch.collect():  # before these jobs' outcomes are written, or they would not run alone
+        if held := self.loop.watch.collect():  # before these jobs' outcomes: otherwise they would not run alone
             blocked_loop.note_held(held, executor_id=self.id)
         self._widen_or_narrow(now)
         self._flush_and_claim(now)
@@ -370,7 +370,7 @@ class ExecutorPump:
     def _renew_in_time(self, now: float) -> None:
         if now - self._renewed_at > self.settings.lease_seconds - self.settings.renew_seconds:
             # The database was away, or this machine stood still: leases may have lapsed although their executors
-            # live. Taking their jobs and killing them before they could renew would turn an outage into crashes.
+            # live. Rescuing their jobs and killing them before they could renew would turn an outage into crashes.
             self._duties.put_off_sweep(now + self.settings.lease_seconds)
         self._next["renew"] = now + self.settings.renew_seconds
         self._renew()
@@ -378,10 +378,10 @@ class ExecutorPump:
 
     def _keep_leases(self) -> None:
         """
-        Renew leases amid a cycle that takes long.
+        Renew leases in the middle of a cycle that takes long.
 
-        On a slow connection, a cycle's hundred statements take longer than a lease. Without this, the jobs would go to
-        others although they run, and a neighbour would kill this executor as one that does not answer.
+        On a slow connection, a cycle's hundred statements take longer than a lease. Without this, other executors would
+        claim the jobs although they run, and one of this cluster would kill this process because it seems stuck.
         """
         now = time.monotonic()
         self._pulse.beat(now)
@@ -390,13 +390,13 @@ class ExecutorPump:
             self._renew_in_time(now)
 
     def _meet(self) -> None:
-        """Note that there was something to do: there may be more, so look often again."""
+        """Note that there was something to do: there may be more, so poll often again."""
         self._met_at = now = time.monotonic()
         for name, seconds in self._often.items():
             self._next[name] = min(self._next[name], now + seconds)
 
     def _is_quiet(self, now: float) -> bool:
-        """Whether there was nothing to do for a while, and new work is announced."""
+        """Whether there was nothing to do for a while, and notifications will announce new work."""
         idle = not self._owned and not self._gate.has_lanes
         return idle and self.settings.listen and now - self._met_at > SLEEP_AFTER_SECONDS
 
@@ -418,7 +418,7 @@ class ExecutorPump:
         if self._role == Executor.Role.QUARANTINE:
             most = ADOPTED_AT_ONCE
             with transaction.atomic():
-                self._gate.look(wanted=0)  # it claims nothing from lanes, so nobody else looks
+                self._gate.look(wanted=0)  # a quarantine executor claims nothing from lanes, so no claim reads them
         adopted = self._parking.adopt(most=most)
         if adopted:
             self._gate.hint()
@@ -433,10 +433,10 @@ class ExecutorPump:
 
     def _begin_the_new(self) -> None:
         """
-        Begin the job that was just submitted, if it is the only one: it competes with no other job or lane.
+        Begin the job that was just submitted, if it is the only ready job and so competes with no other job.
 
-        Where slots are scarce, it takes its turn with all others; so it does where a look among ready jobs is slow. It
-        also does where an outcome waits, which may be a refusal: its counters must cool down before anything goes out.
+        Where slots are scarce or reading the ready jobs is slow, the job takes its turn with all others. It also does
+        where an outcome waits, which may be a refusal: the counters must cool down before another call is sent.
         """
         told, self._told = self._told, False
         is_at_rest = self._has_spare and self._free_slots() > 0 and self.loop.waiting_seconds is None
@@ -464,16 +464,17 @@ class ExecutorPump:
         if self._takes_more():
             free += sum(self._owns(outcome.job) and _is_call(outcome.job) for outcome in outcomes)
         refused = [outcome for outcome in outcomes if isinstance(outcome, Failed) and outcome.failure.push_back]
-        # Nothing more goes out against a quota that was just refused before its counters have cooled down.
+        # After a refusal, no call is sent before the counters of the refused quota have cooled down.
         claims = wants_work and free > 0 and not refused
         if not outcomes and not notes and not claims:
             return
         try:
             outcomes = self._cool_down(outcomes) if refused else outcomes
             self._note_caps(outcomes)
-            # Ends of calls lock periods of budgets, and claims lock others: in one commit two executors would deadlock.
+            # Writing outcomes locks periods of budgets, and claiming locks others: done in one commit by each of two
+            # executors, this could deadlock.
             apart = claims and any(map(_is_paid_for, outcomes))
-            self._hint &= not claims  # before the claim: work announced from here on may have come after it looked
+            self._hint &= not claims  # before the claim, which may miss work announced from here on
             lost, claimed, credentials = self._write(outcomes, notes, wanted=free if claims and not apart else 0)
         except Exception:
             self._hint |= claims
@@ -483,7 +484,8 @@ class ExecutorPump:
         if apart:
             _, claimed, credentials = self._write([], [], wanted=free)
         if claims:
-            # If one job came where more could have, no more are waiting: a second look would be in its handler's way.
+            # If one job came where there was room for more, no more are waiting, and a second claim would only delay
+            # the job's handler.
             self._hint |= len(claimed) >= min(free, 2) or self._gate.has_refused or self._kinds.must_look
             self._has_spare = len(claimed) < free
             self._again("claim", now)
@@ -523,7 +525,7 @@ class ExecutorPump:
     def _cool_down(self, outcomes: list[Outcome]) -> list[Outcome]:
         try:
             return quota_feedback.cool_down(outcomes, actor=f"executor:{self.id}")
-        except (DataError, IntegrityError):  # or one provider's statement would keep all outcomes from being written
+        except (DataError, IntegrityError):  # otherwise one provider's statement would keep all outcomes unwritten
             logger.exception("executor %s: a refusal cannot be stored; its counters do not cool down", self.id)
             return outcomes
 
@@ -534,7 +536,7 @@ class ExecutorPump:
             logger.exception("executor %s: a stated cap cannot be stored", self.id)
 
     def _next_claim(self, now: float) -> float:
-        if self._role == Executor.Role.QUARANTINE:  # lanes release nothing to it
+        if self._role == Executor.Role.QUARANTINE:  # it claims nothing from lanes
             return self._next["claim"]
         return min(self._next["claim"], now + self._gate.next_look_seconds)
 
@@ -542,7 +544,7 @@ class ExecutorPump:
         return min(self._slots, self._width.slots) - self._calls if self._takes_more() else 0
 
     def _takes_more(self) -> bool:
-        """Whether a job would begin: while a handler holds the loop none does, and other executors can take it."""
+        """Whether a claimed job would begin: while a handler holds the loop none does, and others should claim it."""
         return not (self._stopping.is_set() or self.loop.watch.is_held)
 
     def _disown(self, job_id: UUID) -> ClaimedJob:
@@ -554,11 +556,11 @@ class ExecutorPump:
         self, outcomes: list[Outcome], notes: list[Progress], *, wanted: int, new: bool = False
     ) -> tuple[set[UUID], list[ClaimedJob], Opened]:
         """
-        Flush and claim in one commit: commits are what a queue waits for.
+        Flush and claim in one commit, because a queue's throughput is bound by its commits.
 
         Returns:
-            The lost ids, the new jobs and the credentials that they name. These are opened before the commit: a job
-            that is claimed and cannot be begun would be renewed for ever.
+            The ids of lost jobs, the claimed jobs, and the credentials that they name. Credentials are opened before
+            the commit: otherwise the lease of a job that is claimed but cannot begin would be renewed for ever.
         """
         if outcomes or notes:
             self._meet()
@@ -588,7 +590,7 @@ class ExecutorPump:
         return self._policies
 
     def _write_singly(self, outcomes: list[Outcome]) -> set[UUID]:
-        """Write outcomes apart, so that one that cannot be stored fails alone and the others count."""
+        """Write outcomes one by one, so that an outcome that cannot be stored fails alone and the others are kept."""
         lost: set[UUID] = set()
         for outcome in outcomes:
             try:
@@ -613,7 +615,7 @@ class ExecutorPump:
                 self.id, lease_seconds=lease, kinds=self._kinds, pool=self.settings.pool, settlements=settlements
             )
         if settlements:
-            self._gate.hint()  # a place in flight, or tokens, may have come back
+            self._gate.hint()  # room for a call in flight, or tokens, may have come back
         return claim.claim_jobs(
             self.id,
             wanted=wanted,
@@ -653,17 +655,17 @@ class ExecutorPump:
         self._leases_lost = 0
         if self._results:
             add_figures(self._results.take_figures())
-        if not known:  # forgotten during a long silence
+        if not known:  # the executor's row was deleted during a long silence: register again
             self._connected = False
 
     def _drop(self, lost: set[UUID]) -> None:
-        """Interrupt handlers whose job is no longer this executor's; their results are not wanted."""
+        """Interrupt the handlers of jobs that this executor no longer owns, and drop their results."""
         if lost:
             jobs = [self._disown(job_id) for job_id in lost]
             if self._spans:
                 self._spans.forget(jobs)
             self.loop.cancel(jobs, reason=CANCELLED)
-            # Their places in flight are free; nobody knows what they have spent until now.
+            # Free the calls in flight that the jobs hold. How much the jobs have used until now is unknown.
             decide.settle([decide.Settlement(job.holder) for job in jobs if job.holds])
 
     def _count_lost(self, jobs: set[ClaimedJob]) -> None:
@@ -671,23 +673,23 @@ class ExecutorPump:
             self._leases_lost += len(find_lost(jobs))
 
     def _owns(self, job: ClaimedJob) -> bool:
-        """Whether this claim is the one held, and not an earlier one of the same job."""
+        """Whether this executor owns the job by this claim, and not by another claim of the same job."""
         held = self._owned.get(job.id)
         return held is not None and held.token == job.token
 
     def _hear(self, channel: str) -> None:
         self._meet()
         if channel == Channel.CANCEL:
-            self._next["renew"] = 0.0  # renewing tells which jobs are not ours any more
+            self._next["renew"] = 0.0  # renewing finds out which jobs this executor no longer owns
             return
         if channel == Channel.LIMITS:
             catalogue.forget()
-        if self._role != Executor.Role.QUARANTINE:  # a submitted job is no suspect
+        if self._role != Executor.Role.QUARANTINE:  # a job that was just submitted is no suspect
             self._hint = self._told = True
             self._gate.hint()
 
     def _wait(self) -> None:
-        """Sleep until the next thing is due, a handler ends, or the database says something."""
+        """Sleep until the next task is due, a handler ends, or the database sends a notification."""
         now = time.monotonic()
         until = min(self._next["renew"], self._next["tick"], self._next["promote"], self._next["park"])
         if self._free_slots() > 0:
@@ -703,7 +705,7 @@ class ExecutorPump:
         if self._ears in ready:
             _drain(self._ears)
         if listening and listening[0] in ready:
-            # Notifications that come while a statement runs go to the handler; those in between are read here.
+            # The notify handler gets notifications that come while a statement runs; all others are read here.
             raw = connection.connection.pgconn
             raw.consume_input()
             while note := raw.notifies():
@@ -721,7 +723,7 @@ class ExecutorPump:
             logger.warning("executor %s could not deregister; its row is forgotten later", self.id)
         connection.close()
         if self.loop.has_lost_threads or self._is_orphan():
-            os._exit(0)  # Python would wait for them, or for the next task, for ever
+            os._exit(0)  # a normal exit would wait for ever, for these threads or for the next task of the cluster
 
     def _close_loop(self) -> None:
         self._duties.stop()
@@ -739,7 +741,7 @@ class ExecutorPump:
         if self._results:
             add_figures(self._results.take_figures())
         executors.deregister(self.id)
-        notify(Channel.READY)  # the jobs that it gave back are for others
+        notify(Channel.READY)  # other executors can claim the jobs that it gave back
 
 
 def _drain(pipe: int) -> None:
@@ -753,10 +755,10 @@ def _misfits(outcomes: list[Outcome]) -> set[UUID]:
 
 
 def _is_paid_for(outcome: Outcome) -> bool:
-    """Whether writing it may lock periods of budgets."""
+    """Whether writing an outcome may lock periods of budgets."""
     return outcome.job.bound is not None or (outcome.usage is not None and bool(budgets_of(outcome.job.project)))
 
 
 def _is_call(job: ClaimedJob) -> bool:
-    """Whether it occupies a slot: one of the jobs that leave together does."""
+    """Whether a job occupies a slot: of jobs that leave in one call, only the first does."""
     return job.group is None or job.group == job.id

@@ -1,9 +1,9 @@
 """
-The spans of jobs that were submitted within a sampled trace: wait, claim, call, finish, of each attempt.
+Makes the spans of jobs that were submitted within a sampled trace: wait, claim, call and finish, for each attempt.
 
 The pump and the loop only note when things happened; a thread reads from the log why a job waited, and makes the spans.
-Only `call` is begun through OpenTelemetry, which then asks the sampler. The others are made like it, as whole spans,
-which takes an eighth of the time. Nothing imports this module where nothing is traced.
+Only `call` is begun through OpenTelemetry, which then asks the sampler. The other spans copy its trace and are made
+complete, in an eighth of the time. This module is not imported where tracing is off.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from .waits import LogStep, nanoseconds, read_logs, state_after, submitted_since
 
 logger = logging.getLogger(__name__)
 
-TOGETHER_SECONDS = 1.0  # attempts that end within it are looked up at once
-MAX_ATTEMPTS_WAITING = 2_000  # attempts whose spans are still to be made; later ones go without
+TOGETHER_SECONDS = 1.0  # logs of attempts that end within this time are read at once
+MAX_ATTEMPTS_WAITING = 2_000  # attempts whose spans are still to be made; further attempts get no spans
 ATTEMPTS_AT_ONCE = 100
-CONNECTED_SECONDS = 10.0  # without a traced job for so long, the connection is given up
+CONNECTED_SECONDS = 10.0  # without a traced job for so long, the thread closes its connection
 LAST_SECONDS = 5.0  # at the process's end, to make the spans of ended attempts
 # Kind and operation type of each span, by the semantic conventions for messaging.
 SHAPES = {
@@ -58,8 +58,8 @@ class _Attempt:
 
     job: ClaimedJob
     traceparent: str
-    about: Told  # what all of its spans say
-    began: int  # its claim
+    about: Told  # attributes of all its spans
+    began: int  # when its claim began
     claimed: int = 0
     called: int = 0
     returned: int = 0
@@ -72,7 +72,7 @@ class JobSpans:
     """
     Spans of one executor's traced jobs.
 
-    Threads: `begin_calls` and `end_call` are for the loop's, all else for the pump's.
+    Threads: the loop's thread calls `begin_calls` and `end_call`, the pump's thread all others.
     """
 
     def __init__(self, tracer: Tracer, *, executor_id: UUID, pool: str) -> None:
@@ -94,7 +94,7 @@ class JobSpans:
         if not claimed:
             return
         since = submitted_since(job.id for job in claimed)
-        ids = "{" + ",".join([job.id.hex for job in claimed]) + "}"  # half of what str() takes, and most have no trace
+        ids = "{" + ",".join([job.id.hex for job in claimed]) + "}"  # half the time of str(); most jobs have no trace
         projects = list({job.project for job in claimed})
         if found := run_sql("jobs", "find_traces", {"ids": ids, "projects": projects, "since": since}):
             traces = dict(found)
@@ -113,7 +113,7 @@ class JobSpans:
         self._found = {}
 
     def begin_calls(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Begin the span of the call that these jobs are; it is the current one of this task from now on."""
+        """Begin the call spans of jobs that leave as one call; the first becomes this task's current span."""
         if not self._attempts:
             return
         attempts = [found for job in jobs if (found := self._attempts.get((job.id, job.token))) is not None]
@@ -152,14 +152,14 @@ class JobSpans:
                 self._hand_over(attempt)
 
     def forget(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Drop jobs that were taken away: another executor tells how they end."""
+        """Drop jobs that this executor lost: it does not write how they end."""
         for job in jobs:
             self._attempts.pop((job.id, job.token), None)
 
     def stop(self) -> None:
-        """Make and send what is left, within a few seconds."""
+        """Make and send the remaining spans, within a few seconds."""
         until = time.monotonic() + LAST_SECONDS
-        with suppress(queue.Full):  # waiting for room, the thread would not hear of its end, or make the last spans
+        with suppress(queue.Full):  # waits for room: otherwise the thread would not be told to end
             self._ended.put(None, timeout=LAST_SECONDS)
         self._thread.join(max(0.0, until - time.monotonic()))
         tracing.flush()
@@ -202,9 +202,9 @@ class JobSpans:
                 logger.exception("no spans could be made of job %s", attempt.job.id)
 
     def _tell_of(self, attempt: _Attempt, log: Sequence[LogStep]) -> None:
-        like = attempt.call or self._start(attempt)  # a job that is cancelled at once has no call
+        like = attempt.call or self._start(attempt)  # a job that is cancelled before its call has no call span
         if not isinstance(like, ReadableSpan):
-            return  # the sampler wants nothing of it
+            return  # the sampler did not sample it
         make = partial(self._make, attempt, like)
         if wait := wait_of(log, attempt.job.token):
             steps = [
@@ -242,7 +242,7 @@ class JobSpans:
         told: Told = NOTHING,
         **more: Any,
     ) -> None:
-        """Hand on a span that is over, beside that of its attempt's call."""
+        """Export a finished span, a sibling of the attempt's call span `like`."""
         if (beside := like.get_span_context()) is None:
             return
         kind, operation = SHAPES[name]

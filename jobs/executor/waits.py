@@ -1,4 +1,4 @@
-"""The reasons of a job's waits, and the results of its attempts, as its log tells them."""
+"""Reads from a job's log why it waited, and how its attempts ended."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from uuid import UUID
 from jobs.models import JobEvent
 from jobs.states import RUNNING, EventType, JobState
 
-MAX_EVENTS_READ = 2_000  # of all jobs that are asked for together
-CLOCKS_APART = timedelta(hours=1)  # ids are of the submitter's clock, the log's days of the database's
+MAX_EVENTS_READ = 2_000  # of all jobs of one query together
+CLOCKS_APART = timedelta(hours=1)  # ids have the time of the submitter's clock, the log's days that of the database's
 VERSION_7 = 7
 
 
@@ -31,7 +31,7 @@ class LogStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a job waited, as the log tells it; times in nanoseconds since 1970, by the database's clock."""
+    """Why a job waited, from its log; times in nanoseconds since 1970, by the database's clock."""
 
     began: int
     ended: int
@@ -40,7 +40,7 @@ class Wait:
 
 
 def submitted_since(ids: Iterable[UUID]) -> datetime:
-    """When the oldest of the jobs was submitted, or earlier: ids tell it, as far as clocks agree."""
+    """Return, from the ids, a time no later than the first job's submission, even if clocks differ by CLOCKS_APART."""
     oldest = min(ids)
     if oldest.version != VERSION_7:
         return datetime.fromtimestamp(0, UTC)
@@ -48,7 +48,7 @@ def submitted_since(ids: Iterable[UUID]) -> datetime:
 
 
 def read_logs(ids: set[UUID]) -> dict[UUID, list[LogStep]]:
-    """Return the log of each job, oldest first; of very long ones the end."""
+    """Return the log of each job, oldest event first; MAX_EVENTS_READ leaves out the oldest events of long logs."""
     wanted = (EventType.STATE_CHANGE, EventType.SCHEDULING)
     events = JobEvent.objects.filter(job_id__in=ids, created_at__gte=submitted_since(ids), event_type__in=wanted)
     logs: defaultdict[UUID, list[LogStep]] = defaultdict(list)
@@ -59,7 +59,7 @@ def read_logs(ids: set[UUID]) -> dict[UUID, list[LogStep]]:
 
 
 def wait_of(log: Sequence[LogStep], token: int) -> Wait | None:
-    """Return the wait before the claim of this token, since the submission or the attempt before."""
+    """Return the wait before the claim with this token, since the submission or the previous attempt."""
     claim = _place_of_claim(log, token)
     if claim is None:
         return None
@@ -71,7 +71,7 @@ def wait_of(log: Sequence[LogStep], token: int) -> Wait | None:
 
 
 def state_after(log: Sequence[LogStep], token: int) -> str:
-    """The state that the attempt of this token led to; empty: the log does not tell it yet."""
+    """Return the state to which the attempt with this token led; empty: the log does not have it yet."""
     claim = _place_of_claim(log, token)
     after = log[claim + 1 :] if claim is not None else []
     return next((str(step.to_status) for step in after if step.from_status == JobState.IN_PROGRESS), "")
@@ -87,7 +87,7 @@ def _begins_to_wait(step: LogStep) -> bool:
 
 
 def _held_by(waited: Sequence[LogStep]) -> dict[str, str]:
-    """Return its last hold: a limit, an outage, its retry's delay, other jobs, its time; else its turn."""
+    """Return the last reason: a limit, an outage, a retry's delay, a dependency, a scheduled time; otherwise turns."""
     for step in reversed(waited):
         data = step.data or {}
         if limit := data.get("binding_limit"):

@@ -1,12 +1,12 @@
 -- Begin a new epoch, and pause everything: the database was put back to an earlier moment.
 --
--- Tokens go on far behind those that the lost time may have given: a call that still runs from then proves nothing here.
+-- Tokens go on far above those that the lost time may have given: calls that still run from then cannot write here.
 --
--- params  since: only where no epoch has begun after this moment, so that of all who notice the same one acts; reason,
---         actor: of the pause, in place of those of an earlier one
+-- params  since: begin an epoch only if none began after this moment, so that only one of those who notice acts;
+--         reason, actor: of the pause, in place of those of an earlier pause of everything
 -- locks   the epoch's row, then the switch
 -- clock   clock_timestamp(), now() of the switch
--- returns the new epoch, and what the tokens have reached; no row: somebody has begun one
+-- returns the new epoch, and the token that the sequence goes on from; no row: somebody else has begun an epoch
 WITH begun AS (
     UPDATE jobs_epoch
        SET value = left(replace(gen_random_uuid()::text, '-', ''), 16),

@@ -1,9 +1,9 @@
--- Give waiting jobs another priority, and log it. Age counts on: eligible_since stays.
+-- Give waiting jobs another priority, and log it. The jobs keep their age: eligible_since does not change.
 --
--- params  ids; priority; actor, message: what the event says
--- locks   the rows, in id order; waits rather than skips
+-- params  ids; priority; actor, message: of the event
+-- locks   the rows, in id order; waits for locked rows
 -- clock   now(): the transaction's start
--- returns the ids changed; a missing one does not wait, or has this priority already
+-- returns the ids changed; a missing job does not wait, or has this priority already
 WITH candidate AS MATERIALIZED (
     SELECT id, priority FROM jobs_job
      WHERE id = ANY(%(ids)s::uuid[]) AND status IN {{waiting}}

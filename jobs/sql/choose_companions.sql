@@ -1,10 +1,11 @@
 -- Choose and lock jobs that may leave with a chosen one as one call.
 --
--- params  keys: coalesce keys, each once; most: jobs a key; bytes: of their payloads together, a key; except: ids chosen already;
---         token: that they will have, above that of any claim before
+-- params  keys: coalesce keys, each once; most: jobs of each key; bytes: of all payloads of each key;
+--         except: ids chosen already;
+--         token: the claim's, which the companions will get (jobs whose token is not lower are left out)
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
--- returns as choose_jobs.sql does, the oldest of each key first; the token is nobody's
+-- returns as choose_jobs.sql does, the oldest of each key first; token, weight and class are placeholders
 SELECT {{claimed_job job}}, 0::bigint AS token, 1.0::float8 AS weight, 0 AS tier_class
   FROM unnest(%(keys)s::text[], %(most)s::int[], %(bytes)s::bigint[]) AS wanted (key, most, bytes)
  CROSS JOIN LATERAL (

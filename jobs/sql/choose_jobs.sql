@@ -1,41 +1,42 @@
 -- Choose and lock up to `wanted` jobs in order: class, then turns between projects, then turns between the lanes of a
 -- project, then score, then age.
 --
--- A queue here is the jobs of one project and tier that stand outside lanes. The ready index has each queue in order of
--- age, and the lane index each lane, so the first jobs of each suffice. Read from top to bottom:
+-- A queue here is the jobs of one project and tier that are in no lane. The ready index orders each queue by age, and
+-- the lane index each lane, so it is enough to read the first jobs of each. The steps, from top to bottom:
 --
 --   first, front           the first job of each queue.
 --   pause, rule, open      the pause switches, the aging rules, the lanes with room.
 --   scored, lined          these first jobs with score and class, and their places in the turns.
---   competing              the queues whose first job may be among the wanted, and how many jobs to read of each.
+--   competing              the queues whose first job may be chosen, and how many jobs to read of each.
 --   near, deeper, foremost the jobs that compete: of these queues, of open lanes, and probes of targets that are out.
---   head, classed          each with its score and class.
+--   head, classed          each of these jobs with its score and class.
 --   flowing, turned        its place among its project's lanes, and in its project's turns.
---   ranked, placed         its place among all; overdue jobs of lower classes are set between the others.
+--   ranked, placed         its place among all jobs; overdue jobs of lower classes are set between the others.
 --
--- At last the jobs are locked in the order of their places, until enough are locked. More jobs are read than wanted, so
--- that several executors find work behind each other's claims; they are not locked, or the others would starve. The
--- variant `pooled`, with the parameter `pool`, chooses among that pool's jobs, by the indexes that begin with the pool.
+-- Last, the jobs are locked in the order of their places, until enough are locked. More jobs are read than wanted, so
+-- that several executors find jobs behind each other's claims. Jobs that are only read are not locked, or other
+-- executors would starve. The variant `pooled`, with the parameter `pool`, chooses among the jobs of that pool, by the
+-- indexes that begin with the pool.
 --
 -- params  wanted: most jobs to choose;
---         starved_after: how many others go before the next overdue job of a lower class;
---         starved_every: how many go between two of these;
---         turn_classes, turn_projects, turn_passes: where projects stand in this executor's turns, class by class;
---         turn_nows: where all other projects stand, an entry a class;
---         lanes, rooms, passes: open lanes, the most jobs each may release, and its place in its project's turns;
+--         starved_after: how many other jobs are claimed before the next overdue job of a lower class;
+--         starved_every: how many other jobs are claimed between two overdue jobs of lower classes;
+--         turn_classes, turn_projects, turn_passes: the passes of projects in this executor's turns, class by class;
+--         turn_nows: the pass of all other projects, one entry a class;
+--         lanes, rooms, passes: open lanes, the most jobs each may release, and its pass in its project's turns;
 --         resting: lanes whose probe a limit has just refused;
---         strange: kinds, each of a pool, that this executor leaves to others;
---         everywhere: look at all projects and tiers;
---         known_projects, known_priorities, known_since: else look at these alone, from that second since 1970 on;
---         flow_projects, flow_passes: where the jobs outside lanes stand in their project's turns, 0 where not named;
---         most_bytes: of all their payloads and results so far
+--         strange: kinds, each with its pool, that this executor leaves to others;
+--         everywhere: whether to read the queues of all projects and tiers;
+--         known_projects, known_priorities, known_since: the only queues to read otherwise, and from which second since
+--         1970 on;
+--         flow_projects, flow_passes: the pass of each project's jobs outside lanes among its lanes, 0 if not named;
+--         most_bytes: of the payloads and partial results of all chosen jobs together
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
--- returns one row a chosen job: what its handler needs, its state and lane, and for the turns the project's weight and
---         the class
+-- returns one row a chosen job: the columns of ClaimedJob, and for the turns the project's weight and the job's class
 WITH RECURSIVE first AS (
     -- The first job of each queue, found by a step from queue to queue.
-    -- All columns of the ready index in its order: with another index, a project's finished jobs would be read, too.
+    -- Order by all columns of the ready index: by another index, a project's finished jobs would be read, too.
     (SELECT project_id, priority, eligible_since, id FROM jobs_job
       WHERE %(everywhere)s::boolean AND {{claimable}} AND {{of_pool}}
       ORDER BY project_id, priority, eligible_since, id LIMIT 1)
@@ -48,7 +49,7 @@ WITH RECURSIVE first AS (
               AND {{claimable}} AND {{of_pool}}
             ORDER BY project_id, priority, eligible_since, id LIMIT 1) AS next
 ), front AS (
-    -- The same, where this claim looks at known queues alone.
+    -- The same, or the first jobs of the known queues where this claim reads these alone.
     SELECT * FROM first
      UNION ALL
     SELECT job.*
@@ -70,13 +71,13 @@ WITH RECURSIVE first AS (
       FROM jobs_agingrule AS own LEFT JOIN jobs_agingrule AS next ON next.tier = own.promote_to
 ), scored AS (
     -- The first jobs of queues that are not paused, with their scores.
-    -- Full joins, here and below, are hashed: the planner does not know how long lists are, and would compare each with
-    -- each. Rows without a partner are left out afterwards.
+    -- Full joins, here and below, make the planner hash: it does not know how long the lists are, and would compare
+    -- every row with every entry. Rows without a partner are left out afterwards.
     SELECT job.*, rule.base, job.age >= rule.first_after_seconds AS waited_long, {{score_of_age job}} AS score
       FROM (SELECT front.*, date_part('epoch', {{now}} - eligible_since) AS age
               FROM front
              WHERE NOT EXISTS (SELECT FROM pause WHERE {{stands_still front}})
-            OFFSET 0) AS job  -- or each mention of the age would work it out again
+            OFFSET 0) AS job  -- without OFFSET 0, each mention of the age would work it out again
       FULL JOIN rule ON rule.tier = job.priority
 ), lined AS (
     -- The same with their places among the first jobs of their tier: class, then the turns of projects, then score.
@@ -94,15 +95,16 @@ WITH RECURSIVE first AS (
       FULL JOIN unnest(%(flow_projects)s::text[], %(flow_passes)s::float8[]) AS flow (project, pass)
              ON flow.project = scored.project_id
 ), competing AS MATERIALIZED (
-    -- The queues whose first jobs have the first places of a tier, and as many with overdue jobs. A queue that is left out
-    -- has as many jobs of other projects before it as are looked at. `heads`: how many jobs are read of each.
-    -- Weights, here and below, are looked up a row: joined, they may come first, and all of this be done once a project.
+    -- The queues whose first jobs have the first places of their tier, and as many queues whose first job is overdue.
+    -- If a queue is left out, as many jobs of other projects come before it as are read. `heads`: how many jobs to read
+    -- of each. Weights, here and below, are looked up row by row: in a plain join the planner may begin with the
+    -- projects and do all of this once for each.
     SELECT project.weight, lined.*,
            ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
       FROM (SELECT * FROM lined WHERE nth <= 2 * %(wanted)s::int + 16 AND id IS NOT NULL OFFSET 0) AS lined
      CROSS JOIN LATERAL (SELECT weight FROM tenancy_project WHERE id = lined.project_id OFFSET 0) AS project
 ), open AS MATERIALIZED (
-    -- The lanes with room. A lane that is not among them is not looked at, however many jobs wait in it.
+    -- The lanes with room. No other lane is read, however many jobs wait in it.
     SELECT * FROM unnest(%(lanes)s::text[], %(rooms)s::int[], %(passes)s::float8[]) AS lane (name, room, pass)
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global')
 ), near AS MATERIALIZED (
@@ -114,24 +116,24 @@ WITH RECURSIVE first AS (
             UNION ALL
            (SELECT id, eligible_since FROM jobs_job
              WHERE heads > 1 AND project_id = competing.project_id AND priority = competing.priority
-               AND (eligible_since, id) >= (competing.eligible_since, competing.id)  -- not past what is dead once more
+               AND (eligible_since, id) >= (competing.eligible_since, competing.id)  -- not past the dead entries again
                AND {{claimable}} AND {{of_pool}}
              ORDER BY eligible_since, id
              LIMIT competing.heads)) AS job
 ), deeper AS (
-    -- The queues that had so many, and how many jobs were found in their tier.
+    -- The queues of which more than one job was read, how many each had, and how many were found in their tier.
     SELECT project_id, weight, pass, priority, heads, since, count(*) AS own,
            sum(count(*)) OVER (PARTITION BY priority) AS found
       FROM near
      WHERE heads > 1
      GROUP BY project_id, weight, pass, priority, heads, since
 ), foremost AS (
-    -- All jobs that compete: of queues, of open lanes, and probes.
+    -- All jobs that compete: jobs of queues, jobs of open lanes, and probes.
     SELECT near.id, near.eligible_since, near.project_id, near.weight, near.priority AS tier,
            NULL::text AS lane, near.pass, false AS is_probe
       FROM (SELECT id, eligible_since, project_id, weight, pass, priority FROM near
              UNION ALL
-            -- Where most projects have few jobs, those with more jobs fill the window before a lower tier does.
+            -- Where most projects have few jobs, projects with more jobs fill the window before a lower tier does.
             SELECT job.id, job.eligible_since, project_id, weight, pass, priority
               FROM deeper
              CROSS JOIN LATERAL (
@@ -147,7 +149,7 @@ WITH RECURSIVE first AS (
       FROM open
      CROSS JOIN rule
      CROSS JOIN LATERAL (
-           -- Expired jobs wait for house-keeping. A few are passed over, not to hold up a lane with little room.
+           -- Expired jobs wait for house-keeping. Skip up to 16 of them, or they would hold up a lane with little room.
            SELECT id, eligible_since, project_id
              FROM (SELECT id, eligible_since, project_id, expires_at FROM jobs_job
                     WHERE lane = open.name AND priority = rule.tier
@@ -159,16 +161,16 @@ WITH RECURSIVE first AS (
      CROSS JOIN LATERAL (SELECT weight FROM tenancy_project WHERE id = job.project_id OFFSET 0) AS project
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'project' AND key = job.project_id)
     UNION ALL
-    -- A probe may stand anywhere in its lane, and the lane is not looked at while its target is out.
+    -- A probe may be any job of its lane, and the lane is not read while its target is out.
     SELECT job.id, job.eligible_since, job.project_id, project.weight, job.priority, job.lane, 0, true
       FROM jobs_servicebreaker AS breaker
      CROSS JOIN LATERAL (
            SELECT id, eligible_since, project_id, priority, lane FROM jobs_job
             WHERE id = breaker.probe_job_id AND crash_count < 2 AND {{of_pool}}
-           OFFSET 0) AS job  -- by its id: PostgreSQL 15 would read all jobs of each project
+           OFFSET 0) AS job  -- makes it read by id: otherwise PostgreSQL 15 would read all jobs of each project
      CROSS JOIN LATERAL (SELECT weight FROM tenancy_project WHERE id = job.project_id OFFSET 0) AS project
      WHERE breaker.opened_at IS NOT NULL
-       -- A refused probe that is first in its turn would take the one free slot of every claim.
+       -- Otherwise a refused probe that is first in its turn would take the one free slot of every claim.
        AND job.lane = ANY(%(resting)s::text[]) IS NOT TRUE
        AND NOT EXISTS (SELECT FROM pause WHERE {{stands_still job}})
 ), head AS (
@@ -193,7 +195,7 @@ WITH RECURSIVE first AS (
     -- The same with their places in the turns between projects.
     SELECT flowing.*,
            waited_long AND flowing.class < (SELECT max(class) FROM classed) AS overdue,
-           -- Where the turn starts, not where it ends: see jobs/services/claim/fair_share.py.
+           -- The turn's start, not its end: see jobs/services/claim/fair_share.py.
            greatest(coalesce(pass.at, 0), coalesce((%(turn_nows)s::float8[])[flowing.class], 0))
            + (row_number() OVER (PARTITION BY flowing.class, project_id
                                      ORDER BY flow_turn, score DESC, eligible_since, id) - 1)
@@ -202,14 +204,14 @@ WITH RECURSIVE first AS (
       FULL JOIN unnest(%(turn_classes)s::int[], %(turn_projects)s::text[], %(turn_passes)s::float8[])
                 AS pass (class, project, at) ON pass.class = flowing.class AND pass.project = flowing.project_id
 ), ranked AS (
-    -- The same with their places among all; `nth`: of the overdue ones.
+    -- The same with their places among all jobs; `nth`: an overdue job's place among the overdue jobs.
     SELECT turned.*,
            row_number() OVER in_order AS place, count(*) FILTER (WHERE overdue) OVER in_order AS nth
       FROM turned
-     WHERE id IS NOT NULL  -- a turn without a job
+     WHERE id IS NOT NULL  -- leaves out turns without a job, which the full join kept
     WINDOW in_order AS (ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id ROWS UNBOUNDED PRECEDING)
 ), placed AS (
-    -- The places at last. Overdue jobs are set between the others, not before them: limits may let only the first few go.
+    -- The final places. Overdue jobs are set between the others, not before them: limits may admit only the first few.
     SELECT id, class, weight, is_probe,
            CASE WHEN overdue
                 THEN least(place, %(starved_after)s::float8 + (nth - 1) * %(starved_every)s::float8 + 0.5)
@@ -226,15 +228,15 @@ SELECT job.*, claim.token, placed.weight, placed.class, {{claim_bytes job}} AS b
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job
         WHERE id = placed.id AND NOT held AND {{kind_of_pool}} <> ALL(%(strange)s::text[]) AND {{of_pool}}
-          -- The token was drawn before this lock: a claim with a later one may have begun and ended meanwhile.
+          -- The token was drawn before this lock: a claim with a later token may have begun and ended meanwhile.
           AND fencing_token < claim.token
           AND (status = 'queued' AND scheduled_at IS NULL OR status = 'rate_limited' AND lane IS NOT NULL)
           AND {{not_expired}}
           AND NOT EXISTS (SELECT FROM pause AS switch
                            WHERE {{held_back jobs_job}})
-          -- A target that is out gets its probe alone, and that once, wherever else it was found.
+          -- A target that is out gets its probe alone. A probe that was also found in a queue or lane is chosen once.
           AND placed.is_probe = EXISTS (SELECT FROM jobs_servicebreaker AS breaker
                                          WHERE {{does_not_answer jobs_job}})
           FOR UPDATE SKIP LOCKED) AS job
  LIMIT %(wanted)s::int) AS found) AS job
- WHERE bytes_until <= %(most_bytes)s::bigint OR bytes_until = bytes  -- the first, however large
+ WHERE bytes_until <= %(most_bytes)s::bigint OR bytes_until = bytes  -- the first job, however large

@@ -3,7 +3,7 @@
 -- params  service; most: bound of the statement
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   none
--- returns what their lanes are made of
+-- returns the columns that their lanes' names are made of
 SELECT id, call_type, model, project_id, user_id, target, credential, kind FROM jobs_job
  WHERE service = %(service)s::text AND lane IS NULL AND {{ready}}
  LIMIT %(most)s::int

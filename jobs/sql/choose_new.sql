@@ -1,11 +1,11 @@
--- Choose and lock the job that is ready outside lanes, where it is the only one: then no order has to be found.
--- In the variant `pooled`, which takes the parameter `pool`, of that pool's jobs.
+-- Choose and lock the job that is ready outside lanes, if it is the only one: then jobs need not be put in order.
+-- The variant `pooled`, with the parameter `pool`, chooses among the jobs of that pool.
 --
--- params  strange: kinds, each of a pool, that this executor leaves to others
+-- params  strange: kinds, each with its pool, that this executor leaves to others
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   now(): the transaction's start
--- returns as choose_jobs.sql does; two rows: there are more, and their order matters. None where twenty are ready,
---         whether or not something holds them back
+-- returns as choose_jobs.sql does; two rows: several jobs may be claimed, and their order matters. No row where twenty
+--         jobs are ready, whether or not something holds them back
 SELECT {{claimed_job job}}, claim.token,
        (SELECT weight FROM tenancy_project WHERE id = job.project_id) AS weight,
        (SELECT count(*)::int FROM jobs_agingrule AS own JOIN jobs_agingrule AS rule ON rule.base <= own.base
@@ -13,7 +13,7 @@ SELECT {{claimed_job job}}, claim.token,
   FROM (SELECT nextval('jobs_fencing_token') AS token) AS claim
  CROSS JOIN (
        SELECT id, count(*) OVER () AS ready
-         -- All columns of the ready index in its order, as in choose_jobs.sql.
+         -- Order by all columns of the ready index, as in choose_jobs.sql.
          FROM (SELECT id FROM jobs_job AS job
                 WHERE {{claimable}} AND {{of_pool}}
                 ORDER BY project_id, priority, eligible_since, id LIMIT 20) AS first) AS near
@@ -21,7 +21,7 @@ SELECT {{claimed_job job}}, claim.token,
        SELECT * FROM jobs_job AS job
         WHERE id = near.id AND {{claimable}}
           AND {{kind_of_pool}} <> ALL(%(strange)s::text[])
-          -- The token was drawn before this lock: a claim with a later one may have begun and ended meanwhile.
+          -- The token was drawn before this lock: a claim with a later token may have begun and ended meanwhile.
           AND fencing_token < claim.token
           AND {{not_expired}}
           AND NOT EXISTS (SELECT FROM jobs_pauseswitch AS switch WHERE {{stands_still job}} OR {{held_back job}})

@@ -1,21 +1,21 @@
--- Choose and lock up to `wanted` jobs, where one queue alone has work and its jobs go by their age. A queue here is the
--- jobs of one project and tier that stand outside lanes. choose_jobs.sql would choose the same, at twice the price: it
--- scores and sorts what it looks at. In the variant `pooled`, which takes the parameter `pool`, of that pool's jobs.
+-- Choose and lock up to `wanted` jobs by age, if only one queue has jobs. A queue here is the jobs of one project and
+-- tier that are in no lane. choose_jobs.sql would choose the same jobs, but takes twice as long, because it scores and
+-- sorts the jobs that it reads. The variant `pooled`, with the parameter `pool`, chooses among the jobs of that pool.
 --
 -- params  wanted: most jobs to choose;
---         strange: kinds, each of a pool, that this executor leaves to others;
---         most_bytes: of all their payloads and results so far
+--         strange: kinds, each with its pool, that this executor leaves to others;
+--         most_bytes: of the payloads and partial results of all chosen jobs together
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
--- returns as choose_jobs.sql does. None where the order may be another one: where a second queue has work, or anything is
---         paused. Likewise where a target does not answer, or a job has waited for long enough to rise
+-- returns as choose_jobs.sql does. No row where age may not be the right order: a second queue has jobs, or anything
+--         is paused. Likewise if a target does not answer, or a job has waited long enough for its score to rise
 WITH first AS MATERIALIZED (
-    -- The first job of all queues. All columns of the ready index in its order, as in choose_jobs.sql.
+    -- The first job of all queues. Order by all columns of the ready index, as in choose_jobs.sql.
     SELECT project_id, priority, eligible_since, id FROM jobs_job
      WHERE {{claimable}} AND {{of_pool}}
      ORDER BY project_id, priority, eligible_since, id LIMIT 1
 ), alone AS MATERIALIZED (
-    -- The same with what turns count, if its queue is the only one.
+    -- The same job with its project's weight and its class, if no other queue has jobs.
     SELECT first.*, (SELECT weight FROM tenancy_project WHERE id = first.project_id) AS weight,
            (SELECT count(*)::int FROM jobs_agingrule AS lower WHERE lower.base <= rule.base) AS tier_class
       FROM first JOIN jobs_agingrule AS rule ON rule.tier = first.priority
@@ -38,16 +38,16 @@ SELECT job.*, claim.token, alone.weight, alone.tier_class, {{claim_bytes job}} A
  CROSS JOIN LATERAL (
        SELECT id FROM jobs_job
         WHERE project_id = alone.project_id AND priority = alone.priority
-          AND (eligible_since, id) >= (alone.eligible_since, alone.id)  -- not past what is dead once more
+          AND (eligible_since, id) >= (alone.eligible_since, alone.id)  -- not past the dead entries again
           AND {{claimable}} AND {{of_pool}}
         ORDER BY eligible_since, id
         LIMIT 2 * %(wanted)s::int + 16) AS near
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job
         WHERE id = near.id AND {{claimable}} AND {{kind_of_pool}} <> ALL(%(strange)s::text[]) AND {{of_pool}}
-          -- The token was drawn before this lock: a claim with a later one may have begun and ended meanwhile.
+          -- The token was drawn before this lock: a claim with a later token may have begun and ended meanwhile.
           AND fencing_token < claim.token
           AND {{not_expired}}
           FOR UPDATE SKIP LOCKED) AS job
  LIMIT %(wanted)s::int) AS found) AS job
- WHERE bytes_until <= %(most_bytes)s::bigint OR bytes_until = bytes  -- the first, however large
+ WHERE bytes_until <= %(most_bytes)s::bigint OR bytes_until = bytes  -- the first job, however large

@@ -1,12 +1,12 @@
 -- Choose a page of a batch's jobs, in the order in which they were submitted.
 --
--- Rows are ordered and cut outside of the first step. Otherwise the planner may walk the primary key to the first or
--- last job of the batch, through all jobs submitted before or after it.
+-- ORDER BY and LIMIT stand outside of the first step. Otherwise the planner may read the primary key up to the batch's
+-- first or last job, past all jobs submitted before or after it.
 --
--- params  batch; after: the last id of the page before, the nil UUID for the first page; most: rows of a page
+-- params  batch; after: the last id of the previous page, the nil UUID for the first page; most: rows of a page
 -- locks   none
 -- clock   none
--- returns id and whether a requeue took the job's place, in order
+-- returns id and whether a requeue replaced the job, in order
 WITH later AS MATERIALIZED (
     SELECT id FROM jobs_job WHERE batch_id = %(batch)s::uuid AND id > %(after)s::uuid
 ), page AS MATERIALIZED (

@@ -1,7 +1,7 @@
--- Choose and lock the oldest job that has brought down its process twice: quarantine runs such jobs one at a time.
--- In the variant `pooled`, which takes the parameter `pool`, of that pool's jobs.
+-- Choose and lock the oldest job with two crashes or more: quarantine runs such jobs one at a time.
+-- The variant `pooled`, with the parameter `pool`, chooses among the jobs of that pool.
 --
--- params  strange: kinds, each of a pool, that this executor leaves to others
+-- params  strange: kinds, each with its pool, that this executor leaves to others
 -- locks   the chosen row, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns as choose_jobs.sql does
@@ -11,8 +11,8 @@ SELECT {{claimed_job job}}, claim.token,
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job AS job
         WHERE {{ready}} AND crash_count >= 2 AND {{of_pool}}
-          -- In expressions that the planner cannot estimate: where it would expect none, it would read all.
-          -- The token was drawn before this lock: a claim with a later one may have begun and ended meanwhile.
+          -- coalesce() keeps the planner from estimating these conditions: if it expected no match, it would read all.
+          -- The token was drawn before this lock: a claim with a later token may have begun and ended meanwhile.
           AND coalesce(fencing_token < claim.token, true)
           AND coalesce({{kind_of_pool job}} <> ALL(%(strange)s::text[]), true)
           AND {{not_expired}}

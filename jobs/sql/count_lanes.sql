@@ -1,16 +1,16 @@
--- Count the jobs that wait in lanes, a bounded part of each.
+-- Count the jobs that wait in lanes, up to `most` in each.
 --
 -- params  lanes;
 --         most: jobs counted in a lane;
---         sampled: jobs of a lane whose cost and calls are looked at
+--         sampled: jobs of a lane whose cost and calls are read
 -- locks   none
 -- clock   none
 -- returns one row a lane: its name, jobs waiting (`most` where there are more), and the mean cost of a sampled call.
---         Then the calls of a sampled job: below 1 where jobs leave together, above 1 where they take several. At last
---         the time since which the oldest job waits that no limit has put back, or null
+--         Then the mean calls of a sampled job: below 1 where jobs leave together, above 1 where they take several.
+--         Last, since when the lane's oldest job waits that no limit has deferred (seconds since 1970), or null
 --
--- A lane's conditions and order are those of jobs_job_in_lane_idx, word by word. Otherwise the planner would read the
--- table from its start, where finished jobs are, until it has met enough jobs of a long lane.
+-- The conditions and order of each subquery are those of jobs_job_in_lane_idx, word by word. Otherwise the planner
+-- would read the table from its start, where finished jobs are, until it has found enough jobs of a long lane.
 SELECT given.lane,
        (SELECT count(*)
           FROM (SELECT 1 FROM jobs_job AS job
@@ -20,7 +20,7 @@ SELECT given.lane,
        sample.cost, sample.calls, head.since
   FROM unnest(%(lanes)s::text[]) AS given (lane)
  CROSS JOIN LATERAL (
-       -- A job that takes several calls has the cost of its largest, and the input of all.
+       -- A job of several calls has the cost and input of its largest call; `input_of_calls` is the input of all.
        SELECT coalesce(sum(calls * (cost - CASE WHEN costs ? 'input_of_calls'
                                                 THEN (costs ->> 'input_tokens')::float8
                                                      - (costs ->> 'input_of_calls')::float8 / (costs ->> 'calls')::float8

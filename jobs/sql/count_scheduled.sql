@@ -1,9 +1,11 @@
--- Count the jobs that wait for their time: of batches, of projects, and of everybody; whose there are none is left out.
+-- Count the jobs that wait for their scheduled time: of batches, of projects, and of all projects together.
 --
--- params  batches, projects: arrays of ids; everybody: whether to count all, too; most: jobs counted of each
+-- params  batches, projects: arrays of ids; everybody: whether to count all projects together, too;
+--         most: jobs counted of each
 -- locks   none
 -- clock   now(): the transaction's start
--- returns whose they are (an id; empty: everybody's), how many (`most`: there may be more), and the first and last time
+-- returns the id of a batch or project (empty: all projects), its number of jobs (`most`: there may be more), and their
+--         first and last time. No row where no job waits so
 WITH RECURSIVE busy AS (
     (SELECT service FROM jobs_job
       WHERE {{scheduled}} AND %(everybody)s::bool
@@ -16,7 +18,7 @@ WITH RECURSIVE busy AS (
             WHERE job.service > busy.service AND {{scheduled job}}
             ORDER BY service, scheduled_at LIMIT 1) AS next
 )
--- A range and an order serve each count by its own index. By equality PostgreSQL 15 reads the table or jobs_job_due_idx.
+-- BETWEEN and ORDER BY make each count use its own index. With `=`, PostgreSQL 15 reads the table or jobs_job_due_idx.
 SELECT given.id::text AS whose, counted.jobs, edges.first, edges.last
   FROM unnest(%(batches)s::uuid[]) AS given (id)
  CROSS JOIN LATERAL (
@@ -49,7 +51,7 @@ SELECT '', counted.jobs, edges.first, edges.last
                 WHERE job.service = busy.service AND {{scheduled job}}) AS ends) AS edges
  CROSS JOIN LATERAL (
        SELECT count(*) AS jobs
-         -- Without the order it may go by jobs_job_due_idx, past every job that is to be tried again.
+         -- Without ORDER BY the planner may use jobs_job_due_idx, and read past every job that waits for a retry.
          FROM (SELECT FROM jobs_job WHERE {{scheduled}}
                 ORDER BY service, scheduled_at LIMIT %(most)s::int) AS part) AS counted
  WHERE edges.last IS NOT NULL

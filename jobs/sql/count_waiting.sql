@@ -1,10 +1,10 @@
--- Count what waits by service, state and priority: a bounded part of each service. Jobs that wait for their time have a
--- state of their own here.
+-- Count waiting jobs by service, state and priority, a bounded part of each service. Jobs that wait for their scheduled
+-- time are counted as a state of their own, `scheduled`.
 --
--- params  most: jobs counted of one service and state; most_services: by name, the others are left out
+-- params  most: jobs counted of one service and state; most_services: the first so many by name, others are left out
 -- locks   none
 -- clock   now(): the transaction's start
--- returns service, state, priority, how many; each service and state whose sum is `most` has more than that
+-- returns service, state, priority, how many; where a service and state add up to `most`, there may be more
 WITH RECURSIVE waiting AS (
     (SELECT service FROM jobs_job
       WHERE {{ready}}
@@ -59,7 +59,8 @@ UNION ALL
 (SELECT found.service, 'scheduled', job.priority, count(*)
    FROM (SELECT service FROM put_off LIMIT %(most_services)s::int) AS found
   CROSS JOIN LATERAL (
-        -- By an order that jobs_job_due_idx does not have: it would go past every job that is to be tried again.
+        -- jobs_job_due_idx does not have this order: by that index the planner would read every job that waits for a
+        -- retry.
         SELECT priority FROM jobs_job
          WHERE service BETWEEN found.service AND found.service AND {{scheduled}}
          ORDER BY service, scheduled_at LIMIT %(most)s::int) AS job

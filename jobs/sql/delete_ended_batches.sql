@@ -3,7 +3,7 @@
 -- params  before; most: bound of one statement
 -- locks   the deleted rows, SKIP LOCKED
 -- clock   none
--- returns the ids deleted. A batch stays while a job or a message about it remains
+-- returns the ids deleted. A batch stays while a job of it remains, a feature keeps it or a job depends on it
 WITH candidate AS MATERIALIZED (
     SELECT batch.id
       FROM jobs_batch AS batch

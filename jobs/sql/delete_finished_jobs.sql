@@ -3,8 +3,8 @@
 -- params  before; most: bound of one statement
 -- locks   the deleted rows, SKIP LOCKED
 -- clock   none
--- returns the ids deleted. A job stays while its dead letter is open, while a job that began as its requeue remains, or
---         while somebody who restored it from the archive keeps it
+-- returns the ids deleted. A job stays while its dead letter is open, while its requeue remains, or while a dependency
+--         on it or its batch remains. A job that somebody restored from the archive stays while that person keeps it
 WITH candidate AS MATERIALIZED (
     SELECT job.id
       FROM jobs_job AS job

@@ -1,12 +1,12 @@
--- Find the jobs of one window whose id ends with these bytes, the newest window first.
+-- Find the jobs of one window of ids whose id ends with these bytes. Callers read the newest window first.
 --
--- No index knows endings: a window of the primary key is read, and nothing of the table.
+-- No index serves endings of ids, so a window of the primary key is read, without its rows.
 --
--- params  before: an id, null: from the newest; most: ids of the window; ending: bytes
+-- params  before: ids below this one, null: from the newest; most: ids of the window; ending: bytes
 -- locks   none
 -- clock   none
--- returns id, and whether it is the window's last (so no match for itself): that row is missing where the window
---         ends with the table
+-- returns each match as id and false; then the window's last id and true, whether or not it matches, so that the next
+--         window can begin there. The last row is missing where the window has fewer than `most` ids
 WITH newest AS MATERIALIZED (
     SELECT id FROM jobs_job
      WHERE id < coalesce(%(before)s::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')

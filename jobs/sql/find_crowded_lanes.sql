@@ -1,8 +1,9 @@
--- Find the lanes in which more waits than goes in a window.
+-- Find the lanes in which more jobs wait than their share of a window admits.
 --
 -- params  lanes, depths, amounts: parallel arrays;
---         depths: jobs of a window (null: none counts calls);
---         amounts: tokens of a window (null: none counts tokens), compared with the mean cost of the lane's first jobs;
+--         depths: jobs that the window admits (null: no limit counts calls);
+--         amounts: tokens that the window admits (null: no limit counts tokens), divided by the mean cost of the lane's
+--         first jobs;
 --         sampled: how many first jobs are read
 -- locks   none
 -- clock   none

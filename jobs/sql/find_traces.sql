@@ -1,10 +1,10 @@
--- Find which jobs were submitted within a trace that somebody samples.
+-- Find which jobs were submitted within a sampled trace.
 --
--- params  ids: of the jobs; projects: theirs; since: none of them was submitted earlier, so that older parts of the
---         log are not looked at
+-- params  ids: of the jobs; projects: of the jobs; since: when the first of them was submitted, or earlier, so that
+--         older parts of the log are not read
 -- locks   none
 -- clock   none
--- returns the id and traceparent of each that was; by an index that holds no others
+-- returns the id and traceparent of each such job; the index used holds only events with a traceparent
 SELECT job_id, data ->> 'traceparent'
   FROM jobs_jobevent
  WHERE job_id = ANY(%(ids)s::uuid[]) AND project_id = ANY(%(projects)s::text[])

@@ -1,7 +1,7 @@
--- Add the counters of backends that are gone to shard 0, so that their number does not grow with each connection.
+-- Add the counters of backends that have ended to shard 0: otherwise each new connection would add rows for ever.
 --
 -- params  none
--- locks   the rows of gone backends, which nobody writes; a new backend with a gone one's pid waits and begins anew
+-- locks   the rows of ended backends, which nobody writes; a new backend with the same pid waits, then inserts new rows
 -- clock   none
 -- returns one row: how many rows were folded
 WITH gone AS (

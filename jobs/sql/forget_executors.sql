@@ -1,10 +1,10 @@
--- Let go of the executors of an installation that is gone: leases end now, rows count as silent, duties are free.
+-- Let go of the executors of a dead installation: end their leases, set their heartbeats back, free their duties.
 --
--- Their rows stay until upkeep has rescued their jobs: they tell that the host went, and no job pays with a crash.
+-- Their rows stay until upkeep has rescued their jobs. They show that the whole host died, so no job counts a crash.
 --
--- params  every: let go of all executors, else of those without a sign of life since the server's start, or for long;
---         silent: seconds after which one counts as gone;
---         aged: seconds by which their last sign is put back
+-- params  every: let go of all executors, not only of those without a heartbeat since the server's start, or for long;
+--         silent: seconds without a heartbeat after which an executor counts as dead;
+--         aged: how many seconds before now their last heartbeat is set to
 -- locks   the executors' rows, their running jobs in id order, the duties
 -- clock   now()
 -- returns executors let go, leases ended, and executors that live
@@ -27,7 +27,8 @@ WITH gone AS (
      WHERE id IN (SELECT id FROM running)
     RETURNING id
 ), freed AS (
-    -- The archive's duty stays when it is over: it says that there is an archive, without which nothing old is deleted.
+    -- The archive's duty stays even when its lease is over: the row says that there is an archive, and that nothing old
+    -- may be deleted without it.
     DELETE FROM jobs_dutylease
      WHERE duty <> 'archive'
        AND NOT EXISTS (SELECT FROM jobs_executor WHERE id = holder AND id NOT IN (SELECT id FROM gone))

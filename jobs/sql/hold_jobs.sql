@@ -1,13 +1,13 @@
 -- Take jobs that a pause switch covers out of the ready index, a bounded number a statement.
 --
--- Claims refuse them from the moment the switch is committed; holding keeps the heads of the index free of rows
--- that every claim would have to skip. Running jobs are held too: they come back when they are retried.
+-- Claims skip these jobs from the moment the switch is committed; holding them also keeps the head of the index free of
+-- rows that every claim would have to skip. Running jobs are held too, as a retry would put them back into the index.
 --
 -- params  scope, key: the switch, with its pool;
---         batch, service, kind, pool: what it covers, null for what it does not go by. If a kind has one service alone,
---         that is given, too, as the indexes begin with it;
+--         batch, service, kind, pool: of the jobs that the switch covers, null where it covers any. If a kind has one
+--         service alone, that service is given, too, as the indexes begin with it;
 --         most: bound of one statement
--- locks   the switch's row, shared, so that a resume that removes it comes before or after, never between;
+-- locks   the switch's row, shared, so that a resume that deletes the switch runs before or after this statement;
 --         then the held rows, in id order
 -- clock   now(): the transaction's start
 -- returns one row: how many were found, and how many of them were held

@@ -1,6 +1,6 @@
--- Insert jobs as queued, log and count them in the same statement.
+-- Insert jobs as queued; log and count them in the same statement.
 --
--- Arrays are parallel: one entry a job, or null where every entry is.
+-- Arrays are parallel: one entry a job, or null instead of an array whose entries would all be null.
 --
 -- params  project, batch, submitted_by, held: the same for all jobs;
 --         ids, user_ids, expires_ats, origins, idempotency_keys, models, retry_policies, known_costs, credentials,
@@ -9,17 +9,17 @@
 --         scheduled_ats, delays: a time or, instead, seconds;
 --         effect_keys: null where it is the job's id;
 --         costs_by_unit: JSON;
---         waits: JSON of the others that it waits for, so that it is held;
---         ended_batches: JSON of the batch whose callback it is;
---         traceparents: of the submission, where it is traced, and kept in the log;
+--         waits: JSON of the jobs and batches that the job depends on, so that it is held;
+--         ended_batches: JSON of the ended batch, for jobs that are a batch's callback;
+--         traceparents: the traceparent of a traced submission, kept in the log;
 --         debounces: seconds, the longest wait of a debounced job;
---         payloads: one JSON array, an element a job, kept as it is written there
+--         payloads: one JSON array, an element a job, stored with its text unchanged
 -- order   by idempotency keys: two statements with the same keys in another order would deadlock. Jobs with unique keys
---         by their ids: the first of a key is made, and a project's batches with such keys are stored one by one
--- locks   none but those of the unique indexes: waits for another insert of the same key to end
+--         by their ids: the first job of a key is inserted. A project's batches with such keys are stored one by one
+-- locks   only those of the unique indexes: waits for another insert of the same key to end
 -- clock   now(): the transaction's start
--- returns the ids that were not inserted, because a job with their idempotency key exists, or one with their unique key
---         that has not ended
+-- returns the ids that were not inserted, because a job with the same idempotency key exists, or an unfinished job with
+--         the same unique key
 WITH given AS MATERIALIZED (
     SELECT id, payload, user_id, idempotency_key, effect_key, model, retry_policy, expires_at, origin,
            known_cost, costs, credential, lane, coalesce_key, complete_by, via, waits, ended_batch, traceparent,
@@ -57,9 +57,9 @@ WITH given AS MATERIALIZED (
                             AND coalesce({{pool_of job}}, '') IN (SELECT pool FROM jobs_pauseswitch AS switch
                                                                    WHERE scope = 'unknown' AND key = job.kind),
            payload::text, idempotency_key, coalesce(effect_key, id::text), retry_policy, due,
-           -- Later than created_at: the job has not begun to wait for its turn.
+           -- A time after created_at says that the job, held by a dependency, has not begun to wait for its turn.
            coalesce(due, CASE WHEN waits IS NOT NULL THEN {{now}} + interval '1 microsecond' ELSE {{now}} END),
-           expires_at, origin, {{now}},  -- the column's default is the statement's clock, the log has the transaction's
+           expires_at, origin, {{now}},  -- as the log: the column's default is the statement's clock
            known_cost, costs::jsonb, credential, lane, coalesce_key, target, path, complete_by, via, ended_batch::jsonb,
            unique_key, {{now}} + debounce * interval '1 second', {{pool_of job}}
       FROM (SELECT given.*, %(project)s::text AS project_id FROM given) AS job

@@ -1,10 +1,10 @@
--- Write into dead letters what the log has of their jobs, before its days go.
+-- Copy the logged events of dead letters' jobs into the letters, before these days of the log are deleted.
 --
--- params  before: of jobs made earlier; most: letters in one statement
--- order   by the job's id, a UUIDv7: its first 48 bits are the milliseconds since 1970, by the clock of who made it
+-- params  before: a time, only for jobs made earlier; most: letters in one statement
+-- order   by the job's id, a UUIDv7: its first 48 bits are the milliseconds since 1970, by the clock of its maker
 -- locks   the letters, SKIP LOCKED
 -- clock   none
--- returns the ids of the letters written: at most 300 events of each, the newest, and none of progress
+-- returns the ids of the letters written. Each gets the newest 300 events at most, without progress events
 WITH candidate AS MATERIALIZED (
     SELECT id, job_id FROM jobs_deadletter
      WHERE timeline IS NULL

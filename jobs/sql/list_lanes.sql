@@ -1,10 +1,10 @@
--- List lanes that have jobs to release, from one name on, by a probe of the index a lane. In the variant `pooled`, which
--- takes the parameter `pool`, jobs of that pool.
+-- List lanes with waiting jobs, in the order of their names, by one index probe for each lane. The variant `pooled`,
+-- with the parameter `pool`, lists lanes with jobs of that pool.
 --
--- params  after: the last lane of the list before; most: lanes
+-- params  after: the last lane of the previous list; most: lanes
 -- locks   none
 -- clock   none
--- returns lane, and the most urgent priority that waits in it
+-- returns lane, and the most urgent priority of its jobs
 WITH RECURSIVE waiting AS (
     (SELECT lane, 1 AS nth FROM jobs_job
       WHERE {{in_lane}} AND {{of_pool}} AND lane > %(after)s::text

@@ -1,9 +1,9 @@
--- Lock open dead letters, and read what their new jobs are made from.
+-- Lock open dead letters, and read the columns that their requeued jobs are made from.
 --
 -- params  ids
--- locks   the open ones, in id order; waits rather than skips
+-- locks   the open dead letters, in id order; waits for locked rows
 -- clock   none
--- returns one row an open dead letter, in id order; a missing one is unknown or resolved
+-- returns one row an open dead letter, in id order; a missing letter does not exist or is resolved
 SELECT letter.id, letter.job_id, letter.project_id, letter.batch_id, letter.kind, letter.service,
        {{payload_text letter}} AS payload,
        job.priority, job.cost, job.user_id, job.model, job.retry_policy_id, job.effect_key,

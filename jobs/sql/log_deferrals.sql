@@ -1,4 +1,4 @@
--- Log why jobs go when they do, as what the limiter found and when it expects room, for jobs the caller has just written.
+-- Log why jobs were deferred: the state of their limits, and when room is expected. The caller has just moved the jobs.
 --
 -- params  ids, data (JSON text): parallel arrays; message: the same for all
 -- locks   none

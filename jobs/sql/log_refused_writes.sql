@@ -1,11 +1,11 @@
--- Log on each job that a write was refused: a stale executor's, or what came after the job was cancelled or reset.
+-- Log on each job that a write was refused: from a stale executor, or after the job was cancelled or reset.
 --
--- params  ids, tokens, whats (completed? failed? in a word), lost (whether the lease was, see find_lost_claims.sql):
---         parallel arrays, one entry a refused write
+-- params  ids, tokens, whats (the outcome in a word, such as succeeded), lost (whether the lease was lost, see
+--         find_lost_claims.sql): parallel arrays, one entry a refused write
 -- locks   none
 -- clock   now(), by the log's default: the transaction's start
--- returns what was logged: id, token, what, and whether the lease was lost. Not logged: the repetition of a write whose
---         commit had arrived although its answer was lost with the connection; the token is still the job's own
+-- returns id, token, outcome, and whether the lease was lost, of each logged write. Not logged: a write that is
+--         repeated because the connection broke after its commit; the job still has its token
 WITH given AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(whats)s::text[], %(lost)s::bool[])
                   AS t (id, token, what, is_lost)

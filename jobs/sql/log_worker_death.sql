@@ -1,9 +1,10 @@
--- Log on each job that a dead worker carried that its worker died.
+-- Log on each job that a dead worker was running that its worker died.
 --
--- params  executor; suspect: a job's id, or null; of_suspect, of_others: what their events say; carried: how many there are
+-- params  executor; suspect: the id of the suspected job, or null; of_suspect, of_others: messages of the events;
+--         carried: how many jobs the worker was running
 -- locks   none
 -- clock   none
--- returns the ids of those logged
+-- returns the ids of the jobs logged
 INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, message, data)
 SELECT id, project_id, user_id, batch_id, service, 'error',
        CASE WHEN id = %(suspect)s::uuid THEN %(of_suspect)s ELSE %(of_others)s END,

@@ -1,10 +1,10 @@
--- Tell whether work is under way, and whether any duty that one executor does for all has something to do.
+-- Tell whether jobs are under way, and whether any duty that one executor does for all has something to do.
 --
--- An idle installation asks this alone, where it would ask once for each duty. Work that is missing here is done all
--- the same, only seldom: see SELDOM_DUTY_SECONDS in jobs/executor/duties.py.
+-- An idle installation runs this query alone, instead of one for each duty. Duties that this query leaves out are done
+-- all the same, only seldom: see SELDOM_DUTY_SECONDS in jobs/executor/duties.py.
 --
--- params  logs, sequences: parallel arrays: logs that are summed up, and what their ids are drawn from;
---         passes: of a sweep over the jobs, after which all jobs are in their pools
+-- params  logs, sequences: parallel arrays: logs that are summed up, and the sequences of their ids;
+--         passes: the number of passes of a sweep over the jobs, after which all jobs are in their pools
 -- locks   none
 -- clock   now(): the transaction's start
 -- returns one row: whether a job runs, is ready, or waits for a limit or for the end of an outage, and whether a duty

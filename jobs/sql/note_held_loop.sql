@@ -1,10 +1,10 @@
 -- Log on each job that its handler held the event loop of its worker, and count it as crashes.
 --
--- params  ids, tokens, seconds (how long it was held), crashes (that the job counts from now on, at least): parallel
---         arrays (a job may be there twice)
+-- params  ids, tokens, seconds (how long the loop was held), crashes (the least crash_count of the job from now on):
+--         parallel arrays (a job may be in them twice)
 -- locks   the rows of the jobs that these claims still run, in id order
 -- clock   now(): the transaction's start
--- returns the ids of those logged
+-- returns the ids of the jobs logged
 WITH given AS MATERIALIZED (
     SELECT id, token, max(seconds) AS seconds, max(crashes) AS crashes
       FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(seconds)s::float8[], %(crashes)s::int[])

@@ -1,10 +1,10 @@
--- Make jobs whose time has come claimable: scheduled, deferred and retried ones. Jobs parked in a lane are not among
--- them: their time is a forecast, and the lane releases them. What has waited for a batch of its provider goes live.
+-- Make scheduled, deferred and retried jobs claimable whose time has come. Jobs parked in a lane are left out: their
+-- time is a forecast, and the lane releases them. Jobs that waited to go by a provider batch go live instead.
 --
--- params  most: bound of one statement; target: queued, where they go
--- locks   the promoted rows, SKIP LOCKED: an executor that promotes the same rows loses nothing
+-- params  most: bound of one statement; target: the state that they move to, `queued`
+-- locks   the promoted rows, SKIP LOCKED: a skipped row is being promoted by another executor, or is promoted next time
 -- clock   now(): the transaction's start
--- returns one row: how many were promoted, and the seconds until the next is due (null: none waits for a time)
+-- returns one row: how many were promoted, and the seconds until the next is due (null: no job waits for a time)
 WITH candidate AS MATERIALIZED (
     SELECT id, status, via FROM jobs_job
      WHERE status IN {{waiting}} AND scheduled_at <= {{now}}

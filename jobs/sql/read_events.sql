@@ -2,12 +2,15 @@
 --
 -- Tracebacks and handlers' log lines are left out: sockets push events to everybody who watches.
 --
--- params  after: every such event has a greater id; seen: what was visible then (pg_snapshot as text), or null: nothing;
---         until: what is asked for (pg_snapshot as text), or null: all that is visible now; most: rows at once
--- order   by id. One statement, so that a job's events, which commit in the order of their ids, never come out of it
+-- params  after: read only events with a greater id;
+--         seen: the snapshot of the earlier read (pg_snapshot as text), or null: no event was visible to it;
+--         until: read only events visible in this snapshot (pg_snapshot as text), or null: all that are visible now;
+--         most: rows at once
+-- order   by id, in one statement: a job's events commit in the order of their ids, and are returned in that order
 -- locks   none
 -- clock   none
--- returns what is visible now, its oldest unfinished transaction, and one event a row; one row without an event if none
+-- returns the present snapshot, its oldest unfinished transaction, and one event a row; if there is no event, one row
+--         without one
 WITH moment AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot
 )

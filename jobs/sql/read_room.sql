@@ -1,5 +1,5 @@
--- Read how many unfinished jobs a project may have and has, from the counts that the transitions keep, and whether it
--- takes any: not on its way to another installation.
+-- Read how many unfinished jobs a project may have, and how many it has by the counts that the transitions keep. Read
+-- also whether it takes no jobs because it is moving to another installation.
 --
 -- params  project
 -- locks   none

@@ -3,7 +3,7 @@
 -- params  ids, tokens, percents, messages: parallel arrays, one entry a job
 -- locks   the rows, in id order
 -- clock   now(): the transaction's start
--- returns the ids written; a missing one is not this executor's any more
+-- returns the ids written; this executor no longer owns a missing job
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(percents)s::int[], %(messages)s::text[])
                   AS t (id, token, percent, message)

@@ -1,11 +1,11 @@
--- Put back held jobs that nothing holds any more: no pause switch, no guard, no budget and no other job.
+-- Release held jobs that nothing holds any more: no pause switch, no batch guard, no budget and no dependency.
 -- A bounded number a statement, in id order.
 --
--- params  after: the last id the statement before looked at; most: rows looked at in one statement;
---         batch: only its jobs (null: of every batch and of none)
+-- params  after: the last id that the previous statement read; most: rows read in one statement;
+--         batch: release only its jobs (null: all jobs, in a batch or not)
 -- locks   the released rows, in id order
 -- clock   now(): the transaction's start
--- returns one row: how many were released, and the last id looked at (null: none was left)
+-- returns one row: how many were released, and the last id read (null: no held job was left)
 WITH looked_at AS MATERIALIZED (
     (SELECT id FROM jobs_job
       WHERE held AND id > %(after)s::uuid AND %(batch)s::uuid IS NULL
@@ -13,7 +13,7 @@ WITH looked_at AS MATERIALIZED (
       LIMIT %(most)s::int)
     UNION ALL
     (SELECT id
-       -- OFFSET 0: a planner that sees the limit walks the held jobs of everybody.
+       -- OFFSET 0 hides the limit from the planner, which would otherwise read the held jobs of all batches.
        FROM (SELECT id, held FROM jobs_job
               WHERE batch_id = %(batch)s::uuid AND status IN ('queued', 'rate_limited', 'retried') OFFSET 0) AS own
       WHERE held AND id > %(after)s::uuid

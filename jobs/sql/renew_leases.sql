@@ -3,7 +3,7 @@
 -- params  ids, tokens: parallel arrays; lease: seconds
 -- locks   the renewed rows, SKIP LOCKED: a row that an operator or a flush is writing is renewed next time
 -- clock   now(): the transaction's start
--- returns the ids that this executor owns no more: cancelled, reset or rescued meanwhile
+-- returns the ids of jobs that this executor no longer owns: cancelled, reset or rescued meanwhile
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) AS t (id, token)
 ), candidate AS MATERIALIZED (

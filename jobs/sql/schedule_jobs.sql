@@ -1,18 +1,18 @@
 -- Give waiting jobs a new time to run, and log it. Their state stays: a new time is no transition.
 --
--- A job that has not begun to wait begins at its new time, earlier or later; the age of one that has is kept.
+-- A job whose waiting has not begun begins to wait at its new time, earlier or later. Other jobs keep their age.
 --
--- params  ids; delay: seconds from now, 0: at once; actor, message: what the event says
--- locks   the rows, in id order; waits rather than skips
+-- params  ids; delay: seconds from now, 0: at once; actor, message: of the event
+-- locks   the rows, in id order; waits for locked rows
 -- clock   now(): the transaction's start
--- returns the ids scheduled; a missing one does not wait
+-- returns the ids scheduled; a missing job does not wait
 WITH candidate AS MATERIALIZED (
     SELECT id FROM jobs_job
      WHERE id = ANY(%(ids)s::uuid[]) AND status IN {{waiting}}
      ORDER BY id
        FOR UPDATE
 ), moved AS (
-    -- The ready index holds queued jobs without a time; the other states reach it by promotion, which goes by time.
+    -- Queued jobs without a time are in the ready index. Jobs in other states get there by promotion, by their time.
     UPDATE jobs_job AS job
        SET scheduled_at = CASE WHEN job.status <> 'queued' OR %(delay)s::float8 > 0
                                THEN {{now}} + %(delay)s::float8 * interval '1 second' END,

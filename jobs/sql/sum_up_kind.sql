@@ -1,13 +1,13 @@
--- Sum up the costs, durations and ends of a kind's jobs that were submitted in a span of time.
+-- Sum up the costs, durations and outcomes of a kind's jobs that were submitted since a time.
 --
 -- params  kind;
---         first: the id from which on jobs are looked at
+--         first: the lowest id, made from that time
 -- locks   none
 -- clock   none
 -- returns one row: how many jobs; when the first of them was submitted; how many were completed, have failed, wait and
---         run; how often they were tried again. Then the cost of the completed ones, and 50 and 95 % of the seconds
---         that they waited before their first attempt, scheduled time apart. At last the same for the seconds that the
---         last attempts of ended jobs took
+--         run; how often they were retried. Then the cost of completed jobs, and the 50 and 95 % quantiles of the
+--         seconds that jobs waited before their first attempt, not counting time before they were due. Last, the same
+--         quantiles for the seconds that the last attempts of ended jobs took
 SELECT count(*) AS jobs, min(created_at) AS since,
        count(*) FILTER (WHERE status = 'completed') AS completed,
        count(*) FILTER (WHERE status = 'failed') AS failed,

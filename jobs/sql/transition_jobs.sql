@@ -2,18 +2,18 @@
 --
 -- params  target, sources, needs_lease: the edge;
 --         attempt, crash, deferral: 0 or 1, added to the counters;
---         ids, tokens, codes, messages, results: parallel arrays, one entry a job, the codes and messages of an error;
+--         ids, tokens, codes, messages, results: parallel arrays, one entry a job, the codes and messages of its error;
 --         delays: likewise, seconds until the job may run (null: at once);
---         data: likewise, JSON as text;
---         keys: likewise, the coalesce key of a job that must not leave with the same jobs again (null: as it is);
---         message: what the event says where the job's own message is null;
---         executor, lease: who claims, and for how many seconds (null where nobody does);
---         via: the way that a job goes if it was to go by a batch;
---         through: a state between the two that the log tells of (null: none)
--- locks   the moved rows, in id order, then the counters of this backend alone. It waits rather than skips: otherwise
---         an operator's click would be lost where an executor holds the row
+--         data: likewise, the event's data as JSON text;
+--         keys: likewise, a new coalesce key of a job that must not leave with the same jobs again (null: unchanged);
+--         message: the event's message for jobs whose own message is null;
+--         executor, lease: the executor that claims, and for how many seconds (null: the edge is no claim);
+--         via: the new `via` of jobs that have one, such as those submitted for a provider batch (null: unchanged);
+--         through: a state between the two that is logged as a step of its own (null: none)
+-- locks   the moved rows, in id order, then the counters of this backend alone. Waits for locked rows instead of
+--         skipping them: otherwise an operator's click would be lost while an executor has locked the row
 -- clock   now(): the transaction's start
--- returns the ids that moved; a missing id was not in `sources`, or another executor has its lease
+-- returns the ids that moved; a missing job's state was not in `sources`, or another executor has its lease
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(
         %(ids)s::uuid[], %(tokens)s::bigint[], %(delays)s::float8[], %(codes)s::text[], %(messages)s::text[],
@@ -32,7 +32,8 @@ WITH given AS MATERIALIZED (
            retry_count = job.retry_count + %(attempt)s::int,
            crash_count = job.crash_count + %(crash)s::int,
            deferral_count = job.deferral_count + %(deferral)s::int,
-           -- The retry window stands still while a limit or an outage holds a job back: a long one would bury the job.
+           -- The retry window stands still while a limit or an outage holds a job back: otherwise a long wait would
+           -- fail the job.
            deferred_seconds = job.deferred_seconds
                + CASE WHEN job.first_attempt_at IS NULL OR job.deferred_since IS NULL THEN 0
                       ELSE greatest(0, extract(epoch FROM {{now}} - job.deferred_since)) END,
@@ -49,12 +50,13 @@ WITH given AS MATERIALIZED (
            first_attempt_at = CASE WHEN %(target)s::text = 'in_progress' THEN coalesce(job.first_attempt_at, {{now}})
                                    ELSE job.first_attempt_at END,
            finished_at = CASE WHEN %(target)s::text IN {{ended}} THEN {{now}} END,
-           -- A job that has a part of its result goes on where that part ends.
+           -- A job with a partial result keeps its progress: its next attempt goes on from there.
            progress = CASE WHEN %(target)s::text = 'completed' THEN 100
                            WHEN %(target)s::text = 'in_progress' AND {{result_text job}} IS NULL THEN 0 ELSE job.progress END,
            progress_message = CASE WHEN %(target)s::text = 'in_progress' AND {{result_text job}} IS NULL THEN ''
                                    ELSE job.progress_message END,
-           -- Kept as the payload is: workers of the release before 1.1 go on with earlier jobs and with their results.
+           -- The result is stored as the payload is, as jsonb or as text: workers of the release before 1.1 go on with
+           -- earlier jobs, and with their results.
            result = CASE WHEN job.payload_text IS NULL THEN coalesce(candidate.result::jsonb, job.result) END,
            result_text = CASE WHEN job.payload_text IS NOT NULL THEN coalesce(candidate.result, job.result_text) END,
            last_error_code = coalesce(candidate.code, job.last_error_code),
@@ -69,7 +71,7 @@ WITH given AS MATERIALIZED (
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status,
                                message, data)
-    -- The given data, and the executor that claims, belong to the first of two steps.
+    -- Where there are two steps, the first gets the given data, which name the executor of a claim.
     SELECT id, project_id, user_id, batch_id, service, 'state_change', left_status, %(through)s::text,
            coalesce(message, %(message)s::text),
            CASE WHEN via IS NULL THEN data::jsonb
@@ -79,7 +81,7 @@ WITH given AS MATERIALIZED (
      UNION ALL
     SELECT id, project_id, user_id, batch_id, service, 'state_change', coalesce(%(through)s::text, left_status),
            %(target)s::text, coalesce(message, %(message)s::text),
-           -- The changes besides the state: jobs/features/recovery/event_fold.py rebuilds the row from them.
+           -- Log the changes besides the state: jobs/features/recovery/event_fold.py rebuilds the row from them.
            CASE WHEN %(through)s::text IS NOT NULL THEN NULL
                 WHEN scheduled_at IS NULL AND code IS NULL AND 0 = %(attempt)s::int + %(crash)s::int + %(deferral)s::int
                 THEN data::jsonb

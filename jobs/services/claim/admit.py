@@ -1,4 +1,4 @@
-"""Between choosing and dispatching: asking the limits whether chosen jobs may leave."""
+"""Asks the limits, before dispatch, whether the jobs that a claim chose may leave."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def admit(
     lane, unless they are parked already. Jobs that can never fit fail with the limit's reason.
 
     Args:
-        crowded: Lanes in which more waits than their windows admit.
+        crowded: Lanes in which more jobs wait than the windows of their limits admit.
 
     Returns:
-        The jobs that may leave, one a call, in order; and by lane the seconds until it may have room.
+        The jobs that may leave, in order, one for each call; and the seconds until each refused lane may have room.
     """
     limited = counted()
     leaders: list[ClaimedJob] = []
@@ -58,7 +58,8 @@ def admit(
                 continue
             keys.add(job.coalesce_key)
         leaders.append(job)
-    # Read after the jobs were chosen: a claim that saw the pause lifted then also sees the ramp, which came before.
+    # Read the ramp after the jobs are chosen. The ramp is written before the pause is lifted, so a claim that chose
+    # jobs because the pause was lifted also sees the ramp.
     paced = rule_of_ramp() is not None
     asking = [
         job
@@ -71,7 +72,7 @@ def admit(
     subjects = subjects_of(asking)
     members = _choose_members(asking, subjects)
     if shut := {job.id for job in asking if members.get(job.id) == ()}:
-        # No credential of their pool may be used: these jobs wait as they are, and no limit is asked.
+        # No credential of their pool may be used: these jobs wait unchanged, and no limit is asked about them.
         subjects = [subject for job, subject in zip(asking, subjects, strict=True) if job.id not in shut]
         asking = [job for job in asking if job.id not in shut]
         leaders = [job for job in leaders if job.id not in shut]
@@ -107,17 +108,17 @@ def admit(
     delays: dict[str, float] = {}
     for job, subject, decision in zip(asking, subjects, decisions, strict=True):
         if job.lane and decision.retry_at is not None and not _is_misplaced(job, subject):
-            # The lane's first job counts: it waits for no other job of the lane.
+            # Keep the delay of the lane's first job, which waits for no other job of the lane.
             delays.setdefault(job.lane, decision.retry_at - decision.now)
     return admitted, delays
 
 
 def _choose_members(jobs: Sequence[ClaimedJob], subjects: Sequence[Subject]) -> dict[UUID, tuple[Alternative, ...]]:
     """
-    Return by job of a pool the credentials that may be shown for it, in the caller's transaction; none: it waits.
+    Return the credentials that each job of a pool may use, in the caller's transaction; an empty tuple: the job waits.
 
-    A job goes with no member that refused it while another is left; after all it begins anew. Where all members are
-    out, one job tries one that has rested.
+    A credential with which the provider refused the job is left out while another is left. Once all were refused, the
+    job may use any of them again. Where all members are out, one job tries a member that has rested.
     """
     asking = {job.id: subject for job, subject in zip(jobs, subjects, strict=True) if is_pooled(subject)}
     if not asking:
@@ -148,7 +149,7 @@ def _on_trial(members: Sequence[Alternative]) -> tuple[Alternative, ...]:
 def _admitted(
     leaders: Sequence[ClaimedJob], answers: Mapping[UUID, tuple[Subject, Decision]], decided_at: float
 ) -> list[ClaimedJob]:
-    """The jobs that may leave: no limit was asked, or all had room. The decisions were made at `decided_at`."""
+    """The jobs that no limit was asked about, or whose limits all had room. The decisions were made at `decided_at`."""
     seconds_of = {subject: seconds_to_send(subject) for subject in {subject for subject, _ in answers.values()}}
     send_by = {subject: None if seconds is None else decided_at + seconds for subject, seconds in seconds_of.items()}
     admitted = []
@@ -165,10 +166,10 @@ def _admitted(
 
 def subjects_of(jobs: Sequence[ClaimedJob]) -> list[Subject]:
     """
-    Return whom the provider counts, as the lane says; where a limit came after the job, it is worked out now.
+    Return the subjects that the provider counts the jobs' calls against: from the lane's name, or else from the job.
 
-    A pool's job counts for the credential that its claim chose; before that, for the pool. Its kind is given where a
-    limit counts it, whether or not its lane knows.
+    A job has no lane if its limit is newer than the job. A pool's job counts for the credential that its claim chose;
+    before that, for the pool. The subject has the job's kind where a limit counts it, even if the lane's name has none.
     """
     limited = counted()
     members = {job.id: job.credential or "" for job in jobs if pool_of_lane(job.lane) not in ("", job.credential)}
@@ -226,7 +227,7 @@ def call_of(
 
 
 def longest_run(kind: str) -> float:
-    """Return how many seconds a call of a kind may take; 0: nobody here knows it."""
+    """Return how many seconds a call of a kind may take; 0: no handler is installed for the kind."""
     try:
         return find_handler(kind).timeout.total_seconds()
     except UnknownKind:
@@ -234,15 +235,15 @@ def longest_run(kind: str) -> float:
 
 
 def _keep_back(refused: Sequence[tuple[ClaimedJob, Subject, Decision]]) -> None:
-    # A job that is parked already stays as it is: nothing is written about a job that only waits on.
+    # A job that is parked already stays unchanged: nothing is written about a job that goes on waiting.
     arriving = [(job, subject, decision) for job, subject, decision in refused if job.was == JobState.QUEUED]
     message = "a limit has no room"
-    # Lanes release no suspects, which quarantine takes one at a time: each gets a time of its own.
+    # Quarantine claims suspects one at a time and no lane releases them, so each suspect gets a time of its own.
     suspects = [_deferral(job, decision) for job, _, decision in arriving if job.crash_count >= SUSPECT]
     defer_jobs("back_off", suspects, message=message)
     arriving = [one for one in arriving if one[0].crash_count < SUSPECT]
     without = [(job, subject) for job, subject, _ in arriving if job.lane is None]
-    # A job that a limit of its kind holds must not stand before the other jobs of its lane.
+    # A job that a limit of its kind holds gets a lane of that kind: it must not block other kinds in its old lane.
     without += [(job, subject) for job, subject, _ in refused if _is_misplaced(job, subject)]
     if without:
         names = [
@@ -254,14 +255,14 @@ def _keep_back(refused: Sequence[tuple[ClaimedJob, Subject, Decision]]) -> None:
 
 
 def _is_misplaced(job: ClaimedJob, subject: Subject) -> bool:
-    """Whether its lane is shared with other kinds, as no limit counted its kind when it was put there."""
+    """Whether a limit counts the job's kind, but its lane is older than that limit and mixes kinds."""
     if not subject.kind or job.lane is None or job.crash_count >= SUSPECT:
         return False
     return not read_lane(job.lane).subject.kind
 
 
 def _deferral(job: ClaimedJob, decision: Decision) -> Deferral:
-    """The denied call's own delay; its lane may release it sooner, when room comes back earlier."""
+    """Return the denied call's own delay; the lane may release the job sooner if room comes back earlier."""
     binding = decision.binding
     if binding is None or decision.retry_at is None:
         raise ValueError(f"{decision.kind} without a limit or a time")

@@ -23,7 +23,7 @@ class Held(NamedTuple):
 
     Attributes:
         seconds: The longest time so far.
-        has_ended: Its run is over and it comes back; False: the first report of this run.
+        has_ended: The run has ended and the job will run again; False: the first report of a run that goes on.
     """
 
     job: ClaimedJob
@@ -36,9 +36,9 @@ def note_held(held: Sequence[Held], *, executor_id: UUID) -> None:
     """
     Log the held loop on the jobs, count it on their executor, and let the jobs run alone from now on.
 
-    While the job runs, a held loop counts as one crash. If its process dies for it, the job has two and runs alone
-    next. A job that dies only with another's crash is not buried for it. When the job comes back, a held loop counts as
-    two crashes.
+    While the job runs, a held loop counts as one crash. If the process then dies, the job has two crashes and runs
+    alone next. A job that dies only because another job crashed is not buried for that. When the run has ended and the
+    job will run again, a held loop counts as two crashes.
     """
     run_sql(
         "jobs",

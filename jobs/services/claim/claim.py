@@ -28,7 +28,7 @@ from .fair_share import ClassTurns
 from .lanes import LaneGate
 from .scan_cursor import ScanCursor
 
-# The index gives the oldest first; a sort would read all suspects.
+# Read the oldest suspect by the index: a sort would read all suspects.
 OLDEST_FIRST = "SET LOCAL enable_sort = off"
 PROMOTE_AT_ONCE = 1000
 
@@ -54,13 +54,13 @@ def claim_jobs(
 
     Args:
         gate: The executor's view of the lanes; without one, one is made for this claim.
-        heads: Where the executor found jobs before; None: nowhere yet.
+        heads: The queues in which the executor found jobs before; None: no queue yet.
         kinds: The kinds that the executor carries out; None: all.
-        pool: The pool that it serves, as its gate does; empty: all jobs.
-        settlements: Of calls that have ended; settled here, where the counters are locked anyway.
+        pool: The pool that the executor and its gate serve; empty: all jobs.
+        settlements: For calls that have ended; settled here, where the counters are locked anyway.
 
     Returns:
-        The jobs claimed, perhaps more than `wanted`: jobs that leave in one call name its first job as their `group`.
+        The jobs claimed, perhaps more than `wanted`: a job that leaves in another job's call has its id as `group`.
     """
     if wanted < 1:
         settle(settlements)
@@ -120,8 +120,8 @@ def claim_new(
     """
     Claim and start the job that was just submitted, as `claim_jobs` does, if it alone is ready outside lanes.
 
-    It waits for no other claim's decision about lanes, and costs a fraction of a choice among all ready jobs. Where
-    more jobs are ready, it claims nothing, as their order matters.
+    This claim waits for no other claim's decision about lanes, and costs a fraction of a choice among all ready jobs.
+    Where more jobs are ready, it claims nothing, as their order matters.
     """
     chosen = _choose("choose_new", {"strange": kinds.left_out() if kinds else [], "pool": pool})
     if len(chosen) != 1:
@@ -155,10 +155,11 @@ def _start(
     calls = [job for job in claimed if job.group in (None, job.id)]
     turns.served(Counter((job.tier_class, job.project) for job in calls), {job.project: job.weight for job in calls})
     gate.served((job.project, job.lane or "") for job in calls)
-    taken = {job.id for job in claimed} if len(calls) < len(chosen) else None  # else all are: most claims
+    taken = {job.id for job in claimed} if len(calls) < len(chosen) else None  # most claims take all
     left = [] if taken is None else [job for job in chosen if job.id not in taken]
     if left:
-        # A probe's lane is not among the open ones, and no look at its room would close it.
+        # A refused probe's lane is not among the open lanes, so reading its room would not keep the probe from being
+        # chosen again: the gate lets it rest.
         gate.refused(delays, probes=[job.lane for job in left if job.lane and job.lane not in opened_lanes])
     elif opened_lanes and not claimed:
         gate.rest()
@@ -174,7 +175,7 @@ def claim_suspect(
     pool: str = "",
     settlements: Sequence[Settlement] = (),
 ) -> list[ClaimedJob]:
-    """Claim and start the oldest job that has brought down its process twice, if limits admit it."""
+    """Claim and start the oldest suspect, a job with two crashes or more, if limits admit it."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST_FIRST)
     chosen = _choose("choose_suspect", {"strange": kinds.left_out() if kinds else [], "pool": pool})
@@ -186,16 +187,16 @@ def claim_suspect(
 
 
 def _known(chosen: list[ClaimedJob], kinds: ServedKinds | None) -> list[ClaimedJob]:
-    """Drop jobs of kinds that are unknown here; nothing was written about them, and the commit unlocks their rows."""
+    """Drop jobs whose kind this executor lacks. Nothing was written to their rows, and the commit unlocks them."""
     return [opened(job) for job in (chosen if kinds is None else kinds.known_of(chosen))]
 
 
 def promote_due(*, most: int = PROMOTE_AT_ONCE) -> tuple[int, float | None]:
     """
-    Make jobs whose time has come claimable, and wake executors: this one may have no slot for them.
+    Make jobs whose time has come claimable, and wake all executors: this one may have no free slot.
 
     Returns:
-        How many jobs, and the seconds until the next is due (None: none waits for a time).
+        How many jobs were promoted, and the seconds until the next is due (None: no job waits for a time).
     """
     [(promoted, next_due)] = run_sql("jobs", "promote_jobs", {"most": most, "target": JobState.QUEUED.value})
     if promoted:
@@ -211,7 +212,7 @@ def renew_leases(owned: dict[UUID, int], *, lease_seconds: float) -> set[UUID]:
         owned: Fencing token by job id.
 
     Returns:
-        The ids that are not owned any more: cancelled, reset or rescued meanwhile.
+        The ids of jobs that this executor no longer owns: cancelled, reset or rescued meanwhile.
     """
     if not owned:
         return set()

@@ -1,4 +1,4 @@
-"""Coalescing: waiting jobs of one key leave with a claimed one, as one call."""
+"""Coalescing: waiting jobs with the coalesce key of a claimed job leave with it, as one call."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TOKEN_UNITS = frozenset({TOKENS, INPUT_TOKENS, OUTPUT_TOKENS})
 
 def with_companions(admitted: Sequence[ClaimedJob], affordable: Affordable[ClaimedJob]) -> list[ClaimedJob]:
     """
-    Return the admitted jobs, and the jobs that leave with one of them, in its group: its money is the whole call's.
+    Return the admitted jobs and their companions, each in its leader's group, whose bound is the whole call's.
 
     Args:
-        admitted: One a call: each was charged.
-        affordable: All that this transaction has locked and budgets can pay for: of one key they go first.
+        admitted: One for each call; the limits have charged each.
+        affordable: All jobs that this transaction has locked and budgets can pay for; as companions they go first.
     """
     leaders = {job.coalesce_key: job for job in admitted if job.coalesce_key}
     if not leaders:
@@ -61,9 +61,10 @@ def _fitting(
     leader: ClaimedJob, others: Sequence[ClaimedJob], rule: Coalesce, affordable: Affordable[ClaimedJob]
 ) -> list[ClaimedJob]:
     """
-    As many as one call may hold and the leader's budgets can pay for, each under the leader's claim.
+    Return as many companions as one call may hold and the leader's budgets can pay for, each under the leader's claim.
 
-    Where the call takes the tokens of each, its limits are asked for each; a job that they keep back waits as it is.
+    If the call takes the tokens of every job in it, the token limits are asked for each. A job that they keep back
+    waits unchanged.
     """
     size = len(leader.payload)
     fitting = []
@@ -79,8 +80,8 @@ def _fitting(
                 group=leader.id,
                 weight=leader.weight,
                 tier_class=leader.tier_class,
-                credential=leader.credential,  # of a pool's jobs: the member that was chosen for the call
-                bound=None,  # the leader's is the whole call's
+                credential=leader.credential,  # of a pool: the member chosen for the call
+                bound=None,  # the leader's bound is that of the whole call
             )
         )
     if not (rule.counts_each and leader.holds and fitting):

@@ -1,4 +1,4 @@
-"""Deferring jobs that a limit keeps back. One event each says what the job needs, what is free, and when it goes on."""
+"""Defers jobs that a limit keeps back. An event of each job says what it needs, what is free, and when it may go on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from queueops.core.sql import run_sql
 
 Operation = Literal["rate_limit_check", "rate_limit_schedule"]
 
-MAX_DEFERRAL_SECONDS = 300.0  # of a delay
+MAX_DEFERRAL_SECONDS = 300.0
 MAX_FACTOR = 3.0
 JITTER = 0.2
 
 
 class Met(NamedTuple):
-    """One limit that counts a call, and its state then; amounts in its unit: `requests`, `tokens` or `in_flight`."""
+    """A limit that counts a call, and its state then; amounts in its unit: `requests`, `tokens` or `in_flight`."""
 
     limit: str
     key: str
@@ -34,9 +34,9 @@ class Deferral(NamedTuple):
     A job's wait: its reason and its length.
 
     Attributes:
-        operation: Tells whether a claim was refused, or the refusal was foreseen.
-        met: Every limit that counts its call, the binding one first; none where it was taken away meanwhile.
-        reason: Of the move; empty: what all moves say.
+        operation: `rate_limit_check`: a claim was refused; `rate_limit_schedule`: the refusal was foreseen.
+        met: Every limit that counts the call, the binding limit first; empty if the limits were removed meanwhile.
+        reason: The message of this job's move; empty: the message that all moves share.
     """
 
     job: UUID
@@ -73,7 +73,7 @@ def deferral_delay(deficit_seconds: float, fullness: float, chance: float, *, un
 
 def defer_jobs(edge: str, deferrals: Sequence[Deferral], *, message: str) -> set[UUID]:
     """
-    Move jobs along `park` or `back_off`, and log what they met, in the caller's transaction.
+    Move jobs along `park` or `back_off`, and log the limits that keep them back, in the caller's transaction.
 
     Returns:
         The ids that moved; nothing is logged for the others.
@@ -89,7 +89,7 @@ def defer_jobs(edge: str, deferrals: Sequence[Deferral], *, message: str) -> set
 
 def _figures(one: Deferral) -> dict[str, object]:
     figures: dict[str, object] = {"operation": one.operation, "delay_seconds": round(one.delay_seconds, 3)}
-    if one.met:  # the limit may have been taken away since the lane was looked at
+    if one.met:  # the limit may have been removed since the lane was read
         binding = one.met[0]
         figures |= {
             "binding_limit": binding.limit,

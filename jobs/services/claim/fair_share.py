@@ -1,10 +1,10 @@
 """
 Turns between projects: start-time fair queueing, kept in each executor's memory. Pure.
 
-Every claim adds `1 / weight` to the pass of the project it served; the lowest pass goes next. A project that
-was idle starts at the common virtual time instead of cashing in its absence. The pass is where a turn starts. Choosing
-by the turn's end would let the heaviest project win for ever when one job is claimed at a time. Each executor keeps its
-own turns. Their sum is fair, too, without a row that all executors would have to lock.
+Every claimed job adds `1 / weight` to its project's pass; the project with the lowest pass goes next. A project that
+was idle starts at the common virtual time: it gets no extra turns for its absence. A pass is the start of a project's
+next turn. Choosing by the turn's end would let the project with the largest weight win for ever when one job is claimed
+at a time. Each executor keeps its own turns. Their sum is fair, too, without a row that all executors would lock.
 
 Source: Goyal, Vin and Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5), 1997.
 """
@@ -34,21 +34,21 @@ class Turns:
             end = max(self.passes.get(project, self.now), self.now) + count * turn
             self.passes[project] = end
             last_start = max(last_start, end - turn)
-        # The virtual time is the start of the last turn given. With its end, the project just served would tie with one
-        # that arrives now, and its older jobs would win every tie. A project at or behind it needs no entry: it would
-        # start there anyway.
+        # The virtual time is the start of the last turn given. If it were that turn's end, the project just served
+        # would tie with a project that arrives now, and its older jobs would win every tie. A project at or behind the
+        # virtual time needs no entry: it would start there anyway.
         self.now = last_start
         self.passes = {project: at for project, at in self.passes.items() if at > self.now}
 
 
 class LaneTurns:
     """
-    The turns of a project's lanes: as `Turns`, but a lane that waits keeps its place while it has no room.
+    The turns of a project's lanes: as `Turns`, but a lane with waiting jobs keeps its pass while it has no room.
 
-    A lane is owed the turns that it missed for lack of room. `Turns` would forget them as soon as the others' turns
-    have passed it by. Where the windows of the project and of each user are full, that happens in every window: a
-    user's room comes back when it was used up. With `Turns`, two of seven users got 8 and 17 calls in a minute, the
-    others 50 to 57.
+    A lane is owed the turns that it missed for lack of room. `Turns` would forget them as soon as the other lanes'
+    passes are ahead. Where the windows of the project and of each user are full, that happens in every window: a user's
+    room comes back when it was used up. With `Turns`, two of seven users got 8 and 17 calls in a minute, the others 50
+    to 57.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class LaneTurns:
         self.now = 0.0
 
     def wait(self, lanes: Collection[str]) -> None:
-        """Say which lanes have work: new ones begin at the common virtual time, all others are forgotten."""
+        """Say which lanes have work: new lanes begin at the common virtual time; lanes without work are forgotten."""
         self.passes = {lane: max(self.passes.get(lane, self.now), self.now - MAX_OWED) for lane in lanes}
 
     def served(self, claims: Mapping[str, int]) -> None:
@@ -72,7 +72,7 @@ class ClassTurns:
     One claimer's turns within each class, and the share of its claims that goes to overdue jobs of lower classes.
 
     Each class has a virtual time of its own. With a common one, every urgent job of one project would wipe out the
-    turns that others are owed among the normal jobs.
+    turns that other projects are owed among the normal jobs.
     """
 
     def __init__(self, starved_share: float = 0.1) -> None:
@@ -82,7 +82,7 @@ class ClassTurns:
         self._claims = 0
 
     def standing(self) -> list[tuple[int, str, float]]:
-        """Class, project and pass of every project that stands ahead of its class's virtual time."""
+        """Class, project and pass of every project whose pass is ahead of its class's virtual time."""
         return [(tier, project, at) for tier, turns in self.by_class.items() for project, at in turns.passes.items()]
 
     def nows(self) -> list[float]:

@@ -1,4 +1,4 @@
-"""One executor's knowledge of the lanes that have work: which of them may release jobs now."""
+"""One executor's view of the lanes in which jobs wait: which lanes may release jobs now."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ratelimits.subjects import Subject
 
 from .fair_share import LaneTurns
 
-MAX_LANES_CLAIMED = 2000  # lanes looked at together; more take turns
+MAX_LANES_CLAIMED = 2000  # lanes in one list; if there are more, lists take turns
 MAX_LANES_OPEN = 500  # given to one claim
 CHOICE = 2  # a claim looks at this many times as many jobs as a limit admits
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-LIST_SECONDS = 1.0  # the list is made anew at least this often
-READING_SHARE = 0.05  # of an executor's time that lists, and looks at every lane, may take each
-CLOSED_LOOK_SECONDS = 0.25  # closed lanes are looked at this often, whatever they forecast: caps and room change
+LIST_SECONDS = 1.0  # lanes are listed anew at least this often
+READING_SHARE = 0.05  # of an executor's time: the most that listing lanes, and reading all rooms, may each take
+CLOSED_LOOK_SECONDS = 0.25  # closed lanes are read this often, whatever their forecast: caps and room change
 MIN_LOOK_SECONDS = 0.02
 REST_SECONDS = 0.05
-PROBE_REST_SECONDS = 1.0  # longer than a claim takes, or a refused probe would be all that is claimed
+PROBE_REST_SECONDS = 1.0  # longer than a claim takes, or claims would choose nothing but a refused probe
 NOW = float("-inf")  # due at once
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLanes:
-    """The lanes that a claim is given, as parallel lists, see choose_jobs.sql."""
+    """The lanes that a claim may take jobs from, as parallel lists: parameters of choose_jobs.sql."""
 
     names: list[str] = field(default_factory=list)
     rooms: list[int] = field(default_factory=list)
@@ -43,22 +43,22 @@ class OpenLanes:
 
 @dataclass(frozen=True, slots=True)
 class LaneHeadroom:
-    """A lane with work, and the room of its limits when it was looked at."""
+    """A lane with waiting jobs, and the room that its limits had when they were last read."""
 
     name: str
     lane: Lane
     priority: str
     room: Headroom
-    rate_per_second: float | None  # its share, where lanes share a limit; None: no limit paces it
+    rate_per_second: float | None  # the lane's share, where lanes share a limit; None: no limit paces it
 
 
 class LaneGate:
     """
-    One executor's view of the lanes: they are listed now and then, and their room is read when it may have changed.
+    One executor's view of the lanes: it lists them now and then, and reads their room when that may have changed.
 
-    The limiter decides by the counters; this view only spares a claim the lanes that would be refused. It may be late
-    by at most CLOSED_LOOK_SECONDS, but is never wrong for good. A claim reads the lanes that were open or should have
-    opened. All lanes are read only once in CLOSED_LOOK_SECONDS, so a thousand full lanes cost a claim nothing.
+    The limiter decides by the counters; this view only keeps a claim from choosing jobs that would be refused. A claim
+    reads the room of lanes that were open or should have opened. All lanes are read only once in CLOSED_LOOK_SECONDS,
+    so a thousand full lanes cost a claim nothing. The view lags by that much, or more where reading takes long.
     """
 
     def __init__(self, pool: str = "") -> None:
@@ -68,24 +68,24 @@ class LaneGate:
         """
         self._pool = pool
         self._lanes: dict[str, LaneHeadroom] = {}
-        self._opens_at: dict[str, float] = {}  # by this process's clock, as all times here
-        self._refused: dict[str, float] = {}  # lanes that are left alone, and until when
-        self._resting: dict[str, float] = {}
-        self.has_refused = False  # the last claim met a limit: there may be other work behind what it refused
-        self.crowded: frozenset[str] = frozenset()  # lanes in which more waits than their windows admit
+        self._opens_at: dict[str, float] = {}  # monotonic seconds of this process, as all times in this class
+        self._refused: dict[str, float] = {}  # lane -> the time until which no claim gets it
+        self._resting: dict[str, float] = {}  # lane -> the time until which its probe is not chosen
+        self.has_refused = False  # a limit refused jobs of the last claim: other jobs may be ready behind them
+        self.crowded: frozenset[str] = frozenset()  # lanes in which more jobs wait than their share of a window
         self._turns: dict[str, LaneTurns] = {}
         self._listed: list[tuple[str, str]] = []
         self._after = ""
         self._look_at = self._list_at = self._round_at = NOW
-        self._list_again_at = self._round_again_at = NOW  # not before, whatever hints come
+        self._list_again_at = self._round_again_at = NOW  # the earliest times, whatever hints come
 
     @property
     def waiting(self) -> list[LaneHeadroom]:
-        """The lanes with work, as they were last seen."""
+        """The lanes with waiting jobs, as last read."""
         return list(self._lanes.values())
 
     def hint(self) -> None:
-        """Say that work came, a limit changed, or a call ended."""
+        """Read all lanes at the next look: jobs came, a limit changed, or a call ended."""
         self._look_at = self._list_at = self._round_at = NOW
 
     def look(self, *, wanted: int) -> OpenLanes:
@@ -105,7 +105,8 @@ class LaneGate:
             self._look_round(now)
         else:
             self._look_at_some([name for name, at in self._opens_at.items() if at <= now], now)
-        # A lane that was seen closed tells when it opens; a refusal counts only where there seems to be room.
+        # Forget the refusal of a lane that was then read as closed: its own opening time says more. A refusal counts
+        # only for a lane that looks open.
         self._refused = {
             name: at for name, at in self._refused.items() if at > now and self._opens_at.get(name, at) <= now
         }
@@ -119,18 +120,18 @@ class LaneGate:
 
     @property
     def has_lanes(self) -> bool:
-        """Whether some lane had work when they were last listed."""
+        """Whether jobs waited in any lane when lanes were last listed."""
         return bool(self._listed)
 
     @property
     def next_look_seconds(self) -> float:
-        """Seconds until a closed lane may open; infinite where no lane has work."""
+        """Seconds until a closed lane may open; infinite if no jobs wait in lanes."""
         if not self._listed:
             return math.inf
         return max(0.0, self._look_at - time.monotonic())
 
     def flows(self) -> tuple[list[str], list[float]]:
-        """Projects with lanes, and the place of their jobs outside lanes in their turns."""
+        """Projects with lanes, and for each the pass of its jobs outside lanes among its lanes' turns."""
         return list(self._turns), [turns.passes.get("", turns.now) for turns in self._turns.values()]
 
     def served(self, claimed: Iterable[tuple[str, str]]) -> None:
@@ -144,11 +145,11 @@ class LaneGate:
 
     def refused(self, delays: Mapping[str, float], *, probes: Iterable[str] = ()) -> None:
         """
-        Note that the limiter refused lanes that looked open, such as for a call that needs more tokens than there are.
+        Note that the limiter refused lanes that looked open, for example as a call needs more tokens than are left.
 
         Args:
             delays: Lane -> seconds until it may have room.
-            probes: Lanes of refused probes.
+            probes: Lanes whose probe was refused.
         """
         now = time.monotonic()
         self.has_refused = True
@@ -157,13 +158,13 @@ class LaneGate:
         self._look_at = NOW
 
     def resting(self) -> list[str]:
-        """Lanes whose probes the limiter has just refused: probes need no open lane, and would be chosen every time."""
+        """Lanes whose probe the limiter has just refused: probes need no open lane, so every claim would choose it."""
         now = time.monotonic()
         self._resting = {name: at for name, at in self._resting.items() if at > now}
         return list(self._resting)
 
     def rest(self) -> None:
-        """Note that open lanes had nothing to claim: their jobs are locked, paused or wait for an outage to end."""
+        """Note that open lanes had no job to claim: their jobs are locked, paused or wait for an outage to end."""
         self._look_at = time.monotonic() + REST_SECONDS
 
     def _list(self, now: float) -> None:
@@ -192,11 +193,11 @@ class LaneGate:
         self._round_at, self._round_again_at = now + CLOSED_LOOK_SECONDS, now + took / READING_SHARE
 
     def _take_turns(self) -> None:
-        """Let the lanes with work take turns within their projects."""
+        """Let the lanes with waiting jobs take turns within their projects."""
         waiting: dict[str, set[str]] = {}
         for name, one in self._lanes.items():
             waiting.setdefault(one.lane.project, set()).add(name)
-        if len(self._listed) == MAX_LANES_CLAIMED:  # lanes outside this list may wait, too
+        if len(self._listed) == MAX_LANES_CLAIMED:  # keep the turns of lanes outside this list
             for project, turns in self._turns.items():
                 waiting.setdefault(project, set()).update(turns.passes)
         self._turns = {project: self._turns.get(project, LaneTurns()) for project in waiting}
@@ -219,9 +220,9 @@ class LaneGate:
 
     def _offered(self, opened: list[LaneHeadroom], wanted: int) -> OpenLanes:
         """
-        Offer each project alike, lane by lane, and several times what its limits admit, so that the claim can choose.
+        Offer each project's lanes about as many jobs, and CHOICE times what limits admit, so that the claim can choose.
 
-        A project's lanes come alternately by the tiers that wait in them and by their turns. The claim thus finds the
+        A project's lanes are taken alternately by their most urgent tier and by their turn. The claim thus finds the
         most urgent lanes as well as the overdue ones.
         """
         passes = {one.name: self._pass(one) for one in opened}
@@ -263,9 +264,9 @@ def _tier(one: LaneHeadroom) -> int:
 
 def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]]:
     """
-    Leave out lanes that have nothing to claim: those of paused projects and of targets that are out.
+    Leave out lanes that have no job to claim: lanes of paused projects and of targets that are out.
 
-    A target's probe is found without its lane.
+    Claims find a target's probe by the breaker, without its lane.
     """
     pauses = set(PauseSwitch.objects.filter(scope__in=["project", "global"]).values_list("scope", "key"))
     if any(scope == PauseSwitch.Scope.GLOBAL for scope, _ in pauses):
@@ -289,7 +290,7 @@ def _opens_at(room: Headroom, now: float) -> float:
 
 
 def _share(room: Headroom, sharing: Counter[str]) -> float | None:
-    """The pace of a lane when all lanes of each of its counters take turns."""
+    """The pace of a lane, in calls a second, when all lanes that share a counter with it take turns."""
     paces = [
         pace / sharing[counter] for counter, pace in zip(room.counters, room.paces, strict=True) if pace is not None
     ]

@@ -1,8 +1,8 @@
 """
-Parking: writing on a lane's waiting jobs that a limit holds them, and when it is expected to let them go.
+Parking: mark a lane's waiting jobs as `rate_limited`, with the time at which the limit is expected to admit them.
 
-It moves no job that a claim could take now, and a claim takes parked jobs as well as queued ones. Parking serves
-readers: it keeps jobs that wait for a limit apart from jobs that wait for a worker.
+Parking moves no job that a claim could take now, and a claim takes parked jobs as well as queued ones. Parking serves
+people who look at jobs: it tells jobs that wait for a limit from jobs that wait for a worker.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from .lanes import LaneHeadroom
 
 PARKED_AT_ONCE = 25
 ADOPTED_AT_ONCE = 100
-FEW_ADOPTED_AT_ONCE = 50  # where a claim may have to wait for it
+FEW_ADOPTED_AT_ONCE = 50  # where a claim may have to wait for the adoption
 PARKING_SHARE = 0.05  # of an executor's time; see docs/adr/0023
-MAX_REST_SECONDS = 1.0  # parking has to stay ahead of what leaves
+MAX_REST_SECONDS = 1.0  # parking has to stay ahead of the jobs that leave
 LANES_AT_ONCE = 10
 MAX_TAILS = 10_000
-TAIL_SECONDS = 10.0  # then the queue before a lane's next job is read anew
+TAIL_SECONDS = 10.0  # after this, the forecast of a lane's next job is made from its whole queue again
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-SOON_SECONDS = 1.0  # jobs that are expected to go within it are not parked
+SOON_SECONDS = 1.0  # jobs that are expected to leave within this time are not parked
 
 
 def rest_seconds(took_seconds: float) -> float:
     """
-    Return how long to rest after a part of parking that took so long.
+    Return how long to rest after a part of parking that took `took_seconds`.
 
-    Nothing waits for parking, but everything waits for the database. The busier it is, the longer a part takes, and the
-    longer the rest.
+    Nothing waits for parking, but everything waits for the database. The busier the database is, the longer a part and
+    the rest after it take.
     """
     return min(took_seconds * (1 / PARKING_SHARE - 1), MAX_REST_SECONDS)
 
@@ -69,7 +69,7 @@ class Unparked(NamedTuple):
 
 
 class Parking:
-    """One executor's share of parking. It remembers how far each lane's queue reaches, and which services it knows."""
+    """One executor's share of parking: keeps the last forecast of each lane and tier, and which services it adopted."""
 
     def __init__(self) -> None:
         self._tails: dict[tuple[str, str], _Tail] = {}  # by lane and tier
@@ -78,16 +78,16 @@ class Parking:
 
     def park(self, waiting: Sequence[LaneHeadroom], *, most: int = PARKED_AT_ONCE) -> int:
         """
-        Park queued jobs of lanes that cannot release them soon, a bounded number, in one transaction.
+        Park up to `most` queued jobs, of lanes that cannot release them soon, in one transaction.
 
-        Each job gets the forecast that its page shows. It is read for the first job of a lane; the jobs behind it
-        follow at the slowest limit's pace. Where the limit has no pace, as with calls in flight, all are expected when
-        it opens.
+        Each job gets the forecast that its page shows. The forecast is worked out for the first job of a lane and tier;
+        the jobs behind it follow at the slowest limit's pace. Where the limit has no pace, as with calls in flight, all
+        these jobs are expected when the limit opens.
 
-        Each call looks at some lanes, in turn, until `is_through`: a look at all of them would keep claims waiting.
+        Each call reads LANES_AT_ONCE lanes, in turn, until `is_through`: reading all of them would keep claims waiting.
 
         Returns:
-            How many were parked.
+            How many jobs were parked.
         """
         narrow = {one.name: one for one in waiting if one.room.calls < MAX_TAILS and not _is_shut(one)}
         self._round = [name for name in self._round if name in narrow] or list(narrow)
@@ -117,14 +117,14 @@ class Parking:
 
     @property
     def is_through(self) -> bool:
-        """Whether every lane has been looked at since the round began."""
+        """Whether every lane has been read since the round began."""
         return not self._round
 
     def adopt(self, *, most: int = ADOPTED_AT_ONCE) -> int:
         """
-        Put ready jobs of services that have newly got a limit into their lanes, a bounded number.
+        Put up to `most` ready jobs of a service that newly got a limit into their lanes.
 
-        Until then a claim meets them among the ready jobs, and the limiter decides there.
+        Until then a claim finds these jobs among the ready jobs outside lanes, and the limiter decides on each.
         """
         limited = limited_services()
         self._adopted &= limited
@@ -161,8 +161,8 @@ class _Tail(NamedTuple):
 
     Attributes:
         at: Seconds since 1970.
-        share: How many calls go between two of the lane's jobs: more than one where lanes share a limit, less where
-            jobs leave together.
+        share: How many calls the limit admits for each job of the lane: above 1 where lanes share the limit, below 1
+            where jobs leave together.
         made_at: When it was last foreseen from the whole queue, by the monotonic clock.
     """
 
@@ -213,19 +213,19 @@ def _amounts(job: Unparked, lane: LaneHeadroom) -> Amounts:
 
 
 def _is_shut(one: LaneHeadroom) -> bool:
-    """Whether its opening is unknown because no credential of its pool may be used: no limit holds its jobs."""
+    """Whether a lane is closed because no credential of its pool may be used: no limit holds its jobs."""
     return is_pooled(one.lane.subject) and not one.room.calls and not one.room.counters
 
 
 def _soon(one: LaneHeadroom) -> int:
-    """How many of the lane's jobs are expected to go soon."""
+    """How many of the lane's jobs are expected to leave within SOON_SECONDS."""
     if one.room.calls == 0 and one.room.opens_at - one.room.now > SOON_SECONDS:
         return 0
     return one.room.calls + int((one.rate_per_second or 0.0) * SOON_SECONDS)
 
 
 def _met(limits: Sequence[LimitForecast]) -> list[Met]:
-    """The limits that count a job's call: first the one that frees up last or, if all have room, the slowest."""
+    """The limits that count a job's call: first the limit that opens last or, if all have room, the slowest limit."""
     never = float("inf")
     ordered = sorted(
         limits,
@@ -236,7 +236,7 @@ def _met(limits: Sequence[LimitForecast]) -> list[Met]:
 
 
 def _needed_seconds(one: LimitForecast) -> float:
-    """How long its limit takes to let such a call through, one after the other; 0 where no rate is known."""
+    """How long the limit takes to refill what one such call needs; 0 where no rate is known."""
     return one.needed / one.rate_per_second if one.rate_per_second else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Quotas that providers state when they answer: caps become proposals, or are learned where limits do so."""
+"""Quotas that providers state in their answers: caps become proposals, or take effect where a limit learns caps."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .admit import subjects_of
 
 NOTED_SECONDS = 60.0
 MAX_NOTED = 10_000
-ROUNDED_UP_SECONDS = 1.0  # a moment is stated to the second
+ROUNDED_UP_SECONDS = 1.0  # providers state times rounded up to the second
 
-# Caps that this process has noted lately, by counter: answers repeat them.
+# Caps that this process noted in the last NOTED_SECONDS, by counter: most answers only repeat them.
 _noted: TTLCache[str, float] = TTLCache(MAX_NOTED, NOTED_SECONDS, timer=time.monotonic)
 
 
 def statements_of(outcomes: Sequence[Outcome]) -> dict[UUID, Statement]:
-    """Return by job the quotas that providers stated when they answered these jobs' calls."""
+    """Return, by job id, the quotas that providers stated in their answers to these jobs' calls."""
     telling = [outcome for outcome in outcomes if outcome.stated]
     if not telling:
         return {}
@@ -37,10 +37,10 @@ def statements_of(outcomes: Sequence[Outcome]) -> dict[UUID, Statement]:
 
 def note_caps(statements: Iterable[Statement], *, actor: str) -> None:
     """
-    Note the caps that providers stated, where they are news.
+    Store the caps that providers stated, where they differ from the known caps.
 
-    It uses a transaction of its own, before outcomes are written, as `quota_feedback.cool_down` does. All locks are
-    taken in one order that way. A cap is believed if the provider states its window, or if all of it is back within
+    This uses a transaction of its own, before outcomes are written, as `quota_feedback.cool_down` does: all locks must
+    be taken in one order. A cap is believed if the provider states its window, or if the quota refills fully within
     the limit's own window.
     """
     news = {}
@@ -66,5 +66,5 @@ def note_caps(statements: Iterable[Statement], *, actor: str) -> None:
 
 
 def forget() -> None:
-    """Forget the noted caps: the next statements are noted whatever came before."""
+    """Forget the noted caps: the next stated caps are compared with the stored ones again."""
     _noted.clear()

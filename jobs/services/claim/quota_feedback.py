@@ -30,14 +30,14 @@ Call = tuple[UUID, int]
 
 def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> list[Outcome]:
     """
-    Slow the scopes that providers said were exceeded; jobs that left as one call are one refusal.
+    Slow the counters of the scopes that providers said were exceeded; jobs that left as one call are one refusal.
 
-    It uses a transaction of its own, before these outcomes are written: the flush locks other counters, and all locks
+    This uses a transaction of its own, before these outcomes are written: the flush locks other counters, and all locks
     must be taken in one order.
 
     Returns:
-        The outcomes, in order. A refused job that no counter holds back waits by itself until the provider's time. A
-        job that can never fit fails with `limit_rejected`.
+        The outcomes, in order. A refused job that no counter holds back waits by itself until the time that the
+        provider stated. A job that can never fit fails with `limit_rejected`.
     """
     calls: dict[Call, Failed] = {}
     for one in outcomes:
@@ -75,13 +75,13 @@ def _waiting(outcome: Failed, cooling: Cooling) -> Failed:
     if cooling.never:
         failure = Failure(REJECTED, "LimitRejected", cooling.never, "refused", details=dict(cooling.figures))
         return replace(outcome, failure=failure, cost=0)
-    if not cooling.counters:  # others may use what it holds: a provider counts no refused tokens
+    if not cooling.counters:  # cost 0 frees what the call held for others: providers do not count refused tokens
         return replace(outcome, wait_seconds=cooling.seconds, cost=0)
     return replace(outcome, wait_seconds=COOLED_SECONDS)
 
 
 def _call(outcome: Failed) -> Call:
-    """The key that jobs of one call share."""
+    """The key that all jobs of one call have in common."""
     return outcome.job.group or outcome.job.id, outcome.job.token
 
 
@@ -91,7 +91,7 @@ def _times_refused(job_ids: Sequence[UUID]) -> dict[UUID, int]:
 
 
 def _accepted(job: ClaimedJob) -> int:
-    """Count calls like this job's that were accepted in the last minute, for its project and user."""
+    """Count this project's and user's calls of the same service, type and model that ended well in the last minute."""
     ended = Job.objects.filter(finished_at__gt=Now() - A_MINUTE, status=JobState.COMPLETED, service=job.service)
     alike = ended.filter(project_id=job.project, user_id=job.user_id, call_type=job.call_type, model=job.model)
     return alike.order_by().values("pk")[:MAX_ACCEPTED_COUNTED].count()

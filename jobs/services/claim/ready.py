@@ -1,4 +1,4 @@
-"""Since when ready jobs wait."""
+"""Finds since when each project's oldest ready job waits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from jobs.models import Job, PauseSwitch
 from jobs.states import JobState, Priority
 from queueops.tenancy.models import Project, ProjectMove
 
-# As the ready index has it, word by word: without one of them every waiting job would be read.
+# The conditions of the ready index, word by word: if one were missing, every waiting job would be read.
 READY = {"status": JobState.QUEUED, "scheduled_at": None, "held": False, "crash_count__lt": 2, "lane": None}
 
 
 def oldest_ready(project_ids: Collection[str]) -> dict[str, datetime]:
     """
-    Return since when the oldest ready job outside of lanes waits, of projects that have one.
+    Return, for each project with ready jobs outside lanes, since when the oldest of them waits.
 
-    Projects that are paused, or live in another installation, have none: what they have waits for that alone.
+    Projects that are paused, being moved or moved to another installation are left out: their jobs wait for that alone.
 
-    One probe of the ready index a project and tier.
+    The query probes the ready index once for each project and tier.
     """
     heads = {
         f"oldest_{tier}": Subquery(

@@ -1,10 +1,10 @@
 """
-Noticing a database that was put back to an earlier moment: by a backup restored under running executors, or by a
+Notices a database that was put back to an earlier moment: by a backup restored under running executors, or by a
 standby that took over without the newest commits.
 
-Jobs wait there that have already run, and only the executors that claimed them know it. Every executor therefore looks
-for its claims after it has connected again, before it claims anything. If one is missing, it begins a new epoch with
-everything paused. A standby that has every commit lacks no claim, and work goes on.
+Such a database shows jobs as waiting that have already run, and only the executors that claimed them can tell. After
+it has connected again, an executor therefore looks for its claims before it claims anything. If a claim is missing, the
+executor begins a new epoch with everything paused. A standby that has every commit lacks no claim, and work goes on.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from queueops.core.sql import run_sql
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 1000  # claims
-# A server that crashes may fall so many tokens behind what it has shown: tokens that were drawn and not committed.
+# After a crash, the server's token sequence may be this far behind tokens that it gave out but did not commit.
 UNCERTAIN = 100
 
 
 class RestoreDetector:
-    """One executor's knowledge of committed claims: its own, and about how many there were in all."""
+    """Remembers one executor's own last committed claims, and how far all claims' tokens had come."""
 
     def __init__(self, executor_id: UUID) -> None:
         self._executor_id = executor_id
         self._claims: deque[tuple[UUID, str, int]] = deque(maxlen=REMEMBERED)
         self._reached = 0
-        self._since: datetime | None = None  # the epoch of all that
+        self._since: datetime | None = None  # when the epoch of these claims began
 
     def note(self, claimed: Iterable[ClaimedJob]) -> None:
         """Remember claims that were committed."""
@@ -46,19 +46,20 @@ class RestoreDetector:
 
     def refuse_the_past(self) -> bool:
         """
-        Begin a new epoch with everything paused, once, if the database lacks what was committed.
+        Begin a new epoch with everything paused, once, if the database lacks claims that were committed.
 
-        It is called when an executor has connected, and regularly: behind a pooler a connection may outlive its server.
+        An executor calls this after it has connected, and regularly: behind a pooler a connection may outlive its
+        server.
 
         Returns:
-            Whether the epoch has changed since the last look, whoever began it.
+            Whether the epoch has changed since the last call, whoever began it.
 
         Raises:
-            ReadOnlyServer: It is a standby, which may lag: it proves nothing.
+            ReadOnlyServer: The server is a standby, which may lag, so a missing claim proves nothing.
         """
         began_at = Epoch.objects.values_list("began_at", flat=True).get()
         if self._since is not None and began_at > self._since:
-            self._forget()  # somebody has looked at it since
+            self._forget()  # a new epoch has begun since: the remembered claims are of the old one
         known = {**self._known(), "reached": self._reached}
         [(lacks, reached, is_standby)] = run_sql("jobs", "find_undone_claims", known)
         if is_standby:

@@ -1,4 +1,4 @@
-"""The places where an executor last found ready jobs, for times when a look everywhere is slow."""
+"""Remembers in which queues an executor last found ready jobs, so that claims can skip a full scan while it is slow."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Callable, Sequence
 from jobs.services.finish.claimed import ClaimedJob
 from queueops.core.sql import plain_array, text_array
 
-DEAR_SECONDS = 0.05  # a choice among a million jobs takes a tenth of it
-SHARE = 0.1  # at most this share of the time goes into looks everywhere while they are slow
-MOST = 5_000
-AGE_ROUNDING_SECONDS = 0.001  # an age is a rounded difference
+DEAR_SECONDS = 0.05  # a full scan that takes longer is slow; one of a million jobs normally takes a tenth of this
+SHARE = 0.1  # while full scans are slow, they take at most this share of the time
+MOST = 5_000  # queues
+AGE_ROUNDING_SECONDS = 0.001  # ages are rounded: without this a scan could begin just after its first job
 
 
 class ScanCursor:
     """
-    The queues that an executor claimed from, one a project and tier, and how far it came in each.
+    The queues that an executor claimed from, one for each project and tier, and the time that claims reached in each.
 
-    The head of the index is full of rows that were claimed. Vacuum removes them, unless somebody holds a transaction
-    open: then every claim would read past all rows that died since. While a look everywhere is slow, claims begin where
-    the last ones did, and only some look everywhere. Older jobs that came back and new queues wait for such a look.
+    The head of the index is full of dead entries of claimed rows. Vacuum removes them, unless somebody holds a
+    transaction open: then every claim would read past all rows that died since. While a full scan is slow, claims begin
+    where earlier ones did, and only some scan all queues. Older jobs that are queued again, and new queues, wait for a
+    full scan.
 
     Args:
         clock: Seconds, monotonic.
@@ -35,16 +36,16 @@ class ScanCursor:
 
     @property
     def had_one_queue(self) -> bool:
-        """Whether this look is everywhere, and the last one found jobs of one queue: that is asked for first."""
+        """Whether this is a full scan and the last scan found one queue's jobs: try choose_only_queue.sql first."""
         return self._had_one_queue and self._everywhere
 
     @property
     def is_dear(self) -> bool:
-        """Whether looking everywhere took long when it was last done."""
+        """Whether the last full scan was slow."""
         return self._clock() < self._dear_until
 
     def begin(self) -> dict[str, object]:
-        """Begin a look; return what the statement needs to know of where to look."""
+        """Begin a scan; return the parameters of choose_jobs.sql that say which queues to read."""
         self._begun = self._clock()
         since = self._since if self._begun < self._dear_until else {}
         self._everywhere = not since
@@ -56,7 +57,7 @@ class ScanCursor:
         }
 
     def end(self, chosen: Sequence[ClaimedJob]) -> None:
-        """Note what the look found."""
+        """Note which jobs the scan chose."""
         now = self._clock()
         queues = {(job.project, job.priority, job.lane) for job in chosen}
         self._had_one_queue = len(queues) == 1 and chosen[0].lane is None
@@ -66,7 +67,7 @@ class ScanCursor:
                 return
             self._dear_until = now + (now - self._begun) / SHARE
         elif not chosen:
-            self._dear_until = now  # nothing better is to be done
+            self._dear_until = now  # the known queues are empty: the next claim can as well scan all
         first: dict[tuple[str, str], float] = {}
         for job in chosen:
             if job.lane is None:

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Billable(Protocol):
-    """A job, as far as it says what its call can cost. `payload`: JSON text."""
+    """The attributes of a job that the bound of its call's cost depends on. `payload`: JSON text."""
 
     @property
     def kind(self) -> str: ...
@@ -33,7 +33,7 @@ class Billable(Protocol):
 
 
 def most_by_prices(job: Billable, via: Via) -> tuple[bool, int | None]:
-    """Whether a job calls somebody who bills, and what its call can cost at most; None: nobody knows."""
+    """Return whether a job's call may be billed, and the most that it can cost; None: the most is unknown."""
     read = read_billed(job)
     return (False, None) if read is None else (True, bound_of(job, *read, via, alone=True)[0])
 
@@ -47,18 +47,18 @@ def may_be_billed(kind: str, service: str) -> bool:
 
 
 def read_billed(job: Billable) -> tuple[Handler, Any] | None:
-    """The handler and the payload of a job; None: it calls nobody who bills."""
+    """Return the handler and the payload of a job; None: the job makes no call that may be billed."""
     if not may_be_billed(job.kind, job.service):
         return None
     try:
         handler = find_handler(job.kind)
         return handler, handler.schema.validate_json(job.payload)
-    except ValueError:  # it calls nobody: its handler will refuse it
+    except ValueError:  # the payload does not fit the handler, which will refuse it without a call
         return None
 
 
 def bound_of(job: Billable, handler: Handler, payload: Any, via: Via, *, alone: bool) -> tuple[int | None, str]:
-    """Return the upper bound of a call's cost in micro-units; or None, and why it is not known."""
+    """Return the upper bound of a call's cost in micro-units and ""; or None and why the bound is unknown."""
     if handler.most is None:
         return None, UNSTATED
     prices = price_list(job.service, job.model or "", via=via)
@@ -67,7 +67,7 @@ def bound_of(job: Billable, handler: Handler, payload: Any, via: Via, *, alone: 
         return None, MISSING_PRICE
     try:
         most = handler.most(payload)
-    except Exception:  # a handler's own mistake would keep everybody's jobs from being claimed
+    except Exception:  # otherwise a mistake of one handler would keep all jobs from being claimed
         logger.exception("%s does not say how much a call can use; its job waits", handler.kind)
         most = Usage()
     if most.input_tokens is None:
@@ -76,7 +76,7 @@ def bound_of(job: Billable, handler: Handler, payload: Any, via: Via, *, alone: 
     output = next((bound for bound in bounds if bound is not None), None)
     if output is None:
         return None, UNBOUNDED
-    # Jobs that leave together are one call, whose input is that of all.
+    # Jobs that leave together are one call, whose input is the sum of theirs: any rate by length may apply.
     longest = math.inf if handler.coalesce else most.input_tokens
     rates = prices.most_at(claimed_at, longest)
     amount = most_of(most.input_tokens, output, rates, requests=most.requests if alone else 0)
@@ -84,6 +84,6 @@ def bound_of(job: Billable, handler: Handler, payload: Any, via: Via, *, alone: 
 
 
 def _documented_output(handler: Handler, payload: Any) -> int | None:
-    """The most output tokens that a call's model is known to bring; None: the handler only guesses."""
+    """Return the most output tokens that the call's model can produce; None: the handler only guesses it."""
     cost = handler.estimated_cost(payload)
     return cost.units.get(OUTPUT_TOKENS) if cost.is_bound else None

@@ -1,4 +1,4 @@
-"""A claimed job, as it goes from the claim through its handler to its outcome."""
+"""A claimed job, as the claim returns it and as handlers and outcomes refer to it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ratelimits.services.limiter.estimates import Alike
 
 class ClaimedJob(NamedTuple):
     """
-    A claimed job, with all that its executor needs to carry it out and to prove that it owns it.
+    A claimed job, with all that its executor needs to carry it out and to prove that it owns the job.
 
     Attributes:
-        payload, partial: JSON text; `partial` is what an earlier run left with Continue.
+        payload, partial: JSON text; `partial` is the result so far of an earlier run, which returned Continue.
         window_used: Seconds since the first attempt, less the time waited for limits.
-        tier_class: The class it was claimed in, counted from the lowest tier.
+        tier_class: The class in which it was claimed, counted from the lowest tier.
         was: Its status before the claim.
         waited: Seconds since it became eligible to run.
         claimed_at: Seconds since 1970, by the database's clock.
-        target, path: Where its call goes, see jobs/lanes.py.
-        group: The job with which it leaves as one call; None: its own.
+        target, path: The address that its call goes to, see jobs/lanes.py.
+        group: The job in whose call it leaves; None: its own call.
         priority: Its tier.
-        ended_batch: Of a batch's callback: how the batch ended, as JSON text; None: it is no callback.
-        costs: Its estimated amounts by unit, as JSON text; None: its cost says all.
-        holds: Whether it holds an estimate or a place in flight that its end settles.
-        bound: The most that it can cost, in micro-units, where a budget holds that for it.
-        fallback_step, fallback_reason: The other way of its payload that it goes, and why.
-        sealed: Its row's payload is encrypted, so its result must be, too. A payload that could not be opened here is
-            still a token.
-        send_by: When its call must have begun, by this process's monotonic clock; None: it leaves in another's call, or
-            no limit counts it by time.
+        ended_batch: If it is a batch's callback, how the batch ended, as JSON text; None: it is no callback.
+        costs: Its estimated amounts by unit, as JSON text; None: `cost` is its only amount.
+        holds: Whether it holds an estimate or a call in flight that its outcome must settle with the limits.
+        bound: The most that its call can cost, in micro-units, if a budget holds that amount for it.
+        fallback_step, fallback_reason: The number of the fallback that it uses (0: none), and why.
+        sealed: Its row's payload is encrypted, so its result must be encrypted, too. If this process could not decrypt
+            the payload, `payload` is still the encrypted token.
+        send_by: When its call must have begun, by this process's monotonic clock; None: it leaves in another job's
+            call, or no limit counts it by time.
     """
 
     id: UUID
@@ -75,12 +75,12 @@ class ClaimedJob(NamedTuple):
 
     @property
     def alike(self) -> Alike:
-        """The key under which the cost of calls like its own is learned."""
+        """The key under which costs of similar calls are learned."""
         return Alike(self.project, self.service, self.kind, self.model)
 
     @property
     def closed_by(self) -> str:
-        """The key that its payload needs and this process does not have; empty: it can be read."""
+        """The encryption key that the payload needs and this process lacks; empty: the payload can be read."""
         return min(keys_in(self.payload), default="") if is_whole_sealed(self.payload) else ""
 
     @property
@@ -90,7 +90,7 @@ class ClaimedJob(NamedTuple):
 
 
 def opened(job: ClaimedJob) -> ClaimedJob:
-    """Return a job with its payload opened, where it is encrypted and this process has the key."""
+    """Return a job with its payload decrypted, if it is encrypted and this process has the key."""
     if not is_whole_sealed(job.payload):
         return job
     try:

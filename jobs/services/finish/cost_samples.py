@@ -1,4 +1,4 @@
-"""Learning from the real costs of calls, so that limits reserve better for the next calls."""
+"""Learns from the real costs of calls, so that limits reserve amounts closer to the next calls' costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEARN_SECONDS = 5.0
 
 
 class CostSamples:
-    """The real costs of one executor's calls, less what was known before; written every LEARN_SECONDS."""
+    """The real costs of one executor's calls, compared with the estimates; written every LEARN_SECONDS."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)
@@ -25,12 +25,12 @@ class CostSamples:
         self._next = 0.0
 
     def note(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep real costs to compare with guesses; not of a job in parts, whose known cost is its largest part's."""
+        """Keep real costs beside estimates, but not of jobs done in parts: their known cost is the largest part's."""
         for outcome in outcomes:
             if isinstance(outcome, Succeeded | GivenBack) and outcome.usage:
                 self._note_usage(outcome.job, outcome.usage)
             job = outcome.job
-            # One of several jobs that left together tells the cost of all.
+            # If several jobs left together, the outcome of one has the cost of all.
             alone = job.partial is None and job.coalesce_key is None
             if not isinstance(outcome, Succeeded) or outcome.cost is None or not alone:
                 continue
@@ -48,10 +48,10 @@ class CostSamples:
 
     def write(self, now: float) -> None:
         """
-        Write the noted costs, in a transaction of its own, if it is time to.
+        Write the noted costs, in a transaction of its own, if LEARN_SECONDS have passed since the last write.
 
         Args:
-            now: Of the monotonic clock; infinite: for the last time.
+            now: Seconds of the monotonic clock; infinite: write now, for the last time.
         """
         noted = (self._samples, self._ratios, self._outputs, self._cached)
         if not any(noted) or now < self._next:

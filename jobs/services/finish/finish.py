@@ -1,4 +1,4 @@
-"""Writing the outcomes of running jobs, many in one transaction."""
+"""Writes the outcomes of running jobs, many in one transaction."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Flushed:
-    """`lost`: jobs whose write was refused because this executor no longer owns them, such as cancelled ones."""
+    """`lost`: jobs whose write was refused because this executor no longer owns them, such as cancelled jobs."""
 
     lost: set[UUID] = field(default_factory=set)
 
@@ -51,13 +51,13 @@ def record_outcomes(
     policies: Mapping[str, backoff.Policy],
 ) -> Flushed:
     """
-    Write outcomes and progress, each guarded by its fencing token, with events, dead letters, breaker and spend.
+    Write outcomes and progress, each only if its fencing token is current; with events, dead letters, breakers, spend.
 
     Args:
         policies: Retry policies by name, see `retry_policies`.
 
     Returns:
-        The refused writes. A refused write is logged on the job and in the log; nothing else happens.
+        The refused writes. A refused outcome is logged on the job and in this process's log, and changes nothing else.
     """
     flushed = Flushed()
     _write_progress(progress, flushed)
@@ -98,20 +98,20 @@ def record_outcomes(
 
 def complete_here(outcome: Succeeded) -> bool:
     """
-    Complete a job in the caller's transaction, together with its effect; the rest of its outcome is recorded later.
+    Complete a job in the transaction in which its handler writes its effect; `record_outcomes` does the rest later.
 
     Returns:
-        Whether the claim still owned the job. If not, nothing was written, and the effect must not stay either.
+        Whether the claim still owned the job. If not, nothing was written, and the caller must roll the effect back.
     """
     return bool(move_jobs("complete", [_completion(outcome)]))
 
 
 def settlements_of(outcomes: Sequence[Outcome], statements: Mapping[UUID, Statement] | None = None) -> list[Settlement]:
     """
-    Return what the calls of these outcomes must settle with the limits: once a call, whoever wrote its outcome.
+    Return what these outcomes' calls must settle with the limits, once for each call, even if a write was refused.
 
     Args:
-        statements: By job, the quotas that its provider stated; such a call need hold nothing.
+        statements: By job, the quotas that its provider stated. Such a job is included even if it holds nothing.
     """
     told = statements or {}
     return [
@@ -127,7 +127,7 @@ def settlements_of(outcomes: Sequence[Outcome], statements: Mapping[UUID, Statem
 
 
 def retry_policies() -> dict[str, backoff.Policy]:
-    """The RetryPolicy rows."""
+    """Return the RetryPolicy rows by name."""
     return {
         row.name: backoff.Policy(
             initial=row.initial_seconds,
@@ -152,7 +152,7 @@ def bury(
     Fail jobs for good along `edge` and write their dead letters, in the caller's transaction.
 
     Args:
-        failures: By job id: its kind and what failed it.
+        failures: By job id, the job's kind and its failure.
         sealed: By job id, the jobs whose errors are to be encrypted.
 
     Returns:
@@ -206,7 +206,7 @@ def _write_failures(
     reasons: dict[UUID, tuple[str, Failure]] = {}
     rerouted = note_refused(failed)
     ways = ways_on([(o.job, o.failure, o.repeatable) for o in failed if NAMED in o.job.payload])
-    # A job that goes on with another credential or way does not count towards stopping others.
+    # A job that goes on with another credential or fallback does not count towards stopping others.
     elsewhere = {job for job, wait in rerouted.waits.items() if not wait} | ways.keys()
     stopped = note_stops([o for o in failed if o.job.id not in elsewhere])
     for outcome in rerouted.said_of(failed):
@@ -214,7 +214,8 @@ def _write_failures(
         retryable = is_retryable(failure, repeatable=outcome.repeatable)
         delay, stop = _next_try(outcome, policies)
         if failure.push_back is not None:
-            # The quota was full although our counters had room: that is the limits' mistake, not the job's.
+            # The quota was full although our counters had room: our limits were wrong, so the job's attempt does not
+            # count.
             waits.append(_failure_move(outcome, delay_seconds=outcome.wait_seconds))
         elif job.id in rerouted.waits and not (rerouted.waits[job.id] and job.id in ways):
             waits.append(_failure_move(outcome, delay_seconds=rerouted.waits[job.id]))
@@ -236,7 +237,7 @@ def _write_failures(
 
 
 def _next_try(outcome: Failed, policies: Mapping[str, backoff.Policy]) -> tuple[float, str | None]:
-    """Return the delay before the next retry, and why there is no retry (None: there is one)."""
+    """Return the delay before the next retry, and why no retry is left (None: a retry is left)."""
     job, failure = outcome.job, outcome.failure
     name = job.retry_policy or outcome.retry
     policy = policies.get(name) or backoff.TEMPLATES.get(name) or backoff.TEMPLATES["moderate"]
@@ -286,8 +287,8 @@ def _completion(outcome: Succeeded) -> Move:
 
 
 def _figures(outcome: Succeeded) -> str:
-    """Return a success's figures, which flow.py sums up. Written without json, because every job pays for it."""
-    if outcome.duration_ms is None:  # no live call: its duration says nothing of the service's pace
+    """Return a success's figures, which flow.py sums up. Made without json.dumps, because every job takes that time."""
+    if outcome.duration_ms is None:  # no live call, so no duration that shows how fast the service is
         return "{}"
     waited = f', "waited_ms": {outcome.job.waited * 1000:.1f}' if _was_picked_up(outcome.job) else ""
     answers = f', "calls": {_as_json(outcome.calls)}' if outcome.calls else ""
@@ -296,7 +297,7 @@ def _figures(outcome: Succeeded) -> str:
 
 
 def _facts_of_part(outcome: GivenBack) -> str | None:
-    # `has_part` tells jobs/features/recovery/event_fold.py that progress goes on from there.
+    # `has_part` tells jobs/features/recovery/event_fold.py that the next attempt keeps the progress.
     facts: dict[str, Any] = {"has_part": True} if outcome.partial is not None else {}
     if outcome.calls:
         facts |= {"calls": outcome.calls[:MAX_CALLS_LOGGED]}
@@ -306,7 +307,7 @@ def _facts_of_part(outcome: GivenBack) -> str | None:
 
 
 def _reason(given_back: GivenBack) -> str:
-    """Return its event's message. A misfit's keeps the refusing version readable: else it would be tried for ever."""
+    """Return the event's message. The refusing version stays readable: otherwise misfits would be tried for ever."""
     job, reason = given_back.job, given_back.reason
     if given_back.closed:
         return reason
@@ -316,7 +317,7 @@ def _reason(given_back: GivenBack) -> str:
 
 
 def _was_picked_up(job: ClaimedJob) -> bool:
-    """Whether it waited for a free worker alone, not for a limit or the delay before a retry."""
+    """Whether a job waited only for a free worker, not for a limit or the delay before a retry."""
     return job.was == JobState.QUEUED and job.window_used == 0
 
 
@@ -334,7 +335,7 @@ def _as_json(calls: Calls) -> str:
 def _answers(
     succeeded: Sequence[Succeeded], given_back: Sequence[GivenBack], failed: Sequence[Failed]
 ) -> tuple[list[Answered], list[Unanswered]]:
-    """Sort out for the outage breaker the calls that were answered, and the jobs that failed by a target's fault."""
+    """Return, for the outage breaker, the calls that were answered and the jobs that failed because of a target."""
     answered = [Answered(o.service, o.job.target, o.job.path) for o in succeeded if o.service]
     answered += [Answered(o.job.service, o.job.target, o.job.path) for o in given_back if o.partial is not None]
     unanswered = []

@@ -1,4 +1,4 @@
-"""Claims whose lease lapsed."""
+"""Finds claims that were taken from their executor because it was judged dead."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .claimed import ClaimedJob
 
 def find_lost(jobs: Collection[ClaimedJob]) -> set[tuple[UUID, int]]:
     """
-    Return id and fencing token of those claims that were taken from an executor judged gone. One that a cancel or a
-    reset ended is none of them.
+    Return the ids and fencing tokens of the claims that were taken from an executor judged dead. Claims that a
+    cancellation or reset ended are left out.
     """
     parameters = {
         "ids": [job.id for job in jobs],

@@ -1,4 +1,4 @@
-"""How a running job ended: what its handler or its executor says of it, before anything is written."""
+"""How a running job ended, as its handler or its executor reports it, before anything is written."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ratelimits.rate_headers import StatedQuota
 from .claimed import ClaimedJob
 
 GIVE_BACK_SECONDS = 0.0
-COOLED_SECONDS = 1.0  # the job's counters cool down: it waits on in its lane, where the retry window stands still
+COOLED_SECONDS = 1.0  # if the job's counters cool down: then it waits in its lane, where the retry window stands still
 UNCOOLED_SECONDS = 60.0
 
 # The answers to a job's calls: (status, bytes), a status of 0 where no answer came.
 Calls = Sequence[tuple[int, int]]
-MAX_CALLS_LOGGED = 100  # of one outcome, kept in the log
-# The lines that its handler logged: milliseconds since it began, level, text. Masked and bounded, see
+MAX_CALLS_LOGGED = 100  # calls of one outcome, kept in the log
+# The lines that the handler logged: milliseconds since it began, level, text. Masked and bounded, see
 # executor/attempt_log.py.
 Lines = Sequence[tuple[int, str, str]]
 
 
-@dataclass(slots=True)  # not frozen: making a frozen one costs more than all else that a success costs here
+@dataclass(slots=True)  # not frozen: making a frozen object takes longer than all else here for a success
 class Succeeded:
     """
-    `result`: JSON text or None. `cost`: its real cost, and `known_cost` that of its known part; None: the handler does
-    not know. `usage`: the same by unit. `stated`: quotas that the provider stated. `via`: the way it went, `live` or
-    `batch`. `duration_ms`: None by batch, where nobody knows. `stored`: its handler has completed it, in the
-    transaction of its effect.
+    `result`: JSON text or None. `cost`: the call's real cost, and `known_cost` that of the part known before; None: the
+    handler does not know. `usage`: the same by unit. `stated`: quotas that the provider stated. `via`: how it was
+    delivered, `live` or `batch`. `duration_ms`: None for `batch`, where it is unknown. `stored`: the handler has
+    completed the job, in the transaction of its effect.
     """
 
     job: ClaimedJob
@@ -49,13 +49,13 @@ class Succeeded:
 @dataclass(frozen=True, slots=True)
 class Failed:
     """
-    `retry`: the handler's retry policy. `repeatable`: doing it twice does no harm. `wait_seconds`: before it goes again
-    after a quota was refused. `cost`: what the call cost; None: as estimated. `usage`: by unit, where it is known.
-    `stated`: quotas that the provider stated. `via`: as in a success.
+    `retry`: the handler's retry policy. `repeatable`: doing the job twice does no harm. `wait_seconds`: before the next
+    try after a provider's refusal because of a quota. `cost`: of the call; None: as estimated. `usage`: by unit, where
+    it is known. `stated`: quotas that the provider stated. `via`: as in a success.
     """
 
     job: ClaimedJob
-    service: str  # empty: it blames none, as the handler or the payload is not known, or calls nobody
+    service: str  # empty: no service is to blame, or the handler is unknown or calls none
     retry: str
     repeatable: bool
     failure: Failure
@@ -72,15 +72,15 @@ class Failed:
 @dataclass(frozen=True, slots=True)
 class GivenBack:
     """
-    The job is to run again, and the attempt does not count: its executor stops, or it takes more calls.
+    The job is to run again, and the attempt does not count: its executor stops, or the job takes more calls.
 
     Attributes:
-        partial: JSON text for the next run; None: as it was.
-        cost, usage: The call's real cost, where one was made and the handler knows.
+        partial: The result so far for the next run, as JSON text; None: unchanged.
+        cost, usage: The call's real cost, if a call was made and the handler knows its cost.
         stated: Quotas that the provider stated.
-        coalesce_key: The key by which it leaves with others next; None: as it was.
-        misfit: This process's handler does not take its payload: it waits for one that does.
-        closed: Its payload is encrypted with a key that this process does not have: it waits for one that does.
+        coalesce_key: The key by which it leaves with others next; None: unchanged.
+        misfit: This process's handler does not take the payload: the job waits for a worker whose handler does.
+        closed: The payload is encrypted with a key that this process lacks: the job waits for a worker with that key.
         wait_seconds: Until it may run.
     """
 

@@ -1,4 +1,4 @@
-"""A handler's result as it is kept with its job."""
+"""Turns a handler's result into the JSON text that is kept with its job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOO_LARGE = "result_too_large"
 
 
 class ResultTooLarge(ProviderError):
-    """The result store takes no result of this size. The call was made, and repeating it would not help."""
+    """The result is larger than the result store takes. The call was made, and repeating it would not help."""
 
     def __init__(self, size: int, most: int) -> None:
         super().__init__(
@@ -25,10 +25,10 @@ class ResultTooLarge(ProviderError):
 
 def result_text(result: Any) -> str | None:
     """
-    Return a result as JSON text. Without a result store, a note replaces one that is too large: the call succeeded.
+    Return a result as JSON text. Without a result store, a note replaces a too large result, as the call succeeded.
 
     Raises:
-        ResultTooLarge: There is a store, and the result is too large for it.
+        ResultTooLarge: A result store is set up, and the result is too large for it.
     """
     if result is None:
         return None
@@ -39,7 +39,7 @@ def result_text(result: Any) -> str | None:
 
 
 def partial_text(partial: Any) -> str:
-    """Return a part left for the job's next run as JSON text. It must fit into the job's row, which that run reads."""
+    """Return the result so far, for the job's next run, as JSON text. It must fit into the job's row."""
     return _kept(pydantic_core.to_json(partial, inf_nan_mode="null"), settings.QUEUEOPS.max_payload_bytes)
 
 

@@ -1,4 +1,4 @@
--- The columns of a job that an executor needs, by the names of ClaimedJob. Token, weight and class are the claim's.
+-- The columns of a job that an executor needs, named as in ClaimedJob. Each statement adds token, weight and class.
 job.id, job.project_id AS project, job.user_id, job.batch_id, job.kind, {{payload_text job}} AS payload, job.effect_key,
 job.retry_policy_id AS retry_policy, job.retry_count, job.crash_count,
 greatest(0, coalesce(extract(epoch FROM {{now}} - job.first_attempt_at), 0)::float8 - job.deferred_seconds) AS window_used,

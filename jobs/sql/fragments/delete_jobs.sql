@@ -1,4 +1,4 @@
--- Delete the jobs of `candidate`, with their tags, dead letters and the rows of features that go with them.
+-- Delete the jobs of `candidate`, with their tags, dead letters, and the rows of features that belong to them.
 letters AS (
     DELETE FROM jobs_deadletter WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
 ), forgotten AS (

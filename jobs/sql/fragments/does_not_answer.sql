@@ -1,3 +1,3 @@
--- A breaker that is open where a job calls.
+-- True of a breaker that is open for the job's target.
 breaker.service = job.service AND breaker.target = job.target AND breaker.project_id = job.project_id
 AND breaker.opened_at IS NOT NULL

@@ -1,4 +1,4 @@
--- A pause switch, called `switch`, that keeps a job from being claimed; not its project's nor everybody's.
+-- True of a pause switch, called `switch`, that keeps a job from being claimed, except switches of a project or of all.
 ((scope = 'service' AND key = job.service) OR (scope = 'kind' AND key = job.kind)
  OR (scope = 'unknown' AND key = job.kind AND switch.pool = coalesce(job.pool, ''))
  OR (scope = 'refused' AND EXISTS (

@@ -1,2 +1,2 @@
--- A job's kind, told apart by the job's pool: its workers may know others than those of another one.
+-- A job's pool and kind in one text: the workers of different pools may have different handlers.
 coalesce(job.pool, '') || ' ' || job.kind

@@ -1,2 +1,2 @@
--- A job that house-keeping need not end.
+-- A job that has not expired: house-keeping ends expired jobs.
 (job.expires_at IS NULL OR job.expires_at > {{now}})

@@ -1,2 +1,2 @@
--- A job's payload as JSON text: as it was written, or of a row of before 1.1 as jsonb gives it back.
+-- A job's payload as JSON text: as it was submitted or, in rows from before 1.1, as jsonb renders it.
 coalesce(job.payload_text, job.payload::text)
