@@ -43,7 +43,7 @@ P = TypeVar("P", bound=ModelPayload)
 
 
 class Learned(Exception):
-    """A server refused a field that similar servers take. The field that it takes is stored, and the call made again."""
+    """A server refused a field that similar servers take. The field that it takes is stored, and the call repeated."""
 
 
 def credential_of(job: RunningJob[P]) -> OpenCredential:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-SHOWN_ERRORS = 3  # of a batch's, in its message
+SHOWN_ERRORS = 3  # of a rejected batch, in the error's message
 
 
 class ClientError(Exception):
@@ -14,7 +14,7 @@ class ClientError(Exception):
     The base of every error that callers must expect.
 
     Attributes:
-        code: Stable; of errors of the client's own, the name of the class: `bad_configuration`.
+        code: A stable name. The client's own errors have the name of their class, such as `bad_configuration`.
     """
 
     code: str
@@ -33,7 +33,7 @@ class Unreachable(ClientError):
 
     Attributes:
         may_have_arrived: False: the request was never sent whole, so nothing happened.
-        idempotency_key: Of the request, if it had one: sending the same again with it is safe.
+        idempotency_key: The request's key, if it had one: the same request can safely be sent again with it.
     """
 
     def __init__(self, message: str, *, may_have_arrived: bool = True, idempotency_key: str | None = None) -> None:
@@ -47,7 +47,7 @@ class WaitTimeout(ClientError, TimeoutError):
     The job, batch or operation has not ended in time; it goes on.
 
     Attributes:
-        latest: The Job or Batch as it was last seen; None if it never was.
+        latest: The Job or Batch as it was last read; None: it was never read.
     """
 
     def __init__(self, message: str, *, latest: Any = None) -> None:
@@ -60,11 +60,11 @@ class ApiError(ClientError):
     The server answered with an error.
 
     Attributes:
-        code: The server's; `http_502` and the like if the answer was not QueueOps'.
-        status: Of HTTP.
+        code: The server's code; `http_502` and the like, if the answer did not come from QueueOps.
+        status: The HTTP status.
         fields: The faults of the input, by field.
-        details: Figures.
-        retry_after: Seconds after which it is worth while to ask again, where the server said so.
+        details: Further facts, by name.
+        retry_after: Seconds after which to ask again, if the server stated them.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """The state it is in now does not allow this."""
+    """The present state of the job, batch or other object does not allow this."""
 
 
 class TooManyRequests(ApiError):
@@ -146,7 +146,7 @@ class ProjectMoved(InvalidRequest):
 
     @property
     def address(self) -> str:
-        """The address of the other installation; empty: whoever moved the project did not say."""
+        """The address of the other installation; empty: it was not given when the project was moved."""
         return str(self.details.get("address", ""))
 
 
