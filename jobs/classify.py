@@ -36,7 +36,7 @@ REMEDIES: dict[int, str] = {
 OUTAGE_REMEDY = "The provider failed. Check its status page; requeue once it works again."
 OUTCOME_UNKNOWN = "outcome_unknown"
 POISON = "poison"
-# Remedies for messages to receivers: their status tells of somebody's own server.
+# Remedies for failed messages to receivers. They go before the remedies by status, which is the receiver's own.
 OF_RECEIVERS = {
     "webhook_refused": (
         "The receiver did not accept the message in three days. Have its server mended, then send again what failed: "
@@ -103,8 +103,8 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "project_refused": "Its task belongs to another project. Submit it there; then discard this one.",
     "target_refused": "The target address may not be called. Check the URL.",
 }
-# In JSON as json.dumps writes it: NUL, or one surrogate without its pair. `fine` must be read as a whole first: it is a
-# backslash that is text, or a pair.
+# In JSON as json.dumps writes it: NUL, or one surrogate without its pair. `fine` must match first: it is an
+# escaped backslash, or a whole pair.
 UNSTORABLE_ESCAPE = re.compile(
     r"(?P<fine>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u0000|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
@@ -114,7 +114,7 @@ DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discar
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt, as stored. `traceback`: of a bug in the handler or the task; else empty."""
+    """One failed attempt, as stored. `traceback`: that of a bug in the handler or the task; else empty."""
 
     code: str
     error_class: str
@@ -129,7 +129,9 @@ class Failure:
 
     @property
     def remedy(self) -> str:
-        if self.code == OUTCOME_UNKNOWN:  # before its status: to requeue once the provider works again could double it
+        if (
+            self.code == OUTCOME_UNKNOWN
+        ):  # before its status, whose remedy may be to requeue: that could double the effect
             return REMEDIES_BY_CODE[OUTCOME_UNKNOWN]
         if self.code == CONTEXT_TOO_LONG or self.code in OF_RECEIVERS:
             return REMEDIES_BY_CODE[self.code]
@@ -149,7 +151,9 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
     """
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     if isinstance(error, ProviderError):
-        raised = error.__cause__ if "exception_class" in error.details else None  # what a function of @task raised
+        raised = (
+            error.__cause__ if "exception_class" in error.details else None
+        )  # the exception that a function of @task raised
         return Failure(
             code=clean(error.code)[:MAX_CODE],
             error_class=str(error.details.get("exception_class", name))[:200],
@@ -165,7 +169,7 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
     if isinstance(error, UnknownKind):
         return Failure("unknown_kind", name, clean(error.message), outcome="not_sent")
     message = clean(f"{type(error).__name__}: {error}")
-    # As requests, httpx and what is built on them raise it.
+    # Errors of requests, httpx and libraries on top of them have a `response`.
     response = getattr(error, "response", None)
     if getattr(response, "status_code", None) == HTTPStatus.TOO_MANY_REQUESTS:
         headers = getattr(response, "headers", None)
@@ -176,14 +180,14 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
 
 def with_push_back(failure: Failure, refusal: OutboundResponse | None) -> Failure:
     """
-    Add the quota that a refusal concerns, where its handler did not name it.
+    Add the quota that a refusal concerns, if its handler did not name it.
 
-    A 429 that says the credit is gone concerns no quota and stays an ordinary failure. A failure whose handler has said
-    whether it is repeated does, too.
+    A 429 that says that the credit is used up concerns no quota and stays an ordinary failure. A failure whose
+    handler set `repeat` stays one, too.
 
     Args:
-        refusal: The last answer to the handler's calls that may concern a quota; None: the calls were made by other
-            means.
+        refusal: The last answer to the handler's calls that may concern a quota; None: there is none, for example
+            because the handler called without QueueOps's client.
     """
     if failure.status not in MAY_SPEAK_OF_A_QUOTA or failure.push_back is not None or failure.repeat is not None:
         return failure
@@ -201,7 +205,7 @@ def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
     Whether another attempt may help and cannot do harm.
 
     Args:
-        repeatable: The work is idempotent, or the provider is sent its effect key.
+        repeatable: Whether the work is idempotent, or the effect key is sent to the provider.
     """
     if failure.repeat is not None:
         return failure.repeat and repeatable
@@ -236,13 +240,13 @@ def fingerprint(kind: str, failure: Failure) -> str:
 
 
 def clean_json(text: str) -> str:
-    """JSON text that jsonb takes: without NUL and without half of a surrogate pair."""
+    """Return JSON text that jsonb accepts: without NUL and without half of a surrogate pair."""
     text = defused(text)
     return UNSTORABLE_ESCAPE.sub(lambda found: found["fine"] or r"\ufffd", text) if r"\u" in text else text
 
 
 def _usable_delay(seconds: float | None) -> float | None:
-    """Return the seconds that a provider asked us to wait, if they are a time at all; at most a week."""
+    """Return the seconds that a provider asked us to wait, at most a week; None: they are no time span."""
     if seconds is None or not seconds >= 0:
         return None
     return min(seconds, MAX_STATED_DELAY_SECONDS)
@@ -253,5 +257,5 @@ def _is_server_error(status: int | None) -> bool:
 
 
 def clean(message: str) -> str:
-    """PostgreSQL's text holds no NUL, and lone surrogates are no Unicode."""
+    """Return a message that PostgreSQL can store: without NUL and lone surrogates, cut to MAX_MESSAGE."""
     return defused(message[:MAX_MESSAGE]).replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

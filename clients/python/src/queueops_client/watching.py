@@ -217,7 +217,7 @@ class Watch:
                     is_first = False
 
     def _is_anew(self, message: dict[str, Any]) -> bool:
-        """Whether the message is of another epoch than before; then the cursor and the emitted ids are reset."""
+        """Whether a message is of a new epoch; then the cursor and the emitted ids are reset."""
         epoch = message.get("epoch", "")
         if epoch == self.epoch:
             return False
@@ -233,7 +233,7 @@ class Watch:
             yield from self._tell(Event.of({**message["event"], "skipped": message.get("skipped", 0)}))
             return
         if is_first and self.events and (self.has_listened or 0 < self.cursor < cursor):
-            # Ask for the events between the last received one and this snapshot; until they come, keep the older cursor.
+            # Ask for the events between the last received one and this snapshot; until they come, keep the cursor.
             # After a lost socket ask from the same cursor, too: it lags behind the events that were emitted.
             yield partial(self.line.say, {"resume": self.cursor, "epoch": self.epoch})
         elif kind != "stats":

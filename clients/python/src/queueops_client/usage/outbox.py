@@ -219,7 +219,7 @@ class Outbox:
         self, settled: Sequence[Settled], heard: Mapping[str, Heard] | None = None, *, versions: Mapping[str, int]
     ) -> None:
         """
-        Store an answer in one transaction: uses stop counting as unsettled just when the remainder that contains them is
+        Store an answer in one transaction: uses stop counting as unsettled when the remainder that contains them is
         stored.
 
         Args:
