@@ -145,9 +145,7 @@ def _open_account(sandbox: Sandbox, provider: str) -> None:
 
 
 def _carry_out(jobs: int, provider: str) -> LaneOutcome:
-    settings.QUEUEOPS = replace(
-        settings.QUEUEOPS, batch_margin_seconds=MARGIN_SECONDS
-    )  # the same value as in the workers
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, batch_margin_seconds=MARGIN_SECONDS)  # as in the workers
     begun = timezone.now()
     complete_by = begun + DEADLINE
     submit_batch(

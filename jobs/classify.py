@@ -129,9 +129,7 @@ class Failure:
 
     @property
     def remedy(self) -> str:
-        if (
-            self.code == OUTCOME_UNKNOWN
-        ):  # before its status, whose remedy may be to requeue: that could double the effect
+        if self.code == OUTCOME_UNKNOWN:  # before the status: a 5xx's remedy, to requeue, could double the effect
             return REMEDIES_BY_CODE[OUTCOME_UNKNOWN]
         if self.code == CONTEXT_TOO_LONG or self.code in OF_RECEIVERS:
             return REMEDIES_BY_CODE[self.code]
@@ -151,9 +149,7 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
     """
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     if isinstance(error, ProviderError):
-        raised = (
-            error.__cause__ if "exception_class" in error.details else None
-        )  # the exception that a function of @task raised
+        raised = error.__cause__ if "exception_class" in error.details else None  # what a function of @task raised
         return Failure(
             code=clean(error.code)[:MAX_CODE],
             error_class=str(error.details.get("exception_class", name))[:200],

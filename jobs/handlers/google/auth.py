@@ -26,7 +26,7 @@ from queueops.tenancy.secrets.credentials import OpenCredential
 TOKEN_URI = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 LIFETIME_SECONDS = 3600
-RENEW_SECONDS = 60  # a token is replaced so long before it expires: it could expire during a call
+RENEW_SECONDS = 60  # a token is replaced so long before it expires, so that none expires during a call
 TOKEN_TIMEOUT_SECONDS = 30.0
 MAX_TOKEN_ANSWER_BYTES = 100_000
 MAX_TOKENS = 1_000
@@ -117,9 +117,7 @@ def _assertion(credential: OpenCredential, audience: str, scope: str) -> str:
     except (TypeError, ValueError):
         key = None
     if not isinstance(key, rsa.RSAPrivateKey):
-        raise _unusable(
-            credential, "its private_key is no RSA key in PEM form"
-        )  # the parser's error could leak the key
+        raise _unusable(credential, "its private_key is no RSA key in PEM form")  # the parser's words could leak it
     now = int(time.time())
     claims = {
         "iss": secret["client_email"],

@@ -116,9 +116,7 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
     blocks = message.get("content")
     for place, block in enumerate(blocks if isinstance(blocks, list) else ()):
         _add_block(answer, block, place)
-    _add_block(
-        answer, event.get("content_block"), event.get("index")
-    )  # the start of a block may have the first piece of its text
+    _add_block(answer, event.get("content_block"), event.get("index"))  # a block's start may have its first text
     delta = event.get("delta")
     change = delta if isinstance(delta, dict) else {}
     answer.add_text(change.get("text"))
