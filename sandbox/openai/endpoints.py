@@ -28,7 +28,6 @@ class PlayedEndpoint:
         max_output: The members that say how much text an answer may have; empty: it has none.
         schema: (body) -> the schema that the text has to fit, or None.
         events: (body, generation, usage, pieces of the text) -> the events of a stream; None: it does not stream.
-        counts: The member of an answer that states its usage.
     """
 
     asks: str

@@ -232,7 +232,7 @@ class Desk:
             )
 
     def _settle_up(self) -> Steps[bool]:
-        """Send the rows and reservations that wait; return whether that may have freed units."""
+        """Send the waiting rows and give reservations back; return whether that may have freed units."""
         if not self.outbox.releases() and not self.outbox.pending(user_id=self._only_user):
             return False
         try:
